@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 FIRST_IMAGE: Words = np.array([ENTRY_WORDS], dtype=np.int64)  # where the image of a single entry begins
 # What a vector of rows may cost in a call that holds the GIL; an instruction on numbers counts 1, about half a µs.
 COST_MAX = 128
+# Instructions of one call over rows in private memory: some tens of milliseconds, in which no Ctrl-C is heard.
+STEPS_PER_CALL = 1 << 22
 COST_PER_CALL = 128
 SLOTS_MAX = 8_192
 PROGRAMS_KNOWN = 256
@@ -69,10 +71,12 @@ _ERRORS: dict[int, tuple[type[Rejected], str]] = {
 class Running:
     """A program and the memory one thread runs it in; accumulators go on from batch to batch."""
 
-    __slots__ = ("program", "rows", "work")
+    __slots__ = ("program", "rows", "rows_per_call", "work")
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        steps = int(program.words[p.H_INSTRUCTIONS]) if program.is_forward else p.PROGRAM_STEPS_MAX
+        self.rows_per_call = max(1, STEPS_PER_CALL // (steps * p.VECTOR_ROWS)) * p.VECTOR_ROWS
         self.rows = np.zeros(p.ROWS_WORDS, dtype=np.int64)
         self.work = program.new_work()
 
@@ -82,12 +86,30 @@ class Running:
         Shapes: planes (2 + 3 * outputs, rows); parameters (words a row * rows,), a plane for each.
         """
         count = offsets.size
+        if count > self.rows_per_call:
+            return self._run_in_parts(table, entries, offsets, parameters)
         planes = np.empty((2 + len(self.program.outputs) * p.OUTPUT_PLANES, count), dtype=np.int64)
         words = self.program.words
         status = int(run_batch(entries, offsets, count, parameters, words, self.rows, self.work, planes.reshape(-1)))
         if status == p.RUN_BROKEN:
             raise ProgramInvalid(f"{table.name}: the program does not fit the rows; make it anew", table=table.name)
         return status, planes
+
+    def _run_in_parts(self, table: Table, entries: Words, offsets: Words, parameters: Words) -> tuple[int, Words]:
+        """`run` of more rows than one call may have."""
+        given = parameters.reshape(-1, offsets.size)
+        parts: list[Words] = []
+        status = p.RUN_OK
+        for first in range(0, offsets.size, self.rows_per_call):
+            stop = min(first + self.rows_per_call, offsets.size)
+            if status == p.RUN_OK:
+                some = np.ascontiguousarray(given[:, first:stop]).reshape(-1)
+                status, planes = self.run(table, entries, offsets[first:stop], some)
+            else:  # no row after the last one, or after one with an error, was run
+                planes = np.zeros((parts[0].shape[0], stop - first), dtype=np.int64)
+                planes[0] = p.VERDICT_NONE
+            parts.append(planes)
+        return status, np.concatenate(parts, axis=1)
 
     def accepted(self, table: Table, entries: Words, offsets: Words, most: int | None = None) -> tuple[Words, bool]:
         """(places of the accepted rows, at most so many; whether no row behind them counts).

@@ -189,7 +189,7 @@ class StorageFull(Retryable):
 
 
 class MemoryExhausted(Retryable):
-    """`data_memory` is exhausted."""
+    """`data_memory` is exhausted, or the process has no memory left."""
 
 
 class TooManyFiles(Retryable):

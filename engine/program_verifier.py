@@ -29,6 +29,7 @@ from engine.layout import columns as c
 from engine.layout import program as p
 from engine.row_layout import compute_layout
 from engine.types import Boolean, Decimal, Enum, Integer
+from engine.types_base import is_int
 from engine.types_calendar import Calendar
 
 if TYPE_CHECKING:
@@ -158,6 +159,9 @@ class Verifier:
         end = start + count * p.INSTRUCTION_WORDS
         if words[p.H_WORDS] != words.size or end + constants != words.size:
             raise self._wrong("has lengths that contradict each other")
+        known = range(len(self.definition.columns))
+        if not all(is_int(each) and each in known for each in self.columns) or len(set(self.columns)) != columns:
+            raise self._wrong("names columns by positions that the table does not have, or twice")
         described, defaults = column_words(compute_layout(self.definition), self.columns)
         self.column_words = words[p.PROGRAM_HEADER_WORDS : start]
         self.constants = words[end:]

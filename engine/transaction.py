@@ -24,6 +24,7 @@ from engine.errors import (
     OutcomeUnknown,
     Retryable,
     StorageFull,
+    StoreFailed,
     TransactionEnded,
     WrongThread,
 )
@@ -65,6 +66,7 @@ from engine.layout.arena import (
     X_WOKEN,
 )
 from engine.log.group import Group
+from engine.out_of_memory import no_memory
 from engine.spool_commit import (
     abandon_places,
     commit_by_reference,
@@ -111,6 +113,7 @@ class Transaction:
         "desc",
         "group",
         "is_ended",
+        "is_logged",
         "mem",
         "place",
         "reference",
@@ -130,6 +133,7 @@ class Transaction:
         self.txid = store.next_txid()
         self.shared: set[RowKey] = set()
         self.is_ended = False
+        self.is_logged = False  # the log has its records, or may have them
         self.group: Group | None = None
         self.spool: Spool | AdoptedRecords | None = None
         self.reference: Reference | None = None
@@ -160,8 +164,9 @@ class Transaction:
         self.store.promise_redo(self.desc, size - self.buf.size)
         grown = np.zeros(size, dtype=np.int64)
         grown[:used] = self.buf[:used]
+        view = grown.data.cast("B")
         self.buf = grown
-        self.buf_bytes = grown.data.cast("B")
+        self.buf_bytes = view
 
     def bring(self) -> None:
         """Bring the record back at which a kernel stopped with ST_SPOOLED. Raises: SpoolDamaged or StorageFull, and the
@@ -193,8 +198,31 @@ class Transaction:
         group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
         only after. Durable: everything, if `wait`; else with its epoch, but in a node group it is in the memory of all
         members. Raises: CommitOnFailedStore and CommitInterrupted, which tell the `txid`, if the outcome is unknown;
-        any other StoreFailed: nothing of it was or will be written.
+        any other StoreFailed: nothing of it was or will be written; MemoryExhausted, and it was rolled back.
         """
+        try:
+            self._commit(wait)
+        except MemoryError as error:
+            raise self.out_of_memory(error) from error
+
+    def out_of_memory(self, error: MemoryError) -> Error:
+        """What a MemoryError in a call of this transaction is to its user: it was rolled back, unless the log may have
+        it; then nobody may say so but a restart, and the store has failed.
+        """
+        is_applied = not self.is_ended and int(self.mem[self.desc + X_STATE]) == APPLIED
+        if not self.is_logged and not is_applied and not (self.group is not None and self.group.sequence):
+            self.rollback()
+            return no_memory(error, "the transaction was rolled back")
+        if self.store.failure.first is None:
+            self.store.fail(StoreFailed("a commit met the end of the process's memory; open the store again"))
+        self.rollback()
+        return CommitOnFailedStore(
+            f"the process had no memory left while the commit was on its way to the disk ({error!r}); open the store"
+            " again and ask outcome(txid)",
+            txid=self.txid,
+        )
+
+    def _commit(self, wait: bool) -> None:
         self.check()
         store = self.store
         log = store.log
@@ -222,6 +250,7 @@ class Transaction:
         if status == ST_MORE:
             ticket = self._commit_large()
             status = COMMIT_LOGGED | COMMIT_WOKEN
+        self.is_logged = status & COMMIT_LOGGED != 0
         self.ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, and nobody was told
         if status & COMMIT_LOGGED and (wait or log.partner is not None):
             try:
@@ -391,13 +420,20 @@ class Transaction:
         """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed.
 
         A KeyboardInterrupt waits for the end: half undone, rows would stay locked until the store is closed (F117).
+        Without memory for it, twice, the store has failed.
         """
         interrupt: KeyboardInterrupt | None = None
+        has_failed = False
         while not self.is_ended:
             try:
                 self._roll_back()
             except KeyboardInterrupt as error:
                 interrupt = error  # every step may be made again
+            except MemoryError as error:
+                if has_failed:
+                    text = f"a transaction could not be rolled back ({error!r}); open the store again"
+                    raise self.store.fail(StoreFailed(text)) from error
+                has_failed = True
         if interrupt is not None:
             raise interrupt
 

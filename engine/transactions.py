@@ -204,12 +204,13 @@ class Transactions:
         try:
             if slot > TRANSACTIONS_OPEN_MAX:
                 raise LimitExceeded(f"{TRANSACTIONS_OPEN_MAX} transactions are open; end some")
+            buf = np.zeros(BUFFER_WORDS, dtype=np.int64)
+            view = buf.data.cast("B")
             desc = self.arena.take_descriptor()
         except BaseException:
             self._spare_slots.append(slot)
             raise
-        buf = np.zeros(BUFFER_WORDS, dtype=np.int64)
-        return slot, desc, buf, buf.data.cast("B")
+        return slot, desc, buf, view
 
     def retire(self, txn: Transaction) -> None:
         """Take back what a transaction that ends used; once only, wherever a signal falls."""

@@ -25,6 +25,7 @@ from engine.errors import (
 )
 from engine.files import PosixFiles
 from engine.options import Options
+from engine.out_of_memory import types_memory_errors
 from engine.outcome import find_outcome
 from engine.owner import call_owner
 from recovery.check import check_closed, check_live
@@ -80,6 +81,7 @@ class Parts(NamedTuple):
     archiver: Archiver | None
 
 
+@types_memory_errors("__init__", but=("run",))
 class Database(SchemaCalls, LoadCalls):
     """One open store. Share it between threads; a transaction belongs to one. `with` closes it."""
 
@@ -121,19 +123,19 @@ class Database(SchemaCalls, LoadCalls):
             self._open_catalog()
             place = options.archive
             self._archiver = None if place is None else self._begin_archive(place, False)
+            self._assemble()
         except BaseException:
             files.close_all()
             files.unlock()
             raise
-        self._assemble()
-        if prepare is not None:
-            try:
+        try:
+            if prepare is not None:
                 prepare(self)
-            except BaseException as error:
-                self._store.fail(StoreClosed(f"the store was not opened: {error}"))
-                self.close()
-                raise
-        self._start()
+            self._start()
+        except BaseException as error:
+            self._store.fail(StoreClosed(f"the store was not opened: {error}"))
+            self.close()
+            raise
 
     def _assemble(self) -> None:
         """Local checkpoints and clocks of a store that is open now."""

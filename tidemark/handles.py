@@ -11,6 +11,7 @@ from engine.expressions import Expression
 from engine.index import unique_calls, unique_upserts
 from engine.interpreter import Program
 from engine.layout.arena import F_ROWS
+from engine.out_of_memory import no_memory, types_memory_errors
 from engine.partition import ListPartition, RangePartition
 from tidemark.scans import ByIndex, Scan
 
@@ -52,6 +53,7 @@ def index_counters(table: Table) -> dict[str, Any]:
     return {"indexes": counted} if counted else {}
 
 
+@types_memory_errors("__len__", but=("get",))
 class TableHandle:
     """One table of an open store. Every writing call is a transaction: durable on return with `durability="commit"`."""
 
@@ -82,6 +84,8 @@ class TableHandle:
         try:
             result = call(txn, self.table.newest, *arguments)
             txn.commit(txn.store.waits_for_disk)
+        except MemoryError as error:
+            raise txn.out_of_memory(error) from error
         except BaseException:
             # Interrupted before the hand-over it is rolled back; behind it, committed: outcome(txid) tells.
             txn.rollback()
@@ -101,12 +105,15 @@ class TableHandle:
         """The committed row with this key, of the table or of a unique index, as a named tuple, or None."""
         if self._failure.first is not None:
             self._failure.check()
-        if index is not None:
-            return unique_calls.get(None, self.table.newest, key, index)
-        table = self.table
-        if table.superseded_by is not None:  # asked here: a property costs a thirtieth of the whole call
-            table = table.newest
-        return row_operations.get_committed(table, key)
+        try:  # here: another call around it costs a twelfth of the whole
+            if index is not None:
+                return unique_calls.get(None, self.table.newest, key, index)
+            table = self.table
+            if table.superseded_by is not None:  # asked here: a property costs a thirtieth of the whole call
+                table = table.newest
+            return row_operations.get_committed(table, key)
+        except MemoryError as error:
+            raise no_memory(error) from error
 
     def update(self, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None) -> bool:
         """Change some columns of one row; see `Transaction.update`. Raises: RowNotFound."""

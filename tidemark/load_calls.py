@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.column_input import BATCH_ROWS, Batch, to_columns
 from engine.errors import Rejected
+from engine.out_of_memory import types_memory_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +32,7 @@ WORKERS_MAX = 64
 WRITTEN = "rows written"  # what progress says before rows are taken in
 
 
+@types_memory_errors()
 class LoadCalls:
     """Part of a `Database`: bulk load."""
 

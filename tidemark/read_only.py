@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from engine.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed, Unsupported
 from engine.layout.arena import PAGE_BYTES
+from engine.out_of_memory import types_memory_errors
 from engine.schema import is_system_table
 from recovery.attach import Attachment, View
 from tidemark.handles import TableHandle, index_counters
@@ -168,6 +169,7 @@ class ReadOnlyTable(TableHandle):
         return found
 
 
+@types_memory_errors("__init__", but=("run",))
 class ReadOnlyDatabase:
     """A store as its last local checkpoint has it. Share it between threads; `with` closes it."""
 

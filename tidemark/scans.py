@@ -16,11 +16,12 @@ from engine import row_operations
 from engine.batch_operations import ScanBatch, decode_entries, scan
 from engine.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
 from engine.conditions import FIRST_IMAGE, Condition, Running
-from engine.errors import SchemaInvalid
+from engine.errors import Error, SchemaInvalid
 from engine.index.choice import choose, rows_of
 from engine.index.index_only import answers_alone, count_by_index, scan_index
 from engine.index.scans import KeyRange
 from engine.layout.arena import ENTRY_WORDS
+from engine.out_of_memory import no_memory, types_memory_errors
 from engine.program_scans import accepted_batches, aggregate, scan_where
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ NO_INDEX = ByIndex()
 Progress = Callable[[int, int, str], None]
 
 
+@types_memory_errors("__iter__", "__next__", "__arrow_c_stream__")
 class Scan:
     """One scan of one table, not yet begun; iterate it once, turn it into a table, or add its rows up.
 
@@ -100,6 +102,10 @@ class Scan:
         self._condition = None if where is None else Condition(table.definition, where)
         self._rows: Iterator[Any] | None = None
         self._on_rows = progress
+
+    def out_of_memory(self, error: MemoryError) -> Error:
+        """What a MemoryError in this scan is to its user: its transaction, if it has one, was rolled back."""
+        return no_memory(error) if self._txn is None else self._txn.out_of_memory(error)
 
     def _batches_found(self) -> Iterator[ScanBatch]:
         """`_found` of all that was asked for, with a word to the progress callback behind each batch."""

@@ -17,6 +17,7 @@ from engine.errors import (
 )
 from engine.index_definition import IndexDefinition
 from engine.options import Size, parse_size
+from engine.out_of_memory import types_memory_errors
 from engine.partition import HashPartition, Partition
 from engine.schema import ABSENT, EXCEPTIONS_SUFFIX, Column, TableDefinition, is_system_table
 from engine.schema_changes import (
@@ -42,7 +43,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark")
 
+READS = ("__contains__", "__getitem__", "check_usable", "indexes", "partitions", "tables", "tablespaces")
 
+
+@types_memory_errors("__getitem__", "__contains__", reads=READS)
 class SchemaCalls:
     """Tables, partitions, indexes and tablespaces of an open store."""
 

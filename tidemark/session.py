@@ -13,6 +13,7 @@ from engine.errors import SchemaInvalid
 from engine.expressions import Expression
 from engine.index import unique_calls, unique_upserts
 from engine.interpreter import Program
+from engine.out_of_memory import types_memory_errors
 from engine.transaction import Transaction as EngineTransaction
 from tidemark.scans import ByIndex, Scan
 
@@ -33,6 +34,7 @@ def check_lock(lock: Lock) -> None:
         raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
 
 
+@types_memory_errors()
 class Transaction(EngineTransaction):
     """An open transaction, used by the thread that began it; `with` commits at the end and rolls back on an exception.
 

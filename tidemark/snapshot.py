@@ -12,6 +12,7 @@ from engine.columnar import encode_keys
 from engine.errors import RowNotFound
 from engine.expressions import Expression
 from engine.interpreter import Program
+from engine.out_of_memory import types_memory_errors
 from engine.program_scans import accepted_batches
 from engine.schema import is_system_table
 from engine.snapshot_index import SnapshotIndexScan
@@ -107,6 +108,7 @@ class SnapshotScan(Scan):
         return super().count(column)
 
 
+@types_memory_errors("__len__", "__contains__", "__getitem__")
 class SnapshotTable:
     """One table of a snapshot, with the reading calls of a `TableHandle`, of the same names and meaning.
 

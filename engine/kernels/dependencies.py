@@ -7,10 +7,8 @@ are given in order of first sight; words D_… of the state count what is used.
 
 from __future__ import annotations
 
-import numpy as np
-
 from engine.kernels import helper, kernel
-from engine.kernels.checksums import shift_right
+from engine.kernels.keyed_hash import headed_hash
 from engine.layout.dependencies import (
     D_EDGES,
     D_KEY_WORDS,
@@ -19,6 +17,7 @@ from engine.layout.dependencies import (
     D_MAY_REPEAT,
     D_PART,
     D_PARTS,
+    D_SEED,
     D_TRANSACTIONS,
     DEPENDENCY_BROKEN,
     DEPENDENCY_REPEATED,
@@ -40,24 +39,16 @@ from engine.layout.dependencies import (
 
 
 @helper
-def _mixed(hash_, word):
-    """One more word into a hash."""
-    mixed = (hash_ ^ word) * 0x2545F4914F6CDD1D
-    return mixed ^ shift_right(mixed, 29)
-
-
-@helper
-def _finished(hash_):
-    """A hash whose low bits tell of every bit of the last word, which `_mixed` leaves to the high ones."""
-    mixed = (hash_ ^ shift_right(hash_, 32)) * 0x2545F4914F6CDD1D
-    return mixed ^ shift_right(mixed, 32)
+def _hash_of_id(id_, state):
+    """Hash of a transaction id."""
+    return headed_hash(id_, state, 0, 0, state[D_SEED])
 
 
 @helper
 def _number_of(id_, names, transactions, state):
     """The number of a transaction id, a new one at its first sight."""
     mask = names.size - 1
-    at = _finished(_mixed(0x51ED270B, id_)) & mask
+    at = _hash_of_id(id_, state) & mask
     while True:
         known = names[at]
         if known == 0:
@@ -103,15 +94,6 @@ def _mark(number, transactions, edges, state, stack):
             edge = edges[(edge - 1) * EDGE_WORDS + E_NEXT]
     state[D_MARKED] += marked
     return marked
-
-
-@helper
-def _hash_of(head, data, start, length):
-    """Hash of a key."""
-    hash_ = _mixed(0x1B873593, head)
-    for i in range(length):
-        hash_ = _mixed(hash_, data[np.uint64(start + i)])
-    return _finished(hash_)
 
 
 @helper
@@ -171,7 +153,7 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
         start = offsets[i]
         length = offsets[i + 1] - start
         head = tables[i] << KEY_TABLE_SHIFT | length
-        hash_ = _hash_of(head, data, start, length)
+        hash_ = headed_hash(head, data, start, length, state[D_SEED])
         if (hash_ >> PART_SHIFT) & parts != state[D_PART]:
             continue
         number = _number_of(ids[i], names, transactions, state)
@@ -210,13 +192,13 @@ def mark_transactions(ids, names, transactions, edges, state, stack):
     return marked
 
 
-@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
-def read_marks(ids, names, transactions, out):
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
+def read_marks(ids, names, transactions, state, out):
     """1 for each id that is marked, else 0. Returns how many are."""
     mask = names.size - 1
     found = 0
     for i in range(ids.size):
-        at = _finished(_mixed(0x51ED270B, ids[i])) & mask
+        at = _hash_of_id(ids[i], state) & mask
         out[i] = 0
         while names[at]:
             number = names[at] - 1
@@ -235,7 +217,7 @@ def rehash_dependencies(names, transactions, slots, keys, state):
     """
     mask = names.size - 1
     for number in range(state[D_TRANSACTIONS]):
-        at = _finished(_mixed(0x51ED270B, transactions[number * TRANSACTION_WORDS + T_ID])) & mask
+        at = _hash_of_id(transactions[number * TRANSACTION_WORDS + T_ID], state) & mask
         while names[at]:
             at = (at + 1) & mask
         names[at] = number + 1
@@ -246,7 +228,7 @@ def rehash_dependencies(names, transactions, slots, keys, state):
     state[D_KEYS] = 0
     while record < state[D_KEY_WORDS]:
         words = K_DATA + (keys[record + K_HEAD] & KEY_LENGTH_MASK)
-        hash_ = _hash_of(keys[record + K_HEAD], keys, record + K_DATA, words - K_DATA)
+        hash_ = headed_hash(keys[record + K_HEAD], keys, record + K_DATA, words - K_DATA, state[D_SEED])
         if (hash_ >> PART_SHIFT) & parts == state[D_PART]:
             at = hash_ & mask
             while slots[at]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from engine.kernels import helper, kernel
 from engine.kernels.handles import descriptor_of
 from engine.kernels.pool import give_block, take_block
-from engine.kernels.segments import collect, place_anyhow
+from engine.kernels.segments import place_anyhow
 from engine.layout.arena import (
     BLOCK_WORDS,
     BUCKET_WORDS,
@@ -57,8 +57,17 @@ def add_block(mem, fragment, segment):
 
 
 @helper
+def give_blocks(mem, fragment, segment, first, stop):
+    """Give a segment's blocks [first, stop), its last ones, back; it has none of them already."""
+    for number in range(first, stop):
+        give_block(mem, mem[fragment + F_POOL], mem[segment + SEG_BLOCK + number])
+        mem[segment + SEG_BLOCK + number] = 0
+        mem[fragment + F_INDEX_BLOCKS] -= 1
+
+
+@helper
 def make_segment(mem, fragment, depth, blocks):
-    """Make an empty segment; its address or 0. Nothing is kept on failure but blocks the segment list owns."""
+    """Make an empty segment; its address or 0. Nothing is kept on failure but the block of segment descriptors."""
     used = mem[fragment + F_SEGMENT_USED]
     if mem[fragment + F_SEGMENT_BLOCK] == 0 or used >= SEGS_PER_BLOCK:
         block = take_block(mem, mem[fragment + F_POOL])
@@ -72,10 +81,25 @@ def make_segment(mem, fragment, depth, blocks):
     mem[segment + SEG_DEPTH] = depth
     while mem[segment + SEG_BLOCKS] < blocks:
         if add_block(mem, fragment, segment) != OK:
+            made = mem[segment + SEG_BLOCKS]
+            mem[segment + SEG_BLOCKS] = 0
+            give_blocks(mem, fragment, segment, 0, made)
             return 0
     mem[fragment + F_SEGMENT_USED] = used + 1
     mem[fragment + F_SEGMENTS] += 1
     return segment
+
+
+@helper
+def unmake_segment(mem, fragment, segment):
+    """Take back the segment that was made last; no directory leads to it."""
+    blocks = mem[segment + SEG_BLOCKS]
+    mem[segment + SEG_BLOCKS] = 0
+    give_blocks(mem, fragment, segment, 0, blocks)
+    change_overflow(mem, mem[fragment + F_POOL], segment, 0, 0)
+    mem[segment + SEG_COUNT] = 0
+    mem[fragment + F_SEGMENT_USED] -= 1
+    mem[fragment + F_SEGMENTS] -= 1
 
 
 @helper
@@ -101,40 +125,102 @@ def double_directory(mem, fragment):
 
 
 @helper
+def set_aside(mem, segment, blocks, target):
+    """Move the content of a segment's first blocks to `target`, each word at its place."""
+    for number in range(blocks):
+        block = mem[segment + SEG_BLOCK + number]
+        for i in range(BLOCK_WORDS):
+            mem[target + number * BLOCK_WORDS + i] = mem[block + i]
+            mem[block + i] = 0
+
+
+@helper
+def put_back(mem, segment, blocks, source):
+    """Undo `set_aside`."""
+    for number in range(blocks):
+        block = mem[segment + SEG_BLOCK + number]
+        for i in range(BLOCK_WORDS):
+            mem[block + i] = mem[source + number * BLOCK_WORDS + i]
+    mem[segment + SEG_BLOCKS] = blocks
+
+
+@helper
+def change_overflow(mem, pool, segment, overflow, count):
+    """Give a segment this overflow list instead of the one it has got while it was rebuilt."""
+    made = mem[segment + SEG_OVERFLOW]
+    if made != 0 and made != overflow:
+        give_block(mem, pool, made)
+    mem[segment + SEG_OVERFLOW] = overflow
+    mem[segment + SEG_OVERFLOW_COUNT] = count
+
+
+@helper
+def divide_entries(mem, pool, segment, twin, depth, blocks, overflow, overflow_count):
+    """Place what was set aside, and an overflow list, into both halves of a segment; OK or ST_MEMORY in between."""
+    scratch = mem[pool + P_SCRATCH]
+    for i in range(blocks * BLOCK_WORDS + overflow_count):
+        entry = mem[scratch + i] if i < blocks * BLOCK_WORDS else mem[overflow + i - blocks * BLOCK_WORDS]
+        if entry != 0:
+            target = twin if (entry >> (ENTRY_TAG_SHIFT + depth)) & 1 else segment
+            if place_anyhow(mem, target, entry, pool) != OK:
+                return ST_MEMORY
+    return OK
+
+
+@helper
+def entries_with_bit(mem, segment, depth):
+    """How many entries of a segment have this bit of the tag set."""
+    count = 0
+    for number in range(mem[segment + SEG_BLOCKS]):
+        block = mem[segment + SEG_BLOCK + number]
+        for i in range(BLOCK_WORDS):
+            count += (mem[block + i] >> (ENTRY_TAG_SHIFT + depth)) & 1
+    for i in range(mem[segment + SEG_OVERFLOW_COUNT]):
+        count += (mem[mem[segment + SEG_OVERFLOW] + i] >> (ENTRY_TAG_SHIFT + depth)) & 1
+    return count
+
+
+@helper
+def roomy_blocks(entries, least):
+    """Blocks of a segment of so many entries that was just split; at least `least`."""
+    return min(max(entries * 1024 // (ROOMY_1024 * BUCKETS_PER_BLOCK * BUCKET_WORDS) + 1, least), SEG_BLOCKS_MAX)
+
+
+@helper
 def split_segment(mem, fragment, segment, tag, blocks):
-    """Split a segment by its next tag bit into two of at least `blocks` blocks; OK or ST_MEMORY (nothing changed)."""
+    """Split a segment by its next tag bit into two, the new one of at least `blocks` blocks; OK or ST_MEMORY (nothing
+    changed).
+    """
     depth = mem[segment + SEG_DEPTH]
     if depth == mem[fragment + F_INDEX_DEPTH] and double_directory(mem, fragment) != OK:
         return ST_MEMORY
     pool = mem[fragment + F_POOL]
-    wanted = (mem[segment + SEG_COUNT] // 2) * 1024 // (ROOMY_1024 * BUCKETS_PER_BLOCK * BUCKET_WORDS) + 1
-    twin = make_segment(mem, fragment, depth + 1, min(max(wanted, blocks), SEG_BLOCKS_MAX))
+    before = mem[segment + SEG_BLOCKS]
+    entries = mem[segment + SEG_COUNT]
+    moving = entries_with_bit(mem, segment, depth)
+    twin = make_segment(mem, fragment, depth + 1, roomy_blocks(moving, blocks))
     if twin == 0:
         return ST_MEMORY
-    scratch = mem[pool + P_SCRATCH]
-    count = collect(mem, segment, scratch)
-    while mem[segment + SEG_BLOCKS] > mem[twin + SEG_BLOCKS]:
-        mem[segment + SEG_BLOCKS] -= 1
-        block = mem[segment + SEG_BLOCK + mem[segment + SEG_BLOCKS]]
-        mem[segment + SEG_BLOCK + mem[segment + SEG_BLOCKS]] = 0
-        give_block(mem, pool, block)
-        mem[fragment + F_INDEX_BLOCKS] -= 1
+    after = min(before, roomy_blocks(entries - moving, blocks))
     overflow = mem[segment + SEG_OVERFLOW]
     overflow_count = mem[segment + SEG_OVERFLOW_COUNT]
+    set_aside(mem, segment, before, mem[pool + P_SCRATCH])
+    mem[segment + SEG_BLOCKS] = after
     mem[segment + SEG_OVERFLOW] = 0
     mem[segment + SEG_OVERFLOW_COUNT] = 0
     mem[segment + SEG_COUNT] = 0
+    if divide_entries(mem, pool, segment, twin, depth, before, overflow, overflow_count) != OK:
+        put_back(mem, segment, before, mem[pool + P_SCRATCH])
+        change_overflow(mem, pool, segment, overflow, overflow_count)
+        mem[segment + SEG_COUNT] = entries
+        unmake_segment(mem, fragment, twin)
+        return ST_MEMORY
     mem[segment + SEG_DEPTH] = depth + 1
-    low = tag & ((1 << depth) - 1)
-    index = low | 1 << depth
+    index = tag & ((1 << depth) - 1) | 1 << depth
     while index < 1 << mem[fragment + F_INDEX_DEPTH]:
         mem[mem[fragment + F_DIRECTORY + (index >> 9)] + (index & 511)] = twin
         index += 1 << (depth + 1)
-    for i in range(count + overflow_count):
-        entry = mem[scratch + i] if i < count else mem[overflow + i - count]
-        target = twin if (entry >> (ENTRY_TAG_SHIFT + depth)) & 1 else segment
-        if place_anyhow(mem, target, entry, pool) != OK:
-            return ST_MEMORY
+    give_blocks(mem, fragment, segment, after, before)
     if overflow != 0:
         give_block(mem, pool, overflow)
     return OK
@@ -142,20 +228,28 @@ def split_segment(mem, fragment, segment, tag, blocks):
 
 @helper
 def enlarge_segment(mem, fragment, segment, blocks):
-    """Give a segment `blocks` blocks and redistribute its entries; OK or ST_MEMORY."""
+    """Give a segment up to `blocks` blocks and redistribute its entries; OK or ST_MEMORY (nothing changed)."""
     pool = mem[fragment + F_POOL]
     scratch = mem[pool + P_SCRATCH]
     before = mem[segment + SEG_BLOCKS]
+    entries = mem[segment + SEG_COUNT]
+    overflow = mem[segment + SEG_OVERFLOW]
+    overflow_count = mem[segment + SEG_OVERFLOW_COUNT]
     status = OK
     while mem[segment + SEG_BLOCKS] < blocks and status == OK:
         status = add_block(mem, fragment, segment)
-    if mem[segment + SEG_BLOCKS] == before:
+    after = mem[segment + SEG_BLOCKS]
+    if after == before:
         return ST_MEMORY
-    # The new blocks are empty, so collecting before or after adding them makes no difference to what is found.
-    count = collect(mem, segment, scratch)
-    mem[segment + SEG_COUNT] = mem[segment + SEG_OVERFLOW_COUNT]
-    for i in range(count):
-        if place_anyhow(mem, segment, mem[scratch + i], pool) != OK:
+    set_aside(mem, segment, before, scratch)
+    mem[segment + SEG_COUNT] = overflow_count
+    for i in range(before * BLOCK_WORDS):
+        entry = mem[scratch + i]
+        if entry != 0 and place_anyhow(mem, segment, entry, pool) != OK:
+            put_back(mem, segment, before, scratch)
+            give_blocks(mem, fragment, segment, before, after)
+            change_overflow(mem, pool, segment, overflow, overflow_count)
+            mem[segment + SEG_COUNT] = entries
             return ST_MEMORY
     return OK
 
@@ -171,9 +265,10 @@ def grow_segment(mem, fragment, segment, tag):
 @helper
 def begin_index(mem, fragment):
     """Make the first segment of an empty index; OK or ST_MEMORY."""
-    mem[fragment + F_DIRECTORY] = take_block(mem, mem[fragment + F_POOL])
     if mem[fragment + F_DIRECTORY] == 0:
-        return ST_MEMORY
+        mem[fragment + F_DIRECTORY] = take_block(mem, mem[fragment + F_POOL])
+        if mem[fragment + F_DIRECTORY] == 0:
+            return ST_MEMORY
     segment = make_segment(mem, fragment, 0, 1)
     if segment == 0:
         return ST_MEMORY

@@ -6,36 +6,24 @@ holds for each key 1 + the word at which its record begins in `data`; words KS_â
 
 from __future__ import annotations
 
-import numpy as np
-
 from engine.kernels import helper, kernel
-from engine.kernels.checksums import shift_right
+from engine.kernels.keyed_hash import headed_hash
 from engine.layout.key_sets import (
     KEY_SET_BROKEN,
     KS_HEAD_WORDS,
     KS_KEYS,
     KS_LENGTH_MASK,
+    KS_SEED,
     KS_TABLE_SHIFT,
     KS_WORDS,
 )
 
 
 @helper
-def _hash_of(head, words, start, length):
-    """Hash of a key. The last step lets its low bits tell of every bit of the last word."""
-    hash_ = head * 0x2545F4914F6CDD1D
-    for i in range(length):
-        hash_ = (hash_ ^ words[np.uint64(start + i)]) * 0x2545F4914F6CDD1D
-        hash_ ^= shift_right(hash_, 29)
-    hash_ = (hash_ ^ shift_right(hash_, 32)) * 0x2545F4914F6CDD1D
-    return hash_ ^ shift_right(hash_, 32)
-
-
-@helper
-def _slot_of(head, words, start, length, slots, data):
+def _slot_of(head, words, start, length, slots, data, seed):
     """The slot that leads to a key, or the free one where it belongs."""
     mask = slots.size - 1
-    at = _hash_of(head, words, start, length) & mask
+    at = headed_hash(head, words, start, length, seed) & mask
     while slots[at] != 0:
         record = slots[at] - 1
         if data[record] == head:
@@ -78,7 +66,7 @@ def add_keys(table, words, offsets, stride, start, stop, slots, data, state):
         if length < 0 or record + KS_HEAD_WORDS + length > data.size:
             return KEY_SET_BROKEN
         head = table << KS_TABLE_SHIFT | length
-        at = _slot_of(head, words, first, length, slots, data)
+        at = _slot_of(head, words, first, length, slots, data, state[KS_SEED])
         if slots[at] != 0:
             return row
         slots[at] = record + 1
@@ -90,8 +78,8 @@ def add_keys(table, words, offsets, stride, start, stop, slots, data, state):
     return stop
 
 
-@kernel("int64(int64, int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1])", nogil=True)
-def find_keys(table, words, offsets, stride, slots, data, out):
+@kernel("int64(int64, int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
+def find_keys(table, words, offsets, stride, slots, data, state, out):
     """out[i] is 1 if key i of a table is in the set, else 0. Returns how many are; KEY_SET_BROKEN if one lies outside
     of `words`.
     """
@@ -103,7 +91,7 @@ def find_keys(table, words, offsets, stride, slots, data, out):
         if length < 0:
             return KEY_SET_BROKEN
         head = table << KS_TABLE_SHIFT | length
-        out[row] = 1 if slots[_slot_of(head, words, first, length, slots, data)] != 0 else 0
+        out[row] = 1 if slots[_slot_of(head, words, first, length, slots, data, state[KS_SEED])] != 0 else 0
         found += out[row]
     return found
 
@@ -116,7 +104,7 @@ def rehash_keys(slots, data, state):
     mask = slots.size - 1
     while record < state[KS_WORDS]:
         length = data[record] & KS_LENGTH_MASK
-        at = _hash_of(data[record], data, record + KS_HEAD_WORDS, length) & mask
+        at = headed_hash(data[record], data, record + KS_HEAD_WORDS, length, state[KS_SEED]) & mask
         while slots[at] != 0:
             at = (at + 1) & mask
         slots[at] = record + 1

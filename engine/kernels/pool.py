@@ -21,18 +21,31 @@ from engine.layout.arena import (
     P_HIGH,
     P_KEPT,
     P_LIMIT,
+    P_REFUSED,
+    P_TAKES,
     PAGE_SHIFT,
     PAGE_WORDS,
     S_BLOCK_COUNTS,
     S_CELL_HIGH,
     S_CELL_LIMIT,
     S_FREE_CELLS,
+    S_POOL,
 )
+
+
+@helper
+def is_refused(mem, pool):
+    """Count a take; whether it is the one that a test wants to fail."""
+    take = mem[pool + P_TAKES] + 1
+    mem[pool + P_TAKES] = take
+    return take == mem[pool + P_REFUSED]
 
 
 @helper
 def take_page(mem, pool):
     """Take a page number from the pool; its content is undefined. 0 when exhausted."""
+    if is_refused(mem, pool):
+        return 0
     never_used = mem[pool + P_LIMIT] - mem[pool + P_HIGH]
     if mem[pool + P_FREE_PAGE_COUNT] + never_used <= mem[pool + P_KEPT]:
         return 0
@@ -89,6 +102,8 @@ def take_raw_block(mem, pool):
     """Take a block whose content is undefined; its address, 0 when exhausted."""
     block = mem[pool + P_FREE_BLOCKS]
     if block != 0:
+        if is_refused(mem, pool):
+            return 0
         unlink_block(mem, pool, block)
         return block
     page = take_page(mem, pool)
@@ -125,6 +140,8 @@ def give_block(mem, pool, block):
 @helper
 def take_cell(mem):
     """Take an operation cell; its content is undefined. 0 when exhausted."""
+    if is_refused(mem, S_POOL):
+        return 0
     cell = mem[S_FREE_CELLS]
     if cell != 0:
         mem[S_FREE_CELLS] = mem[cell]
@@ -146,6 +163,8 @@ def give_cell(mem, cell):
 @helper
 def take_last_cells(mem, words):
     """Take so many words from the end of the cells, for good; their address, 0 when cells have come that far."""
+    if is_refused(mem, S_POOL):
+        return 0
     at = mem[S_CELL_LIMIT] - words
     if at < mem[S_CELL_HIGH]:
         return 0

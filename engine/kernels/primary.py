@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from engine.kernels import helper
-from engine.kernels.checksums import xxh64_hash
 from engine.kernels.growth import FULL_1024, begin_index, grow_segment
+from engine.kernels.keyed_hash import keyed_hash
 from engine.kernels.rows import compact_rowid, known_row_address, wide_rowid
 from engine.kernels.segments import (
     bucket_address,
@@ -58,7 +58,7 @@ AHEAD_ROWS = 32  # keys of a batch whose memory accesses are made to overlap
 @helper
 def tag_of(keys, start, words, seed):
     """29-bit tag of a canonical key."""
-    return xxh64_hash(keys, start, words, seed) & TAG_MASK
+    return keyed_hash(keys, start, words, seed) & TAG_MASK
 
 
 @helper

@@ -47,6 +47,7 @@ from engine.layout.arena import (
     P_FREE_PAGES,
     P_HIGH,
     P_LIMIT,
+    P_REFUSED,
     P_SCRATCH,
     PAGE_HEADER_WORDS,
     PAGE_SHIFT,
@@ -120,6 +121,7 @@ def split_pool(mem):
     mem[S_POOL_TOP + P_HIGH] = middle
     mem[S_POOL_TOP + P_LIMIT] = limit
     mem[S_POOL_TOP + P_DOWNWARDS] = 1
+    mem[S_POOL_TOP + P_REFUSED] = mem[S_POOL + P_REFUSED]
     page = take_page(mem, S_POOL_TOP)
     if page == 0:
         return ST_MEMORY

@@ -58,6 +58,8 @@ P_FREE_BLOCK_COUNT = 5
 P_SCRATCH = 6  # address of one page kernels may scribble on
 P_DOWNWARDS = 7  # 1: never-used pages are taken from P_LIMIT down instead of from P_HIGH up
 P_KEPT = 8  # pages, free or never used, that only a call that makes room may take
+P_TAKES = 9  # times that a page, a block or a cell was asked for, ever
+P_REFUSED = 10  # the take of this number finds nothing, as if memory were full; 0: none (a test's)
 POOL_WORDS = 16
 
 # --- handles -------------------------------------------------------------------------------------

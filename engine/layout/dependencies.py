@@ -11,7 +11,8 @@ D_MARKED = 4
 D_PARTS = 5  # keys are followed in so many parts, by hash, a power of two; 0 counts as 1
 D_PART = 6  # the part whose keys are followed
 D_MAY_REPEAT = 7  # 1: a transaction may write a key twice, each time for another server
-DEPENDENCY_STATE_WORDS = 8
+D_SEED = 8  # of the hashes
+DEPENDENCY_STATE_WORDS = 9
 
 # --- one transaction ----------------------------------------------------------------------------------
 TRANSACTION_WORDS = 3
@@ -37,5 +38,5 @@ INVALID_ID = -1  # as a signed word
 DEPENDENCY_REPEATED = -1  # less the place in the batch
 DEPENDENCY_BROKEN = -(1 << 40)  # sizes that contradict each other
 
-assert D_MAY_REPEAT < DEPENDENCY_STATE_WORDS
+assert D_SEED + 1 == DEPENDENCY_STATE_WORDS
 assert T_MARK + 1 == TRANSACTION_WORDS

@@ -5,7 +5,8 @@ from __future__ import annotations
 # --- state ------------------------------------------------------------------------------------------
 KS_KEYS = 0
 KS_WORDS = 1  # used of `data`
-KEY_SET_STATE_WORDS = 2
+KS_SEED = 2  # of the hash
+KEY_SET_STATE_WORDS = 3
 
 # --- a key: its head, then its words -----------------------------------------------------------------
 KS_TABLE_SHIFT = 32  # head: table << 32 | words of the key
@@ -14,4 +15,4 @@ KS_HEAD_WORDS = 1
 
 KEY_SET_BROKEN = -1  # sizes that contradict each other
 
-assert KS_WORDS + 1 == KEY_SET_STATE_WORDS
+assert KS_SEED + 1 == KEY_SET_STATE_WORDS

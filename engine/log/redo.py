@@ -212,10 +212,17 @@ class RedoLog:
     def wait(self, sequence: int) -> None:
         """Return when the group is durable, leading the writing if nobody does.
 
-        Raises: CommitOnFailedStore if the log failed first: the outcome is unknown until the store is opened again.
+        Raises: CommitOnFailedStore if the log failed first, or the process had no memory to write it: the outcome is
+        unknown until the store is opened again.
         """
         try:
             self.writing.wait(sequence, lambda: self.durable_sequence, self._lead)
+        except MemoryError as error:
+            failure = StoreFailed("there was no memory to write the REDO log; open the store again")
+            self.files.failure.latch(failure)
+            raise CommitOnFailedStore(
+                "there was no memory to write the REDO log; open the store again and ask outcome(txid)"
+            ) from error
         except StoreFailed as error:
             raise CommitOnFailedStore(
                 "the store failed before the commit was durable; open it again and ask outcome(txid)"

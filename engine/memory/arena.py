@@ -43,6 +43,8 @@ from engine.layout.arena import (
     P_HIGH,
     P_KEPT,
     P_LIMIT,
+    P_REFUSED,
+    P_TAKES,
     PAGE_BYTES,
     PAGE_SHIFT,
     PAGE_WORDS,
@@ -115,6 +117,8 @@ class Arena:
 
     # A harness that decides which thread runs has a kind of its own here, to see words that Python reads or writes.
     words_kind: type[np.ndarray[Any, Any]] = np.ndarray
+    # A test that has a take of an opening fail sets this: see `refuse`.
+    refused_take = 0
 
     def __init__(self, data_memory_bytes: int, checkpoint_memory_bytes: int, region_words: int = 0) -> None:
         """region_words: further words after all pages, for `take_region`. Raises: MemoryExhausted."""
@@ -125,6 +129,7 @@ class Arena:
         reserved = reserve((limit << PAGE_SHIFT) + region_words, "data_memory", mmap.MADV_HUGEPAGE)
         self.mem: Words = np.frombuffer(reserved, dtype=np.int64).view(self.words_kind)
         self.mem[S_COPY_LIMIT] = checkpoint_memory_bytes // 8
+        self.mem[S_POOL + P_REFUSED] = self.refused_take
         if setup_memory(self.mem, 1 + counts, first, limit) != OK:
             raise MemoryExhausted("data_memory has no room for a single page; open with a larger data_memory")
         self.cells = 1 + counts << PAGE_SHIFT
@@ -134,6 +139,15 @@ class Arena:
     def keep_pages(self) -> None:
         """A restart has taken what it needs: from now on some pages are kept for what makes room."""
         self.mem[S_POOL + P_KEPT] = min(KEPT_PAGES_MAX, self.pages // 16)
+
+    @property
+    def takes(self) -> int:
+        """How often a page, a block or a cell was asked for, ever."""
+        return int(self.mem[S_POOL + P_TAKES])
+
+    def refuse(self, take: int) -> None:
+        """Let the take of this number find nothing, as if memory were full: a test's. 0: none from now on."""
+        self.mem[S_POOL + P_REFUSED] = take
 
     def take_region(self, words: int) -> int:
         """Address of zeroed words after all pages, for good."""

@@ -130,7 +130,7 @@ class Applier:
         self._on_statement = on_statement
         self._verifiers: dict[int, EpochVerifier] = {}
         rows = 1 if not self.options.allow_batching else 1 << 40
-        wanted = IntakeOptions(site.server_id, self.options.ignored, self.options.batch_bytes, rows)
+        wanted = IntakeOptions(site.server_id, store.seed, self.options.ignored, self.options.batch_bytes, rows)
         self._intake = Intake(store.table, self.tables.before_columns, wanted)
         self._recover_mre()
 
@@ -223,7 +223,7 @@ class Applier:
         while True:
             if self.passes.state is not Pass.NORMAL and state.tracker is None:
                 anew = iter(lambda: self._intake.batches(transaction, only_keys=True), None)  # one after the other
-                state.tracker = track(chain([items], anew), state.memory_bytes // 2, state.source_id)
+                state.tracker = track(chain([items], anew), state.memory_bytes // 2, state.source_id, self.store.seed)
                 for ids in state.marked:
                     state.tracker.mark(ids)
                 items = self._intake.batches(transaction)

@@ -37,14 +37,15 @@ class EpochState:
 
 
 def track(
-    readings: Iterator[Iterable[ChangeBatch | StatusRows]], memory_bytes: int, source_id: int
+    readings: Iterator[Iterable[ChangeBatch | StatusRows]], memory_bytes: int, source_id: int, seed: int
 ) -> DependencyTracker:
-    """A tracker that has followed all rows of an epoch transaction; each of `readings` is all of it.
+    """A tracker that has followed all rows of an epoch transaction; each of `readings` is all of it. seed: the store's,
+    for its hashes.
 
     Keys that need more than the memory are followed in parts, in a reading for each. Raises: PeerError if a transaction
     changes a row twice, TransactionTooLarge if transactions and dependencies need more, or the parts are too many.
     """
-    tracker = DependencyTracker(memory_bytes)
+    tracker = DependencyTracker(seed, memory_bytes)
     while True:
         _track_part(tracker, next(readings), source_id)
         if not tracker.begin_part():

@@ -58,10 +58,12 @@ class StatusRows:
 @dataclass(frozen=True)
 class IntakeOptions:
     """Who takes in, whose events are skipped (beside the own ones), and how much at once: `batch_bytes` of row bodies,
-    `batch_rows` rows. `with_places`: positions come with their places in a log.
+    `batch_rows` rows. `seed`: of the hash of keys, the store's. `with_places`: positions come with their places in a
+    log.
     """
 
     own_id: int
+    seed: int
     ignored: Collection[int] = ()
     batch_bytes: int = 2 << 20
     batch_rows: int = 1 << 40
@@ -119,7 +121,7 @@ class Intake:
         self._before_columns = before_columns
         self.options = options
         self._fits: dict[tuple[object, ...], _Fit] = {}
-        self._met = KeySet()
+        self._met = KeySet(options.seed)
         self._status: tuple[tuple[object, ...], BodyReader] | None = None
 
     def batches(self, transaction: EpochTransaction, only_keys: bool = False) -> Iterator[ChangeBatch | StatusRows]:

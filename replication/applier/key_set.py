@@ -10,14 +10,13 @@ from engine.column_buffers import NO_WORDS
 from engine.columnar import EncodedKeys
 from engine.errors import InvariantBroken, TransactionTooLarge
 from engine.kernels.key_sets import add_keys, find_keys, rehash_keys
-from engine.layout.key_sets import KEY_SET_BROKEN, KEY_SET_STATE_WORDS, KS_HEAD_WORDS, KS_KEYS, KS_WORDS
+from engine.layout.key_sets import KEY_SET_BROKEN, KEY_SET_STATE_WORDS, KS_HEAD_WORDS, KS_KEYS, KS_SEED, KS_WORDS
+from replication.hash_slots import SLOTS_MIN, longest_run, slots_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Words = NDArray[np.int64]
-
-_SLOTS_MIN = 1 << 10
 
 
 def slice_keys(keys: EncodedKeys, start: int, stop: int) -> EncodedKeys:
@@ -52,27 +51,34 @@ def offsets_of(keys: EncodedKeys) -> Words:
 class KeySet:
     """Keys with their tables. Memory grows with the keys in it, up to a limit: keys, 8 bytes for each, and slots."""
 
-    def __init__(self, memory_limit_bytes: int = 1 << 40) -> None:
+    def __init__(self, seed: int, memory_limit_bytes: int = 1 << 40) -> None:
+        """seed: of the hash, a signed word that no peer knows; the store's."""
         self._limit = memory_limit_bytes
-        self._slots: Words = np.zeros(_SLOTS_MIN, dtype=np.int64)
-        self._data: Words = np.zeros(_SLOTS_MIN, dtype=np.int64)
+        self._slots: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
+        self._data: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
         self._state: Words = np.zeros(KEY_SET_STATE_WORDS, dtype=np.int64)
+        self._state[KS_SEED] = seed
 
     @property
     def count(self) -> int:
         """Keys in it."""
         return int(self._state[KS_KEYS])
 
+    @property
+    def longest_probe(self) -> int:
+        """Slots that no look-up reads more of, but for the free one at the end."""
+        return longest_run(self._slots)
+
     def clear(self) -> None:
         """Forget them."""
         if self.count:
-            self._state[:] = 0
+            self._state[[KS_KEYS, KS_WORDS]] = 0
             self._slots[:] = 0
 
     def _reserve(self, rows: int, words: int) -> None:
         needed = int(self._state[KS_WORDS]) + words + rows * KS_HEAD_WORDS
         size = self._data.size if needed <= self._data.size else max(needed, 2 * self._data.size)
-        slots = max(self._slots.size, 1 << ((self.count + rows) * 3 // 2).bit_length())
+        slots = max(self._slots.size, slots_for(self.count + rows))
         if 8 * (size + slots) > self._limit:
             raise TransactionTooLarge(
                 f"{self.count} rows of an epoch transaction are in conflict or wait for others, and their keys pass the"
@@ -104,7 +110,7 @@ class KeySet:
         out = np.zeros(keys.count, dtype=np.int64)
         if self.count:
             place = (table_id, keys.keys, keys.key_offsets, keys.key_stride)
-            _checked(int(find_keys(*place, self._slots, self._data, out)))
+            _checked(int(find_keys(*place, self._slots, self._data, self._state, out)))
         found: NDArray[np.bool_] = out != 0
         return found
 

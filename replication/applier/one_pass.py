@@ -96,7 +96,7 @@ class OnePass:
         self.counters = counters
         self.epoch = epoch
         self.state = state
-        self.refreshed = KeySet(epoch.memory_bytes // 4)
+        self.refreshed = KeySet(store.seed, epoch.memory_bytes // 4)
         self.held = HeldRows(txn, epoch.source_id, epoch.memory_bytes // 4, self._take_out)
         self.statuses: list[tuple[int, int, int]] = []  # server id, epoch, id of the server named as logger
         self.has_conflict = False

@@ -58,7 +58,7 @@ class EpochReplay:
         """make_room: called between transactions, with True where one found no room in a log."""
         self._store = store
         self._make_room = make_room
-        self._intake = Intake(store.table, _key_of, IntakeOptions(NOBODY, with_places=True))
+        self._intake = Intake(store.table, _key_of, IntakeOptions(NOBODY, store.seed, with_places=True))
         self._run: AuthoredTransaction | None = None
         self._done = 0  # rows of the epoch under way whose transactions have committed
         self.rows = 0

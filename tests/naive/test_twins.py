@@ -139,6 +139,10 @@ TWINS = {
     "checksums.xxh3_lanes_of_page": INTACT,
     "checksums.xxh3_merge": XXH3,
     "disk_frames.loaded_intact_page": INTACT,
+    **dict.fromkeys(
+        ["keyed_hash.keyed_hash_of", "keyed_hash.headed_hash_of"],
+        "tests.engine.test_keyed_hash:test_hash_of_any_words_equals_twin",
+    ),
     "checksums.xxh64_words": "tests.engine.test_checksums:test_xxh64_equals_the_reference_for_every_short_length",
     **dict.fromkeys([f"columns.{way}_{width}" for way in ("scatter", "gather") for width in (1, 2, 4, 8)], COPIES),
     **dict.fromkeys(["columns.stamp_nulls", "columns.gather_nulls"], NULLS),

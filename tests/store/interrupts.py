@@ -1,4 +1,4 @@
-"""Ctrl-C at a chosen point of a program.
+"""Ctrl-C, or another exception, at a chosen point of a program.
 
 CPython looks for signals when it enters a Python function and when a called C function has returned (and at backward
 jumps). A profile function is called at exactly these points and may raise there as a signal handler may, so the n-th
@@ -14,29 +14,33 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from engine.errors import Error
+
 ROOT = str(Path(__file__).resolve().parents[2])
 PACKAGES = tuple(f"{ROOT}/{name}/" for name in ("engine", "recovery", "tidemark"))
 
 
 class Point:
-    """Where the interrupt fell."""
+    """Where it fell, and the error that came out of the call."""
 
     def __init__(self) -> None:
         self.count = 0
         self.where = ""
+        self.error: BaseException | None = None
 
 
-def interrupt_at(nth: int, work: Callable[[], Any]) -> Point:
-    """Run `work` with a KeyboardInterrupt at the n-th point inside the packages; says where it fell, if it did.
+# These frames turn one error into another; what fails on the way into them fails in the caller.
+_OUTSIDE = ("/file_doubles/", "engine/out_of_memory.py")
 
-    The interrupt must come out of `work` as itself.
-    """
+
+def fail_at(nth: int, work: Callable[[], Any], kind: type[BaseException]) -> Point:
+    """Run `work` with an exception of this kind raised at the n-th point inside the packages."""
     point = Point()
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:
         if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(PACKAGES):
             return
-        if "/file_doubles/" in frame.f_code.co_filename:
+        if any(each in frame.f_code.co_filename for each in _OUTSIDE):
             return  # a disk in memory is no code of the store's
         if event == "call" and frame.f_code.co_flags & inspect.CO_GENERATOR:
             return  # it may be the closing of a generator given up, where Python swallows what is raised
@@ -45,15 +49,24 @@ def interrupt_at(nth: int, work: Callable[[], Any]) -> Point:
             what = f" after {argument.__name__}" if event == "c_return" else ""
             name = frame.f_code.co_filename.removeprefix(ROOT + "/")
             point.where = f"{name}:{frame.f_lineno} in {frame.f_code.co_name}{what}"
-            raise KeyboardInterrupt
+            raise kind
 
     sys.setprofile(profile)
     try:
         work()
-    except KeyboardInterrupt:
-        assert point.where, "an interrupt nobody sent"
-        return point
+    except (Error, kind) as error:
+        point.error = error
+        if not point.where:
+            raise
     finally:
         sys.setprofile(None)
-    assert not point.where, f"the interrupt at {point.where} was swallowed"
+    return point
+
+
+def interrupt_at(nth: int, work: Callable[[], Any]) -> Point:
+    """Run `work` with a KeyboardInterrupt at the n-th point; it must come out of `work` as itself."""
+    point = fail_at(nth, work, KeyboardInterrupt)
+    if point.error is not None and not isinstance(point.error, KeyboardInterrupt):
+        raise point.error
+    assert bool(point.error) == bool(point.where), f"the interrupt at {point.where} was swallowed"
     return point
