@@ -6,8 +6,9 @@ takes one of the places kept for peers, a thread and a `Wake`.
 Invariants: (A1) the thread of admission waits for no connection: what one sends, drips or leaves unsent costs the
 others nothing; (A2) at most UNPROVED_MAX connections have not proved themselves, UNPROVED_OF_ADDRESS_MAX of them from
 one address; one more takes the place of the oldest that has not said hello, else of the oldest, so that a peer gets
-through between strangers that stay; each has HANDSHAKE_SECONDS in all, TLS included; (A3) the thread ends with `close` alone: out of descriptors or memory it drops
-the oldest of the unproved, and else pauses, with peers waiting in the system's backlog.
+through between strangers that stay; each has HANDSHAKE_SECONDS in all, TLS included; (A3) the thread ends with `close`
+alone: out of descriptors or memory it drops one of the unproved, and else pauses, with peers waiting in the system's
+backlog.
 """
 
 from __future__ import annotations
