@@ -5,9 +5,10 @@ takes one of the places kept for peers, a thread and a `Wake`.
 
 Invariants: (A1) the thread of admission waits for no connection: what one sends, drips or leaves unsent costs the
 others nothing; (A2) at most UNPROVED_MAX connections have not proved themselves, UNPROVED_OF_ADDRESS_MAX of them from
-one address; one more takes the place of the oldest, so that a peer gets through between strangers that stay; each has
-HANDSHAKE_SECONDS in all, TLS included; (A3) the thread ends with `close` alone: out of descriptors or memory it drops
-the oldest of the unproved, and else pauses, with peers waiting in the system's backlog.
+one address; one more takes the place of the oldest that has not said hello, else of the oldest, so that a peer gets
+through between strangers that stay; each has HANDSHAKE_SECONDS in all, TLS included; (A3) the thread ends with `close`
+alone: out of descriptors or memory it drops one of the unproved, and else pauses, with peers waiting in the system's
+backlog.
 """
 
 from __future__ import annotations
@@ -52,6 +53,11 @@ class _Unproved:
         self.handshake: CalledHandshake | None = None  # made with the connection
         self.wake: Wake | None = None  # once it is admitted
         self.is_secure = True  # False while TLS is made
+
+    @property
+    def has_greeted(self) -> bool:
+        """Whether it has sent a hello that makes sense."""
+        return self.handshake is not None and self.handshake.is_begun
 
     def advance(self) -> tuple[bytes, list[Frame]] | None:
         """Take what has come and answer it, waiting for nothing. None until the handshake is done; then the welcome,
@@ -234,7 +240,7 @@ class Server:
         address = _address(where)
         of_address = [each for each in self._unproved.values() if each.address == address]
         if len(of_address) >= UNPROVED_OF_ADDRESS_MAX:
-            self._evict(of_address[0])
+            self._evict(_first_to_go(of_address))
         elif len(self._unproved) >= UNPROVED_MAX:
             self._make_room()
         new = None
@@ -335,12 +341,12 @@ class Server:
         one.wire.close()
 
     def _make_room(self, pause_s: float = 0.0) -> bool:
-        """Shut the oldest connection of the address that has most; False if there is none."""
+        """Shut a connection of the address that has most; False if there is none."""
         addresses: dict[str, list[_Unproved]] = {}
         for each in self._unproved.values():
             addresses.setdefault(each.address, []).append(each)
         if addresses:
-            self._evict(max(addresses.values(), key=len)[0])
+            self._evict(_first_to_go(max(addresses.values(), key=len)))
         if pause_s:
             self._pause()
         return bool(addresses)
@@ -368,6 +374,11 @@ class Server:
                 self._served.pop(met.wire, None)
             met.wire.close()
             wake.close()
+
+
+def _first_to_go(connections: list[_Unproved]) -> _Unproved:
+    """Of connections, the oldest first. A peer says hello with its first bytes."""
+    return next((each for each in connections if not each.has_greeted), connections[0])
 
 
 def _address(where: Any) -> str:

@@ -155,6 +155,11 @@ class Handshake:
         self._writer = writer
         self._said = hashlib.sha256()
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the other side has said, in a frame that makes sense, who it is."""
+        return self._content is not None
+
     def _say(self, kind: int, payload: bytes) -> bytes:
         self._said.update(payload)
         return self._writer.frame(kind, payload)

@@ -102,6 +102,17 @@ def test_strangers_above_their_quota_make_room_the_oldest_first() -> None:
         stack.enter_context(closing(peer(server.address)))
 
 
+def test_stranger_that_says_nothing_makes_room_before_one_that_has_said_hello() -> None:
+    """A peer on a slow machine was shut out in the middle of its handshake by strangers that came after it."""
+    with served() as server, ExitStack() as stack:
+        slow = stack.enter_context(stranger(server.address))
+        slow.sendall(hello())
+        assert slow.recv(4_096)
+        silent = [stack.enter_context(stranger(server.address)) for _ in range(2 * UNPROVED_OF_ADDRESS_MAX)]
+        wait_until(lambda: server.status()["evicted"] == UNPROVED_OF_ADDRESS_MAX + 1)
+        assert not is_shut(slow) and is_shut(silent[0])
+
+
 def test_flood_of_one_address_makes_room_for_another_address() -> None:
     with served() as server, ExitStack() as stack:
         few = [stack.enter_context(stranger(server.address, "127.0.0.2")) for _ in range(3)]
