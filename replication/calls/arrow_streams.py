@@ -39,7 +39,7 @@ def arrow_bytes(schema: pa.Schema, batches: list[pa.RecordBatch]) -> bytes:
     """Batches as an Arrow stream; columns of views and runs become plain. Raises: TypeMismatch for nested types."""
     import pyarrow as pa
 
-    plain = pa.schema([each.with_type(_plain(each)) for each in schema], schema.metadata)
+    plain = pa.schema([each.with_type(_plain(each.type)) for each in schema], schema.metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, plain) as stream:
         for batch in batches:
@@ -48,21 +48,23 @@ def arrow_bytes(schema: pa.Schema, batches: list[pa.RecordBatch]) -> bytes:
     return data
 
 
-def _plain(field: pa.Field) -> pa.DataType:
+def _plain(kind: pa.DataType) -> pa.DataType:
     """The type a column travels in."""
     import pyarrow as pa
 
-    kind = field.type
+    types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    if pa.types.is_run_end_encoded(kind) or (pa.types.is_dictionary(kind) and not is_plain(kind)):
-        kind = kind.value_type
-    if pa.types.is_string_view(kind):
+        return _plain(kind.storage_type)
+    if types.is_run_end_encoded(kind):
+        return _plain(kind.value_type)
+    if types.is_dictionary(kind) and types.is_string_view(kind.value_type):
+        return pa.dictionary(kind.index_type, pa.large_string(), kind.ordered)
+    if types.is_string_view(kind):
         return pa.large_string()
-    if pa.types.is_binary_view(kind):
+    if types.is_binary_view(kind):
         return pa.large_binary()
     if not is_plain(kind):
-        raise TypeMismatch(f"a column of Arrow type {field.type} cannot be sent; cast {field.name!r} first")
+        raise TypeMismatch(f"a column of Arrow type {kind} cannot be sent; cast it first")
     return kind
 
 
@@ -71,13 +73,12 @@ def _made_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow.compute as pc
 
     arrays = []
-    for array, kind in zip(batch.columns, schema.types, strict=True):
-        if isinstance(array, pa.ExtensionArray):
-            array = array.storage
+    for column, kind in zip(batch.columns, schema.types, strict=True):
+        array = column.storage if isinstance(column, pa.ExtensionArray) else column
         if pa.types.is_run_end_encoded(array.type):
             array = pc.run_end_decode(array)
-        if pa.types.is_dictionary(array.type) and not pa.types.is_dictionary(kind):
-            array = array.dictionary_decode()
+        if pa.types.is_dictionary(array.type) and array.type != kind:
+            array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(kind.value_type))
         arrays.append(array if array.type == kind else array.cast(kind))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
