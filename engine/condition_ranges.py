@@ -7,7 +7,6 @@ of them is kept; knowing less is never wrong.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from engine.decimals import comparable
@@ -23,18 +22,8 @@ def known_of(node: Expression, negated: bool = False) -> dict[str, Known]:
     if isinstance(node, Not):
         return known_of(node.inner, not negated)
     if isinstance(node, Junction):
-        left, right = known_of(node.left, negated), known_of(node.right, negated)
-        if node.is_and != negated:
-            for name, known in right.items():
-                left[name] = _both(left[name], known) if name in left else known
-            return left
-        if _is_never(left) or _is_never(right):
-            return right if _is_never(left) else left
-        return {
-            name: found
-            for name in left.keys() & right.keys()
-            if (found := _either(left[name], right[name])) is not None
-        }
+        found = [known_of(each, negated) for each in node.operands]
+        return _of_all(found) if node.is_and != negated else _of_one(found)
     if isinstance(node, Compare):
         return _compared(node, _NEGATED[node.condition] if negated else node.condition)
     if isinstance(node, Member) and isinstance(node.inner, Col) and not negated:
@@ -46,13 +35,37 @@ def known_of(node: Expression, negated: bool = False) -> dict[str, Known]:
     return {}
 
 
+def _of_all(found: list[dict[str, Known]]) -> dict[str, Known]:
+    """What holds of a row that each of some conditions accepts."""
+    together: dict[str, Known] = {}
+    for each in found:
+        for name, known in each.items():
+            together[name] = _both(together[name], known) if name in together else known
+    return together
+
+
+def _of_one(found: list[dict[str, Known]]) -> dict[str, Known]:
+    """What holds of a row that any of some conditions accepts."""
+    possible = [each for each in found if not _is_never(each)]
+    if len(possible) < 2:
+        return possible[0] if possible else found[-1]
+    together: dict[str, Known] = {}
+    for name in possible[0]:
+        if all(name in each for each in possible):
+            values = [each[name] for each in possible]
+            if not any(isinstance(each, Between) for each in values):
+                together[name] = [value for each in values for value in each]  # type: ignore[union-attr]
+    return together
+
+
 def starts_of(node: Expression) -> dict[str, bytes]:
     """By column name, what the values of every row begin with for which the condition is true."""
     if isinstance(node, Junction) and node.is_and:
-        left = starts_of(node.left)
-        for name, start in starts_of(node.right).items():
-            left[name] = max(left.get(name, b""), start, key=len)
-        return left
+        longest: dict[str, bytes] = {}
+        for each in node.operands:
+            for name, start in starts_of(each).items():
+                longest[name] = max(longest.get(name, b""), start, key=len)
+        return longest
     if isinstance(node, Like) and isinstance(node.inner, Col):
         start = _literal_start(node.pattern)
         return {node.inner.name: start} if start else {}
@@ -113,11 +126,3 @@ def _closer(one: Any, with_one: bool, other: Any, with_other: bool, is_upper: bo
     except TypeError:
         is_other = False
     return (other, with_other) if is_other else (one, with_one)
-
-
-def _either(one: Known, other: Known) -> Known | None:
-    """What holds of both together; None if that is nothing."""
-    if isinstance(one, Between) or isinstance(other, Between):
-        return None
-    joined: Collection[Any] = [*one, *other]
-    return joined

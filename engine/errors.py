@@ -192,6 +192,10 @@ class MemoryExhausted(Retryable):
     """`data_memory` is exhausted, or the process has no memory left."""
 
 
+class CallMemoryExhausted(Retryable):
+    """The calls that clients make of a server would take more memory than it gives them all together."""
+
+
 class TooManyFiles(Retryable):
     """No file descriptor is left."""
 

@@ -29,7 +29,7 @@ from engine.expressions import (
     NullTest,
 )
 from engine.instruction_set import FLOAT, INTEGER, WIDE
-from engine.interpreter import Assembler
+from engine.interpreter import Assembler, float_bits
 from engine.layout import program as p
 from engine.types import Boolean, Decimal, Enum, Floating, Integer
 from engine.types_base import is_int, plain, shown
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 _DAY_US = 86_400_000_000
+
+_Jump = tuple[Expression, str, str, bool]  # a condition, where to go if it is true or not, whether its contrary counts
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,40 @@ def kind_of(kind: ColumnType) -> Kind | None:
     return Kind(INTEGER, 0, kind) if isinstance(kind, Calendar) else None
 
 
+def _with_members(node: Junction, negated: bool) -> list[tuple[Expression, bool]]:
+    """The operands, each with whether its contrary counts; neighbours that look for values of one column are one
+    Member, which is true and false where they were and looks for each value once.
+    """
+    # Where | counts what is equal is looked for, where & does what differs, and De Morgan exchanges both.
+    is_and = node.is_and != negated
+    wanted = "ne" if node.is_and else "eq"
+    found: list[tuple[Expression, bool]] = []
+    run: list[Constant] = []
+    name = None
+    for each in (*node.operands, None):
+        equality = None if each is None else _equality(each, wanted)
+        if equality is not None and equality[0] == name:
+            run.append(equality[1])
+            continue
+        if len(run) > 1 and name is not None:
+            found[-1] = Member(Col(name), tuple(run)), is_and
+        if each is not None:
+            found.append((each, negated))
+        name, run = (None, []) if equality is None else (equality[0], [equality[1]])
+    return found
+
+
+def _equality(node: Expression, wanted: str) -> tuple[str, Constant] | None:
+    """Column and constant of a comparison of just these."""
+    if not isinstance(node, Compare) or node.condition != wanted:
+        return None
+    if isinstance(node.left, Col) and isinstance(node.right, Constant):
+        return node.left.name, node.right
+    if isinstance(node.left, Constant) and isinstance(node.right, Col):
+        return node.right.name, node.left
+    return None
+
+
 class Compiler:
     """Emits code for one expression after the other into one assembler."""
 
@@ -73,6 +109,7 @@ class Compiler:
         self.asm = Assembler(definition, updates)
         self._columns = {column.name: column for column in definition.columns}
         self._labels = 0
+        self._needs: dict[int, int] = {}  # of parts of an expression that is compiled now, by identity
 
     def label(self) -> str:
         """A new name."""
@@ -93,17 +130,33 @@ class Compiler:
     # --- conditions -----------------------------------------------------------------------------------
     def jump(self, node: Expression, yes: str, no: str, negated: bool = False) -> None:
         """Go to `yes` where the condition (negated: its contrary) is true, to `no` where it is false or NULL."""
-        if isinstance(node, Not):
-            self.jump(node.inner, yes, no, not negated)
-        elif isinstance(node, Junction):
-            middle = self.label()
-            if node.is_and != negated:
-                self.jump(node.left, middle, no, negated)
+        ahead: list[_Jump | str] = [(node, yes, no, negated)]
+        while ahead:
+            each = ahead.pop()
+            if isinstance(each, str):
+                self.asm.label(each)
+                continue
+            node, yes, no, negated = each
+            if isinstance(node, Not):
+                ahead.append((node.inner, yes, no, not negated))
+            elif isinstance(node, Junction):
+                ahead += reversed(self._junction(node, yes, no, negated))
             else:
-                self.jump(node.left, yes, middle, negated)
-            self.asm.label(middle)
-            self.jump(node.right, yes, no, negated)
-        elif isinstance(node, Compare):
+                self._leaf(node, yes, no, negated)
+
+    def _junction(self, node: Junction, yes: str, no: str, negated: bool) -> list[_Jump | str]:
+        """What jumps for each of the operands, with the labels between them."""
+        is_and = node.is_and != negated
+        steps: list[_Jump | str] = []
+        operands = _with_members(node, negated)
+        for operand, is_negated in operands[:-1]:
+            middle = self.label()
+            steps += [(operand, middle, no, is_negated) if is_and else (operand, yes, middle, is_negated), middle]
+        operand, is_negated = operands[-1]
+        return [*steps, (operand, yes, no, is_negated)]
+
+    def _leaf(self, node: Expression, yes: str, no: str, negated: bool) -> None:
+        if isinstance(node, Compare):
             self._compare(node, _NEGATED[node.condition] if negated else node.condition, yes, no)
         elif isinstance(node, Member):
             self._member(node, yes, no, negated)
@@ -124,14 +177,28 @@ class Compiler:
             known = self.label()
             self.null_test(node.inner, no, known)
             self.asm.label(known)
+        looked_for: set[Any] = set()
         for value in node.values:
             if isinstance(value, Constant) and value.value is None:
                 missed = no
-                continue
-            after = self.label()
-            self._compare(Compare("eq", node.inner, value), "eq", found, after)
-            self.asm.label(after)
+            elif isinstance(value, Constant) and isinstance(node.inner, Col):
+                self._equal(self.column(node.inner.name), plain(value.value), found, looked_for)
+            else:
+                after = self.label()
+                self._compare(Compare("eq", node.inner, value), "eq", found, after)
+                self.asm.label(after)
         self.asm.branch(missed)
+
+    def _equal(self, column: Column, value: Any, yes: str, looked_for: set[Any]) -> None:
+        """Go to `yes` where the column has the value, unless that was looked for already; else go on."""
+        comparison = self._stored(column, "eq", value)
+        if isinstance(comparison, bool):
+            return  # no value of the column equals it
+        _, stored = comparison
+        looked = float_bits(stored) if isinstance(stored, float) else stored
+        if looked not in looked_for:
+            looked_for.add(looked)
+            self.asm.branch_stored("eq", column.name, stored, yes)
 
     def null_test(self, inner: Expression, yes: str, no: str) -> None:
         """Go to `yes` where it is NULL, else to `no`."""
@@ -183,25 +250,27 @@ class Compiler:
         return kinds[0] == kinds[1]
 
     def _compare_constant(self, column: Column, condition: str, value: Any, yes: str, no: str) -> None:
-        stored: Any
-        kind = column.type
-        if isinstance(kind, (Integer, Floating, Decimal)):
-            found = self._exact(kind, condition, value)
-            if isinstance(found, bool):
-                self.asm.branch_column_null(column.name, no)
-                self.asm.branch(yes if found else no)
-                return
-            condition, stored = found
-        elif isinstance(kind, Enum):
-            if condition not in ("eq", "ne"):
-                raise self.refuse(f"Enum column {column.name!r} has no order; use == and !=")
-            stored = kind.stored(value)
-        elif isinstance(kind, (Boolean, Calendar)):
-            stored = int(kind.stored(value))
-        else:
-            stored = self._octets(column, value)
+        comparison = self._stored(column, condition, value)
+        if isinstance(comparison, bool):
+            self.asm.branch_column_null(column.name, no)
+            self.asm.branch(yes if comparison else no)
+            return
+        condition, stored = comparison
         self.asm.branch_stored(condition, column.name, stored, yes)
         self.asm.branch(no)
+
+    def _stored(self, column: Column, condition: str, value: Any) -> bool | tuple[str, Any]:
+        """A comparison of a column with a constant as one with a stored value; or what it is for all but NULL."""
+        kind = column.type
+        if isinstance(kind, (Integer, Floating, Decimal)):
+            return self._exact(kind, condition, value)
+        if isinstance(kind, Enum):
+            if condition not in ("eq", "ne"):
+                raise self.refuse(f"Enum column {column.name!r} has no order; use == and !=")
+            return condition, kind.stored(value)
+        if isinstance(kind, (Boolean, Calendar)):
+            return condition, int(kind.stored(value))
+        return condition, self._octets(column, value)
 
     def _octets(self, column: Column, value: Any) -> bytes:
         """A constant beside a column of characters or bytes; it may be longer than the column can be."""
@@ -263,8 +332,10 @@ class Compiler:
         """Registers it takes, by Sethi and Ullman; one more for what scales must be brought to."""
         if not isinstance(node, Arithmetic):
             return 1
-        one, other = self.need(node.left), self.need(node.right)
-        return one + 1 if one == other else max(one, other, 2)
+        if id(node) not in self._needs:
+            one, other = self.need(node.left), self.need(node.right)
+            self._needs[id(node)] = one + 1 if one == other else max(one, other, 2)
+        return self._needs[id(node)]
 
     def value(self, node: Expression, free: list[int], null: str) -> tuple[int, Kind]:
         """Put the value into the first free register; go to `null` where it is NULL. Returns register and kind."""

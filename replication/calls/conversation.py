@@ -2,29 +2,45 @@
 
 The side that serves carries a call out in the thread of the link, so what belongs to a thread there, a transaction
 above all, belongs to the link; when the link ends, so does it. Invariants: (C1) a message is bounded, and judged before
-it is kept; (C2) a call whose answer did not come is not sent again by anything in here: it may have been carried out.
+it is kept, and what all links of a server hold together is bounded too (`memory.py`); (C2) a call whose answer did not
+come is not sent again by anything in here: it may have been carried out.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 from engine.clock import Clock
-from engine.errors import Error, FrameRejected, LimitExceeded, PeerRefused, SchemaInvalid
+from engine.errors import (
+    CallMemoryExhausted,
+    Error,
+    FrameRejected,
+    LimitExceeded,
+    PeerRefused,
+    PeerTimeout,
+    Rejected,
+    SchemaInvalid,
+)
 from engine.layout.frame import FRAME_ANSWER, FRAME_BYE, FRAME_CALL
-from replication.calls.values import Definitions, pack, unpack
+from replication.calls.arrow_streams import METADATA_BYTES_MAX, METADATA_FACTOR
+from replication.calls.memory import CALLS_BYTES_MAX, FREE_BYTES, CallMemory, Share
+from replication.calls.values import VALUE_BYTES_MAX, Definitions, pack, unpack
+from replication.protocol.frames import Frame
 from replication.protocol.handshake import is_store_id
 from replication.protocol.pieces import Pieces, frames_of
 from replication.server import Server
-from replication.wire import HANDSHAKE_SECONDS, Met, TlsContext, Wake, call, tell, wait_readable
+from replication.wire import HANDSHAKE_SECONDS, Met, TlsContext, Wake, Wire, call, tell, wait_readable
 
 _log = logging.getLogger("tidemark.calls")
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 256 << 10  # what a link keeps of a frame that has not come to its end
 MESSAGE_BYTES_MAX = 256 << 20
+STALL_SECONDS = 30.0  # of silence in the middle of a message, which holds memory that other links need
+ERROR_CHARACTERS_MAX = 1_000
+assert MESSAGE_BYTES_MAX + VALUE_BYTES_MAX + METADATA_BYTES_MAX * METADATA_FACTOR <= CALLS_BYTES_MAX
 NO_STORE = "0" * 32
 LINKS_MAX = 1_000  # each with a thread
 
@@ -66,7 +82,7 @@ class CallLink:
     ) -> None:
         """Connect within so many seconds. Raises: PeerError in all its leaves."""
         self.met = call(address, Client(), secret, tls, clock, patience_s)
-        self.met.wire.wait_long()
+        _begin(self.met)
         self._messages = Pieces(FRAME_ANSWER, MESSAGE_BYTES_MAX)
         self.store: str = self.met.peer.store
         self.is_broken = False
@@ -90,7 +106,7 @@ class CallLink:
                 for each in wire.reader.feed(wire.receive()):
                     answer = self._messages.take(each)
             wire.connection.settimeout(None)
-            is_well, value = unpack(answer)
+            is_well, value = _parts_of(unpack(answer))
         except BaseException:  # Ctrl-C among others: the answer would be taken for that of the next call
             self.is_broken = True
             wire.close()
@@ -107,6 +123,31 @@ class CallLink:
             self.met.wire.close()
 
 
+def _begin(met: Met) -> None:
+    """A link of calls: silent as long as it likes, and its frames are short."""
+    met.wire.wait_long()
+    met.wire.reader.payload_bytes_max = PIECE_BYTES + 1
+
+
+def _parts_of(answer: Any) -> tuple[bool, Any]:
+    """Whether a call went well, and what came of it. Raises: FrameRejected for what is no answer."""
+    is_answer = isinstance(answer, list) and len(answer) == 2 and isinstance(answer[0], bool)
+    if not is_answer or not (answer[0] or isinstance(answer[1], Error)):
+        raise FrameRejected("what came is no answer to a call")
+    return answer[0], answer[1]
+
+
+def _refusal(error: Error) -> bytes:
+    """An error as an answer; only its message if its evidence is too much to send."""
+    try:
+        answer = pack([False, error])
+    except Rejected:
+        answer = b""
+    if 0 < len(answer) <= FREE_BYTES:
+        return answer
+    return pack([False, type(error)(error.message[:ERROR_CHARACTERS_MAX])])
+
+
 class Abandoned(Exception):
     """The link is to end without an answer: whoever asked finds out from others what became of it."""
 
@@ -119,7 +160,7 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """The link has ended."""
+        """The link has ended, or a call of it found no room: so does its transaction."""
         ...
 
 
@@ -141,6 +182,7 @@ class CallServer:
         """
         self._executor = executor
         self._definitions = definitions
+        self.memory = CallMemory()
         self._server = Server(address, Client(store), secret, tls, clock, self._serve, LINKS_MAX)
         self.address = self._server.address
         self._server.start()
@@ -158,8 +200,9 @@ class CallServer:
         self._server.close()
 
     def _serve(self, met: Met, wake: Wake) -> None:
-        wire, messages = met.wire, Pieces(FRAME_CALL, MESSAGE_BYTES_MAX)
-        wire.wait_long()
+        wire, share = met.wire, Share(self.memory)
+        messages = Pieces(FRAME_CALL, MESSAGE_BYTES_MAX, share.take)
+        _begin(met)
         executor = self._executor()
         frames = iter(met.early)
         try:
@@ -167,22 +210,48 @@ class CallServer:
                 for frame in frames:
                     if frame.kind == FRAME_BYE:
                         return
-                    message = messages.take(frame)
-                    if message is not None:
-                        answer = self._answered(executor, message)
+                    answer = self._answer_to(frame, messages, executor, share)
+                    if answer is not None:
                         for data in frames_of(wire.writer, FRAME_ANSWER, [answer], PIECE_BYTES):
                             wire.send(data)
-                frames = wire.reader.feed(wire.receive()) if wait_readable(wire, wake) else iter(())
+                        share.release()
+                frames = self._next_frames(wire, wake, messages)
         except Abandoned as reason:
             _log.info("link of a client ended: %s", reason)
         finally:
+            share.release()
             executor.close()
 
-    def _answered(self, executor: Executor, message: bytearray) -> bytes:
+    def _next_frames(self, wire: Wire, wake: Wake, messages: Pieces) -> Iterator[Frame]:
+        if wait_readable(wire, wake, STALL_SECONDS if messages.is_begun else None):
+            return wire.reader.feed(wire.receive())
+        if messages.is_begun and not self._server.is_closed:
+            raise PeerTimeout(f"a client sent nothing for {STALL_SECONDS:.0f} s in the middle of a message")
+        return iter(())
+
+    def _answer_to(self, frame: Frame, messages: Pieces, executor: Executor, share: Share) -> bytes | None:
+        """The answer to the call a frame ends, if it does."""
         try:
-            answer = pack([True, executor.answer(unpack(message, self._definitions))])
+            message = messages.take(frame)
+            return None if message is None else self._answered(executor, message, share)
+        except CallMemoryExhausted as error:
+            executor.close()
+            return _refusal(error)
+
+    def _answered(self, executor: Executor, message: bytearray, share: Share) -> bytes:
+        try:
+            value = unpack(message, self._definitions, share.take)
+            share.give(len(message))
+            message.clear()
+            answer = pack([True, executor.answer(value)])
             if len(answer) > MESSAGE_BYTES_MAX:
                 raise LimitExceeded(f"an answer has {len(answer)} bytes, more than {MESSAGE_BYTES_MAX}; ask for less")
+            del value
+            # A call that changed something has a short answer, and now room for it: it is never called undone.
+            share.release()
+            share.take(len(answer))
             return answer
+        except CallMemoryExhausted:
+            raise
         except Error as error:
-            return pack([False, error])
+            return _refusal(error)

@@ -2,6 +2,12 @@
 
 MessagePack, with types of our own for what it does not know. Nothing that comes is executed or imported: each type
 builds one known class, through the checks of its constructor. What cannot be is `FrameRejected`.
+
+What comes is measured before anything of it is built, by one kernel in one pass without recursion: it nests at most
+NESTING_MAX deep, and takes at most VALUE_BYTES_MAX in memory. For each type of our own the unpacker calls itself, with
+some 40 KiB of stack in C, so nesting that was left to it ended the process; NESTING_MAX levels take 2 MB at most.
+Python's hash of numbers and tuples can be made to collide, so keys of maps are text. Expressions travel as a list of
+nodes in post-order, however deep they are. A sender measures what it sends in the same way.
 """
 
 from __future__ import annotations
@@ -9,43 +15,55 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 import numpy as np
 
-from engine import errors, expressions
-from engine.errors import Error, FrameRejected, PeerRefused, Rejected, TypeMismatch
+from engine import errors, expressions, limits
+from engine.errors import Error, FrameRejected, LimitExceeded, PeerRefused, Rejected, TypeMismatch
 from engine.interpreter import Program
+from engine.kernels import packed_values as m
 from engine.schema import ABSENT, Column, TableDefinition, column_from_json
 from engine.types import from_json as type_from_json
-from engine.types_base import ColumnType
+from engine.types_base import ColumnType, shown
+from replication.calls.arrow_streams import Room, arrow_bytes, arrow_table
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-EXTENSIONS = (
-    "tuple",
-    "row",
-    "decimal",
-    "date",
-    "time",
-    "datetime",
-    "timedelta",
-    "integer",
-    "arrow table",
-    "arrow batch",
-    "expression",
-    "program",
-    "error",
-    "column",
-    "type",
-    "definition",
-    "absent",
+NESTING_MAX = 32
+VALUE_BYTES_MAX = 1 << 30
+_NO_VALUE = (
+    *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError),
+    msgpack.exceptions.UnpackException,
 )
+_ANY = 1 << 32
+_LONG = 16 << 20
+# Whether the payload is a value; bytes it takes in memory beside those of that value, for itself and for each byte of
+# the payload, of which one is the copy the unpacker makes; most bytes of the payload. int() of text takes the square
+# of its digits, and a definition is JSON, of which two bytes may take sixty-four in memory.
+KINDS: dict[str, tuple[bool, int, int, int]] = {
+    "tuple": (True, 120, 1, _ANY),
+    "row": (True, 200, 1, _ANY),
+    "decimal": (False, 240, 3, _ANY),
+    "date": (False, 160, 3, 64),
+    "time": (False, 160, 3, 64),
+    "datetime": (False, 160, 3, 64),
+    "timedelta": (True, 240, 1, 64),
+    "integer": (False, 160, 3, 4_400),
+    "arrow table": (False, 8_192, 2, _ANY),
+    "arrow batch": (False, 8_192, 2, _ANY),
+    "expression": (True, 1_024, 32, _LONG),
+    "program": (True, 8_192, 16, _LONG),
+    "error": (True, 2_048, 1, _ANY),
+    "column": (True, 4_096, 16, _LONG),
+    "type": (True, 4_096, 16, _LONG),
+    "definition": (False, 16_384, 64, _LONG),
+    "absent": (False, 40, 0, 0),
+}
+EXTENSIONS = tuple(KINDS)
+_MEASURES = np.array(list(KINDS.values()), dtype=np.int64).reshape(-1)
 _NUMBERS = {name: number for number, name in enumerate(EXTENSIONS)}
 NODES = {
     kind.__name__: kind
@@ -61,12 +79,41 @@ NODES = {
         expressions.Like,
     )
 }
-COLUMNS_MAX = 4_096
+# Classes of rows are made as they come, and some are kept: names are few and short, and no message has many classes.
+FIELDS_MAX = limits.COLUMNS_MAX + 16  # of a row: columns and what is hidden
+FIELD_CHARACTERS_MAX = 4 * limits.NAME_CHARACTERS_MAX
+ROW_CLASSES_MAX = 64  # of one message
+ROW_CLASSES_KEPT = 64
+# How fields of expressions are declared whose values are other nodes.
+_ONE, _MANY = "Expression", "tuple[Expression, ...]"
 Definitions = Callable[[str], TableDefinition]
 
 
+def measured(data: bytes | bytearray | memoryview) -> int:
+    """Bytes a value takes in memory, counted from above, or one of the kernel's refusals. `data` is not built of."""
+    stack = np.empty(NESTING_MAX * m.LEVEL_WORDS, dtype=np.int64)
+    return int(m.measure_value(np.frombuffer(data, dtype=np.uint8), _MEASURES, stack, VALUE_BYTES_MAX))
+
+
 def pack(value: Any) -> bytes:
-    """A value as bytes. Raises: TypeMismatch for what no call takes."""
+    """A value as bytes. Raises: TypeMismatch for what no call takes; LimitExceeded for what the other side would not
+    build.
+    """
+    try:
+        packed = _packed(value)
+    except RecursionError:
+        raise TypeMismatch(f"a value cannot be sent: it nests deeper than {NESTING_MAX}") from None
+    count = measured(packed)
+    if count == m.TOO_LARGE:
+        raise LimitExceeded(f"a call or answer takes more than {VALUE_BYTES_MAX >> 20} MiB of memory; divide it")
+    if count == m.TOO_DEEP:
+        raise TypeMismatch(f"a value cannot be sent: it nests deeper than {NESTING_MAX}")
+    if count < 0:
+        raise TypeMismatch("a value cannot be sent: a mapping has keys that are no text, or a part is too long")
+    return packed
+
+
+def _packed(value: Any) -> bytes:
     try:
         packed: bytes = msgpack.packb(value, default=_extended, strict_types=True, use_bin_type=True)
         return packed
@@ -74,28 +121,61 @@ def pack(value: Any) -> bytes:
         raise TypeMismatch(f"a value cannot be sent: {error}") from error
 
 
-def unpack(data: bytes | bytearray | memoryview, definitions: Definitions | None = None) -> Any:
-    """The value `pack` was given. definitions: of a table by its name, for programs. Raises: FrameRejected; Rejected
-    for a program or expression that cannot be.
+def _no_limit(count: int) -> None:
+    """What has room for everything that is within the limits of one value."""
+
+
+def unpack(data: bytes | bytearray | memoryview, definitions: Definitions | None = None, room: Room = _no_limit) -> Any:
+    """The value `pack` was given. definitions: of a table by its name, for programs. room: called with bytes of memory
+    that will be taken, before they are. Raises: FrameRejected; Rejected for a program or expression that cannot be;
+    what `room` raises.
     """
-
-    def extended(code: int, payload: bytes) -> Any:
-        if not 0 <= code < len(EXTENSIONS):
-            raise FrameRejected(f"a value of type {code} is not known here")
-        name = EXTENSIONS[code]
-        if name == "program":
-            return _program(unpack(payload), definitions)
-        reader = _READERS[name]
-        return reader(payload) if name in _PLAIN else reader(unpack(payload, definitions))
-
+    count = measured(data)
+    if count < 0:
+        why = {m.TOO_DEEP: f"nests deeper than {NESTING_MAX}", m.TOO_LARGE: "takes too much memory"}
+        raise FrameRejected(f"what came is no value: it {why.get(count, 'contradicts itself')}")
+    room(count)
     try:
-        return msgpack.unpackb(data, ext_hook=extended, raw=False, strict_map_key=False, use_list=True)
-    except Rejected:
-        raise
-    except FrameRejected:
-        raise
-    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, msgpack.exceptions.UnpackException):
-        raise FrameRejected("what came is no value") from None
+        return _built(data, _Building(definitions, room).extended)
+    except _NO_VALUE as error:
+        raise FrameRejected(f"what came is no value: {type(error).__name__}") from None
+
+
+def _built(data: bytes | bytearray | memoryview, extended: Callable[[int, bytes], Any]) -> Any:
+    return msgpack.unpackb(data, ext_hook=extended, raw=False, use_list=True)
+
+
+class _Building:
+    """The value of one message that was measured."""
+
+    def __init__(self, definitions: Definitions | None, room: Room) -> None:
+        self._definitions = definitions
+        self._room = room
+        self._classes: dict[tuple[str, ...], Any] = {}
+
+    def extended(self, code: int, payload: bytes) -> Any:
+        """What is of a type of our own."""
+        name = EXTENSIONS[code]
+        content = _built(payload, self.extended) if KINDS[name][0] else payload
+        if name == "row":
+            return self._row(content)
+        if name == "program":
+            return _program(content, self._definitions)
+        if name == "arrow table":
+            return arrow_table(payload, self._room)
+        if name == "arrow batch":
+            return _batch(arrow_table(payload, self._room))
+        return _READERS[name](content)
+
+    def _row(self, parts: Any) -> Any:
+        names, values = parts
+        key = tuple(names)
+        made = self._classes.get(key)
+        if made is None:
+            made = self._classes[key] = _row_class_of(key)
+            if len(self._classes) > ROW_CLASSES_MAX:
+                raise FrameRejected(f"rows of more than {ROW_CLASSES_MAX} kinds came in one message")
+        return made._make(values)
 
 
 # --- out ------------------------------------------------------------------------------------------
@@ -107,7 +187,9 @@ def _extended(value: Any) -> Any:
         return value.item()
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
-        return _ext("tuple", pack(list(value))) if names is None else _ext("row", pack([list(names), list(value)]))
+        return (
+            _ext("tuple", _packed(list(value))) if names is None else _ext("row", _packed([list(names), list(value)]))
+        )
     for kind, name, packed in _WRITERS:
         if isinstance(value, kind):
             return _ext(name, packed(value))
@@ -124,29 +206,45 @@ def _ext(name: str, payload: bytes) -> Any:
 
 
 def _expression(value: expressions.Expression) -> bytes:
-    parts = [getattr(value, field.name) for field in fields(type(value))]  # type: ignore[arg-type]
-    return pack([type(value).__name__, *parts])
+    """Its nodes, parts before wholes, each with its name, how many of those before it are its parts, and its values."""
+    nodes: list[list[Any]] = []
+    ahead = [value]
+    while ahead:
+        node = ahead.pop()
+        parts: list[expressions.Expression] = []
+        values = []
+        for field in fields(node):  # type: ignore[arg-type]
+            content = getattr(node, field.name)
+            if field.type == _ONE:
+                parts.append(content)
+            elif field.type == _MANY:
+                parts += content
+            else:
+                values.append(content)
+        nodes.append([type(node).__name__, len(parts), *values])
+        ahead += parts
+    return _packed(nodes[::-1])
 
 
 def _program_parts(value: Program) -> bytes:
     words = np.ascontiguousarray(value.words).tobytes()
-    return pack([value.definition.name, value.definition.version, list(value.columns), words])
+    return _packed([value.definition.name, value.definition.version, list(value.columns), words])
 
 
 def _error(value: Error) -> bytes:
     evidence: dict[str, Any] = {}
     for name, each in value.evidence.items():
         try:
-            pack(each)
-        except TypeMismatch:
-            evidence[name] = str(each)
+            pack(each)  # judged by itself, so that one that cannot travel does not hide the error
+        except Rejected:
+            evidence[name] = shown(each)
         else:
             evidence[name] = each
-    return pack([type(value).__name__, value.message, evidence])
+    return _packed([type(value).__name__, value.message, evidence])
 
 
 def _seconds(value: datetime.timedelta) -> bytes:
-    return pack([value.days, value.seconds, value.microseconds])
+    return _packed([value.days, value.seconds, value.microseconds])
 
 
 _WRITERS: tuple[tuple[type, str, Callable[[Any], bytes]], ...] = (
@@ -159,8 +257,8 @@ _WRITERS: tuple[tuple[type, str, Callable[[Any], bytes]], ...] = (
     (Program, "program", _program_parts),
     (Error, "error", _error),
     (TableDefinition, "definition", TableDefinition.to_json),
-    (Column, "column", lambda value: pack(value.to_json())),
-    (ColumnType, "type", lambda value: pack(value.to_json())),
+    (Column, "column", lambda value: _packed(value.to_json())),
+    (ColumnType, "type", lambda value: _packed(value.to_json())),
     (type(ABSENT), "absent", lambda value: b""),
 )
 
@@ -177,104 +275,91 @@ def _arrow(value: Any) -> Any:
     return _ext("arrow table", arrow_bytes(table.schema, table.to_batches()))
 
 
-def arrow_bytes(schema: pa.Schema, batches: list[pa.RecordBatch]) -> bytes:
-    """Batches as an Arrow stream."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as stream:
-        for batch in batches:
-            stream.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
 # --- in -------------------------------------------------------------------------------------------
-@lru_cache(maxsize=256)
+def _row_class_of(names: tuple[str, ...]) -> Any:
+    if len(names) > FIELDS_MAX or not all(isinstance(name, str) for name in names):
+        raise FrameRejected("a row has not the columns it names")
+    if any(len(name) > FIELD_CHARACTERS_MAX for name in names):
+        raise FrameRejected(f"a row names a column of more than {FIELD_CHARACTERS_MAX} characters")
+    return _row_class(names)
+
+
+@lru_cache(maxsize=ROW_CLASSES_KEPT)
 def _row_class(names: tuple[str, ...]) -> Any:
     return namedtuple("Row", names, rename=True)
 
 
-def _row(parts: Any) -> Any:
-    names, values = parts
-    if len(names) != len(values) or len(names) > COLUMNS_MAX or not all(isinstance(name, str) for name in names):
-        raise FrameRejected("a row has not the columns it names")
-    return _row_class(tuple(names))._make(values)
+def _expression_of(nodes: Any) -> expressions.Expression:
+    """The expression of `_expression`; what is no part of another one yet stands in a row. Raises: ProgramInvalid."""
+    made: list[expressions.Expression] = []
+    for name, count, *values in nodes:
+        kind: Any = NODES.get(name)
+        if kind is None:
+            raise FrameRejected("an expression has a part that is not known here")
+        roles = [field.type for field in fields(kind)]
+        least = roles.count(_ONE)
+        is_right = type(count) is int and (count >= least if _MANY in roles else count == least)
+        if not is_right or count > len(made) or len(values) != sum(role not in (_ONE, _MANY) for role in roles):
+            raise FrameRejected(f"{name} of an expression has not the parts it needs")
+        parts, given = iter(made[len(made) - count :]), iter(values)
+        del made[len(made) - count :]
+        made.append(kind(*[_argument(name, role, parts, given) for role in roles]))
+    if len(made) != 1:
+        raise FrameRejected("an expression has parts that belong to nothing")
+    return made[0]
 
 
-def _node(parts: Any) -> expressions.Expression:
-    name, *values = parts
-    kind = NODES.get(name)
-    if kind is None or len(values) != len(fields(kind)):
-        raise FrameRejected("an expression cannot be")
-    for field, value in zip(fields(kind), values, strict=True):
-        if not _fits(str(field.type), value):
-            raise FrameRejected(f"{name}.{field.name} of an expression cannot be {type(value).__name__}")
-    return kind(*values)
-
-
-def _fits(declared: str, value: Any) -> bool:
-    if declared == "Expression":
-        return isinstance(value, expressions.Expression)
-    if declared.startswith("tuple"):
-        return isinstance(value, tuple) and all(isinstance(each, expressions.Expression) for each in value)
-    known = {"str": str, "bool": bool, "bytes": bytes}
-    return declared == "Any" or type(value) is known.get(declared)
+def _argument(name: str, role: Any, parts: Iterator[expressions.Expression], given: Iterator[Any]) -> Any:
+    if role == _ONE:
+        return next(parts)
+    if role == _MANY:
+        return tuple(parts)
+    value = next(given)
+    known = {"str": str, "bool": bool, "bytes": bytes, "Any": type(value)}
+    if type(value) is not known[role] or isinstance(value, expressions.Expression):
+        raise FrameRejected(f"{name} of an expression has a {type(value).__name__} for {role}")
+    return value
 
 
 def _program(parts: Any, definitions: Definitions | None) -> Program:
     name, version, columns, words = parts
-    if definitions is None or not isinstance(words, bytes) or len(words) % 8:
+    if definitions is None or not isinstance(words, bytes) or len(words) % 8 or not isinstance(name, str):
         raise FrameRejected("a program has no place here")
     definition = definitions(name)
     if definition.version != version:
         raise Rejected(f"table {name} was altered since the program was assembled; assemble it again", table=name)
+    known = range(len(definition.columns))
+    if len(columns) > len(known) or not all(type(each) is int and each in known for each in columns):
+        raise FrameRejected("a program has columns its table has not")
     return Program(definition, columns, np.frombuffer(words, dtype=np.int64))
 
 
 def _error_of(parts: Any) -> Error:
     name, message, evidence = parts
+    if not isinstance(name, str) or not isinstance(message, str) or not isinstance(evidence, dict):
+        raise FrameRejected("an error has not its parts")
     kind = getattr(errors, name, None)
-    if not isinstance(kind, type) or not issubclass(kind, Error) or not isinstance(evidence, dict):
+    if not isinstance(kind, type) or not issubclass(kind, Error):
         return PeerRefused(f"the other side says: {message}")
-    return kind(str(message), **{str(key): value for key, value in evidence.items()})
+    return kind(message, **evidence)
 
 
-def _table(payload: bytes) -> Any:
+def _batch(table: Any) -> Any:
     import pyarrow as pa
 
-    try:
-        with pa.ipc.open_stream(payload) as stream:
-            table = stream.read_all()
-        table.validate(full=True)  # offsets of what came are not trusted
-        return table
-    except (pa.ArrowException, OSError) as error:
-        raise FrameRejected(f"what came is no Arrow stream: {error}") from None
-
-
-def _batch(payload: bytes) -> Any:
-    import pyarrow as pa
-
-    table = _table(payload).combine_chunks()
-    batches = table.to_batches()
+    batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-_PLAIN: frozenset[str] = frozenset(
-    ["decimal", "date", "time", "datetime", "integer", "arrow table", "arrow batch", "definition", "absent"]
-)
 _READERS: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple,
-    "row": _row,
     "decimal": lambda payload: decimal.Decimal(payload.decode()),
     "date": lambda payload: datetime.date.fromisoformat(payload.decode()),
     "time": lambda payload: datetime.time.fromisoformat(payload.decode()),
     "datetime": lambda payload: datetime.datetime.fromisoformat(payload.decode()),
     "timedelta": lambda parts: datetime.timedelta(*parts),
     "integer": lambda payload: int(payload.decode()),
-    "arrow table": _table,
-    "arrow batch": _batch,
-    "expression": _node,
+    "expression": _expression_of,
     "error": _error_of,
     "column": column_from_json,
     "type": type_from_json,

@@ -72,6 +72,7 @@ class FrameReader:
         self._is_known = False  # a sealed frame has come: the other side has the key
         self._sequence = 0
         self._buffer = bytearray()
+        self.payload_bytes_max = PAYLOAD_BYTES_MAX  # once the handshake is over; less, where less is ever sent
 
     def use_key(self, key: bytes) -> None:
         """Everything behind the last frame taken must be sealed with this key, but for a refusal in its stead."""
@@ -107,7 +108,7 @@ class FrameReader:
             raise FrameRejected("what came is no frame of this protocol; is the other side a Tidemark?")
         is_refusal = kind == FRAME_REFUSE and not self._is_known
         is_greeting = self._key is None or is_refusal
-        kinds, most = (HANDSHAKE_KINDS, HANDSHAKE_BYTES_MAX) if is_greeting else (SESSION_KINDS, PAYLOAD_BYTES_MAX)
+        kinds, most = (HANDSHAKE_KINDS, HANDSHAKE_BYTES_MAX) if is_greeting else (SESSION_KINDS, self.payload_bytes_max)
         if kind not in kinds:
             raise FrameRejected(f"a frame of kind {kind} has no place here", kind=kind)
         if size > most:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import random
+import threading
+import tracemalloc
 from collections import namedtuple
 
 import msgpack
@@ -14,7 +16,8 @@ import pytest
 
 import tidemark as tm
 from engine.errors import FrameRejected, Rejected, TypeMismatch
-from replication.calls.values import EXTENSIONS, pack, unpack
+from replication.calls.values import EXTENSIONS, FIELDS_MAX, KINDS, NESTING_MAX, ROW_CLASSES_MAX, pack, unpack
+from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT, open_memory
 
 Row = namedtuple("Row", ["id", "owner"])
@@ -128,23 +131,202 @@ def test_bytes_that_are_no_value_are_refused_whatever_they_are() -> None:
     assert refused > 1_500
 
 
+def _expression(*nodes: object) -> bytes:
+    return msgpack.packb(msgpack.ExtType(EXTENSIONS.index("expression"), pack(list(nodes))))
+
+
+COL, ONE = ["Col", 0, "a"], ["Constant", 0, 1]
+
+
 @pytest.mark.parametrize(
-    "parts",
+    "nodes",
     [
-        ["Col", 3],
+        [],
+        [COL, ONE],
+        [["Col", 0, 3]],
+        [["Col", 0]],
+        [["Col", 1, "a"]],
+        [COL, ["Col", 1, "a"]],
+        [COL, ["Compare", 1, "eq"]],
+        [COL, ONE, ["Compare", 3, "eq"]],
+        [COL, ONE, ["Compare", -2, "eq"]],
+        [COL, ONE, ["Compare", 2.0, "eq"]],
+        [COL, ONE, ["Compare", 2, "like"]],
+        [COL, ["Junction", 1, 1]],
+        [["Junction", 0, True]],
+        [["Junction", 1 << 63, True]],
+        [COL, ["Member", 0]],
+        [["Member", 1]],
+        [COL, ["Like", 1, "text"]],
+        [["Constant", 0, tm.col("a")]],
+        [["object", 0]],
+        [["__class__", 0, 1]],
+        [[["Col"], 0, "a"]],
         ["Col"],
-        ["Compare", "eq", 1, 2],
-        ["Junction", 1, None, None],
-        ["Member", "x", ()],
-        ["object"],
-        ["__class__", 1],
+        [None],
+        [[]],
     ],
 )
-def test_expression_of_wrong_parts_is_refused(parts: list[object]) -> None:
-    with pytest.raises(FrameRejected):
-        unpack(msgpack.packb(msgpack.ExtType(EXTENSIONS.index("expression"), pack(parts))))
+def test_expression_of_wrong_parts_is_refused(nodes: list[object]) -> None:
+    with pytest.raises((FrameRejected, tm.ProgramInvalid)):
+        unpack(_expression(*nodes))
 
 
 def test_lists_without_end_are_refused() -> None:
     with pytest.raises(FrameRejected):
         unpack(b"\x91" * 100_000 + b"\x00")
+
+
+def _wrapped(times: int, code: int, inner: bytes = b"\x90") -> bytes:
+    for _ in range(times):
+        inner = msgpack.packb(msgpack.ExtType(code, inner))
+    return inner
+
+
+@pytest.mark.parametrize("name", [name for name, (is_nested, *_) in KINDS.items() if is_nested])
+def test_nested_types_are_refused_by_their_depth(name: str) -> None:
+    """Story: 200 tuples in each other, a call of 9.9 KB, ended the server by SIGSEGV: each is unpacked by a call of the
+    unpacker inside the last one, which takes 40 KiB of the stack of C, and Python's recursion limit saw nothing of it.
+    """
+    for times in (NESTING_MAX, 200, 5_000):
+        with pytest.raises(FrameRejected, match="nests deeper than|contradicts itself"):
+            unpack(_wrapped(times, EXTENSIONS.index(name)))
+
+
+def test_values_nest_as_deep_as_they_may_in_threads_of_small_stacks() -> None:
+    """The deepest value takes a quarter of the stack a thread has at least."""
+    deepest = _wrapped(NESTING_MAX - 1, EXTENSIONS.index("tuple"))
+    found: list[object] = []
+    before = threading.stack_size(2 << 20)
+    try:
+        thread = threading.Thread(target=lambda: found.append(unpack(deepest)))
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    assert found == [()]
+
+
+def _list_in_lists(levels: int) -> list[object]:
+    made: list[object] = []
+    for _ in range(levels - 1):
+        made = [made]
+    return made
+
+
+def test_sender_refuses_what_the_other_side_would() -> None:
+    assert unpack(pack(_list_in_lists(NESTING_MAX))) == _list_in_lists(NESTING_MAX)
+    endless: list[object] = []
+    endless.append(endless)
+    deep: tuple[object, ...] = ()
+    for _ in range(3_000):
+        deep = (deep,)
+    for value in (_list_in_lists(NESTING_MAX + 1), endless, deep, {1: 2}, {"a": {("x",): 1}}):
+        with pytest.raises(TypeMismatch, match="cannot be sent"):
+            pack(value)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\xdd\x01\x00\x00\x00" + b"\x90" * (1 << 24), "too much memory"),  # 16 MiB, of which lists take 1.5 GiB
+        (b"\xdd\xff\xff\xff\xff" * 16, "too much memory"),  # places for lists that never come
+        (b"\xdd\x00\x10\x00\x00" * 16 + b"\xc0" * 1_000, "contradicts itself"),
+        (b"\xdf\x00\x10\x00\x00" * 2, "contradicts itself"),
+        (b"\xc6\xff\xff\xff\xff", "too much memory|contradicts itself"),
+        (b"\xdb\x00\x00\x00\x05abc", "contradicts itself"),
+        (b"\x81\x01\x02", "contradicts itself"),  # a key that is a number
+        (b"\x81\xc4\x01k\x02", "contradicts itself"),
+        (b"\xd6\xff\x00\x00\x00\x00", "contradicts itself"),  # MessagePack's own time
+        (b"\xc1", "contradicts itself"),
+        (b"", "contradicts itself"),
+        (b"\xc0\xc0", "contradicts itself"),
+        (msgpack.packb(msgpack.ExtType(EXTENSIONS.index("integer"), b"9" * 4_401)), "contradicts itself"),
+        (msgpack.packb(msgpack.ExtType(EXTENSIONS.index("absent"), b"x")), "contradicts itself"),
+        (msgpack.packb(msgpack.ExtType(EXTENSIONS.index("tuple"), b"\x90\x90")), "contradicts itself"),
+        (msgpack.packb(msgpack.ExtType(len(EXTENSIONS), b"")), "contradicts itself"),
+        (msgpack.packb(msgpack.ExtType(EXTENSIONS.index("definition"), b"[" * (1 << 24) + b" ")), "contradicts itself"),
+    ],
+)
+def test_value_is_measured_before_it_is_built(data: bytes, why: str) -> None:
+    """Story: a byte made a list of 56, and a header of five bytes places for four thousand million values: a message of
+    some kilobytes took all memory there was. Keys that are numbers can be made to collide in a dict.
+    """
+    assert unpack(b"\xc0") is None  # what is loaded once is loaded
+    tracemalloc.start()
+    try:
+        with pytest.raises(FrameRejected, match=why):
+            unpack(data)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_rows_of_many_kinds_are_refused_before_their_classes_are_made() -> None:
+    """Story: each row that came made a class of its names, compiled from text: a message of rows that all have other
+    names took hours, and the last 256 classes stayed.
+    """
+
+    def row(*names: str) -> bytes:
+        return msgpack.packb(msgpack.ExtType(EXTENSIONS.index("row"), pack([list(names), [0] * len(names)])))
+
+    def listed(rows: list[bytes]) -> bytes:
+        return b"\xdc" + len(rows).to_bytes(2, "big") + b"".join(rows)
+
+    kinds = [row(f"name{number}") for number in range(ROW_CLASSES_MAX)]
+    assert len(unpack(listed(kinds * 3))) == 3 * ROW_CLASSES_MAX
+    for rows in ([*kinds, row("one_more")], [row("x" * 300)], [row(*map(str, range(FIELDS_MAX + 1)))]):
+        with pytest.raises(FrameRejected, match="row"):
+            unpack(listed(rows))
+
+
+def test_errors_that_are_none_are_refused() -> None:
+    for parts in (
+        ["DuplicateKey", 5, {}],
+        ["DuplicateKey", "m", [1]],
+        [5, "m", {}],
+        ["DuplicateKey", "m", {"message": 1}],
+    ):
+        with pytest.raises(FrameRejected):
+            unpack(msgpack.packb(msgpack.ExtType(EXTENSIONS.index("error"), pack(parts))))
+    for name in ("Exception", "annotations", "__name__"):
+        assert type(unpack(msgpack.packb(msgpack.ExtType(EXTENSIONS.index("error"), pack([name, "m", {}]))))) is (
+            tm.PeerRefused
+        )
+
+
+def _drawn(draw: random.Random, depth: int) -> object:
+    """A value of any kind that may travel."""
+    texts = ["", "a", "é", "名", "🜚", "a" * draw.randrange(300), "é" * 40, "名a" * 30, "a" * 99 + "🜚"]
+    plain: list[object] = [None, True, draw.randrange(-(1 << 63), 1 << 64), draw.random(), draw.choice(texts)]
+    plain += [b"x" * draw.randrange(300), 1 << draw.randrange(200), decimal.Decimal(draw.random()), tm.Int64]
+    plain += [datetime.date(2020, 1, 1), datetime.timedelta(1), tm.Column("x", tm.VarChar(10), default="q")]
+    plain += [tm.col("a").isin(range(draw.randrange(9))), tm.NoSuchTable("m", table="t"), Row(1, "a")]
+    if depth == 0 or draw.random() < 0.3:
+        return draw.choice(plain)
+    inner = [_drawn(draw, depth - 1) for _ in range(draw.choice((0, 1, 2, 3, 6)))]
+    return draw.choice(
+        [
+            inner,
+            tuple(inner),
+            {f"k{number}": each for number, each in enumerate(inner)},
+            namedtuple("Some", [f"c{number}" for number in range(len(inner))])(*inner),
+            inner * (1 if depth > 1 else 20),
+        ]
+    )
+
+
+@pytest.mark.parametrize("seed", fresh_seeds(3))
+def test_values_take_no_more_memory_than_was_measured(seed: int) -> None:
+    print("seed", seed)
+    draw = random.Random(seed)
+    for _ in range(60):
+        data = pack(_drawn(draw, 3))
+        counted: list[int] = []
+        unpack(data)  # what is made once for all is made
+        tracemalloc.start()
+        try:
+            unpack(data, room=counted.append)
+            assert tracemalloc.get_traced_memory()[1] <= counted[0] + 20_000, data[:200]
+        finally:
+            tracemalloc.stop()

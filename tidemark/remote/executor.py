@@ -30,6 +30,13 @@ R = TypeVar("R")
 SCANS_MAX = 16  # open at once on one link
 PAGE_BYTES = 4 << 20  # of a scan, more or less
 
+SAVEPOINTS_MAX = 1_000  # open at once on one link
+# What arguments raise that are of the wrong type, size or shape.
+_INVALID = (
+    *(TypeError, AttributeError, LookupError, ValueError, ArithmeticError),
+    *(NotImplementedError, RecursionError, MemoryError),
+)
+
 CHANGING = frozenset(
     [
         "insert",
@@ -142,13 +149,13 @@ class Executor:
         except (StoreFailed, OutcomeUnknown) as error:
             self._gate.failed(error)
             raise
-        except (TypeError, AttributeError, LookupError, ValueError) as error:
+        except _INVALID as error:
             # Of what a client's own classes refuse nothing comes here: it has another version, or is none.
             _log.warning("call %s of a client: %r", what[0], error)
             raise Rejected(f"call {what[0]} has invalid arguments: {error}") from error
 
     def close(self) -> None:
-        """The link has ended: so does its transaction."""
+        """The link has ended, or may not go on with its transaction, which is rolled back."""
         self._scans.clear()
         if self._txn is not None and not self._txn.is_ended:
             self._txn.rollback()
@@ -192,6 +199,8 @@ class Executor:
             self._txn.rollback()
 
     def _savepoint(self) -> None:
+        if len(self._savepoints) >= SAVEPOINTS_MAX:
+            raise Rejected(f"{SAVEPOINTS_MAX} savepoints are open on one link; end some of them")
         point = self._open().savepoint()
         point.__enter__()
         self._savepoints.append(point)

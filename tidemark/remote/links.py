@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from engine.clock import Clock
-from engine.errors import NotPrimary, PeerError, PeerRefused, PeerTimeout, PrimaryLost
+from engine.errors import FrameRejected, NotPrimary, PeerError, PeerRefused, PeerTimeout, PrimaryLost
 from replication.calls.conversation import CallLink
 from replication.wire import HANDSHAKE_SECONDS, TlsContext
 
@@ -21,6 +21,7 @@ _log = logging.getLogger("tidemark.remote")
 T = TypeVar("T")
 Address = tuple[str, int]
 SPARE_LINKS = 8
+MEMBERS_MAX = 64  # more than a group can have
 PAUSE_SECONDS = 0.02
 
 
@@ -109,9 +110,12 @@ class Links:
     def _where(self, address: Address) -> dict[str, Any]:
         link = self.take(address)
         try:
-            return dict(link.ask(["where"], self._rest_s()))
+            told = link.ask(["where"], self._rest_s())
         finally:
             self.give(address, link)
+        if not isinstance(told, dict) or not _is_view(told):
+            raise FrameRejected(f"at {address[0]}:{address[1]} nothing tells which nodes there are")
+        return told
 
     def forget(self, address: Address) -> None:
         """A node is gone, or is not what it was: its links are closed, and who is who is asked again."""
@@ -204,3 +208,15 @@ class Links:
         finally:
             self.give(address, link)
         return answer
+
+
+def _is_view(told: dict[str, Any]) -> bool:
+    """Whether an answer names a view, its nodes, and which of them is primary, if any is."""
+    primary, members = told.get("primary"), told.get("members")
+    if type(told.get("view")) is not int or not isinstance(members, (list, tuple)) or len(members) > MEMBERS_MAX:
+        return False
+    return all(map(_is_address, members)) and (primary is None or _is_address(primary))
+
+
+def _is_address(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], int)
