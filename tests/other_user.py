@@ -15,6 +15,14 @@ STRANGER = 54_321
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run a child as another user")
 
 
+def write_secret(path: Path, content: bytes) -> Path:
+    """A file for this user alone, as commands want those of secrets."""
+    path.touch(0o600)
+    path.chmod(0o600)
+    path.write_bytes(content)
+    return path
+
+
 @contextmanager
 def open_folder() -> Iterator[Path]:
     """A directory that any user may enter; what pytest lends is closed to them."""
