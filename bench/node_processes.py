@@ -105,6 +105,7 @@ class Group:
         self.folder = folder
         folder.mkdir(parents=True)
         secret = folder / "secret"
+        secret.touch(0o600)
         secret.write_bytes(SECRET)
         shared = ["--group", self.text, "--secret-file", str(secret), "--json"]
         self.calls = {number: f"{HOST}:{ports[nodes + number]}" for number in numbers}

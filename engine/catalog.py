@@ -140,6 +140,7 @@ class Catalog:
                 self._files.unlink(name)
         if not self._files.exists(FOLDER):
             self._files.make_directory(FOLDER)
+        self._files.close(self._files.create(DATA_NAME))  # with the mode of the store's files, which LMDB does not know
         digest = 0
         try:
             with self._environment(True) as environment, environment.begin(write=True) as change:

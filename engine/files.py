@@ -10,6 +10,10 @@ child shares files with its parent, every call on the child's handle raises Fork
 another process *pins* a file with a shared flock on the file itself; whoever removes it takes it exclusively before, so
 that it stays as long as a pin does. Translation of errors, completion of short transfers and the failure latch are in
 `file_layer.py`.
+
+Whatever is made here is for its user alone, 0600 and 0700, whatever the umask is. The mode of the store's directory is
+the one place that says otherwise: where others have no right to it, the rights of its group hold for all in it (0750
+makes files 0640), also for other processes and for later ones, which an option of a call would not reach.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
+import logging
 import os
 import shutil
 import stat
@@ -31,6 +37,8 @@ from engine.file_protocol import File, Files, RawFiles
 
 __all__ = ["File", "Files", "Pin", "PosixFiles", "RawFiles"]
 
+_log = logging.getLogger("tidemark.files")
+
 LOCK_NAME = "LOCK"
 # The holder's line has a fixed length: rewriting it needs no space, so a store on a full disk can be opened.
 LOCK_LINE_BYTES = 64
@@ -40,6 +48,12 @@ LOCK_ATTEMPTS = 8
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO that stands in the place of a file must not wait for its other end (F74).
 _REGULAR = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+# Of whatever kind it is, without a right to read it.
+_ANY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_RIGHTS = 0o777
+_RIGHTS_OF_OTHERS = 0o007
+_NO_MODES = frozenset({errno.EPERM, errno.ENOTSUP})
 
 
 class _Hold:
@@ -115,8 +129,17 @@ class PosixFiles(CheckedFiles):
         self.directory = place
         self._posix = raw
 
+    @property
+    def owner(self) -> int:
+        """Number of the user whose directory it is."""
+        return self._posix.status.st_uid
+
+    def bind(self, name: str, listener: Any) -> None:
+        """Bind a Unix socket to `name` in the directory; this user alone may connect. Raises: OSError."""
+        self._posix.bind(check_name(name), listener)
+
     def socket_address(self, name: str) -> str:
-        """Address of a Unix socket `name` in the directory, for `bind` and `connect` of this process.
+        """Address of a Unix socket `name` in the directory, for `connect` of this process.
 
         It leads through our descriptor of the directory: a path is cut at 107 bytes there and follows renames (F80).
         """
@@ -139,9 +162,15 @@ class PosixFiles(CheckedFiles):
         return self._posix.holder()
 
 
+def is_own_user(number: int) -> bool:
+    """Whether a user may do all that this process may: its own user, or root."""
+    return number in (0, os.geteuid())
+
+
 def _make_store_directory(place: str) -> None:
     with contextlib.suppress(FileExistsError):
-        os.mkdir(place, 0o777)
+        os.mkdir(place, 0o700)
+        _set_mode(place, None, 0o700, place)
     parent = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(parent)
@@ -160,7 +189,13 @@ class _PosixRaw:
         self._failure = failure
         self._hold: _Hold | None = None
         # The store's own directory may be reached through a link; what lies inside may not.
-        self._directories = {"": os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)}
+        directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._directories = {"": directory}
+        self.status = os.fstat(directory)
+        # 0755 and 0777 are what a umask makes of any directory: they say nothing about who may read the rows.
+        is_told = self.status.st_mode & _RIGHTS_OF_OTHERS == 0
+        self._folder_mode = 0o700 | (self.status.st_mode & 0o070 if is_told else 0)
+        self._file_mode = self._folder_mode & 0o660
 
     def _directory(self, path: str) -> int:
         # Kept open: a directory sync must not fail for lack of a descriptor in the middle of a checkpoint.
@@ -174,9 +209,13 @@ class _PosixRaw:
         return found
 
     def _open(self, name: str, flags: int) -> int:
-        descriptor = os.open(name.rpartition("/")[2], flags | _REGULAR, 0o666, dir_fd=self._directory(parent_of(name)))
+        folder = self._directory(parent_of(name))
+        descriptor = os.open(name.rpartition("/")[2], flags | _REGULAR, self._file_mode, dir_fd=folder)
         try:
-            _check_regular(os.fstat(descriptor))
+            status = os.fstat(descriptor)
+            _check_regular(status)
+            if flags & os.O_CREAT:
+                _give_mode(descriptor, status, self._file_mode, self._place)
         except OSError:
             os.close(descriptor)
             raise
@@ -198,7 +237,9 @@ class _PosixRaw:
         os.fsync(self._directory(path))
 
     def make_directory(self, path: str) -> None:
-        os.mkdir(path.rpartition("/")[2], 0o777, dir_fd=self._directory(parent_of(path)))
+        leaf, above = path.rpartition("/")[2], self._directory(parent_of(path))
+        os.mkdir(leaf, self._folder_mode, dir_fd=above)
+        _set_mode(leaf, above, self._folder_mode, self._place)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(
@@ -261,11 +302,16 @@ class _PosixRaw:
             except OSError:
                 os.close(descriptor)
                 raise
+            if directory.st_mode & stat.S_IWOTH:
+                _log.warning("any user may replace files in %s; take that right away: chmod o-w", self._place)
             self._hold = _held[identity] = _Hold(descriptor, self._failure)
 
     def _flocked(self) -> int:
         for _ in range(LOCK_ATTEMPTS):
-            descriptor = self._open(LOCK_NAME, os.O_RDWR | os.O_CREAT)
+            try:
+                descriptor = self._opened_lock()
+            except FileNotFoundError:
+                continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._is_lock(descriptor):
@@ -280,6 +326,12 @@ class _PosixRaw:
                 raise
             os.close(descriptor)
         raise Locked(f"{LOCK_NAME} in {self._place} is replaced again and again; find out by whom", pid=None)
+
+    def _opened_lock(self) -> int:
+        try:
+            return self._open(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            return self._open(LOCK_NAME, os.O_RDWR)  # whose mode is not ours to give
 
     def _is_lock(self, descriptor: int) -> bool:
         try:
@@ -333,6 +385,12 @@ class _PosixRaw:
         finally:
             os.close(descriptor)
         return True
+
+    def bind(self, name: str, listener: Any) -> None:
+        # The file gets the mode of the socket: at no time may others connect.
+        os.fchmod(listener.fileno(), 0o600)
+        listener.bind(self.address(name))
+        _set_mode(name, self._directories[""], 0o600, self._place)
 
     def address(self, name: str) -> str:
         return f"/proc/self/fd/{self._directories['']}/{name}"
@@ -396,6 +454,33 @@ def scratch_program(name: str, text: str) -> str:
     finally:
         os.close(descriptor)
     return folder.name
+
+
+def _set_mode(leaf: str, above: int | None, mode: int, place: str) -> None:
+    """Give a directory or socket that was just made its mode."""
+    descriptor = os.open(leaf, _ANY, dir_fd=above)
+    try:
+        _give_mode(descriptor, os.fstat(descriptor), mode, place)
+    finally:
+        os.close(descriptor)
+
+
+def _give_mode(descriptor: int, status: os.stat_result, mode: int, place: str) -> None:
+    """The mode that was asked for; the umask may have taken some of it."""
+    if status.st_mode & _RIGHTS == mode:
+        return
+    try:
+        # Not fchmod, which takes no descriptor of a directory that cannot be read.
+        os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) & ~_RIGHTS | mode)
+    except OSError as cause:
+        if cause.errno not in _NO_MODES:
+            raise
+        _tell_no_modes(place)
+
+
+@functools.cache
+def _tell_no_modes(place: str) -> None:
+    _log.warning("the file system of %s keeps no modes of files; how it is mounted says what others may read", place)
 
 
 def _check_regular(status: os.stat_result) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from engine.clock import Clock
 from engine.errors import PeerError, PeerTimeout
-from replication.limited_log import LimitedLog
+from engine.limited_log import LimitedLog
 from replication.protocol.frames import Frame
 from replication.protocol.handshake import CalledHandshake, Party
 from replication.wire import HANDSHAKE_SECONDS, SEND_SECONDS, Met, TlsContext, Wake, Wire, check_secret_at, readable

@@ -100,6 +100,7 @@ from engine.expressions import Expression, col
 from engine.interpreter import Assembler, Program
 from engine.options import Options
 from engine.partition import MAXVALUE, HashPartition, KeyPartition, LinearHash, ListPartition, Partition, RangePartition
+from engine.private_files import read_secret
 from engine.schema import Column
 from engine.types import (
     Blob,
@@ -310,6 +311,7 @@ __all__ = [
     "connect",
     "diff",
     "open",
+    "read_secret",
     "repair",
     "restore",
     "serve",

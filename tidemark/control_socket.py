@@ -1,12 +1,17 @@
 """The local socket through which the command line talks to an open store: one JSON object a line, both ways.
 
 Owns `control.sock` in the store's directory, made while the store is locked and removed before the lock is given up, so
-that a file found under a lock just taken is one that a killed owner left. Whoever may write the directory may ask.
+that a file found under a lock just taken is one that a killed owner left.
+
+What is asked here is done with all rights of this process: a backup goes wherever it may write. So only a process of
+the same user, or of root, is heard, as the system tells of its connection (SO_PEERCRED), and the mode of the file keeps
+others away before that. Such a process could do itself what it asks for.
 
 A request is `{"command": name}`, with `"arguments": {...}` for commands that take any; the answer is `{"result": ...}`
-or `{"error": class, "message": text}`. Each client is served by a thread of its own, a daemon, with a bound on its
-silence and on the length of its lines; what it sends or leaves unread costs nobody else anything. Nothing here can make
-the store fail or keep its process alive.
+or `{"error": class, "message": text}`. One thread carries all connections, with a bound on their number, on the length
+of a line, and on the time until a line is whole or an answer is taken. With all places taken, the connection that has
+waited longest without saying a whole line is cut for the newest: connections without a word keep no other one away.
+Each command runs in a thread of its own, a daemon. Nothing here can make the store fail or keep its process alive.
 """
 
 from __future__ import annotations
@@ -14,100 +19,305 @@ from __future__ import annotations
 import json
 import logging
 import os
+import selectors
 import socket
+import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine import errors
+from engine.clock import Clock
 from engine.errors import Error, PeerError
-from engine.files import PosixFiles
+from engine.files import PosixFiles, is_own_user
+from engine.limited_log import LimitedLog
 
 _log = logging.getLogger("tidemark")
 
 NAME = "control.sock"
 REQUEST_BYTES_MAX = 4_096
 ANSWER_BYTES_MAX = 64 << 20
-CLIENTS_MAX = 16
+CLIENTS_MAX = 64
+COMMANDS_MAX = 16
 SILENCE_SECONDS = 10.0
+CLOSE_SECONDS = 1.0
 ASK_SECONDS = 30.0
 ACCEPT_PAUSE_SECONDS = 1.0
-WITH_ARGUMENTS = ("backup", "archive")
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 Commands = Mapping[str, Callable[..., Any]]
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_place(value: object) -> bool:
+    # A relative path would be one of this process, which is not where the client stands.
+    return isinstance(value, str) and (value.startswith("/") or "://" in value)
+
+
+# What each command takes; other arguments are refused before it is called.
+_ARGUMENTS: dict[str, dict[str, Callable[[object], bool]]] = {
+    "backup": {"place": _is_place, "incremental": _is_flag, "verify": _is_flag},
+    "archive": {"place": _is_place},
+}
+
+
+class _Client:
+    """One connection: it says a line, its command runs, it takes the answer; then its next line."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self.connection = connection
+        self.said = bytearray()
+        self.answer = memoryview(b"")
+        self.is_busy = False  # its command runs, and the time is not its own
+        self.deadline = deadline
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has yet to say a whole line."""
+        return not self.is_busy and not self.answer
+
+
+class _Done(NamedTuple):
+    """What became of a command: the line to send, or None if it ended in no way a client is told."""
+
+    client: _Client
+    answer: bytes | None
 
 
 class ControlSocket:
     """Serves the commands of one open store until `close`."""
 
-    def __init__(self, files: PosixFiles, commands: Commands) -> None:
+    def __init__(self, files: PosixFiles, commands: Commands, clock: Clock) -> None:
         """Listen. Raises: OSError if the system lends no socket here, or something else has its name."""
         self._files = files
         self.commands = commands
+        self._clock = clock
         self._pid = os.getpid()
-        self._mutex = threading.Lock()
-        self._stop = threading.Event()
-        self._clients: dict[socket.socket, threading.Thread] = {}
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._is_stopped = False
+        self._done: deque[_Done] = deque()
+        self._clients: dict[socket.socket, _Client] = {}
+        self._log = LimitedLog(_log, clock)
+        # Not epoll, which a forked child would share.
+        self._selector = selectors.PollSelector()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            files.remove_socket(NAME)
-            self._listener.bind(files.socket_address(NAME))
-            self._listener.listen(CLIENTS_MAX)
+            # Made now: later there may be no descriptor for it, when one is needed most.
+            self._woken, self._waker = socket.socketpair()
+            try:
+                self._woken.setblocking(False)
+                self._waker.setblocking(False)
+                files.remove_socket(NAME)
+                files.bind(NAME, self._listener)
+                self._listener.listen()
+            except BaseException:
+                self._woken.close()
+                self._waker.close()
+                raise
         except BaseException:
             self._listener.close()
             raise
-        self._thread = threading.Thread(target=self._accept, name="tidemark-control", daemon=True)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._listens_again = 0.0  # when, if the listener is left alone for a while
+        self._thread = threading.Thread(target=self._serve, name="tidemark-control", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop listening and remove the file; a command that runs is finished first, its answer may not arrive."""
         if os.getpid() != self._pid:
-            # A forked child: shutting the shared socket down would silence the parent.
-            self._listener.close()
+            # A forked child: shutting the shared sockets down would silence the parent.
+            for each in (self._listener, self._woken, self._waker, *self._clients):
+                each.close()
             return
-        self._stop.set()
-        _shut_down(self._listener, socket.SHUT_RDWR)
+        self._is_stopped = True
+        self._wake()
         self._thread.join()
-        self._listener.close()
-        with self._mutex:
-            clients = list(self._clients.items())
-        for connection, _ in clients:
-            _shut_down(connection, socket.SHUT_RD)
-        for _, thread in clients:
-            thread.join()
         self.commands = {}  # methods of the store's owner, which owns this
+        self._log.close()
         if not self._files.remove_socket(NAME):
             _log.info("control socket %s left behind; the next to open the store removes it", NAME)
 
-    def _accept(self) -> None:
-        while not self._stop.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                # Shut down, or out of descriptors: ask again, but not in a busy loop.
-                self._stop.wait(ACCEPT_PAUSE_SECONDS)
-                continue
-            with self._mutex:
-                if len(self._clients) >= CLIENTS_MAX:
-                    connection.close()
-                    continue
-                thread = threading.Thread(
-                    target=self._serve, args=(connection,), name="tidemark-control-client", daemon=True
-                )
-                self._clients[connection] = thread
-                thread.start()
-
-    def _serve(self, connection: socket.socket) -> None:
+    # --- the thread that carries all connections -------------------------------------------------
+    def _serve(self) -> None:
         try:
-            connection.settimeout(SILENCE_SECONDS)
-            while not self._stop.is_set() and (line := _read_line(connection, REQUEST_BYTES_MAX)):
-                connection.sendall(json.dumps(self._answer(line), default=str).encode() + b"\n")
+            while not self._is_stopped:
+                self._step()
+            self._shut(self._listener)
+            self._listens_again = 0.0
+            last = self._clock.monotonic() + CLOSE_SECONDS
+            for client in list(self._clients.values()):
+                client.deadline = last
+                if client.is_waiting:
+                    self._drop(client)
+            while self._clients:  # commands that run, and answers on their way
+                self._step()
+        finally:
+            for client in list(self._clients.values()):
+                self._drop(client)
+            for each in (self._woken, self._waker, self._listener):
+                each.close()
+
+    def _step(self) -> None:
+        """Wait for whatever comes first, and do it."""
+        ready = self._selector.select(self._patience())
+        has_callers = False
+        for key, _ in ready:
+            if key.fileobj is self._woken:
+                self._clear()
+            elif key.fileobj is self._listener:
+                has_callers = True
+            else:
+                self._go_on(key.data)
+        while self._done:
+            client, answer = self._done.popleft()
+            client.is_busy = False
+            if answer is None:
+                self._drop(client)
+            else:
+                self._begin_answer(client, answer)
+        now = self._clock.monotonic()
+        for client in [each for each in self._clients.values() if not each.is_busy and each.deadline <= now]:
+            self._log.warning("control client cut off: no whole line, or no answer taken, in time")
+            self._drop(client)
+        # Last: a client that has said its line by now is not cut for a newer one.
+        if has_callers:
+            self._accept(now)
+        elif self._listens_again and self._listens_again <= now:
+            self._listens_again = 0.0
+            self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def _patience(self) -> float | None:
+        moments = [client.deadline for client in self._clients.values() if not client.is_busy]
+        if self._listens_again:
+            moments.append(self._listens_again)
+        return max(0.001, min(moments) - self._clock.monotonic()) if moments else None
+
+    def _accept(self, now: float) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            # Out of descriptors or memory. It stays readable: not in a busy loop.
+            self._log.warning(f"control client not taken: {error}")
+            self._selector.unregister(self._listener)
+            self._listens_again = now + ACCEPT_PAUSE_SECONDS
+            return
+        pid, user = _peer_of(connection)
+        if not is_own_user(user):
+            self._log.warning(f"control client refused: process {pid} is of user {user}")
+            connection.close()
+            return
+        if len(self._clients) >= CLIENTS_MAX:
+            waiting = [each for each in self._clients.values() if each.is_waiting]
+            if not waiting:
+                connection.close()
+                return
+            self._log.warning(f"control client cut off: {CLIENTS_MAX} are connected, and it waited longest")
+            self._drop(min(waiting, key=lambda each: each.deadline))
+        connection.setblocking(False)
+        client = _Client(connection, now + SILENCE_SECONDS)
+        self._clients[connection] = client
+        self._selector.register(connection, selectors.EVENT_READ, client)
+
+    def _go_on(self, client: _Client) -> None:
+        """Take what it says, or give it more of its answer."""
+        try:
+            if client.answer:
+                client.answer = client.answer[client.connection.send(client.answer) :]
+                if not client.answer:
+                    self._next_line(client)
+                return
+            piece = client.connection.recv(REQUEST_BYTES_MAX + 1 - len(client.said))
+        except BlockingIOError:
+            return
         except OSError as error:
             _log.debug("control client gone: %s", error)
+            self._drop(client)
+            return
+        client.said += piece
+        if not piece:
+            self._drop(client)
+        else:
+            self._take_line(client)
+
+    def _next_line(self, client: _Client) -> None:
+        if self._is_stopped:
+            self._drop(client)
+            return
+        client.deadline = self._clock.monotonic() + SILENCE_SECONDS
+        self._selector.modify(client.connection, selectors.EVENT_READ, client)
+        self._take_line(client)
+
+    def _take_line(self, client: _Client) -> None:
+        line, end, rest = bytes(client.said).partition(b"\n")
+        if end:
+            client.said[:] = rest
+            self._begin_command(client, line)
+        elif len(client.said) > REQUEST_BYTES_MAX:
+            self._log.warning(f"control client cut off: a line of more than {REQUEST_BYTES_MAX} bytes")
+            self._drop(client)
+
+    def _begin_answer(self, client: _Client, answer: bytes) -> None:
+        client.answer = memoryview(answer)
+        wait = CLOSE_SECONDS if self._is_stopped else SILENCE_SECONDS
+        client.deadline = self._clock.monotonic() + wait
+        self._selector.register(client.connection, selectors.EVENT_WRITE, client)
+
+    def _drop(self, client: _Client) -> None:
+        del self._clients[client.connection]
+        self._shut(client.connection)
+
+    def _shut(self, connection: socket.socket) -> None:
+        if connection in self._selector.get_map():
+            self._selector.unregister(connection)
+        try:
+            # The other side is to see its end even if a forked child has the descriptor too.
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError as error:
+            _log.debug("socket was shut down already: %s", error)
+        connection.close()
+
+    def _wake(self) -> None:
+        try:
+            self._waker.send(b"\0")
+        except OSError as error:
+            _log.debug("thread of the control socket wakes anyhow: %s", error)
+
+    def _clear(self) -> None:
+        try:
+            while self._woken.recv(4_096):
+                pass
+        except BlockingIOError:
+            return
+
+    # --- commands ---------------------------------------------------------------------------------
+    def _begin_command(self, client: _Client, line: bytes) -> None:
+        """Run what a line asks for in a thread of its own."""
+        self._selector.unregister(client.connection)
+        if sum(each.is_busy for each in self._clients.values()) >= COMMANDS_MAX:
+            text = f"{COMMANDS_MAX} commands run already; ask again when one of them has ended"
+            self._begin_answer(client, _line(_refusal(text)))
+            return
+        thread = threading.Thread(target=self._run, args=(client, line), name="tidemark-control-command", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._begin_answer(client, _line(_refusal(f"the process can start no thread ({error}); ask again")))
+            return
+        client.is_busy = True
+
+    def _run(self, client: _Client, line: bytes) -> None:
+        answer = None
+        try:
+            answer = _line(self._answer(line))
         finally:
-            with self._mutex:
-                self._clients.pop(connection, None)
-            connection.close()
+            self._done.append(_Done(client, answer))
+            self._wake()
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:
@@ -116,24 +326,26 @@ class ControlSocket:
             request = None
         name = request.get("command") if isinstance(request, dict) else None
         command = self.commands.get(name) if isinstance(name, str) else None
-        if command is None:
-            known = ", ".join(sorted(self.commands))
-            return {"error": "PeerError", "message": f'no such command; send {{"command": ...}} with one of {known}'}
+        if name is None or command is None:
+            names = ", ".join(sorted(self.commands))
+            return _refusal(f'no such command; send {{"command": ...}} with one of {names}')
         arguments = request.get("arguments", {})
-        if not isinstance(arguments, dict) or (arguments and name not in WITH_ARGUMENTS):
-            return {"error": "PeerError", "message": f"{name} takes no such arguments"}
+        known = _ARGUMENTS.get(name, {})
+        if not isinstance(arguments, dict) or not all(
+            key in known and known[key](each) for key, each in arguments.items()
+        ):
+            takes = ", ".join(known) or "none"
+            return _refusal(f"{name} takes no such arguments; it takes {takes}, a place as an absolute path or a URI")
         try:
             return {"result": command(**arguments)}
         except Error as error:
             return {"error": type(error).__name__, "message": error.message}
-        except TypeError as error:
-            return {"error": "PeerError", "message": f"{name} does not take these arguments: {error}"}
 
 
-def serve(files: PosixFiles, commands: Commands) -> ControlSocket | None:
+def serve(files: PosixFiles, commands: Commands, clock: Clock) -> ControlSocket | None:
     """A control socket, or None, with a warning, where there cannot be one: the store is open all the same."""
     try:
-        return ControlSocket(files, commands)
+        return ControlSocket(files, commands, clock)
     except OSError as error:
         _log.warning("no control socket, status and checkpoint cannot be asked for from outside: %s", error)
         return None
@@ -147,14 +359,16 @@ def ask(
 ) -> Any:
     """Ask the process that has a store open; returns the command's result.
 
-    Raises: PeerError if nobody answers or the answer makes no sense; what the command raised there; FileMissing.
+    It is asked only if it is of this user, of root, or of the user whose directory it is. Raises: PeerError if nobody
+    answers or the answer makes no sense; what the command raised there; FileMissing.
     """
     files = PosixFiles(directory)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout_seconds)
             connection.connect(files.socket_address(NAME))
-            connection.sendall(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n")
+            _check_server(connection, files)
+            connection.sendall(_line({"command": command, "arguments": arguments}))
             line = _read_line(connection, ANSWER_BYTES_MAX)
     except OSError as error:
         raise PeerError(f"the process that has {files.directory} open does not answer: {error}") from error
@@ -173,6 +387,28 @@ def ask(
     raise (kind if isinstance(kind, type) and issubclass(kind, Error) else PeerError)(message)
 
 
+def _refusal(message: str) -> dict[str, Any]:
+    return {"error": "PeerError", "message": message}
+
+
+def _line(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, default=str).encode() + b"\n"
+
+
+def _peer_of(connection: socket.socket) -> tuple[int, int]:
+    """(pid, user) of the process at the other end: of a server when it began to listen, of a client when it called."""
+    size = _CREDENTIALS.size
+    pid, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return pid, user
+
+
+def _check_server(connection: socket.socket, files: PosixFiles) -> None:
+    """Raises: PeerError if a stranger listens, who may lend the socket its name in a directory open to all."""
+    pid, user = _peer_of(connection)
+    if not (is_own_user(user) or user == files.owner):
+        raise PeerError(f"process {pid}, which listens at {NAME} in {files.directory}, is of another user ({user})")
+
+
 def _read_line(connection: socket.socket, bytes_max: int) -> bytes:
     """One line without its end; empty at the end of the stream. Raises: OSError for a line that is too long."""
     line = bytearray()
@@ -184,10 +420,3 @@ def _read_line(connection: socket.socket, bytes_max: int) -> bytes:
         if len(line) > bytes_max:
             raise OSError(f"a line of more than {bytes_max} bytes")
     return bytes(line)
-
-
-def _shut_down(connection: socket.socket, how: int) -> None:
-    try:
-        connection.shutdown(how)
-    except OSError as error:
-        _log.debug("socket was shut down already: %s", error)

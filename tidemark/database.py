@@ -169,6 +169,7 @@ class Database(SchemaCalls, LoadCalls):
                         "backup": self.backup,
                         "archive": self.archive,
                     },
+                    self._store.clock,
                 )
 
     # --- life ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from engine.clock import SystemClock
 from engine.errors import Error, FileMissing, NotPrimary, PeerTimeout, Rejected, Retryable, SchemaInvalid
 from engine.files import PosixFiles
+from engine.firm import make_folder
 from engine.group_apply import GroupApplier
 from engine.kernels import compile_declared
 from recovery.node_restart.finish import make_recoverable
@@ -324,8 +325,9 @@ class NodeGroup:
         directory = os.fspath(path)
         files = PosixFiles(directory, create=True)
         replication = {**replication, "log_bin": _binlog_name(files, replication["log_bin"], node)}
+        make_folder(files, FOLDER)  # with the rights of the store's directory
         files.close_all()
-        self._files = PosixFiles(os.path.join(directory, FOLDER), create=True)
+        self._files = PosixFiles(os.path.join(directory, FOLDER))
         try:
             self._files.lock()
             calls_back = self._want_epoch, self._completed_epoch, self._serve_replicas

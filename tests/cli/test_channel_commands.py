@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import tidemark as tm
 from tests.cli.processes import Command
+from tests.other_user import write_secret
 from tidemark.cli.commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +31,7 @@ def served(tmp_path: Path):
         columns = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(9))]
         db.create_table("shop.item", columns, primary_key="id")
         db["shop.item"].insert_many([(each, "x") for each in range(500)])
-    (tmp_path / "secret").write_text("sixteen bytes or more\n")
+    write_secret(tmp_path / "secret", b"sixteen bytes or more\n")
     arguments = ["serve", "source", "--listen", "127.0.0.1:0", "--server-id", "1", "--secret-file", "secret", "--json"]
     command = Command(tmp_path, *arguments, "--calls", "127.0.0.1:0")
     try:
@@ -128,8 +129,8 @@ def test_wrong_usage_is_one_line_with_what_to_do(arguments, code, said, tmp_path
     if "store" in arguments and arguments[0] == "serve":
         tm.open("store").close()
     Path("empty").mkdir()
-    Path("secret").write_text("sixteen bytes or more\n")
-    Path("short").write_text("short\n")
+    write_secret(Path("secret"), b"sixteen bytes or more\n")
+    write_secret(Path("short"), b"short\n")
     called = CliRunner().invoke(commands, arguments)
     assert called.exit_code == code, called.output
     lines = [line for line in called.output.splitlines() if line.startswith("Error:")]

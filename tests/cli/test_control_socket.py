@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -12,21 +13,27 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidemark as tm
+from engine.clock import Clock, ManualClock, SystemClock
 from engine.file_doubles.memory import MemoryFiles
 from engine.files import PosixFiles
+from engine.limited_log import EVERY_SECONDS
 from tests.cli.support import ROOT, SMALL, document, held_open, run
+from tests.other_user import STRANGER, as_stranger, needs_root, open_folder
 from tests.store.support import open_memory
 from tidemark import control_socket
-from tidemark.control_socket import CLIENTS_MAX, NAME, REQUEST_BYTES_MAX, ask
+from tidemark.control_socket import CLIENTS_MAX, NAME, REQUEST_BYTES_MAX, SILENCE_SECONDS, ControlSocket, ask
 from tidemark.locator import Locator
 
 OPEN: dict[str, Any] = {**SMALL, "background": True}
+SAY = b'{"command": "say"}\n'
+LONG_LINE = f"a line of more than {REQUEST_BYTES_MAX} bytes"
 
 
 @pytest.fixture
@@ -169,18 +176,211 @@ def test_client_that_hangs_or_leaves_disturbs_nobody(store: Path, monkeypatch: p
         assert half.recv(1) == b""
 
 
-def test_more_clients_than_places_are_turned_away_and_places_come_free(db: tm.Database, store: Path) -> None:
-    crowd = [connect(store) for _ in range(CLIENTS_MAX)]
-    for connection in crowd:
-        # An answer each: all have their place now.
-        assert "error" in exchange(connection, b"x\n")
-    with connect(store) as late:
-        assert late.recv(1) == b""
-    for connection in crowd:
-        connection.shutdown(socket.SHUT_WR)
-        assert connection.recv(1) == b""
-        connection.close()
-    assert ask(store, "status")["store"]["state"] == "open"
+@pytest.mark.parametrize("count", [40, CLIENTS_MAX + 3])
+def test_clients_without_a_word_keep_no_other_away(
+    db: tm.Database, store: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Story: each client had one of sixteen places for ten seconds, whatever it said. Forty that said nothing turned
+    every other one away, and in each of the sixteen threads one of them could drip bytes for ever.
+    """
+    monkeypatch.setattr(control_socket, "SILENCE_SECONDS", 10_000.0)
+    with ExitStack() as closing:
+        crowd = [closing.enter_context(connect(store)) for _ in range(count)]
+        assert ask(store, "status")["store"]["state"] == "open"
+        for connection in crowd[: max(0, count - CLIENTS_MAX + 1)]:
+            assert connection.recv(1) == b""  # cut for those that came later
+        assert exchange(crowd[-1], b'{"command": "status"}\n')["result"]["store"]["pid"] == os.getpid()
+
+
+@contextmanager
+def listening(folder: Path, clock: Clock | None = None, **commands: Any) -> Iterator[ControlSocket]:
+    """A control socket without a store."""
+    files = PosixFiles(folder)
+    control = ControlSocket(files, {"say": lambda: "said", **commands}, clock or SystemClock())
+    yield control
+    control.close()
+    files.close_all()
+
+
+def test_time_for_a_line_is_for_all_of_it_and_an_answer_begins_it_anew(tmp_path: Path) -> None:
+    """Story: the bound on silence was for each read, so that a byte every nine seconds kept a place for ever."""
+    clock = ManualClock()
+    with listening(tmp_path, clock), connect(tmp_path) as dripping, connect(tmp_path) as asking:
+        assert exchange(asking, SAY) == {"result": "said"}
+        for byte in b'{"':
+            dripping.sendall(bytes([byte]))
+            assert exchange(asking, SAY) == {"result": "said"}  # in which turn its byte was taken too
+            clock.advance(SILENCE_SECONDS / 2 + 1)
+        assert exchange(asking, SAY) == {"result": "said"}
+        assert dripping.recv(1) == b""
+
+
+def test_accepting_goes_on_when_the_system_has_no_room_for_a_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wants = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ECONNABORTED]
+    accept = socket.socket.accept
+
+    def refused(listener: socket.socket) -> Any:
+        if wants:
+            raise OSError(wants.pop(0), "planted")
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", refused)
+    monkeypatch.setattr(control_socket, "ACCEPT_PAUSE_SECONDS", 0.001)
+    with listening(tmp_path):
+        assert ask(tmp_path, "say") == "said"
+    assert wants == []
+
+
+def test_close_comes_to_an_end_while_no_client_can_be_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = threading.Event()
+
+    def refused(_: socket.socket) -> Any:
+        failed.set()
+        raise OSError(errno.EMFILE, "planted")
+
+    monkeypatch.setattr(socket.socket, "accept", refused)
+    with listening(tmp_path), connect(tmp_path):
+        assert failed.wait(20)
+    assert not (tmp_path / NAME).exists()
+
+
+def test_bad_clients_fill_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Story: a line of the log for each client that was cut off let whoever could connect fill the disk."""
+    clock = ManualClock()
+
+    def shout() -> None:
+        with connect(tmp_path) as client:
+            client.sendall(b"x" * (REQUEST_BYTES_MAX + 1))
+            assert client.recv(1) == b""
+
+    with caplog.at_level(logging.WARNING, "tidemark"), listening(tmp_path, clock):
+        for _ in range(5):
+            shout()
+        assert [each.getMessage() for each in caplog.records] == [f"control client cut off: {LONG_LINE}"]
+        clock.advance(EVERY_SECONDS)
+        for _ in range(3):
+            shout()
+    assert [each.getMessage() for each in caplog.records[1:]] == [
+        f"control client cut off: {LONG_LINE} (4 lines like it were left out before)",
+        "2 lines about bad clients were left out",
+    ]
+
+
+@needs_root
+def test_client_of_another_user_is_not_heard_even_if_the_file_lets_it_in(caplog: pytest.LogCaptureFixture) -> None:
+    """Story: whoever could write the file had backups made wherever the owner of the store may write."""
+    asked: list[dict[str, str]] = []
+
+    def want_backup() -> str:
+        with connect(folder) as client:
+            with suppress(BrokenPipeError):  # it may have been cut off by then
+                client.sendall(b'{"command": "backup", "arguments": {"place": "/tmp/mine"}}\n')
+            return client.recv(100).decode()
+
+    with open_folder() as folder, listening(folder, backup=lambda **given: asked.append(given)):
+        assert as_stranger(want_backup) == "PermissionError"
+        (folder / NAME).chmod(0o666)
+        assert as_stranger(want_backup) in ("", "ConnectionResetError")
+        assert asked == []
+        assert f"of user {STRANGER}" in caplog.text
+        assert ask(folder, "say") == "said"
+
+
+@needs_root
+def test_listener_of_another_user_in_a_directory_open_to_all_is_not_asked() -> None:
+    with open_folder() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        folder.chmod(0o777)
+        os.seteuid(STRANGER)
+        try:
+            listener.bind(str(folder / NAME))
+            listener.listen()
+        finally:
+            os.seteuid(0)
+        with pytest.raises(tm.PeerError, match=f"of another user \\({STRANGER}\\)"):
+            ask(folder, "status")
+        os.chown(folder, STRANGER, STRANGER)  # a store of that user: root may ask for its status
+        with pytest.raises(tm.PeerError, match="timed out"):
+            ask(folder, "status", timeout_seconds=0.01)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"place": "relative/place"},
+        {"place": ["/a"]},
+        {"place": 7},
+        {"place": "/a", "progress": "print"},
+        {"place": "/a", "verify": "no"},
+        {"place": "/a", "incremental": 1},
+        ["/a"],
+        "/a",
+    ],
+)
+def test_arguments_that_are_none_reach_no_command(tmp_path: Path, arguments: object) -> None:
+    """Story: what a client sent was handed to `db.backup` as it was: a list became a directory called "['/a']", and a
+    relative path one of the process that has the store open.
+    """
+    asked: list[object] = []
+    with listening(tmp_path, backup=lambda **given: asked.append(given)), connect(tmp_path) as client:
+        answer = exchange(client, json.dumps({"command": "backup", "arguments": arguments}).encode() + b"\n")
+        assert answer["error"] == "PeerError" and "place, incremental, verify" in answer["message"]
+        assert exchange(client, b'{"command": "say", "arguments": {"place": "/a"}}\n')["error"] == "PeerError"
+        right = {"place": "/a", "incremental": True, "verify": False}
+        assert exchange(client, json.dumps({"command": "backup", "arguments": right}).encode() + b"\n") == {
+            "result": None
+        }
+    assert asked == [right]
+
+
+def test_commands_run_beside_each_other_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_socket, "COMMANDS_MAX", 2)
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def long() -> str:
+        begun.release()
+        return "ended" if go_on.wait(60) else "forgotten"
+
+    with listening(tmp_path, long=long), connect(tmp_path) as first, connect(tmp_path) as second:
+        first.sendall(b'{"command": "long"}\n')
+        assert begun.acquire(timeout=60)
+        assert ask(tmp_path, "say") == "said"
+        second.sendall(b'{"command": "long"}\n')
+        assert begun.acquire(timeout=60)
+        with pytest.raises(tm.PeerError, match="2 commands run already"):
+            ask(tmp_path, "say")
+        go_on.set()
+        for connection in (first, second):
+            with connection.makefile("rb") as answers:
+                assert json.loads(answers.readline()) == {"result": "ended"}
+        assert ask(tmp_path, "say") == "said"
+
+
+def test_lines_sent_at_once_are_answered_in_order_and_long_answers_wait_for_their_reader(tmp_path: Path) -> None:
+    with listening(tmp_path, much=lambda: "m" * 4_000_000), connect(tmp_path) as slow:
+        slow.sendall(b'{"command": "much"}\n' + SAY + b'{"command": "mu')
+        assert ask(tmp_path, "say") == "said"  # while the long answer is on its way
+        slow.sendall(b'ch"}\n')
+        with slow.makefile("rb") as answers:
+            for long in (4_000_000, 4, 4_000_000):
+                assert len(json.loads(answers.readline())["result"]) == long
+
+
+def test_command_that_breaks_cuts_its_client_off_and_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda what: told.append(what.exc_type))
+
+    def broken() -> None:
+        raise OSError("planted")
+
+    with listening(tmp_path, broken=broken), connect(tmp_path) as other:
+        with pytest.raises(tm.PeerError, match="ended or sent nonsense"):
+            ask(tmp_path, "broken")
+        assert exchange(other, SAY) == {"result": "said"}
+    assert told == [OSError]
 
 
 def test_error_of_the_owner_is_the_error_of_the_client(

@@ -25,6 +25,7 @@ from replication.node_group.view_file import ViewFile, read_record
 from tests.cli.processes import Command
 from tests.node_group.carriers import SECRET, End, Site, free_address
 from tests.node_group.machines import STORE, GroupNode
+from tests.other_user import write_secret
 from tests.waiting import wait_until
 from tidemark.cli.commands import commands
 
@@ -46,7 +47,7 @@ def nodes(group: GroupConfiguration) -> Iterator[list[GroupNode]]:
 
 def started(folder: Path, group: GroupConfiguration) -> Command:
     """`tidemark arbitrator` as a process that has nothing of its group yet, or what it left."""
-    (folder / "secret").write_bytes(SECRET + b"\n")
+    write_secret(folder / "secret", SECRET + b"\n")
     given = ["arbitrator", "votes", "--group", group, "--secret-file", "secret", "--json", "--new-group"]
     return Command(folder, *given)
 
@@ -229,8 +230,8 @@ def test_command_that_cannot_be_says_why_in_one_line_and_leaves_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("secret").write_bytes(SECRET)
-    Path("short").write_bytes(b"short")
+    write_secret(Path("secret"), SECRET)
+    write_secret(Path("short"), b"short")
     found = CliRunner().invoke(commands, ["arbitrator", "votes", *arguments])
     assert found.exit_code and said in found.output.splitlines()[-1]
     assert not Path("votes").exists()

@@ -18,6 +18,7 @@ from engine.clock import SystemClock
 from replication.first_copy import CopyTarget, is_broken_off
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.node_group.test_binlogs import LOGGED, do, rows, said
+from tests.other_user import write_secret
 from tests.ports import free_ports
 from tests.waiting import wait_until
 from tidemark.cli import node_commands
@@ -283,8 +284,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> tup
         raise tm.Rejected("seen")
 
     monkeypatch.setattr(node_commands, "NodeGroup", made)
-    (folder / "secret").write_bytes(SECRET)
-    (folder / "other").write_bytes(b"the secret of the source\n")
+    write_secret(folder / "secret", SECRET)
+    write_secret(folder / "other", b"the secret of the source\n")
     own = ["node", str(folder / "1"), "--node", "1", "--group", "1=127.0.0.1:1"]
     result = CliRunner().invoke(commands, [*own, "--secret-file", str(folder / "secret"), *arguments])
     return seen, result.output

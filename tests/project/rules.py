@@ -91,6 +91,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "bench": (),
 }
 
+# Of a store's files, and of those of the user alone.
+DISK_DOORS = frozenset({"engine.files", "engine.private_files"})
 # What of `os` touches no file: allowed everywhere, or in the named places only.
 OS_ANYWHERE = frozenset(
     "PathLike fspath fsdecode fsencode sep cpu_count sched_getaffinity getpid register_at_fork"
@@ -283,7 +285,7 @@ def check_homes(source: Source) -> Iterator[str]:
 
 def check_os(source: Source) -> Iterator[str]:
     """`os` outside the door to the disk: only what touches no file."""
-    if source.module == "engine.files":
+    if source.module in DISK_DOORS:
         return
     allowed = OS_ANYWHERE | OS_PLACES.get(source.module, frozenset())
     for line, name in source.used:

@@ -21,8 +21,8 @@ import trustme
 from engine.clock import ManualClock, SystemClock
 from engine.errors import PeerError, PeerRefused, PeerTimeout, PeerUnproved, PositionLost
 from engine.layout.frame import FRAME_HELLO
+from engine.limited_log import EVERY_SECONDS, LimitedLog
 from recovery.crash_harness.forks import FORKS
-from replication.limited_log import LINE_SECONDS, LimitedLog
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
 from replication.protocol.handshake import CalledHandshake, CallerHandshake, Site
 from replication.server import UNPROVED_MAX, UNPROVED_OF_ADDRESS_MAX, Server
@@ -288,10 +288,10 @@ def test_strangers_write_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixtur
     for number in range(1_000):
         limited.warning(f"stranger {number}")
     assert [each.getMessage() for each in caplog.records] == ["stranger 0"]
-    clock.advance(LINE_SECONDS)
+    clock.advance(EVERY_SECONDS)
     limited.warning("the next")
     limited.warning("another")
-    assert caplog.records[1].getMessage() == "the next (and 999 more such lines since the last one)"
+    assert caplog.records[1].getMessage() == "the next (999 lines like it were left out before)"
     assert len(caplog.records) == 2
 
 

@@ -130,7 +130,7 @@ def serve(
         from replication.wire import server_tls
 
         authority = None if tls_ca is None else str(tls_ca)
-        tls = tls_context(lambda: server_tls(str(tls_cert), str(tls_key), authority))
+        tls = tls_context(lambda: server_tls(str(tls_cert), str(tls_key), authority), tls_key)
     with (
         until_told() as told,
         _open(store, data_memory, options) as db,
@@ -218,7 +218,7 @@ def _replicate(
         from replication.wire import client_tls
 
         paths = [None if wanted[name] is None else str(wanted[name]) for name in ("tls_ca", "tls_cert", "tls_key")]
-        tls = tls_context(lambda: client_tls(*paths))
+        tls = tls_context(lambda: client_tls(*paths), wanted["tls_key"] or wanted["tls_cert"])
     with until_told() as told, _open(store, data_memory, options, create=True) as db, reported("copied") as progress:
         channel = tm.Channel(
             source,

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import tidemark as tm
+from engine.private_files import check_secret_file, read_secret
 from replication.ingest.address import Filter, Tls, parse_address
 from replication.ingest.ingest import COPY, CURRENT, IngestOptions
 from tidemark.cli.output import bar
@@ -18,7 +19,7 @@ from tidemark.mysql_ingest import default_server_id, ingest
 PASSWORD_VARIABLE = "TIDEMARK_MYSQL_PASSWORD"
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _OPTIONS = (
-    click.option("--password-file", type=_FILE, help="A file whose first line is the password."),
+    click.option("--password-file", type=_FILE, help="A file that holds the password."),
     click.option("--name", default="", help="Name of the source in mysql.tidemark_ingest; its address if not given."),
     click.option("--server-id", type=click.IntRange(1, (1 << 32) - 1), help="Id among the source's replicas."),
     click.option("--copy", "start", flag_value=COPY, help="The first time: copy all wanted tables, then follow."),
@@ -51,6 +52,13 @@ def _position(text: str) -> tuple[str, int]:
     return file, int(number)
 
 
+def _password_of(path: Path) -> str:
+    try:
+        return read_secret(path).decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the password in {path} is not UTF-8: {error.reason}") from error
+
+
 def replicate_mysql(url: str, directory: Path, data_memory: str, **given: Any) -> dict[str, Any]:
     """Take a server in until it is stopped, or with `once` to the end of its binlog; returns the last status.
 
@@ -58,9 +66,11 @@ def replicate_mysql(url: str, directory: Path, data_memory: str, **given: Any) -
     """
     password = os.environ.get(PASSWORD_VARIABLE, "")
     if given["password_file"] is not None:
-        password = given["password_file"].read_text(encoding="utf-8").splitlines()[0]
+        password = _password_of(given["password_file"])
     files = {"authority": given["tls_ca"], "certificate": given["tls_cert"], "key": given["tls_key"]}
     wants_tls = given["tls"] or any(files.values())
+    if key := given["tls_key"] or given["tls_cert"]:
+        check_secret_file(key)
     tls = Tls(**{name: str(path or "") for name, path in files.items()}, verifies_name=not given["tls_any_name"])
     address = parse_address(url, password, tls if wants_tls else None)
     position = given["position"]

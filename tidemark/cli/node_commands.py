@@ -137,7 +137,7 @@ def _channel(
         from replication.wire import client_tls
 
         own = [None if each is None else str(each) for each in (certificate, key)]
-        found["tls"] = tls_context(lambda: client_tls(str(given["source_tls_ca"]), *own))
+        found["tls"] = tls_context(lambda: client_tls(str(given["source_tls_ca"]), *own), None)  # of `node_tls`
     return cast("NodeChannelKeywords", found)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from engine.private_files import check_secret_file, read_secret
 from replication.failover import FAILOVER_MS_MAX
 from replication.node_group.configuration import FORM, GroupConfiguration
 from replication.settings.options import SERVER_ID_MAX
@@ -74,18 +75,22 @@ def node_tls(
     from replication.wire import client_tls, server_tls
 
     files = (str(certificate), str(key))
-    return tls_context(lambda: (server_tls(*files, str(authority)), client_tls(str(authority), *files)))
+    return tls_context(lambda: (server_tls(*files, str(authority)), client_tls(str(authority), *files)), key)
 
 
 def secret_of(path: Path | None) -> bytes:
-    """What a secret's file holds, without the end of its line. Raises: click.UsageError."""
+    """What a secret's file holds. Raises: click.UsageError if none is given; as `read_secret`."""
     if path is None:
         raise click.UsageError("give --secret-file: both sides prove that they know what it holds")
-    return path.read_bytes().rstrip(b"\r\n")
+    return read_secret(path)
 
 
-def tls_context(make: Callable[[], T]) -> T:
-    """TLS of what the files hold. Raises: click.UsageError."""
+def tls_context(make: Callable[[], T], key: Path | None) -> T:
+    """TLS of what the files hold. key: the one with the private key, if there is one. Raises: click.UsageError; as
+    `check_secret_file`.
+    """
+    if key is not None:
+        check_secret_file(key)
     try:
         return make()
     except OSError as error:

@@ -1,0 +1,39 @@
+"""Warnings that any stranger can cause: at most one line in so many seconds, and how many were left out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from engine.clock import Clock
+
+EVERY_SECONDS = 10.0
+
+
+class LimitedLog:
+    """The warnings of one listener. Threads may share it."""
+
+    def __init__(self, log: logging.Logger, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._next = -EVERY_SECONDS  # when a line may be written again
+        self._left_out = 0
+
+    def warning(self, text: str) -> None:
+        """Write a line, unless one was written in the last ten seconds: then it is counted, and told with the next."""
+        now = self._clock.monotonic()
+        with self._mutex:
+            if now < self._next:
+                self._left_out += 1
+                return
+            left_out, self._left_out = self._left_out, 0
+            self._next = now + EVERY_SECONDS
+        self._log.warning("%s%s", text, f" ({left_out} lines like it were left out before)" if left_out else "")
+
+    def close(self) -> None:
+        """Say how many lines were left out that no later line told."""
+        with self._mutex:
+            left_out, self._left_out = self._left_out, 0
+        if left_out:
+            self._log.warning("%s lines about bad clients were left out", left_out)

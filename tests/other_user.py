@@ -1,0 +1,57 @@
+"""What another user of the machine can do: a forked child that gives up root, and what the system answered to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+STRANGER = 54_321
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run a child as another user")
+
+
+def write_secret(path: Path, content: bytes) -> Path:
+    """A file for this user alone, as commands want those of secrets."""
+    path.touch(0o600)
+    path.chmod(0o600)
+    path.write_bytes(content)
+    return path
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A directory that any user may enter; what pytest lends is closed to them."""
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-open-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def as_stranger(act: Callable[[], object], groups: tuple[int, ...] = ()) -> str:
+    """What `act` returns in a child of another user, in these groups, as text; of an error its class."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # Nothing but calls of the system here: locks of other threads of this process may be held for good.
+        try:
+            os.setgroups(groups)
+            os.setresgid(STRANGER, STRANGER, STRANGER)
+            os.setresuid(STRANGER, STRANGER, STRANGER)
+            said = str(act())
+        except OSError as error:
+            said = type(error).__name__
+        finally:
+            os.write(write, said.encode())
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answers:
+        said = answers.read()
+    os.waitpid(child, 0)
+    return said
