@@ -24,6 +24,7 @@ import sys
 import time
 import traceback
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,10 @@ ACCEPTED = "accepted"
 SLOW = "slow"
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d[\d,.]*")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|b'.*")
+
+
+class Nothing(Exception):
+    """What a reader says of an input by returning None, for those that may."""
 
 
 @dataclass(frozen=True)
@@ -101,24 +106,28 @@ class Report:
 
 
 # --- the corpus -----------------------------------------------------------------------------------------
+def _folder(name: str) -> Path:
+    return CORPUS / name.lower().replace(" ", "-")
+
+
 def kept(name: str) -> dict[str, tuple[str, bytes]]:
-    """Inputs that a reader once did not stand: (story, input) by the name of their file, `corpus/READER/NAME`. Of a
-    file the first line is the story; the rest is the input, as it is.
+    """Inputs that a reader once did not stand: (story, input) by the name of their file. Of a
+    file the first line is the story; the rest is the input, compressed by zlib.
     """
-    folder = CORPUS / name
+    folder = _folder(name)
     found = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         story, _, data = path.read_bytes().partition(b"\n")
-        found[path.name] = (story.decode(), data)
+        found[path.name] = (story.decode(), zlib.decompress(data))
     return found
 
 
 def keep(finding: Finding) -> Path:
     """Put the input of a finding into the corpus; its story begins with what happened."""
-    folder = CORPUS / finding.reader
+    folder = _folder(finding.reader)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / re.sub(r"[^a-z0-9]+", "-", finding.what.lower())[:48].strip("-")
-    path.write_bytes(finding.what.replace("\n", " ").encode() + b"\n" + finding.data)
+    path.write_bytes(finding.what.replace("\n", " ").encode() + b"\n" + zlib.compress(finding.data, 9))
     return path
 
 

@@ -297,7 +297,7 @@ def fields_of(layout: np.dtype[Any], at: int = 0) -> list[tuple[int, int]]:
 def units_in(data: bytes, kind: int) -> list[int]:
     """Where units of a kind may begin: at words that a seal's second word follows."""
     found = np.frombuffer(data[: len(data) // 8 * 8], np.int64)
-    return [int(at) - 1 for at in np.flatnonzero(found & 0xFFFF_FFFF == kind | 1 << 16) if at]
+    return [int(at) - 1 for at in np.flatnonzero(found & 0xFFFF == kind) if at]
 
 
 def resealed(kind: int) -> Callable[[bytes], bytes]:
@@ -312,7 +312,7 @@ def resealed(kind: int) -> Callable[[bytes], bytes]:
             if not SEAL_WORDS < count <= len(found) - at:
                 count = len(found) - at
                 found[at + 1] = int(found[at + 1]) & 0xFFFFFFFF | count << 32
-            if count > 32:
+            if count >= 32:
                 seal(found[at:], count)
         return found.tobytes() + data[len(found) * 8 :]
 

@@ -8,11 +8,11 @@ from engine.errors import Rejected, SchemaInvalid, Unsupported
 from engine.options import Options
 from engine.schema import TableDefinition
 from replication.binlog.errors import Origin
-from replication.endpoint import parse_address
+from replication.wire import parse_address
 from replication.filters import Filter
 from replication.ingest import address as mysql
 from replication.ingest.schema import steps_of, table_of_text
-from replication.node_group.configuration import Configuration
+from replication.node_group.configuration import GroupConfiguration
 from replication.settings.conflict_function import parse as parse_function
 from replication.settings.pattern import matches
 from replication.sql.emit import emit
@@ -75,7 +75,7 @@ def _read_statement(data: bytes) -> object:
 def _read_ingested(data: bytes) -> object:
     text = data.decode("utf-8", "surrogateescape")
     steps = steps_of(text, "d", _WANTED, Origin("master.000001", 4))
-    return steps if not text.startswith("CREATE TABLE") else (steps, table_of_text(text, "d"))
+    return steps if not text.startswith("CREATE TABLE") else (steps, None if "LIKE" in text else table_of_text(text, "d"))
 
 
 # --- small texts ------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ _SMALL = (
     b"function  NDB$EPOCH2_TRANS(0x1f)",
     b"pattern a%b_c\\%d aXbYc%d",
     b"size 16 MiB",
-    b"filter a.%,b",
+    b"filter a.%,b.c",
 )
 
 
@@ -100,14 +100,15 @@ def _read_small(data: bytes) -> object:
     if kind == "mysql":
         return mysql.parse_address(rest)
     if kind == "group":
-        return str(Configuration.parse(rest))
+        return str(GroupConfiguration.parse(rest))
     if kind == "function":
         return parse_function(rest)
     if kind == "pattern":
         pattern, _, name = rest.partition(" ")
         return matches(pattern, name)
     if kind == "filter":
-        return Filter.of(do=rest.split(",")).takes_table("a.b"), mysql.Filter(tuple(rest.split(","))).wants("a.b")
+        both = Filter.of(do=rest.split(",")), mysql.Filter(tuple(rest.split(",")))
+        return both[0].takes_table("a.b"), both[1].wants("a.b")
     return Options.from_keywords({"data_memory": rest})
 
 
@@ -127,7 +128,7 @@ _TEXT = words(_WORDS, r"'(?:[^']|'')*'|`[^`]*`|[A-Za-z_]\w*|\d+|\s+|.")
 READERS = (
     Reader(
         "SQL of stores",
-        _statement_members,
+        lambda: [each for each in _statement_members() if not each.startswith((b"TRUNCATE", b"GRANT", b"CREATE OR"))],
         _read_statement,
         (Unsupported,),
         (_TEXT, _TEXT, _TEXT, octets()),
@@ -135,7 +136,7 @@ READERS = (
     ),
     Reader(
         "SQL of servers",
-        lambda: [each for each in _statement_members() if b"LIKE" not in each],
+        _statement_members,
         _read_ingested,
         (Unsupported,),
         (_TEXT, _TEXT, _TEXT, octets()),
