@@ -148,7 +148,7 @@ class Inputs:
 # --- judging one input ------------------------------------------------------------------------------------
 def label_of(error: BaseException) -> str:
     """Class and message of an error, without what differs from input to input."""
-    message = _NUMBERS.sub("N", _QUOTED.sub("…", str(error)[:300]))
+    message = " ".join(_NUMBERS.sub("N", _QUOTED.sub("…", str(error)[:300])).split())
     return f"{type(error).__name__}: {message[:LABEL_CHARACTERS]}"
 
 
