@@ -25,7 +25,7 @@ from engine.layout.sealed import (
     write_seal,
 )
 from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
-from engine.limits import INCARNATION_MAX
+from engine.limits import INCARNATION_MAX, TABLE_ID_MAX
 from engine.log.geometry import Geometry
 from engine.log.undo_ring import UndoVoid, undo_ring
 from recovery.two_copies import open_both, read_sealed, write_copy
@@ -136,6 +136,8 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
         return None
     # Kernels and the next generation take signed words: what does not fit was never written (F112).
     if max(int(header[name]) for name in (SYSFILE.names or ())[len(SEAL.names or ()) : -1]) >= 1 << 63:
+        return None
+    if int(header["next_table_id"]) > TABLE_ID_MAX + 1:
         return None
     return Sysfile(
         store_of(words),

@@ -57,7 +57,7 @@ def open_source(path: UserPath, definition: TableDefinition | None) -> Source:
         source = _opened(path, suffix_of(path), definition)
         # pyarrow reads texts of a schema when they are asked for, and raises then.
         for each in source.schema:
-            each.name, getattr(each.type, "tz", None)  # noqa: B018
+            each.name, getattr(each.type, "tz", None)
     except UnicodeDecodeError as error:
         raise pa.ArrowInvalid(f"the name of a column or time zone is no UTF-8: {error}") from None
     return source

@@ -20,6 +20,7 @@ from engine.layout.arena import ENTRY_WORDS
 from engine.layout.disk import OWNER_FRAGMENT_SHIFT
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
 from engine.layout.sealed import KIND_LCP_CONTROL, check_version, header_of, is_sealed, seal, store_of, write_seal
+from engine.limits import TABLE_ID_MAX
 from engine.schema import TableDefinition
 from recovery.local_checkpoint.data_file import FOLDER
 
@@ -186,7 +187,8 @@ def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
         raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
     check_version(words, name)
     header = header_of(words, LCP_CONTROL)
-    if int(header["lcp_id"]) != lcp_id:
+    places = [int(header[name]) for name in ("epoch", "start_lsn", "start_sequence")]
+    if int(header["lcp_id"]) != lcp_id or max(places) >= 1 << 63 or int(header["next_table_id"]) > TABLE_ID_MAX + 1:
         return None
     start = CONTROL_HEADER_WORDS * 8
     try:
@@ -223,6 +225,9 @@ def _parse_body(body: bytes) -> dict[str, Any]:
     parts: dict[str, Any] = {"tables": tables, "fragments": fragments, "copies": _sizes(value["copies"])}
     if "tablespaces" in value:
         parts.update(_parse_tablespaces(value["tablespaces"]))
+    spaces = {each.name for each in parts.get("tablespaces", ())}
+    if any(table.has_disk and table.tablespace not in spaces for table in tables):
+        raise ValueError("a table lies in a tablespace that is not there")
     if "undo" in value:
         lsn, sequence, position = _sizes(value["undo"])
         parts["undo"] = UndoMark(lsn, sequence, position)

@@ -1,4 +1,4 @@
-"""A process that runs readers for a test: it has one thread, so it may fork, and every kernel and reader is loaded once."""
+"""A process that runs readers for tests: it has one thread, so it may fork, and loads every kernel once."""
 
 from __future__ import annotations
 

@@ -119,7 +119,9 @@ def inside(mutation: Mutation, taken: Callable[[bytes], bytes], put: Callable[[b
     """A mutation of what `taken` finds in an input; `put` gives the input with other such content, whole again."""
 
     def mutate(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
-        return put(data, mutation(taken(data), rng, [taken(each) for each in (others if len(others) < 4 else others[:4])]))
+        return put(
+            data, mutation(taken(data), rng, [taken(each) for each in (others if len(others) < 4 else others[:4])])
+        )
 
     return mutate
 
@@ -135,7 +137,9 @@ def _strange(rng: random.Random) -> Any:
     if choice == 2:
         return -boundary(rng, rng.choice(SIZES)) // 2
     if choice == 3:
-        return rng.choice(("\0", "\ud800", "é" * 70, "a" * 300, "../x", "x\ny", "utf8", "%s", "-", "999999999999999999"))
+        return rng.choice(
+            ("\0", "\ud800", "é" * 70, "a" * 300, "../x", "x\ny", "utf8", "%s", "-", "999999999999999999")
+        )
     if choice == 4:
         return [rng.choice((None, 0, -1, "", "x", 1 << 40, []))] * rng.choice((1, 2, 3, 300))
     if choice == 5:

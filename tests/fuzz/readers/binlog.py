@@ -1,4 +1,4 @@
-"""Binlogs: events alone, bytes of a file as they come, files of a store, the relay log, indexes of files, a server's."""
+"""Binlogs: events, bytes as they come, files of a store, the relay log, indexes, what a server sends."""
 
 from __future__ import annotations
 
@@ -199,7 +199,11 @@ def _relay_members() -> tuple[bytes, ...]:
 def _relay_shift() -> int:
     """By how much the source's positions are smaller than where its events stand."""
     data = _relay_members()[0]
-    return b.FIRST_POSITION - list(accumulate(end - at for at, end in _events(data, b.FIRST_POSITION)))[1] - b.FIRST_POSITION
+    return (
+        b.FIRST_POSITION
+        - list(accumulate(end - at for at, end in _events(data, b.FIRST_POSITION)))[1]
+        - b.FIRST_POSITION
+    )
 
 
 def _read_relay(data: bytes) -> object:
@@ -250,10 +254,17 @@ READERS = (
         (*DAMAGED, Unsupported, ValueOutOfRange),
         (_PLAIN, *[then(_PLAIN, mended())] * 4),
         (
-            *("accepted", "fails its checksum", "bytes too early", "a column of type", "impossible metadata", "TABLE_MAP"),
+            *(
+                "accepted",
+                "fails its checksum",
+                "bytes too early",
+                "a column of type",
+                "impossible metadata",
+                "TABLE_MAP",
+            ),
             *("is not whole", "is no UTF-N", "a value that", "a name without its end", "in the place of a length"),
         ),
-        cost=2,
+        cost=5,
     ),
     Reader(
         "binlog streams",
@@ -261,7 +272,15 @@ READERS = (
         _stream,
         DAMAGED,
         (_PLAIN, *[then(_PLAIN, mended())] * 3),
-        ("accepted", "fails its checksum", "where none of its type can", "is larger than", "claims to", "bytes too early"),
+        (
+            "accepted",
+            "fails its checksum",
+            "where none of its type can",
+            "is larger than",
+            "claims to",
+            "bytes too early",
+        ),
+        cost=6,
     ),
     Reader(
         "binlog files",
@@ -269,8 +288,15 @@ READERS = (
         _read_file,
         (*DAMAGED, Unsupported, ValueOutOfRange, Rejected),
         (_PLAIN, *[then(_PLAIN, mended())] * 3),
-        ("accepted", "fails its checksum", "claims", "is no format description", "not begin as a binlog", "another format"),
-        cost=8,
+        (
+            "accepted",
+            "fails its checksum",
+            "claims",
+            "is no format description",
+            "not begin as a binlog",
+            "another format",
+        ),
+        cost=16,
     ),
     Reader(
         "relay logs",
@@ -279,7 +305,7 @@ READERS = (
         (BinlogDamaged, LimitExceeded),
         (_PLAIN, *[then(_PLAIN, mended(_relay_shift(), True))] * 3),
         ("accepted", "does not say which file", "does not describe a relay log", "is no format description"),
-        cost=8,
+        cost=24,
     ),
     Reader(
         "binlog indexes",
@@ -288,6 +314,7 @@ READERS = (
         (BinlogDamaged, FileMissing),
         (octets(), words(("./binlog.000001\n", "binlog", "000003", "\n", "./"))),
         ("accepted", "does not list consecutive files", "is missing, though"),
+        cost=2,
     ),
     Reader(
         "events of servers",
@@ -295,7 +322,13 @@ READERS = (
         _read_server,
         (*DAMAGED, Unsupported, ValueOutOfRange, PositionLost),
         (_PLAIN, *[then(_PLAIN, mended())] * 3),
-        ("accepted", "fails its checksum", "rows outside a transaction", "which is not taken in", "TABLE_MAP announced"),
-        cost=2,
+        (
+            "accepted",
+            "fails its checksum",
+            "rows outside a transaction",
+            "which is not taken in",
+            "TABLE_MAP announced",
+        ),
+        cost=5,
     ),
 )

@@ -8,7 +8,6 @@ from engine.errors import Rejected, SchemaInvalid, Unsupported
 from engine.options import Options
 from engine.schema import TableDefinition
 from replication.binlog.errors import Origin
-from replication.wire import parse_address
 from replication.filters import Filter
 from replication.ingest import address as mysql
 from replication.ingest.schema import steps_of, table_of_text
@@ -18,22 +17,24 @@ from replication.settings.pattern import matches
 from replication.sql.emit import emit
 from replication.sql.parse import parse
 from replication.sql.statements import CreateTable
+from replication.wire import parse_address
 from tests.fuzz.harness import Reader
 from tests.fuzz.mutations import json_tree, octets, words
 from tests.replication.support import every_type
 
 _STATEMENTS = (
     "CREATE TABLE u (id INT PRIMARY KEY, a VARCHAR(10), b INT NOT NULL, KEY k (b), UNIQUE KEY q (a))",
-    "CREATE TABLE IF NOT EXISTS `d`.`t` (`id` bigint(20) unsigned NOT NULL AUTO_INCREMENT, `e` enum('a','b''c') DEFAULT 'a',"
-    " `s` decimal(10,2) DEFAULT -1.50, `d` datetime(6) DEFAULT '2020-01-02 03:04:05', `x` varbinary(9) DEFAULT x'00ff',"
+    "CREATE TABLE IF NOT EXISTS `d`.`t` (`id` bigint(20) unsigned NOT NULL AUTO_INCREMENT, `e` enum('a','b''c')"
+    " DEFAULT 'a', `s` decimal(10,2) DEFAULT -1.50, `d` datetime(6) DEFAULT '2020-01-02 03:04:05',"
+    " `x` varbinary(9) DEFAULT x'00ff',"
     " PRIMARY KEY (`id`,`e`) USING BTREE, CONSTRAINT `f` FOREIGN KEY (`s`) REFERENCES `o` (`id`) ON DELETE RESTRICT)"
     " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin COMMENT='it''s'",
-    "CREATE TABLE r (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES"
-    " LESS THAN MAXVALUE)",
+    "CREATE TABLE r (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1"
+    " VALUES LESS THAN MAXVALUE)",
     "CREATE TABLE l (id INT, c DATE, PRIMARY KEY (id, c)) PARTITION BY LIST COLUMNS (id, c) (PARTITION p0 VALUES IN"
     " ((1, '2020-01-01'), (2, '2021-01-01')))",
-    "CREATE TABLE k (id INT PRIMARY KEY, b BIT(3) DEFAULT B'101', f DOUBLE PRECISION DEFAULT 1e10, g INT GENERATED ALWAYS AS"
-    " (id + 1) STORED) PARTITION BY LINEAR KEY ALGORITHM=2 (id) PARTITIONS 7",
+    "CREATE TABLE k (id INT PRIMARY KEY, b BIT(3) DEFAULT B'101', f DOUBLE PRECISION DEFAULT 1e10, g INT GENERATED"
+    " ALWAYS AS (id + 1) STORED) PARTITION BY LINEAR KEY ALGORITHM=2 (id) PARTITIONS 7",
     "ALTER TABLE t ADD COLUMN n INT NOT NULL DEFAULT 5 AFTER id, ALGORITHM=INPLACE, LOCK=NONE",
     "ALTER TABLE d.t DROP COLUMN a, RENAME COLUMN b TO c, MODIFY e VARCHAR(200) NOT NULL, ALTER f SET DEFAULT TRUE",
     "ALTER TABLE t ADD PARTITION (PARTITION p9 VALUES LESS THAN (20)), DROP PARTITION p0, RENAME TO u",
@@ -49,12 +50,98 @@ _STATEMENTS = (
     "CREATE OR REPLACE DEFINER=`root`@`%` SQL SECURITY DEFINER VIEW v AS SELECT 1",
 )
 _WORDS = (
-    *("CREATE", "TABLE", "ALTER", "DROP", "INDEX", "PRIMARY", "KEY", "UNIQUE", "CONSTRAINT", "CHECK", "FOREIGN", "REFERENCES"),
-    *("PARTITION", "BY", "RANGE", "LIST", "HASH", "LINEAR", "PARTITIONS", "VALUES", "LESS", "THAN", "IN", "MAXVALUE", "DEFAULT"),
-    *("NULL", "NOT", "TRUE", "B'102'", "x'abc'", "0xff", "INT", "BIGINT", "CHAR(300)", "DECIMAL(65,30)", "ENUM('a')", "JSON"),
-    *("GENERATED", "ALWAYS", "AS", "STORED", "LIKE", "RENAME", "COLUMN", "TO", "MODIFY", "CHANGE", "ADD", "SET", "COLLATE"),
-    *("utf8mb4", "latin1", "COMMENT", "ON", "DELETE", "CASCADE", "NOW()", "CURRENT_TIMESTAMP(6)", "/*", "*/", "/*!50003", "--"),
-    *("(", ")", ",", ";", "=", "'", '"', "`", "\\", ".", "-", "IF", "EXISTS", "WITH", "SYSTEM", "VERSIONING", "USING", "T"),
+    *(
+        "CREATE",
+        "TABLE",
+        "ALTER",
+        "DROP",
+        "INDEX",
+        "PRIMARY",
+        "KEY",
+        "UNIQUE",
+        "CONSTRAINT",
+        "CHECK",
+        "FOREIGN",
+        "REFERENCES",
+    ),
+    *(
+        "PARTITION",
+        "BY",
+        "RANGE",
+        "LIST",
+        "HASH",
+        "LINEAR",
+        "PARTITIONS",
+        "VALUES",
+        "LESS",
+        "THAN",
+        "IN",
+        "MAXVALUE",
+        "DEFAULT",
+    ),
+    *(
+        "NULL",
+        "NOT",
+        "TRUE",
+        "B'102'",
+        "x'abc'",
+        "0xff",
+        "INT",
+        "BIGINT",
+        "CHAR(300)",
+        "DECIMAL(65,30)",
+        "ENUM('a')",
+        "JSON",
+    ),
+    *(
+        "GENERATED",
+        "ALWAYS",
+        "AS",
+        "STORED",
+        "LIKE",
+        "RENAME",
+        "COLUMN",
+        "TO",
+        "MODIFY",
+        "CHANGE",
+        "ADD",
+        "SET",
+        "COLLATE",
+    ),
+    *(
+        "utf8mb4",
+        "latin1",
+        "COMMENT",
+        "ON",
+        "DELETE",
+        "CASCADE",
+        "NOW()",
+        "CURRENT_TIMESTAMP(6)",
+        "/*",
+        "*/",
+        "/*!50003",
+        "--",
+    ),
+    *(
+        "(",
+        ")",
+        ",",
+        ";",
+        "=",
+        "'",
+        '"',
+        "`",
+        "\\",
+        ".",
+        "-",
+        "IF",
+        "EXISTS",
+        "WITH",
+        "SYSTEM",
+        "VERSIONING",
+        "USING",
+        "T",
+    ),
 )
 _WANTED = mysql.Filter()
 
@@ -75,7 +162,9 @@ def _read_statement(data: bytes) -> object:
 def _read_ingested(data: bytes) -> object:
     text = data.decode("utf-8", "surrogateescape")
     steps = steps_of(text, "d", _WANTED, Origin("master.000001", 4))
-    return steps if not text.startswith("CREATE TABLE") else (steps, None if "LIKE" in text else table_of_text(text, "d"))
+    return (
+        steps if not text.startswith("CREATE TABLE") else (steps, None if "LIKE" in text else table_of_text(text, "d"))
+    )
 
 
 # --- small texts ------------------------------------------------------------------------------------------
@@ -132,7 +221,14 @@ READERS = (
         _read_statement,
         (Unsupported,),
         (_TEXT, _TEXT, _TEXT, octets()),
-        ("accepted", "SQL that is not understood", "a schema change that is not replicated", "no primary key", "is no value of"),
+        (
+            "accepted",
+            "SQL that is not understood",
+            "a schema change that is not replicated",
+            "no primary key",
+            "is no value of",
+        ),
+        cost=2,
     ),
     Reader(
         "SQL of servers",
@@ -141,13 +237,35 @@ READERS = (
         (Unsupported,),
         (_TEXT, _TEXT, _TEXT, octets()),
         ("accepted", "make it here by hand", "SQL that is not understood"),
+        cost=5,
     ),
     Reader(
         "small texts",
         lambda: list(_SMALL),
         _read_small,
         (Rejected,),
-        (words(("mysql://", "@", ":", "1=", "arbitrator=", "%", "_", "\\", "NDB$MAX", "(", ")", "GiB", "KiB", "[", "]", "?")),),
+        (
+            words(
+                (
+                    "mysql://",
+                    "@",
+                    ":",
+                    "1=",
+                    "arbitrator=",
+                    "%",
+                    "_",
+                    "\\",
+                    "NDB$MAX",
+                    "(",
+                    ")",
+                    "GiB",
+                    "KiB",
+                    "[",
+                    "]",
+                    "?",
+                )
+            ),
+        ),
         ("accepted", "SchemaInvalid"),
     ),
     Reader(

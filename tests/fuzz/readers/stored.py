@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -64,7 +66,7 @@ from replication.node_group.view import Ballot, Member, Record, View
 from replication.node_group.view_file import ViewFile, read_record
 from tests.backup.support import archived, take
 from tests.fuzz.harness import Nothing, Reader
-from tests.fuzz.mutations import Mutation, json_tree, sealed_json, sealed_units, units_in
+from tests.fuzz.mutations import Mutation, json_tree, octets, resealed, sealed_json, sealed_units, units_in
 from tests.spool.support import insert_spooled, low_store
 from tests.store.support import ACCOUNT, open_memory
 
@@ -171,7 +173,9 @@ def _data_name() -> str:
 
 def _read_data(data: bytes) -> object:
     files = disk({_data_name(): data})
-    return sum(used for _, used in read_blocks(files, _data_name(), kept().store, kept().lcp_id, kept().table.table_id, 0))
+    return sum(
+        used for _, used in read_blocks(files, _data_name(), kept().store, kept().lcp_id, kept().table.table_id, 0)
+    )
 
 
 def _extents() -> tuple[str, bytes]:
@@ -191,6 +195,22 @@ def _ring(geometry: Geometry, data: bytes) -> Iterator[tuple[MemoryFiles, list[A
     names = geometry.names()
     files = disk({names[0]: data[: len(rest)].ljust(len(rest), b"\0"), **dict.fromkeys(names[1:], rest)})
     yield files, open_files(files, geometry, True)
+
+
+def schema_records(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
+    """A schema record of a log changed as a tree of JSON, in the room it has; the seals right."""
+    places = [found.start() for found in re.finditer(rb'\{"(?:create|alter|tablespace|datafile|drop)', data)]
+    if not places:
+        return octets()(data, rng, others)
+    at = places[rng.randrange(len(places))]
+    size = int.from_bytes(data[at - 8 : at], "little")
+    room = size + -size % 8
+    for _ in range(9):
+        changed = json_tree(data[at : at + size], rng, [data[at : at + size]])
+        if len(changed) <= room:
+            record = len(changed).to_bytes(8, "little") + changed.ljust(room, b"\0")
+            return resealed(s.KIND_GROUP)(data[: at - 8] + record + data[at + room :])
+    return data
 
 
 def _redo_members() -> list[bytes]:
@@ -252,7 +272,9 @@ def _described(data: bytes, what: Referred) -> Referred:
     sums[DIGEST_PAD_WORDS:] = found[units]
     headers = [s.header_of(found[at : at + SPOOL_HEADER_WORDS].copy(), SPOOL_BLOCK) for at in units]
     words = sum(int(header["records_words"]) for header in headers)
-    file = replace(what.files[0], blocks=len(units), records_words=words, size_bytes=len(data), digest=records_digest(sums))
+    file = replace(
+        what.files[0], blocks=len(units), records_words=words, size_bytes=len(data), digest=records_digest(sums)
+    )
     return replace(what, files=(file,))
 
 
@@ -395,6 +417,7 @@ READERS = (
         (Nothing, Incompatible, FileMissing),
         sealed_units(s.KIND_SYSFILE, SYSFILE),
         ("accepted", "Nothing", "FileMissing", "VersionTooNew"),
+        cost=2,
     ),
     Reader(
         "views of node groups",
@@ -403,6 +426,7 @@ READERS = (
         (Nothing, Incompatible, ForeignFile, ViewDamaged),
         sealed_units(s.KIND_VIEW, VIEW),
         ("accepted", "ViewDamaged", "VersionTooNew"),
+        cost=2,
     ),
     Reader(
         "control files",
@@ -411,7 +435,7 @@ READERS = (
         (Nothing, Incompatible, ForeignFile),
         _json_unit(s.KIND_LCP_CONTROL, LCP_CONTROL),
         ("accepted", "Nothing", "ForeignFile", "VersionTooNew"),
-        cost=3,
+        cost=2,
     ),
     Reader(
         "data files of checkpoints",
@@ -419,7 +443,15 @@ READERS = (
         _read_data,
         (LcpDamaged, *_TRUNCATED),
         sealed_units(s.KIND_LCP_BLOCK, LCP_BLOCK, 8),
-        ("accepted", "fails its checksum", "a block of another file", "an impossible block", "in the middle", "a damaged"),
+        (
+            "accepted",
+            "fails its checksum",
+            "a block of another file",
+            "an impossible block",
+            "in the middle",
+            "a damaged",
+        ),
+        cost=2,
     ),
     Reader(
         "extents of checkpoints",
@@ -428,14 +460,14 @@ READERS = (
         (DataFileDamaged, ForeignFile, Incompatible),
         sealed_units(s.KIND_EXTENTS, EXTENTS, 8),
         ("accepted", "DataFileDamaged", "ForeignFile"),
-        cost=8,
+        cost=2,
     ),
     Reader(
         "REDO logs",
         _redo_members,
         _read_redo,
         (Nothing, RedoDamaged, PageDamaged, ForeignFile, Incompatible),
-        sealed_units(s.KIND_GROUP, GROUP, 24),
+        (*sealed_units(s.KIND_GROUP, GROUP, 24), schema_records),
         ("accepted", "Nothing", "behind it is intact", "an impossible record", "ForeignFile"),
         cost=8,
     ),
@@ -446,7 +478,7 @@ READERS = (
         (Nothing, UndoDamaged, ForeignFile, Incompatible),
         sealed_units(s.KIND_UNDO_GROUP, UNDO_GROUP, 24),
         ("accepted", "Nothing", "behind it is intact", "an impossible record", "ForeignFile"),
-        cost=8,
+        cost=4,
     ),
     Reader(
         "spool files",
@@ -455,7 +487,7 @@ READERS = (
         (SpoolDamaged, RedoDamaged, PageDamaged, Incompatible),
         sealed_units(s.KIND_SPOOL, SPOOL_BLOCK, 16),
         ("accepted", "has not block", "has no block where", "an impossible block", "is not what the log says"),
-        cost=40,
+        cost=10,
     ),
     Reader(
         "double-write files",
@@ -464,7 +496,7 @@ READERS = (
         (Nothing, ForeignFile, Incompatible),
         sealed_units(s.KIND_DOUBLE_WRITE, DOUBLE_WRITE),
         ("accepted", "ForeignFile", "VersionTooNew"),
-        cost=8,
+        cost=3,
     ),
     Reader(
         "data files of tablespaces",
@@ -473,7 +505,7 @@ READERS = (
         (PageDamaged, *_TRUNCATED),
         sealed_units(s.KIND_DATA_FILE, DATA_FILE),
         ("accepted", "PageDamaged", "ForeignFile", "VersionTooNew", "FileTruncated"),
-        cost=8,
+        cost=14,
     ),
     Reader(
         "manifests of backups",
@@ -490,7 +522,14 @@ READERS = (
         _read_rows,
         (BackupDamaged, *_TRUNCATED),
         sealed_units(s.KIND_BACKUP_BLOCK, BACKUP_BLOCK, 24),
-        ("accepted", "fails its checksum", "an impossible block", "an impossible row", "has not the rows", "in the middle"),
+        (
+            "accepted",
+            "fails its checksum",
+            "an impossible block",
+            "an impossible row",
+            "has not the rows",
+            "in the middle",
+        ),
         cost=2,
     ),
     Reader(

@@ -1,4 +1,4 @@
-"""Whole stores of which one file is changed: opened, and listed; rows out of files of users; lines of the local socket."""
+"""Whole stores of which one file is changed, opened and listed; files of users; lines of the local socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.errors import Damaged, Incompatible, PeerError, Rejected, StoreFailed
+from engine.errors import Damaged, Incompatible, LimitExceeded, MemoryExhausted, PeerError, Rejected
 from engine.file_doubles.memory import MemoryFiles
 from engine.files import PosixFiles
 from engine.layout import sealed as s
@@ -23,7 +23,7 @@ from engine.layout.sysfile import SYSFILE
 from recovery.listing import StoreListing
 from tests.fuzz.harness import Reader
 from tests.fuzz.mutations import Mutation, inside, json_tree, octets, sealed_json, sealed_units, words
-from tests.fuzz.readers.stored import kept
+from tests.fuzz.readers.stored import kept, schema_records
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tidemark.control_socket import ControlSocket
 from tidemark.sources import open_source
@@ -31,7 +31,7 @@ from tidemark.sources import open_source
 # Of a file of a log, what holds its groups; the rest stays as it is.
 PIECE_BYTES = 24 << 10
 NAME = "test.account"
-_OPENED = (Damaged, Incompatible, Rejected)
+_OPENED = (Damaged, Incompatible, LimitExceeded, MemoryExhausted)
 
 
 def _mutations_of(name: str) -> Sequence[Mutation]:
@@ -39,7 +39,7 @@ def _mutations_of(name: str) -> Sequence[Mutation]:
     if name.startswith("sysfile"):
         return sealed_units(s.KIND_SYSFILE, SYSFILE)
     if name.startswith("redo/"):
-        return sealed_units(s.KIND_GROUP, GROUP, 40)
+        return (*sealed_units(s.KIND_GROUP, GROUP, 40), schema_records, schema_records)
     if name.startswith("undo/"):
         return sealed_units(s.KIND_UNDO_GROUP, UNDO_GROUP, 40)
     if "/control-" in name:
@@ -115,15 +115,17 @@ def _user_members() -> tuple[bytes, ...]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    table = pa.table({
-        "id": [1, 2, 3],
-        "owner": ["a", "ü", "b"],
-        "balance": [1.5, -2.0, 3.0],
-        "note": [None, "x", "yy"],
-        "kind": pa.array(["red", "blue", None]).dictionary_encode(),
-        "raw": pa.array([b"a", None, b"\0\1\2"]),
-        "at": pa.array([1, 2, None], pa.timestamp("us", "UTC")),
-    })
+    table = pa.table(
+        {
+            "id": [1, 2, 3],
+            "owner": ["a", "ü", "b"],
+            "balance": [1.5, -2.0, 3.0],
+            "note": [None, "x", "yy"],
+            "kind": pa.array(["red", "blue", None]).dictionary_encode(),
+            "raw": pa.array([b"a", None, b"\0\1\2"]),
+            "at": pa.array([1, 2, None], pa.timestamp("us", "UTC")),
+        }
+    )
     arrow, columnar = pa.BufferOutputStream(), pa.BufferOutputStream()
     with pa.ipc.new_file(arrow, table.schema) as writer:
         writer.write_table(table)
@@ -200,7 +202,9 @@ _REQUESTS = (b'{"command": "status"}', b'{"command": "backup", "arguments": {"pl
 
 def _framed_by_line(mutation: Mutation) -> Mutation:
     """Of files with a line before them that says what they are."""
-    return inside(mutation, lambda data: data.partition(b"\n")[2], lambda data, put: data.partition(b"\n")[0] + b"\n" + put)
+    return inside(
+        mutation, lambda data: data.partition(b"\n")[2], lambda data, put: data.partition(b"\n")[0] + b"\n" + put
+    )
 
 
 _ROWS_MUTATION = _framed_by_line(octets())
@@ -211,11 +215,11 @@ READERS = (
         "opened stores",
         _LAZY,
         _open,
-        (*_OPENED, StoreFailed),
+        _OPENED,
         (_mutate,),
         ("accepted", "RedoDamaged", "SysfileDamaged"),
         memory_bytes=4 << 30,  # arenas are reserved, and touched as they are used
-        cost=400,
+        cost=100,
     ),
     Reader(
         "listed stores",
@@ -224,7 +228,7 @@ READERS = (
         _OPENED,
         (_mutate,),
         ("accepted", "RedoDamaged", "SysfileDamaged"),
-        cost=60,
+        cost=80,
     ),
     Reader(
         "files of users",
@@ -234,15 +238,19 @@ READERS = (
         (_ROWS_MUTATION, _TEXT_MUTATION),
         ("accepted", "ArrowInvalid", "CSV"),
         memory_bytes=512 << 20,
-        cost=10,
+        cost=5,
     ),
     Reader(
         "lines of the local socket",
         lambda: _REQUESTS,
         _ask_line,
         (PeerError,),
-        (json_tree, octets(), words(('"command"', '"arguments"', "{", "}", "[", ":", '"backup"', '"status"', "null", "1e999"))),
+        (
+            json_tree,
+            octets(),
+            words(('"command"', '"arguments"', "{", "}", "[", ":", '"backup"', '"status"', "null", "1e999")),
+        ),
         ("accepted", "no such command", "takes no such arguments"),
-        cost=20,
+        cost=2,
     ),
 )
