@@ -70,8 +70,8 @@ class Store(Transactions):
             directory = np.zeros(count, dtype=np.int64)
         except MemoryError:
             raise MemoryExhausted(
-                f"{count} numbers of tables have been given, and their directory finds no memory; dump the store and load"
-                " it into a new one"
+                f"{count} numbers of tables have been given, and their directory finds no memory; dump the store and"
+                " load it into a new one"
             ) from None
         for table_id, table in self.by_id.items():
             directory[table_id] = table.handle

@@ -38,8 +38,8 @@ BATCH = 4_000
 # Of a core, for one input: more is reported as slow; a child is killed at `HANG_SECONDS`.
 SLOW_SECONDS = 1.0
 HANG_SECONDS = 20
-# A child that says nothing for so long waits for something that does not come; a batch computes for a minute.
-BLOCKED_SECONDS = 1_800
+# Between two looks at a child that says nothing: one that sleeps at both and computed nothing between waits for ever.
+BLOCKED_SECONDS = 30
 FINDINGS_MAX = 10
 LABELS_MAX = 400
 LABEL_CHARACTERS = 120
@@ -152,16 +152,30 @@ def label_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {message[:LABEL_CHARACTERS]}"
 
 
+class _Caught:
+    """Holds the error its block ends with, whatever it is."""
+
+    error: BaseException | None = None
+
+    def __enter__(self) -> _Caught:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> bool:
+        self.error = error
+        return True
+
+
 def judge(reader: Reader, data: bytes) -> tuple[str, str]:
     """(label, where it was raised if the reader did not declare it, else "")."""
-    try:
+    with _Caught() as caught:
         reader.read(data)
-    except reader.refusals as error:
+    error = caught.error
+    if error is None:
+        return ACCEPTED, ""
+    if isinstance(error, reader.refusals):
         return label_of(error), ""
-    except BaseException as error:
-        frames = traceback.extract_tb(error.__traceback__)[-6:]
-        return label_of(error), " < ".join(f"{Path(each.filename).name}:{each.lineno}" for each in reversed(frames))
-    return ACCEPTED, ""
+    frames = traceback.extract_tb(error.__traceback__)[-6:]
+    return label_of(error), " < ".join(f"{Path(each.filename).name}:{each.lineno}" for each in reversed(frames))
 
 
 def _size_bytes() -> int:
@@ -188,6 +202,12 @@ class _Ended:
     said: dict[str, Any] | None
 
 
+def _standing(process: int) -> tuple[str, int]:
+    """Whether a process runs (R) or sleeps (S), and what it has computed so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return fields[0], int(fields[11]) + int(fields[12])
+
+
 def _forked(work: Callable[[], dict[str, Any]], blocked_seconds: float) -> _Ended:
     """Have a child do this; what it returns."""
     reading, writing = os.pipe()
@@ -201,17 +221,21 @@ def _forked(work: Callable[[], dict[str, Any]], blocked_seconds: float) -> _Ende
             with os.fdopen(writing, "wb") as pipe:
                 pipe.write(said)
             code = 0
-        except BaseException:
-            traceback.print_exc()
         finally:
+            if code:
+                traceback.print_exc()
             os._exit(code)
     os.close(writing)
-    data, is_blocked = bytearray(), False
+    data, is_blocked, before = bytearray(), False, ("", 0)
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         while True:
-            if not is_blocked and not select.select([pipe], [], [], blocked_seconds)[0]:
-                is_blocked = True
-                os.kill(child, signal.SIGKILL)
+            if not select.select([pipe], [], [], blocked_seconds)[0]:
+                now = _standing(child)
+                is_blocked = now == before and now[0] == "S"
+                before = now
+                if is_blocked:
+                    os.kill(child, signal.SIGKILL)
+                continue
             piece = pipe.read(1 << 16)
             if not piece:
                 break
@@ -329,7 +353,7 @@ class Run:
         data = self.inputs[number]
         seconds = min(judge_alone(self.reader, data, self._hang_seconds)[2] for _ in range(3))
         if seconds > SLOW_SECONDS:
-            self._find(number, SLOW, f"{seconds:.1f} s of a core")
+            self._find(number, SLOW, f"alone, {seconds:.1f} s of a core")
 
     def _find(self, number: int, what: str, where: str) -> None:
         kind = what.partition(":")[0], where.partition(" ")[0]

@@ -30,9 +30,6 @@ BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
         "engine.kernels:load_overload",
         "engine.log.redo:_agree",
         "engine.store:log_schema",
-        # Whatever a reader raises is judged.
-        "tests.fuzz.harness:judge",
-        "tests.fuzz.harness:_forked",
     }
 )
 

@@ -24,7 +24,7 @@ from recovery.listing import StoreListing
 from tests.fuzz.harness import Reader
 from tests.fuzz.mutations import Mutation, inside, json_tree, octets, sealed_json, sealed_units, words
 from tests.fuzz.readers.stored import kept, schema_records
-from tests.store.support import ACCOUNT, open_memory, rows_of
+from tests.store.support import ACCOUNT, open_memory
 from tidemark.control_socket import ControlSocket
 from tidemark.sources import open_source
 
@@ -91,7 +91,7 @@ def _open(data: bytes) -> object:
     files = MemoryFiles.from_snapshot(_contents(data))
     db = open_memory(files)
     try:
-        rows = len(rows_of(db))
+        rows = [len(list(db[name].scan())) for name in db.tables()]
         db.check()
         return rows
     finally:
