@@ -351,5 +351,5 @@ class TableDefinition:
                 tuple(index_from_json(each) for each in value.get("indexes", ())),
                 tuple((each["at"], column_from_json(each["column"])) for each in value.get("dropped", ())),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise SchemaInvalid(f"not a table definition: {shown(data)}") from error

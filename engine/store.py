@@ -14,6 +14,7 @@ import numpy as np
 from engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
 from engine.errors import (
     InvariantBroken,
+    MemoryExhausted,
     NoSuchTable,
     TableExists,
     TablespaceExists,
@@ -60,8 +61,18 @@ class Store(Transactions):
         return np.array([each.table_id for each in tables if each.unique_columns], dtype=np.int64)
 
     def directory(self) -> Words:
-        """Descriptor addresses by table number, of all numbers ever given; 0 where there is none any more."""
-        directory = np.zeros(max(self.next_table_id, max(self.by_id, default=0) + 1), dtype=np.int64)
+        """Descriptor addresses by table number, of all numbers ever given; 0 where there is none any more.
+
+        Raises: MemoryExhausted.
+        """
+        count = max(self.next_table_id, max(self.by_id, default=0) + 1)
+        try:
+            directory = np.zeros(count, dtype=np.int64)
+        except MemoryError:
+            raise MemoryExhausted(
+                f"{count} numbers of tables have been given, and their directory finds no memory; dump the store and"
+                " load it into a new one"
+            ) from None
         for table_id, table in self.by_id.items():
             directory[table_id] = table.handle
         return directory

@@ -18,13 +18,14 @@ from engine.errors import ForeignFile, RestoreUnfinished
 from engine.ids import next_incarnation
 from engine.layout.sealed import (
     KIND_SYSFILE,
+    SEAL,
     header_of,
     seal,
     store_of,
     write_seal,
 )
 from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
-from engine.limits import INCARNATION_MAX
+from engine.limits import INCARNATION_MAX, TABLE_ID_MAX
 from engine.log.geometry import Geometry
 from engine.log.undo_ring import UndoVoid, undo_ring
 from recovery.two_copies import open_both, read_sealed, write_copy
@@ -132,6 +133,11 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
     undo_count = int(header["undo_file_count"])
     undo = undo_ring(int(header["undo_file_bytes"]), undo_count) if undo_count else None
     if not geometry.is_possible() or (undo is not None and not undo.is_possible()):
+        return None
+    # Kernels and the next generation take signed words: what does not fit was never written (F112).
+    if max(int(header[name]) for name in (SYSFILE.names or ())[len(SEAL.names or ()) : -1]) >= 1 << 63:
+        return None
+    if int(header["next_table_id"]) > TABLE_ID_MAX + 1:
         return None
     return Sysfile(
         store_of(words),

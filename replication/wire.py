@@ -65,10 +65,14 @@ def client_tls(authority: str | None = None, certificate: str | None = None, key
     return context
 
 
+PORT_DIGITS_MAX = 5  # Python refuses to read numbers of thousands of digits
+
+
 def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
     """(host, port) out of "host:port" or "[::1]:port". Raises: SchemaInvalid."""
     host, port = text if isinstance(text, tuple) else text.rpartition(":")[::2]
-    number = int(port) if isinstance(port, int) or (isinstance(port, str) and port.isascii() and port.isdigit()) else -1
+    is_number = isinstance(port, str) and port.isascii() and port.isdigit() and len(port) <= PORT_DIGITS_MAX
+    number = int(port) if isinstance(port, int) or is_number else -1
     host = host.removeprefix("[").removesuffix("]") if isinstance(host, str) else ""
     if not host or not 0 <= number < 1 << 16:
         raise SchemaInvalid(f"an address is host:port, got {text!r}")

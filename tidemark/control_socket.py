@@ -380,7 +380,7 @@ def ask(
             return answer["result"]
         kind = getattr(errors, str(answer["error"]), None)
         message = str(answer["message"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise PeerError(
             f"the process that has {files.directory} open ended or sent nonsense; look at its log"
         ) from error

@@ -49,21 +49,40 @@ def suffix_of(path: UserPath) -> str:
 def open_source(path: UserPath, definition: TableDefinition | None) -> Source:
     """Open a file for reading; CSV values are read as the types of the table's columns, if there is a table.
 
-    Raises: ArrowException, OSError.
+    Raises: ArrowException, OSError; so do the batches, as they are read.
     """
     import pyarrow as pa
 
-    suffix = suffix_of(path)
+    try:
+        source = _opened(path, suffix_of(path), definition)
+        # pyarrow reads texts of a schema when they are asked for, and raises then.
+        for each in source.schema:
+            each.name, getattr(each.type, "tz", None)
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(f"the name of a column or time zone is no UTF-8: {error}") from None
+    return source
+
+
+def _opened(path: UserPath, suffix: str, definition: TableDefinition | None) -> Source:
+    import pyarrow as pa
+
     if suffix in PARQUET:
         from pyarrow import parquet
 
         file = parquet.ParquetFile(path)
-        return Source(file.schema_arrow, file.metadata.num_rows, file.iter_batches(READ_ROWS))
+        return Source(file.schema_arrow, file.metadata.num_rows, _validated(file.iter_batches(READ_ROWS)))
     if suffix in ARROW:
         reader = pa.ipc.open_file(pa.OSFile(str(path)))
         batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        return Source(reader.schema, None, batches)
+        return Source(reader.schema, None, _validated(batches))
     return _open_csv(path, definition)
+
+
+def _validated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Arrow takes offsets and places in dictionaries as a file has them: they may lead anywhere in memory."""
+    for batch in batches:
+        batch.validate(full=True)
+        yield batch
 
 
 def _open_csv(path: UserPath, definition: TableDefinition | None) -> Source:

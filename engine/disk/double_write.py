@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from engine.disk.tablespaces import PAGE_SIZES_BYTES
 from engine.errors import FileMissing, ForeignFile, IoFailed, PageDamaged
 from engine.layout.disk import DOUBLE_WRITE, DOUBLE_WRITE_PAGES_MAX, DP_PAGE
 from engine.layout.sealed import (
@@ -177,7 +178,9 @@ def _read_header(files: Files, file: File, store: bytes) -> Any:
     check_version(words, FILE_NAME)
     if store_of(words) != store:
         raise ForeignFile(f"{FILE_NAME} belongs to another store; put the right one back", file=FILE_NAME)
-    return header_of(words, DOUBLE_WRITE)
+    header = header_of(words, DOUBLE_WRITE)
+    # Nothing that writes this file has written such a header (F112), so nothing was begun in place behind it.
+    return header if 0 < int(header["page_bytes"]) <= PAGE_SIZES_BYTES[-1] else None
 
 
 def _begun_page(

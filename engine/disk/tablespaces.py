@@ -99,5 +99,5 @@ class TablespaceDefinition:
                 value["limit_bytes"],
                 tuple(value["files"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise SchemaInvalid(f"not a tablespace: {shown(data)}") from error

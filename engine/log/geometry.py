@@ -99,7 +99,8 @@ def create_files(files: Files, geometry: Geometry) -> None:
 
 def open_files(files: Files, geometry: Geometry, writable: bool) -> list[File]:
     """Open all files of the ring, in order. Raises: FileMissing, FileTruncated."""
-    handles = [files.open(name, writable) for name in geometry.names()]
+    # One by one: an intact sysfile may say that there are billions of them, and the first that is missing ends it.
+    handles = [files.open(geometry.name(number), writable) for number in range(geometry.file_count)]
     for name, handle in zip(geometry.names(), handles, strict=True):
         # They were synced at their full size before the store was: what lies beyond the cut may have been promised.
         size = files.size(handle)

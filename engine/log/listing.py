@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import PageDamaged, RedoDamaged
+from engine.errors import PageDamaged, RedoDamaged, Rejected
 from engine.layout.redo import (
     ANY_VALUE_MASK,
     AUTHOR_MASK,
@@ -91,7 +91,9 @@ class Dictionary:
 
 
 def list_group(group: GroupRead, dictionary: Dictionary) -> Iterator[Entry]:
-    """The group, then its transactions, each before its operations. Raises: RedoDamaged for impossible sizes."""
+    """The group, then its transactions, each before its operations. Raises: RedoDamaged for impossible sizes and schema
+    records; PageDamaged for images that are none.
+    """
     yield {
         "kind": "group",
         "lsn": group.lsn,
@@ -170,10 +172,13 @@ def _schema(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> Ent
     start = (at + 2) * 8
     if not 0 <= length <= (size - 2) * 8:
         raise _impossible(group, at)
-    change = json.loads(group.words.data.cast("B")[start : start + length].tobytes())
-    for kind in ("create", "alter"):
-        if kind in change:
-            dictionary.add(TableDefinition.from_json(json.dumps(change[kind]).encode()))
+    try:
+        change = json.loads(group.words.data.cast("B")[start : start + length].tobytes())
+        for kind in ("create", "alter"):
+            if kind in change:
+                dictionary.add(TableDefinition.from_json(json.dumps(change[kind]).encode()))
+    except (ValueError, TypeError, RecursionError, Rejected) as error:
+        raise _impossible(group, at) from error
     return {"kind": "schema", "lsn": group.lsn + at * 8, "epoch": group.epoch, "change": change}
 
 

@@ -198,7 +198,7 @@ def read_manifest(files: Files, number: int) -> Manifest:
         raise BackupDamaged(f"{name} is the manifest of another backup; put the right one back", file=name)
     try:
         return _parse(number, int(header["epoch"]), store_of(words), json.loads(body))
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, Rejected) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, Rejected) as error:
         raise BackupDamaged(f"{name} makes no sense ({error}); use another backup", file=name) from error
 
 
@@ -260,7 +260,7 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
 
 def level_of(table_id: int, fragment: int, row: list[Any]) -> Level:
     """The level of `level_numbers`. Raises: ValueError, TypeError."""
-    if len(row) != LEVEL_FIELDS or not all(isinstance(each, int) and each >= 0 for each in row):
+    if len(row) != LEVEL_FIELDS or not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in row):
         raise ValueError("a level has ten whole numbers")
     backup, epoch, since, timeline, slots, version = row[:6]
     place = Place(backup, table_id, fragment, epoch, since, timeline, slots, version)

@@ -179,7 +179,10 @@ class RowsReader:
         file = self._files.open(self._name)
         try:
             words, _ = self._block(file, 0, self._files.size(file), np.empty(BLOCK_WORDS, dtype=np.int64))
-            return _place_of(words)
+            place = _place_of(words)
+            if max(astuple(place)) >= 1 << 63:  # no kernel takes such a number (F112)
+                raise self._damaged(0, "has an impossible block")
+            return place
         finally:
             self._files.close(file)
 

@@ -98,7 +98,7 @@ class LoadJob:
                 str(value["directory"]),
                 bool(value["is_own"]),
             )
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, OverflowError) as error:
             raise Rejected(f"this is not the description of a load: {error!r}") from error
         if not is_sane:
             raise Rejected("this is not the description of a load: number or store cannot be")
@@ -141,7 +141,7 @@ class FragmentReport:
                 bool(value["is_at_least"]),
                 tuple(value["examples"]),
             )
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             raise Rejected(f"this is not the report of a task of a load: {error!r}") from error
 
 

@@ -20,6 +20,7 @@ from engine.layout.arena import ENTRY_WORDS
 from engine.layout.disk import OWNER_FRAGMENT_SHIFT
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
 from engine.layout.sealed import KIND_LCP_CONTROL, check_version, header_of, is_sealed, seal, store_of, write_seal
+from engine.limits import TABLE_ID_MAX
 from engine.schema import TableDefinition
 from recovery.local_checkpoint.data_file import FOLDER
 
@@ -186,7 +187,8 @@ def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
         raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
     check_version(words, name)
     header = header_of(words, LCP_CONTROL)
-    if int(header["lcp_id"]) != lcp_id:
+    places = [int(header[name]) for name in ("epoch", "start_lsn", "start_sequence")]
+    if int(header["lcp_id"]) != lcp_id or max(places) >= 1 << 63 or int(header["next_table_id"]) > TABLE_ID_MAX + 1:
         return None
     start = CONTROL_HEADER_WORDS * 8
     try:
@@ -211,7 +213,7 @@ def _parse_body(body: bytes) -> dict[str, Any]:
     """
     value = json.loads(body)
     tables = [TableDefinition.from_json(json.dumps(table).encode()) for table in value["tables"]]
-    fragments = {(row[0], row[1]): _sizes(row[2:]) for row in value["fragments"]}
+    fragments = {tuple(_numbers(row[:2])): _sizes(row[2:]) for row in value["fragments"]}
     places = {(table.table_id, number) for table in tables for number in table.partition.numbers}
     identities = {table.table_id for table in tables}, {table.name for table in tables}
     if any(len(each) != len(tables) for each in identities):
@@ -223,6 +225,9 @@ def _parse_body(body: bytes) -> dict[str, Any]:
     parts: dict[str, Any] = {"tables": tables, "fragments": fragments, "copies": _sizes(value["copies"])}
     if "tablespaces" in value:
         parts.update(_parse_tablespaces(value["tablespaces"]))
+    spaces = {each.name for each in parts.get("tablespaces", ())}
+    if any(table.has_disk and table.tablespace not in spaces for table in tables):
+        raise ValueError("a table lies in a tablespace that is not there")
     if "undo" in value:
         lsn, sequence, position = _sizes(value["undo"])
         parts["undo"] = UndoMark(lsn, sequence, position)
@@ -237,7 +242,7 @@ def _parse_tablespaces(value: dict[str, Any]) -> dict[str, Any]:
     unique = numbers, [each.name for each in definitions], file_ids
     if any(len(set(each)) != len(each) for each in unique):
         raise ValueError("two tablespaces of one number or name, or two of one file")
-    next_tablespace_id, next_file_id = value["next_tablespace_id"], value["next_file_id"]
+    next_tablespace_id, next_file_id = _numbers([value["next_tablespace_id"], value["next_file_id"]])
     if next_tablespace_id <= max(numbers, default=0) or next_file_id <= max(file_ids, default=0):
         raise ValueError("numbers that were given would be given again")
     return {
@@ -250,10 +255,15 @@ def _parse_tablespaces(value: dict[str, Any]) -> dict[str, Any]:
 
 def _sizes(values: list[int]) -> tuple[int, int, int]:
     """Entries, blocks and bytes of a file."""
-    entries, blocks, size_bytes = values
-    if not all(isinstance(each, int) and each >= 0 for each in values):
-        raise ValueError("counts are whole numbers from 0")
+    entries, blocks, size_bytes = _numbers(values)
     return entries, blocks, size_bytes
+
+
+def _numbers(values: list[int]) -> list[int]:
+    """The same. Raises: ValueError for what no field of ours holds, such as 1.0, which equals 1."""
+    if not all(type(each) is int and 0 <= each < 1 << 63 for each in values):
+        raise ValueError("counts are whole numbers from 0")
+    return values
 
 
 @dataclass(frozen=True)

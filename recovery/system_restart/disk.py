@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.disk.columns import DiskColumns
 from engine.disk.double_write import mend
-from engine.errors import InvariantBroken, PageDamaged, UndoDamaged
+from engine.errors import InvariantBroken, PageDamaged, SysfileDamaged, UndoDamaged
 from engine.kernels.disk_replay import R_OFFSET, R_PAGE, REPLAY_STATE_WORDS, replay_disk_group, undo_records
 from engine.layout.arena import OK, PAGE_WORDS, ST_DAMAGED, ST_EXTENT, ST_MEMORY, ST_MORE, ST_PAGE, ST_UNDO
 from engine.layout.disk import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
@@ -75,10 +75,16 @@ class DiskRestart:
     def open(self, controls: list[Control]) -> None:
         """Read the UNDO log to its end and open the tablespaces of the newest checkpoint.
 
-        Nothing is written but the end of the log made firm. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged.
+        Nothing is written but the end of the log made firm. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged;
+        SysfileDamaged if the sysfile knows of no UNDO log and a checkpoint does.
         """
         geometry = self.sysfile.undo_geometry
         if geometry is None:
+            if any(control.undo is not None or control.tablespaces for control in controls):
+                raise SysfileDamaged(
+                    "the sysfile says that there is no UNDO log, a local checkpoint that there are tablespaces; restore"
+                    " the sysfile from a copy"
+                )
             return
         marks = [control.undo for control in controls]
         oldest = marks[-1] if marks and marks[-1] is not None else None

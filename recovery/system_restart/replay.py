@@ -95,6 +95,16 @@ def apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[st
     """Make tables and partitions created behind the checkpoint; operations of those dropped further down are skipped in
     replay. Raises: RedoDamaged, MemoryExhausted.
     """
+    try:
+        _apply_schema(store, loader, changes, known_epoch)
+    except Rejected as error:
+        # A record was accepted when it was made; one that names what is not there is none (F112).
+        raise RedoDamaged(
+            f"a schema record does not fit the tables before it ({error.message}); restore from a backup"
+        ) from error
+
+
+def _apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:
     dropped = {change["drop"] for _, change in changes if "drop" in change}
     # Drops first: a table made later may have the name of one dropped before.
     for table_id in dropped:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from engine.errors import FileTruncated, LimitExceeded, Rejected
+from engine.errors import FileTruncated, LimitExceeded, Rejected, Unsupported, ValueOutOfRange
 from engine.file_protocol import File, Files
 from engine.layout import binlog as b
 from engine.layout.binlog_rows import BODY_BYTES_MAX
@@ -275,11 +275,14 @@ def epoch_in(maps: StatementMaps, rows: e.Rows, origin: Origin, server_id: int |
     """
     if rows.kind != e.WRITE or maps.of(rows, origin).name != STATUS_TABLE:
         return None
-    for chunk in maps.reader(rows, origin).chunks(rows.body, origin):
-        if not {_SERVER_COLUMN, _EPOCH_COLUMN} <= set(chunk.after):
-            continue
-        servers, epochs = (chunk.after[column].to_pylist() for column in (_SERVER_COLUMN, _EPOCH_COLUMN))
-        for server, epoch in zip(servers, epochs, strict=True):
-            if isinstance(epoch, int) and server_id in (None, server):
-                return epoch
+    try:
+        for chunk in maps.reader(rows, origin).chunks(rows.body, origin):
+            if not {_SERVER_COLUMN, _EPOCH_COLUMN} <= set(chunk.after):
+                continue
+            servers, epochs = (chunk.after[column].to_pylist() for column in (_SERVER_COLUMN, _EPOCH_COLUMN))
+            for server, epoch in zip(servers, epochs, strict=True):
+                if isinstance(epoch, int) and server_id in (None, server):
+                    return epoch
+    except (Unsupported, ValueOutOfRange) as error:  # of this table every server has the same columns
+        raise origin.damaged(f"has rows of {STATUS_TABLE} that are invalid ({error.message})") from error
     return None

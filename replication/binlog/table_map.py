@@ -156,8 +156,12 @@ def _parse_optional(cursor: Cursor, columns: list[MapColumn], counts_years: bool
     numeric = [place for place, column in enumerate(columns) if column.type.code in signed]
     text = [place for place, code in enumerate(reals) if code in b.CHARACTER_TYPES]
     lists = [place for place, code in enumerate(reals) if code in (b.TYPE_ENUM, b.TYPE_SET)]
+    seen: set[int] = set()
     while cursor.left:
         tag = cursor.byte()
+        if tag in seen:  # each of thousands in one event would be gone through for thousands of columns
+            raise cursor.origin.damaged(f"has its metadata {tag} twice")
+        seen.add(tag)
         value = Cursor(cursor.view(cursor.length()), cursor.origin)
         if tag == b.META_SIGNEDNESS:
             bits = value.take((len(numeric) + 7) // 8)

@@ -30,15 +30,15 @@ from replication.node_group.view import (
     ARBITRATOR,
     MEMBERS_MAX,
     NODE_NUMBER_MAX,
+    NUMBER_MAX,
     Ballot,
     Member,
     View,
-    check_address,
     check_member,
+    check_view,
 )
 from replication.protocol.frames import Buffer
 
-NUMBER_MAX = (1 << 63) - 1
 TEXT_CHARACTERS_MAX = 2_000
 FILE_PART_BYTES_MAX = 256 << 10
 MESSAGE_BYTES_MAX = 1 << 32  # a slice may be one row, and that two gigabytes
@@ -221,10 +221,7 @@ def _view(value: Any) -> View:
         raise _wrong("a view is none")
     members = tuple(map(_member, value[1]))
     view = View(_number(value[0]), members, _number(value[2]), _text(value[3]))
-    if view.arbitrator:
-        check_address(view.arbitrator)
-    if len(view.numbers) != len(members) or (view.primary not in view.numbers if members else view.primary):
-        raise _wrong("members of a view cannot be")
+    check_view(view)
     return view
 
 

@@ -10,6 +10,7 @@ from engine.errors import SchemaInvalid
 
 ARBITRATOR = 0  # as a number of a node: the small process that only votes
 NODE_NUMBER_MAX = 255
+NUMBER_MAX = (1 << 63) - 1  # of views, ballots, epochs and groups
 MEMBERS_MAX = 4
 ADDRESS_BYTES_MAX = 64
 
@@ -138,6 +139,17 @@ def check_member(member: Member) -> None:
     if not 0 < member.number <= NODE_NUMBER_MAX:
         raise SchemaInvalid(f"numbers of nodes are 1 to {NODE_NUMBER_MAX}, got {member.number}")
     check_address(member.address)
+
+
+def check_view(view: View) -> None:
+    """Refuse a view that no group can have agreed about: SchemaInvalid."""
+    for member in view.members:
+        check_member(member)
+    if view.arbitrator:
+        check_address(view.arbitrator)
+    is_led = view.primary in view.numbers if view.members else not view.primary
+    if len(view.members) > MEMBERS_MAX or len(view.numbers) != len(view.members) or not is_led:
+        raise SchemaInvalid("a view has at most four members, each once, and one of them leads it")
 
 
 def check_address(address: str) -> None:

@@ -11,12 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import ForeignFile, ViewDamaged
+from engine.errors import ForeignFile, SchemaInvalid, ViewDamaged
 from engine.file_protocol import Files
 from engine.layout.sealed import KIND_VIEW, header_of, seal, store_of, write_seal
 from engine.layout.view import VIEW, VIEW_ADDRESS_BYTES, VIEW_BYTES, VIEW_MEMBERS
 from recovery.two_copies import open_both, read_sealed, write_copy
-from replication.node_group.view import ADDRESS_BYTES_MAX, MEMBERS_MAX, Ballot, Member, Record, View
+from replication.node_group.view import (
+    ADDRESS_BYTES_MAX,
+    MEMBERS_MAX,
+    NODE_NUMBER_MAX,
+    NUMBER_MAX,
+    Ballot,
+    Member,
+    Record,
+    View,
+    check_view,
+)
 
 NAMES = ("view.0", "view.1")
 
@@ -33,11 +43,7 @@ def _read(files: Files) -> tuple[int, Record] | None:
     copies = [words for name in NAMES if (words := read_sealed(files, name, KIND_VIEW, VIEW_BYTES)) is not None]
     if not copies:
         if any(files.exists(name) and not _is_new(files, name) for name in NAMES):
-            raise ViewDamaged(
-                f"neither {NAMES[0]} nor {NAMES[1]} is intact: what this node has voted for is not known; remove both,"
-                " and let it join anew, or have an operator say with which view the arbitrator begins",
-                file=NAMES[0],
-            )
+            raise _damaged("is intact")
         return None
     if len({store_of(words) for words in copies}) > 1:
         raise ForeignFile(f"{NAMES[0]} and {NAMES[1]} belong to two stores; put the right one back", file=NAMES[1])
@@ -75,14 +81,41 @@ def _record_of(words: Any) -> tuple[int, Record]:
         sequence=int(header["sequence"]),
         joins=int(header["joins"]),
     )
+    try:
+        _check(record, int(header["generation"]))
+    except SchemaInvalid as error:
+        # Sealed, and yet nothing that was ever voted for (F112).
+        raise _damaged(f"makes sense ({error.message})") from None
     return int(header["generation"]), record
+
+
+def _damaged(what: str) -> ViewDamaged:
+    return ViewDamaged(
+        f"neither {NAMES[0]} nor {NAMES[1]} {what}: what this node has voted for is not known; remove both, and let it"
+        " join anew, or have an operator say with which view the arbitrator begins",
+        file=NAMES[0],
+    )
+
+
+def _check(record: Record, generation: int) -> None:
+    """Raises: SchemaInvalid for a record that no node can have written."""
+    for view in (record.view, record.accepted):
+        if view is not None:
+            check_view(view)
+    nodes = (record.node, record.promised.node, record.accepted_ballot.node)
+    if max(nodes) > NODE_NUMBER_MAX:
+        raise SchemaInvalid(f"numbers of nodes end at {NODE_NUMBER_MAX}, got {max(nodes)}")
+    rounds = (record.promised.round, record.accepted_ballot.round)
+    if max(record.view.number, record.epoch, record.sequence, record.joins, generation, *rounds) >= NUMBER_MAX:
+        raise SchemaInvalid(f"a number is not below {NUMBER_MAX}")
 
 
 def _members(header: Any, count: str, prefix: str) -> tuple[Member, ...]:
     addresses = header[f"{prefix}addresses"].reshape(VIEW_MEMBERS, VIEW_ADDRESS_BYTES)
     numbers = header[f"{prefix}members"]
-    most = min(int(header[count]), VIEW_MEMBERS)
-    return tuple(Member(int(numbers[at]), _text(addresses[at])) for at in range(most))
+    # One too many is told from four.
+    most = min(int(header[count]), VIEW_MEMBERS + 1)
+    return tuple(Member(int(numbers[at % VIEW_MEMBERS]), _text(addresses[at % VIEW_MEMBERS])) for at in range(most))
 
 
 def _text(content: Any) -> str:

@@ -72,6 +72,8 @@ class Start:
         numbers = [content[name] for name in ("epoch", "origin", "position", "window_bytes", "heartbeat_ms")]
         if not all(type(each) is int and 0 <= each <= NUMBER_MAX for each in numbers):
             raise FrameRejected("a number in a replica's start cannot be")
+        if type(content["file"]) is not str:
+            raise FrameRejected("a replica's start names no file")
         start = cls(**content)
         if start.file != "":
             _check_name(start.file)

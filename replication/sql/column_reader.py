@@ -17,6 +17,7 @@ from replication.sql.tokens import NUMBER, WORD
 CHARSETS = ("CHARACTER", "CHARSET", "COLLATE", "ASCII", "UNICODE")
 CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK")
 _ZERO_DATE = "0000-00-00"  # no date here
+DIGITS_MAX = 20  # of a length or a count; Python refuses to read numbers of thousands of digits
 
 
 class ColumnReader(TokenReader):
@@ -190,7 +191,7 @@ class ColumnReader(TokenReader):
     def number(self) -> int:
         """Take a number without sign and point."""
         token = self.take()
-        if token.kind != NUMBER or not token.text.isdigit():
+        if token.kind != NUMBER or not token.text.isdigit() or len(token.text) > DIGITS_MAX:
             self.at -= 1
             raise self.wrong()
         return int(token.text)

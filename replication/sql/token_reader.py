@@ -10,6 +10,7 @@ from replication.sql.literals import MOST, NULL, Literal
 from replication.sql.tokens import END, HEX, NAME, NUMBER, SIGN, STRING, WORD, Token, tokens
 
 T = TypeVar("T")
+BITS_MAX = 64  # of a literal of bits: a column of them has no more
 
 
 class TokenReader:
@@ -106,8 +107,11 @@ class TokenReader:
     def literal(self) -> Literal:
         """Take a literal with its sign."""
         if self.next.text == "B" and self.tokens[self.at + 1].kind == STRING:
-            self.take()
-            return Literal(NUMBER, str(int(self.string() or "0", 2)))
+            bits = self.tokens[self.at + 1].text
+            if len(bits) > BITS_MAX or bits.strip("01"):
+                raise self.wrong()
+            self.at += 2
+            return Literal(NUMBER, str(int(bits or "0", 2)))
         sign = self.has_one("-", "+")
         token = self.take()
         if token.kind == NUMBER:

@@ -489,6 +489,30 @@ def test_owner_that_is_stopped_is_given_up(store: Path) -> None:
         assert ask(store, "status")["store"]["pid"] == process.pid
 
 
+@pytest.mark.parametrize("answer", [b"[" * 100_000, b"5", b"[]", b'{"error": 1}', b"\xff", b""])
+def test_answer_that_makes_no_sense_is_a_peer_error(tmp_path: Path, answer: bytes) -> None:
+    """Lists in lists without end left `ask` as RecursionError."""
+    files = PosixFiles(tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(files.socket_address(NAME))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(REQUEST_BYTES_MAX)
+                connection.sendall(answer + b"\n")
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        try:
+            with pytest.raises(tm.PeerError):
+                ask(tmp_path, "status")
+        finally:
+            serving.join(60)
+    files.close_all()
+
+
 def test_owner_killed_under_a_command_is_a_peer_error(store: Path) -> None:
     with held_open(store) as process:
         os.kill(process.pid, signal.SIGSTOP)

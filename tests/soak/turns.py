@@ -16,11 +16,14 @@ from pathlib import Path
 
 from recovery.crash_harness.anomaly_loop import ANOMALIES
 from replication.kill_loop.modes import MODES
+from tests.fuzz.readers import readers
 
 HARNESS = "recovery.crash_harness"
 WHOLE_STATE = f"{HARNESS}.program:whole_state"
 # Stands for a folder that is empty.
 FOLDER = "FOLDER"
+# Of a reader whose inputs cost one: about a minute of a core.
+FUZZ_INPUTS = 400_000
 
 # Programs by what is judged of them: name, work, verification.
 PROGRAMS = (
@@ -204,6 +207,14 @@ TURNS: tuple[Turn, ...] = (
         "random scenarios",
         lambda seed: ("-m", "tests.conformance.random_scenarios", "--seed", str(seed * 200), "--count", "200"),
         ("scenarios", "equal"),
+    ),
+    *(
+        Turn(
+            f"fuzz: {name}",
+            lambda seed, name=name: ("-m", "tests.fuzz", name, "--seed", str(seed), "--inputs", str(FUZZ_INPUTS)),
+            ("inputs", "findings"),
+        )
+        for name in readers()
     ),
     Turn("whole enumerations", _whole, ("passed",)),
     Turn("tests marked soak", _marked, ("passed",)),

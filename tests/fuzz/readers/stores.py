@@ -1,0 +1,256 @@
+"""Whole stores of which one file is changed, opened and listed; files of users; lines of the local socket."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tidemark as tm
+from engine.errors import Damaged, Incompatible, LimitExceeded, MemoryExhausted, PeerError, Rejected
+from engine.file_doubles.memory import MemoryFiles
+from engine.files import PosixFiles
+from engine.layout import sealed as s
+from engine.layout.disk import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
+from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
+from engine.layout.log import GROUP
+from engine.layout.sysfile import SYSFILE
+from recovery.listing import StoreListing
+from tests.fuzz.harness import Reader
+from tests.fuzz.mutations import Mutation, inside, json_tree, octets, sealed_json, sealed_units, words
+from tests.fuzz.readers.stored import kept, schema_records
+from tests.store.support import ACCOUNT, open_memory
+from tidemark.control_socket import ControlSocket
+from tidemark.sources import open_source
+
+# Of a file of a log, what holds its groups; the rest stays as it is.
+PIECE_BYTES = 24 << 10
+NAME = "test.account"
+_OPENED = (Damaged, Incompatible, LimitExceeded, MemoryExhausted)
+
+
+def _mutations_of(name: str) -> Sequence[Mutation]:
+    """By what a file is made of."""
+    if name.startswith("sysfile"):
+        return sealed_units(s.KIND_SYSFILE, SYSFILE)
+    if name.startswith("redo/"):
+        return (*sealed_units(s.KIND_GROUP, GROUP, 40), schema_records, schema_records)
+    if name.startswith("undo/"):
+        return sealed_units(s.KIND_UNDO_GROUP, UNDO_GROUP, 40)
+    if "/control-" in name:
+        return (*sealed_units(s.KIND_LCP_CONTROL, LCP_CONTROL), *[sealed_json(s.KIND_LCP_CONTROL, LCP_CONTROL)] * 4)
+    if "extents" in name:
+        return sealed_units(s.KIND_EXTENTS, EXTENTS, 16)
+    if name.startswith("lcp/"):
+        return sealed_units(s.KIND_LCP_BLOCK, LCP_BLOCK, 24)
+    if name.startswith("space/"):
+        return (*sealed_units(s.KIND_DISK_PAGE, DISK_PAGE, 24), *sealed_units(s.KIND_DATA_FILE, DATA_FILE))
+    return sealed_units(s.KIND_DOUBLE_WRITE, DOUBLE_WRITE)
+
+
+@cache
+def _members() -> tuple[bytes, ...]:
+    """Name of a file, end of line, its first bytes."""
+    names = [name for name, data in kept().contents.items() if any(data) and not name.endswith(".lock")]
+    return tuple(name.encode() + b"\n" + kept().contents[name][:PIECE_BYTES] for name in sorted(names))
+
+
+def _divided(data: bytes) -> tuple[str, bytes]:
+    name, _, content = data.partition(b"\n")
+    return name.decode("latin1"), content
+
+
+def _mutate(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
+    mutations = _mutations_of(_divided(data)[0])
+    same = [each for each in others if _divided(each)[0] == _divided(data)[0]]
+    mutation = mutations[rng.randrange(len(mutations))]
+    changed = inside(mutation, lambda each: _divided(each)[1], lambda each, put: each.partition(b"\n")[0] + b"\n" + put)
+    return changed(data, rng, same)
+
+
+def _contents(data: bytes) -> dict[str, bytes]:
+    """The store's files with one of them changed; of the sysfile both copies, or the other one would do."""
+    name, content = _divided(data)
+    contents = dict(kept().contents)
+    if name in contents:
+        contents[name] = content + contents[name][len(content) :] if len(content) <= PIECE_BYTES else content
+        if name.startswith("sysfile"):
+            contents["sysfile.0"] = contents["sysfile.1"] = contents[name]
+        if "/control-" in name or name.startswith("lcp/"):
+            contents[name] = content
+    return contents
+
+
+def _open(data: bytes) -> object:
+    """Open, read and check all rows, close."""
+    files = MemoryFiles.from_snapshot(_contents(data))
+    db = open_memory(files)
+    try:
+        rows = [len(list(db[name].scan())) for name in db.tables()]
+        db.check()
+        return rows
+    finally:
+        db.close()
+
+
+def _list(data: bytes) -> object:
+    listing = StoreListing(MemoryFiles.from_snapshot(_contents(data)))
+    sizes = listing.tables(), listing.tablespaces(), listing.sizes_bytes()
+    entries = [*listing.redo(), *listing.undo(), *listing.local_checkpoints()]
+    return sizes, len(entries)
+
+
+# --- files of users ------------------------------------------------------------------------------------------
+_SUFFIXES = (b".csv", b".parquet", b".arrow")
+
+
+@cache
+def _user_members() -> tuple[bytes, ...]:
+    """The suffix, end of line, a file."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.table(
+        {
+            "id": [1, 2, 3],
+            "owner": ["a", "ü", "b"],
+            "balance": [1.5, -2.0, 3.0],
+            "note": [None, "x", "yy"],
+            "kind": pa.array(["red", "blue", None]).dictionary_encode(),
+            "raw": pa.array([b"a", None, b"\0\1\2"]),
+            "at": pa.array([1, 2, None], pa.timestamp("us", "UTC")),
+        }
+    )
+    arrow, columnar = pa.BufferOutputStream(), pa.BufferOutputStream()
+    with pa.ipc.new_file(arrow, table.schema) as writer:
+        writer.write_table(table)
+    parquet.write_table(table, columnar)
+    text = b'"id","owner","balance","note","kind","d"\n1,"a",1.5,,"red",1.25\n2,"\xc3\xbc",-2,"x",,-0.5\n'
+    files = (text, columnar.getvalue().to_pybytes(), arrow.getvalue().to_pybytes())
+    return tuple(suffix + b"\n" + data for suffix, data in zip(_SUFFIXES, files, strict=True))
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+
+
+def _read_rows(data: bytes) -> object:
+    """As `load` does it, but for the commit."""
+    suffix, _, content = data.partition(b"\n")
+    path = Path(_folder().name) / ("rows" + (suffix if suffix in _SUFFIXES else b".csv").decode())
+    path.write_bytes(content)
+    source = open_source(path, _account()[NAME].definition)
+    txn = _account().transaction()
+    try:
+        return [txn.write_many(NAME, batch) for batch in source.batches]
+    finally:
+        txn.rollback()
+
+
+@cache
+def _account() -> Any:
+    db = open_memory()
+    more = [
+        tm.Column("d", tm.Decimal(10, 2), nullable=True),
+        tm.Column("kind", tm.Enum("red", "blue"), nullable=True),
+        tm.Column("raw", tm.VarBinary(20), nullable=True),
+        tm.Column("at", tm.Timestamp, nullable=True),
+    ]
+    db.create_table(NAME, [*ACCOUNT, *more], "id")
+    return db
+
+
+def _user_errors() -> tuple[type[BaseException], ...]:
+    """What `open_source` and `write_many` say they raise."""
+    import pyarrow as pa
+
+    return (pa.ArrowException, OSError, Rejected, tm.Error)
+
+
+# --- the local socket ------------------------------------------------------------------------------------------
+def _status(**arguments: Any) -> Any:
+    return {"rows": 1, "asked": sorted(arguments)}
+
+
+@cache
+def _served() -> tuple[ControlSocket, PosixFiles]:
+    """Of this process: a child has a socket of its own."""
+    files = PosixFiles(_folder().name)
+    return ControlSocket(files, {"status": lambda: {"rows": 1}, "backup": _status}), files
+
+
+def _ask_line(data: bytes) -> object:
+    """Send a request, and read its answer; nothing may come but one line."""
+    _, files = _served()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(files.socket_address("control.sock"))
+        connection.sendall(data.replace(b"\n", b" ")[:4_000] + b"\n")
+        answer = json.loads(connection.makefile("rb").readline())
+    if "error" in answer:
+        raise PeerError(str(answer["message"]))
+    return answer["result"]
+
+
+_REQUESTS = (b'{"command": "status"}', b'{"command": "backup", "arguments": {"place": "/x", "incremental": true}}')
+
+
+def _framed_by_line(mutation: Mutation) -> Mutation:
+    """Of files with a line before them that says what they are."""
+    return inside(
+        mutation, lambda data: data.partition(b"\n")[2], lambda data, put: data.partition(b"\n")[0] + b"\n" + put
+    )
+
+
+_ROWS_MUTATION = _framed_by_line(octets())
+_TEXT_MUTATION = _framed_by_line(words(('"', ",", "\n", "\r", "NULL", "1e400", "-1", "\0", "nan", "2020-01-01", '""')))
+_LAZY: Callable[[], Sequence[bytes]] = _members
+READERS = (
+    Reader(
+        "opened stores",
+        _LAZY,
+        _open,
+        _OPENED,
+        (_mutate,),
+        ("accepted", "RedoDamaged", "SysfileDamaged"),
+        memory_bytes=4 << 30,  # arenas are reserved, and touched as they are used
+        cost=100,
+    ),
+    Reader(
+        "listed stores",
+        _LAZY,
+        _list,
+        _OPENED,
+        (_mutate,),
+        ("accepted", "RedoDamaged", "SysfileDamaged"),
+        cost=80,
+    ),
+    Reader(
+        "files of users",
+        _user_members,
+        _read_rows,
+        _user_errors(),
+        (_ROWS_MUTATION, _TEXT_MUTATION),
+        ("accepted", "ArrowInvalid", "CSV"),
+        memory_bytes=512 << 20,
+        cost=5,
+    ),
+    Reader(
+        "lines of the local socket",
+        lambda: _REQUESTS,
+        _ask_line,
+        (PeerError,),
+        (
+            json_tree,
+            octets(),
+            words(('"command"', '"arguments"', "{", "}", "[", ":", '"backup"', '"status"', "null", "1e999")),
+        ),
+        ("accepted", "no such command", "takes no such arguments"),
+        cost=2,
+    ),
+)
