@@ -23,6 +23,7 @@ from engine.interpreter import Program
 from engine.schema import ABSENT, Column, TableDefinition, column_from_json
 from engine.types import from_json as type_from_json
 from engine.types_base import ColumnType
+from replication.arrow_stream import read_batch, read_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -240,26 +241,6 @@ def _error_of(parts: Any) -> Error:
     return kind(str(message), **{str(key): value for key, value in evidence.items()})
 
 
-def _table(payload: bytes) -> Any:
-    import pyarrow as pa
-
-    try:
-        with pa.ipc.open_stream(payload) as stream:
-            table = stream.read_all()
-        table.validate(full=True)  # offsets of what came are not trusted
-        return table
-    except (pa.ArrowException, OSError) as error:
-        raise FrameRejected(f"what came is no Arrow stream: {error}") from None
-
-
-def _batch(payload: bytes) -> Any:
-    import pyarrow as pa
-
-    table = _table(payload).combine_chunks()
-    batches = table.to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
 _PLAIN: frozenset[str] = frozenset(
     ["decimal", "date", "time", "datetime", "integer", "arrow table", "arrow batch", "definition", "absent"]
 )
@@ -272,8 +253,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "datetime": lambda payload: datetime.datetime.fromisoformat(payload.decode()),
     "timedelta": lambda parts: datetime.timedelta(*parts),
     "integer": lambda payload: int(payload.decode()),
-    "arrow table": _table,
-    "arrow batch": _batch,
+    "arrow table": read_stream,
+    "arrow batch": read_batch,
     "expression": _node,
     "error": _error_of,
     "column": column_from_json,
