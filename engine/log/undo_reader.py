@@ -96,6 +96,7 @@ class UndoReader:
             self._positions.append(group.position)
             self._last = replace(group, words=group.words[:0])
         if sequence + len(self._positions) <= needed_sequence:
+            self._check_foreign(self.end)
             raise self._damage(sequence + len(self._positions), self.end, "is damaged or missing")
         self.check_tail(sequence + len(self._positions), self.end)
         return len(self._positions)
@@ -150,8 +151,7 @@ class UndoReader:
         Raises: UndoDamaged if a later group is intact, ForeignFile if one of another store stands there.
         """
         if self._is_foreign(position):
-            name, offset = self._place(position)
-            raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name, offset=offset)
+            raise self._foreign(position)
         stretch = min(self._largest + UNDO_GROUP_ALIGN_BYTES, self._geometry.capacity_bytes)
         for step in range(0, stretch, UNDO_GROUP_ALIGN_BYTES):
             header = header_of(self._read(position + step, UNDO_GROUP_ALIGN_BYTES), UNDO_GROUP)
@@ -182,6 +182,19 @@ class UndoReader:
         if int(header["kind"]) != KIND_UNDO_GROUP or store_of(head) == self._store or size == 0:
             return False
         return is_sealed(self._read(position, size), KIND_UNDO_GROUP, size // 8)
+
+    def _check_foreign(self, position: int) -> None:
+        """A group is not in its place: raise ForeignFile if the file holds groups of another store. They need not lie
+        where those of this one would; files are zeroed when made, so none is left over.
+        """
+        start = position - self._place(position)[1]
+        for at in range(start, start + self._geometry.file_bytes, UNDO_GROUP_ALIGN_BYTES):
+            if self._is_foreign(at):
+                raise self._foreign(at)
+
+    def _foreign(self, position: int) -> ForeignFile:
+        name, offset = self._place(position)
+        return ForeignFile(f"{name} belongs to another store; put the right one back", file=name, offset=offset)
 
     def _damage(self, sequence: int, position: int, what: str) -> UndoDamaged:
         name, offset = self._place(position)

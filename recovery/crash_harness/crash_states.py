@@ -12,6 +12,7 @@ import functools
 import itertools
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from engine.file_doubles.memory import CrashPolicy, MemoryFiles
 from engine.file_doubles.order import OrderMonitor, OrderViolation
 from engine.file_doubles.power_loss import Piece
 from engine.file_doubles.trace import Event, Replay, TraceFiles
+from recovery.crash_harness.places import Places
 from recovery.crash_harness.program import (
     Ledger,
     PowerOff,
@@ -132,6 +134,7 @@ class StatesReport:
     restarts: int = 0
     checks: int = 0  # stores verified whole
     figures: dict[str, int] = field(default_factory=dict)  # of the recorded runs
+    places: Counter[str] = field(default_factory=Counter)  # states by what was cut, and where (`places.py`)
     violations: list[str] = field(default_factory=list)  # of those that go on behind one
     seconds: float = 0.0
     digests: set[str] = field(default_factory=set)
@@ -146,8 +149,12 @@ class StatesReport:
         return {**self.__dict__, "digests": sorted(self.digests), "distinct": self.distinct}
 
 
-def crash_points(events: Iterable[Event]) -> Iterator[tuple[MemoryFiles, Ledger, Event | None]]:
-    """(disk, what was promised, the call that did not happen) before every change, and once at the end."""
+def crash_points(
+    events: Iterable[Event], places: Places | None = None
+) -> Iterator[tuple[MemoryFiles, Ledger, Event | None]]:
+    """(disk, what was promised, the call that did not happen) before every change, and once at the end. places: is
+    told of each call that did happen.
+    """
     replay = Replay()
     ledger = Ledger()
     for event in events:
@@ -157,6 +164,8 @@ def crash_points(events: Iterable[Event]) -> Iterator[tuple[MemoryFiles, Ledger,
             ledger.acknowledge(event.values["text"])
         elif event.operation in CHANGES and not event.error:
             yield replay.files, ledger, event
+            if places is not None:
+                places.step(event.operation, event.name, event.data)
         replay.step(event)
     yield replay.files, ledger, None
 
@@ -353,8 +362,8 @@ def crash_states(
 ) -> StatesReport:
     """Record one run of the program and judge what power losses may leave of it; figures are added to `report`.
 
-    per_point: states of one crash point, at most. share: of the points, which the seed draws. Raises: Violation at the
-    first wrong state.
+    per_point: states of one crash point, at most. share: of the points, which the seed draws; of the others states in
+    places where none was before are judged too. Raises: Violation at the first wrong state.
     """
     clock = SystemClock()
     began = clock.monotonic()
@@ -364,18 +373,18 @@ def crash_states(
     judge = _Judge(verify, rng, report, f"crash states, seed {seed}")
     seen: set[tuple[str, int]] = set()
     seen_killed: set[tuple[str, int]] = set()
+    places = Places()
     try:
         events = record(work, seed, report.figures)
     except (Error, OrderViolation) as error:
         raise Violation(f"crash states, seed {seed}, the run itself: {type(error).__name__}: {error}") from error
-    for files, ledger, event in crash_points(events):
+    for files, ledger, event in crash_points(events, places):
         report.points += 1
-        if rng.random() >= share:
-            continue
+        is_drawn = rng.random() < share
         call = "the end" if event is None else event.render(digests=False)
         pieces = files.pieces()
         judge.at(pieces)
-        if pieces:
+        if pieces and is_drawn:
             killed = files.kill()
             # A sync changes nothing that the next process reads: the point before it left more to lose.
             key = (killed.digest(), len(ledger.acknowledged))
@@ -385,6 +394,9 @@ def crash_states(
             if event is not None and event.operation == "fdatasync" and _is_pending(pieces, event.name):
                 judge.judge_failed_sync(files.kill(), event.name, ledger, f"point {report.points}, failed {call}")
         for number, choice in enumerate(choices(pieces, rng, per_point)):
+            names = places.names(pieces, choice[0], bool(ledger.under_way))
+            if not is_drawn and names <= report.places.keys():
+                continue
             disk = image_of(files, choice, rng)
             digest = disk.digest()
             # The same disk is judged again once more has been promised.
@@ -393,6 +405,7 @@ def crash_states(
                 continue
             seen.add(key)
             report.digests.add(digest)
+            report.places.update(names)
             judge.judge(disk, ledger, f"point {report.points} before {call}, state {number}")
     report.seconds += clock.monotonic() - began
     return report

@@ -47,6 +47,7 @@ def merge(reports: Sequence[dict[str, Any]]) -> StatesReport:
         whole.digests |= set(each["digests"])
         for name in NUMBERS:
             setattr(whole, name, getattr(whole, name) + each[name])
+        whole.places.update(each["places"])
         for name, value in each["figures"].items():
             whole.figures[name] = whole.figures.get(name, 0) + value
     whole.seeds.sort()

@@ -25,7 +25,7 @@ from engine.errors import (
     SchemaInvalid,
 )
 from engine.layout.frame import FRAME_ANSWER, FRAME_BYE, FRAME_CALL
-from replication.calls.arrow_streams import METADATA_BYTES_MAX, METADATA_FACTOR
+from replication.arrow_streams import METADATA_BYTES_MAX, METADATA_FACTOR
 from replication.calls.memory import CALLS_BYTES_MAX, FREE_BYTES, CallMemory, Share
 from replication.calls.values import VALUE_BYTES_MAX, Definitions, pack, unpack
 from replication.protocol.frames import Frame

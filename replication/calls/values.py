@@ -30,7 +30,7 @@ from engine.kernels import packed_values as m
 from engine.schema import ABSENT, Column, TableDefinition, column_from_json
 from engine.types import from_json as type_from_json
 from engine.types_base import ColumnType, shown
-from replication.calls.arrow_streams import Room, arrow_bytes, arrow_table
+from replication.arrow_streams import Room, arrow_batch, arrow_bytes, arrow_table, no_limit
 
 NESTING_MAX = 32
 VALUE_BYTES_MAX = 1 << 30
@@ -121,11 +121,7 @@ def _packed(value: Any) -> bytes:
         raise TypeMismatch(f"a value cannot be sent: {error}") from error
 
 
-def _no_limit(count: int) -> None:
-    """What has room for everything that is within the limits of one value."""
-
-
-def unpack(data: bytes | bytearray | memoryview, definitions: Definitions | None = None, room: Room = _no_limit) -> Any:
+def unpack(data: bytes | bytearray | memoryview, definitions: Definitions | None = None, room: Room = no_limit) -> Any:
     """The value `pack` was given. definitions: of a table by its name, for programs. room: called with bytes of memory
     that will be taken, before they are. Raises: FrameRejected; Rejected for a program or expression that cannot be;
     what `room` raises.
@@ -164,7 +160,7 @@ class _Building:
         if name == "arrow table":
             return arrow_table(payload, self._room)
         if name == "arrow batch":
-            return _batch(arrow_table(payload, self._room))
+            return arrow_batch(payload, self._room)
         return _READERS[name](content)
 
     def _row(self, parts: Any) -> Any:
@@ -342,13 +338,6 @@ def _error_of(parts: Any) -> Error:
     if not isinstance(kind, type) or not issubclass(kind, Error):
         return PeerRefused(f"the other side says: {message}")
     return kind(message, **evidence)
-
-
-def _batch(table: Any) -> Any:
-    import pyarrow as pa
-
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -196,6 +197,48 @@ def test_store_with_its_last_group_damaged_opens_without_it(store: Any) -> None:
     db["test.account"].insert((100, "b", 1.0, None))
     expected = rows_of(db)
     assert rows_of(open_memory(db.parts.files.kill())) == expected
+
+
+def test_group_that_the_disk_wrote_to_a_wrong_place_is_damage_where_it_is_needed_and_a_tail_elsewhere(
+    store: Any,
+) -> None:
+    """F55. Story: only a bare log was shown the first of its groups in the place of others; no store was opened on a
+    write that had gone astray, and none on one that its own place lacks. Nothing but its header says that such a group
+    is the wrong one: its checksum is right.
+    """
+    contents, rows, end = store
+    first, second = "redo/0000.redo", "redo/0001.redo"
+    size = GROUP_ALIGN_BYTES
+    # Each of the last commits is a group of one unit. Places: 0 is the last one, -1 and -3 are behind the end.
+    at = {number: end - (number + 1) * size for number in (-3, -1, 0, 1, 4, 7)}
+    seen = {"damage": 0, "tail": 0, "whole": 0}
+    for source, target, is_at_home in itertools.product((0, 1, 4, 7), (-3, -1, 0, 1, 4, 7, "other"), (True, False)):
+        if source == target:
+            continue
+        group = contents[first][at[source] : at[source] + size]
+        changed = {**contents}
+        name, place = (second, 16 * size) if target == "other" else (first, at[target])
+        changed[name] = changed[name][:place] + group + changed[name][place + size :]
+        if not is_at_home:
+            changed[first] = zeroed(changed[first], at[source], size)
+        bad = {number for number in (source if not is_at_home else None, target) if number in (0, 1, 4, 7)}
+        what = f"group {source} at {target}, {'' if is_at_home else 'not '}at home"
+        if max(bad, default=0) > 0 and bad != {0, 1}:
+            error = refused(changed, tm.RedoDamaged)
+            assert (error.file, error.offset) == (first, at[max(bad)]), what
+            seen["damage"] += 1
+            continue
+        db = open_memory(MemoryFiles.from_snapshot(changed))
+        # Group n is the update of row 11 - n, the only one that differs from the local checkpoint.
+        lost = {11 - number for number in bad}
+        expected = {key: row if key not in lost else (*row[:2], 1.0, *row[3:]) for key, row in rows.items()}
+        assert rows_of(db) == expected, what
+        seen["tail" if lost else "whole"] += 1
+        db["test.account"].insert((100, "b", 1.0, None))
+        shown = rows_of(db)
+        assert rows_of(open_memory(db.parts.files.kill())) == shown, what
+    print(seen)
+    assert min(seen.values()) > 3
 
 
 def test_store_with_garbage_behind_its_end_or_before_its_checkpoints_opens_whole(store: Any) -> None:

@@ -87,6 +87,15 @@ HOMES: dict[str, tuple[str, ...]] = {
     "cloudpickle": (),
     "shelve": (),
     "marshal": (),
+    "joblib": (),
+    "pandas.read_pickle": (),
+    "pyarrow.PyExtensionType": (),
+    "runpy": (),
+    # Modules by their names: of this tree, and the program a command line of the harness names.
+    "importlib.import_module": ("engine.kernels", "recovery.crash_harness.", "tidemark"),
+    # Its pipes unpickle: from processes that this one has forked, and from no others.
+    "multiprocessing": ("engine.kernels.", "recovery.crash_harness.", "replication.kill_loop."),
+    "concurrent.futures.ProcessPoolExecutor": (),
     "tests": (),
     "bench": (),
 }
@@ -112,6 +121,11 @@ OS_PLACES: dict[str, frozenset[str]] = {
     # The password of a MySQL server; command lines are seen by everybody.
     "tidemark.cli.mysql_commands": frozenset({"environ"}),
 }
+
+# Names of what unpickles, whatever they are reached through.
+UNPICKLING = frozenset({"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "Unpickler", "read_pickle"})
+# Compiled code out of the user's own cache, as numba keeps it.
+UNPICKLING_PLACES = ("engine.kernels",)
 
 BUILTINS_NOWHERE = ("eval", "exec", "compile", "__import__")
 
@@ -314,6 +328,15 @@ def check_builtins(source: Source) -> Iterator[str]:
             yield f"{source.module}:{node.lineno} uses {node.id}"
         elif node.id == "open" and source.module != "engine.files":
             yield f"{source.module}:{node.lineno} uses open; files are reached through engine.files"
+
+
+def check_unpickling(source: Source) -> Iterator[str]:
+    """Nothing unpickles through another module's import of it, nor asks a library to (F107)."""
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and node.attr in UNPICKLING and source.module not in UNPICKLING_PLACES:
+            yield f"{source.module}:{node.lineno} reaches {ast.unparse(node)}"
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            yield f"{source.module}:{node.value.lineno} gives allow_pickle"
 
 
 def check_anonymous_memory(source: Source) -> Iterator[str]:
@@ -525,6 +548,7 @@ PACKAGE_RULES = (
     check_homes,
     check_os,
     check_builtins,
+    check_unpickling,
     check_anonymous_memory,
     check_lazy_imports,
     check_sizes,

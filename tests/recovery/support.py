@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import tidemark as tm
+from engine.clock import ManualClock
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_BLOCK, LCP_CONTROL, UNIT_WORDS_MIN
@@ -54,10 +55,13 @@ def changes_during(db: Any, step: int) -> Callable[[int, int, str], None]:
     return change
 
 
-def make_history(lcps: int = 3) -> History:
-    """Local checkpoints with changes before, during and after each; one table is dropped between the last two."""
+def make_history(lcps: int = 3, seed: int = 0) -> History:
+    """Local checkpoints with changes before, during and after each; one table is dropped between the last two.
+
+    seed: another one makes another store of the same history.
+    """
     files = MemoryFiles()
-    db = open_memory(files)
+    db = open_memory(files, clock=ManualClock(seed=seed))
     db.create_table("test.account", ACCOUNT, "id")
     db.create_table("test.old", [tm.Column("id", tm.Int64), tm.Column("value", tm.Int64)], "id")
     db["test.old"].insert_many([(key, 0) for key in range(100)])

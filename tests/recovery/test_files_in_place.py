@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import resource
 import signal
 from collections.abc import Callable
@@ -84,6 +85,66 @@ def test_log_of_an_earlier_day_is_damage_and_not_a_shorter_history() -> None:
     put(db, 20, 20, 0.0)
     db.close()
     refused({**files.snapshot(), **old}, tm.RedoDamaged)
+
+
+def test_any_one_file_of_another_store_is_foreign_if_it_is_read_and_else_harms_nothing(history: History) -> None:
+    """F73. Story: each kind of file had a test of its own, the UNDO log had none: one of another store was called
+    damaged, and restoring a copy of a file that is whole helps nobody.
+    """
+    other = make_history(seed=99)
+    assert other.rows == history.rows and other.lcp_ids == history.lcp_ids
+    foreign, unread = set(), set()
+    for name in names_of(history):
+        if other.contents[name] == history.contents[name]:  # zeros
+            continue
+        contents = {**history.contents, name: other.contents[name]}
+        is_older = name.startswith(f"lcp/{history.lcp_ids[0]}-")
+        if is_older:
+            survives(history, contents)
+        else:
+            error = refused(contents, tm.ForeignFile)
+            assert error.file == name or name.startswith("sysfile"), name
+        (unread if is_older else foreign).add(re.sub(r"\d+", "n", name))
+    print(sorted(foreign), sorted(unread))
+    more = (
+        {"space/n.data", "undo/n.undo", "double-write", "lcp/n-extents.data"}
+        if "space/1.data" in history.contents
+        else set()
+    )
+    assert foreign == {"redo/n.redo", "sysfile.n", "lcp/control-n", "lcp/n-n-n.data", "lcp/n-copies.data", *more}
+    assert unread >= {"lcp/n-n-n.data", "lcp/n-copies.data"}
+
+
+def test_any_one_file_of_an_earlier_day_is_damage_or_all_rows_are_there() -> None:
+    """F73. Story: only all files of the log together were put back to an earlier day."""
+    files = MemoryFiles()
+    db = open_memory(files)
+    db.create_table(NAME, ACCOUNT, "id")
+    put(db, 0, 60, 0.0)
+    db.checkpoint()
+    put(db, 60, 40, 0.0)
+    db.sync()
+    old = files.snapshot()
+    put(db, 0, 100, 3.0)
+    db.checkpoint()
+    put(db, 50, 100, 5.0)
+    rows = rows_of(db)
+    db.close()
+    contents = files.snapshot()
+    outcomes = {}
+    for name in sorted(name for name in contents if old.get(name, contents[name]) != contents[name]):
+        mixed = {**contents, name: old[name]}
+        if name.startswith("space/"):
+            assert_whole_or_named(mixed, name, rows)
+        elif name.startswith(NEEDED):
+            error = refused(mixed, tm.RedoDamaged if name.startswith("redo/") else tm.UndoDamaged)
+            assert error.file == name
+        else:
+            assert rows_of(open_memory(MemoryFiles.from_snapshot(mixed))) == rows, name
+        outcomes[re.sub(r"\d+", "n", name)] = True
+    expected = {"redo/n.redo", "sysfile.n"}
+    more = {"space/n.data", "undo/n.undo", "double-write"} if "space/1.data" in contents else set()
+    assert expected | more <= set(outcomes)
 
 
 KINDS: dict[str, Callable[[Path, Path], object]] = {

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from engine.errors import FrameRejected, TypeMismatch
-from replication.calls.arrow_streams import METADATA_FACTOR, arrow_bytes, arrow_table
+from replication.arrow_streams import METADATA_FACTOR, arrow_bytes, arrow_table
 from replication.calls.values import EXTENSIONS, pack, unpack
 from tests.seeds import fresh_seeds
 

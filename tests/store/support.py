@@ -28,9 +28,12 @@ ACCOUNT = [
 ]
 
 
-def open_memory(files: MemoryFiles | None = None, through: int | None = None, **options: Any) -> Database:
-    """A database on simulated files, driven by hand."""
-    return Database(files or MemoryFiles(), Options.from_keywords({**SMALL, **options}), ManualClock(), None, through)
+def open_memory(
+    files: MemoryFiles | None = None, through: int | None = None, clock: ManualClock | None = None, **options: Any
+) -> Database:
+    """A database on simulated files, driven by hand. clock: its seed gives a new store its identity."""
+    parsed = Options.from_keywords({**SMALL, **options})
+    return Database(files or MemoryFiles(), parsed, clock or ManualClock(), None, through)
 
 
 def rows_of(db: Database, name: str = "test.account") -> dict[Any, Any]:

@@ -117,12 +117,29 @@ def arrow_table(payload: bytes, room: Room) -> pa.Table:
         raise FrameRejected(f"what came is no Arrow stream: {error}") from None
 
 
+def arrow_batch(payload: bytes, room: Room) -> pa.RecordBatch:
+    """The rows of a stream as one batch; see `arrow_table`."""
+    import pyarrow as pa
+
+    table = arrow_table(payload, room)
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def no_limit(count: int) -> None:
+    """What has room for everything that is within the limits of one stream, or one value."""
+
+
 def _judge(payload: bytes, room: Room) -> None:
     """Look at what each message of a stream says of itself. Raises: FrameRejected, as struct.error among others."""
     import pyarrow as pa
 
     rows = described = 0
     for number, message in enumerate(pa.ipc.MessageReader.open_stream(payload)):
+        if message.metadata_version != pa.ipc.MetadataVersion.V5:
+            raise FrameRejected(
+                "an Arrow stream is of a version that can hide that it is compressed; use Arrow 1.0 or newer"
+            )
         metadata = message.metadata.to_pybytes()
         described += len(metadata)
         if described > METADATA_BYTES_MAX:
