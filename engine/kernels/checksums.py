@@ -1,4 +1,4 @@
-"""xxHash: XXH64 for keys (partition and index hash), XXH3-64 for sealed units (D14).
+"""xxHash: XXH64 for the partition of a key, XXH3-64 for sealed units (D14).
 
 Both are computed in int64 arithmetic, which wraps alike; a logical right shift is an arithmetic one and a mask.
 """

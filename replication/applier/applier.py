@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.errors import Error, PeerError, Retryable, Unsupported
 from engine.options import parse_size
+from engine.out_of_memory import no_memory
 from replication.applier.batch import ChangeBatch
 from replication.applier.epoch_state import EpochState, track
 from replication.applier.intake import Intake, IntakeOptions, StatusRows
@@ -144,8 +145,10 @@ class Applier:
         for attempt in range(self.options.retries + 1):
             try:
                 return self._try(transaction)
-            except Retryable:
+            except (Retryable, MemoryError) as error:
                 if attempt == self.options.retries:
+                    if isinstance(error, MemoryError):
+                        raise no_memory(error, "nothing of the epoch was applied") from error
                     raise
                 self.store.clock.sleep(RETRY_PAUSE_SECONDS)
             except Error as error:

@@ -6,22 +6,27 @@ each return of a C function inside the packages, as tests of Ctrl-C do; a limit 
 
 from __future__ import annotations
 
+import resource
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
 from tests.shares import few
 from tests.store.interrupts import fail_at
-from tests.store.support import open_memory
+from tests.store.support import ACCOUNT, open_memory
+from tests.store.test_trouble import in_child
 from tests.store.test_trouble_interrupts import CASES, NAME, OPTIONS, Case, contents, state_of
 from tests.store.trouble import promises
 
 # On the way into these nothing has begun yet, or an error is under way already, that the caller gets as it is.
 ON_THE_WAY = ("in __enter__", "in __exit__", "in rollback", "in _alone")
-POINTS = few(5, 0)  # per case; 0 is all
+POINTS = few(5, 80)  # per case
 
 
 @pytest.fixture(scope="module", params=["memory", "disk"])
@@ -37,7 +42,7 @@ def fresh(start: dict[str, bytes]) -> Any:
 
 
 def chosen(points: int, most: int) -> range:
-    return range(1, points + 1, max(1, points // most) if most else 1)
+    return range(1, points + 1, max(1, points // most))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -50,7 +55,7 @@ def test_memory_error_at_any_point_is_typed_and_leaves_all_or_nothing(start: dic
     points = fail_at(-1, lambda: case.work(db), MemoryError).count
     after = state_of(db)
     seen: Counter[str] = Counter()
-    for nth in chosen(points, POINTS // 4 if "double-write" in start else POINTS):
+    for nth in chosen(points, POINTS // 2 if "double-write" in start else POINTS):
         db = fresh(start)
         point = fail_at(nth, lambda db=db: case.work(db), MemoryError)  # type: ignore[misc]
         place = f"point {nth}: {point.where}, and {point.error!r} came out"
@@ -82,3 +87,124 @@ def test_memory_error_at_any_point_is_typed_and_leaves_all_or_nothing(start: dic
         now = state_of(db)
         assert state_of(open_memory(db.parts.files.kill(), **OPTIONS)) == now, place
     assert seen["refused"], f"no call was refused: {seen}"
+
+
+def limited(directory: Path, room_bytes: int) -> list[dict[str, Any]]:
+    """Calls that need more than the room there is left, one after the other, each followed by a look at the store."""
+    options = {"data_memory": "192 MiB", "redo_log": "256 MiB", "transaction_memory": "8 MiB", "background": False}
+    long = "x" * (1 << 20)
+    rows = [(number, "new", 2.0, long) for number in range(1_000, 1_000 + 64)]
+    data = pa.table([list(column) for column in zip(*rows, strict=True)], names=[column.name for column in ACCOUNT])
+    found = []
+    with tm.open(directory, **options) as db:
+        table = db[NAME]
+        table.to_arrow()  # Arrow and the codec have been used before there is a limit
+        calls: dict[str, Callable[[], Any]] = {
+            "insert_many of rows": lambda: table.insert_many(rows),
+            "insert_many of a table": lambda: table.insert_many(data),
+            "update_where": lambda: table.update_where({"note": long}, where=tm.col("id") >= 0),
+            "to_arrow": table.to_arrow,
+            "get_many": lambda: table.get_many(range(64)),
+            "list": lambda: list(table.scan()),
+            "opening of another store": lambda: tm.open(directory / "more", data_memory="256 MiB"),
+        }
+        room = (Path("/proc/self/statm").read_text().split()[0], resource.getpagesize())
+        most = int(room[0]) * room[1] + room_bytes
+        for name, call in calls.items():
+            resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+            error: BaseException | None = None
+            try:
+                call()
+            except tm.Error as caught:
+                error = caught
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            cause = None if error is None else type(error.__cause__).__name__
+            found.append({"call": name, "error": type(error).__name__, "cause": cause, "rows": len(table)})
+            del error
+            table.write((0, name, 1.0, long))  # it goes on
+    return found
+
+
+def test_process_without_address_space_gets_typed_errors_and_loses_nothing(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with tm.open(store, data_memory="192 MiB", redo_log="256 MiB", background=False) as db:
+        db.create_table(NAME, ACCOUNT, primary_key="id")
+        for number in range(48):
+            db[NAME].insert((number, "old", 1.0, "y" * (1 << 20)))
+    found = in_child(lambda: limited(store, 12 << 20))
+    assert len(found) == 7
+    refused = [each for each in found if each["error"] == "MemoryExhausted"]
+    assert {each["error"] for each in found} <= {"MemoryExhausted", "NoneType"}, found
+    assert {each["rows"] for each in found} == {48}, f"what was refused left rows: {found}"
+    assert len(refused) >= 5, f"there was room for most calls: {found}"
+    assert any(each["cause"] and each["cause"].endswith("MemoryError") for each in refused), found
+    with tm.open(store, data_memory="192 MiB", background=False) as db:
+        rows = {row.id: (row.owner, row.note) for row in db[NAME].scan()}
+        assert len(rows) == 48 and rows[0] == (found[-1]["call"], "x" * (1 << 20))
+        assert all(rows[number] == ("old", "y" * (1 << 20)) for number in range(1, 48))
+
+
+def test_memory_error_at_any_point_of_an_opening_is_typed_and_changes_nothing_that_counts(
+    start: dict[str, bytes],
+) -> None:
+    """Until it writes, a restart that fails has changed no byte; then it has said only that it was there."""
+    expected = state_of(open_memory(MemoryFiles.from_snapshot(start), **OPTIONS))
+    opened = MemoryFiles.from_snapshot(start)
+    points = fail_at(-1, lambda: open_memory(opened, **OPTIONS), MemoryError).count
+    assert points > 1_000
+    seen: Counter[str] = Counter()
+    for nth in chosen(points, 2 * POINTS):
+        files = MemoryFiles.from_snapshot(start)
+        point = fail_at(nth, lambda files=files: open_memory(files, **OPTIONS), MemoryError)  # type: ignore[misc]
+        place = f"point {nth}: {point.where}, and {point.error!r} came out"
+        is_before = point.where.startswith("engine/options.py")
+        assert is_before or isinstance(point.error, (tm.MemoryExhausted, tm.StoreFailed, type(None))), place
+        after = files.kill()  # which a file that is still open, or the lock, would not keep from being opened
+        seen["same bytes" if after.snapshot() == start else "written"] += 1
+        assert state_of(open_memory(after, **OPTIONS)) == expected, place
+        if point.error is not None and not is_before:
+            with pytest.raises(tm.StoreClosed):
+                files.lock()  # closed with everything in it, so nothing is held
+    assert seen["same bytes"] and seen["written"], seen
+
+
+def snapshot_reads(db: Any) -> None:
+    with db.snapshot() as snapshot:
+        table = snapshot[NAME]
+        assert table.get(1) is not None and len(table) == 40
+        assert table.to_arrow().num_rows == 40 and table.get_many([1, 2]).num_rows == 2
+        assert len(list(table.scan(where=tm.col("id") < 5))) == 5
+
+
+def test_memory_error_at_any_point_of_a_snapshot_leaves_none_open(start: dict[str, bytes]) -> None:
+    db = fresh(start)
+    points = fail_at(-1, lambda: snapshot_reads(db), MemoryError).count
+    refused = 0
+    for nth in chosen(points, 4 * POINTS):
+        point = fail_at(nth, lambda: snapshot_reads(db), MemoryError)
+        place = f"point {nth}: {point.where}, and {point.error!r} came out"
+        is_told = isinstance(point.error, tm.MemoryExhausted)
+        refused += is_told
+        assert is_told or point.where.endswith(ON_THE_WAY) or not point.where, place  # the second time is shorter
+        db.parts.store.snapshots.close_all()
+        snapshot_reads(db)
+        assert not db.parts.store.pins, place
+    assert refused > POINTS
+
+
+def test_memory_error_at_any_point_of_a_backup_is_typed_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    db = fresh(contents("memory"))
+    points = fail_at(-1, lambda: db.backup(tmp_path / "first"), MemoryError).count
+    refused = 0
+    for nth in chosen(points, POINTS // 2):
+        place = tmp_path / str(nth)
+        point = fail_at(nth, lambda place=place: db.backup(place), MemoryError)  # type: ignore[misc]
+        said = f"point {nth}: {point.where}, and {point.error!r} came out"
+        refused += point.error is not None
+        assert point.error is None or isinstance(point.error, tm.Error), said
+        assert set(promises(db).values()) == {0}, said
+        db.backup(place)
+        tm.restore(place, tmp_path / f"restored {nth}")
+        with tm.open(tmp_path / f"restored {nth}", data_memory="16 MiB", background=False) as restored:
+            assert state_of(restored)[NAME] == state_of(db)[NAME], said
+    assert refused

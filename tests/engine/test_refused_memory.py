@@ -25,7 +25,7 @@ from tests.store.trouble import promises
 
 NAME = "test.account"
 OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "undo_log": "16 MiB", "transaction_memory": "4 MiB"}
-POINTS = few(3, 1 << 30)  # per case
+POINTS = few(3, 60)  # per case
 NAMES = [column.name for column in ACCOUNT]
 
 
@@ -164,7 +164,7 @@ def test_each_refused_take_of_an_opening_is_an_error_that_changes_nothing(
     takes = takes_of_an_opening(start)
     assert takes > 30
     seen: Counter[str] = Counter()
-    for nth in range(1, takes + 1, max(1, takes // few(12, 1 << 30))):
+    for nth in range(1, takes + 1, max(1, takes // few(12, 100))):
         files = MemoryFiles.from_snapshot(start)
         monkeypatch.setattr(Arena, "refused_take", nth)
         try:

@@ -33,12 +33,14 @@ class Point:
 _OUTSIDE = ("/file_doubles/", "engine/out_of_memory.py")
 
 
-def fail_at(nth: int, work: Callable[[], Any], kind: type[BaseException]) -> Point:
+def fail_at(
+    nth: int, work: Callable[[], Any], kind: type[BaseException], packages: tuple[str, ...] = PACKAGES
+) -> Point:
     """Run `work` with an exception of this kind raised at the n-th point inside the packages."""
     point = Point()
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:
-        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(PACKAGES):
+        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(packages):
             return
         if any(each in frame.f_code.co_filename for each in _OUTSIDE):
             return  # a disk in memory is no code of the store's
@@ -55,6 +57,7 @@ def fail_at(nth: int, work: Callable[[], Any], kind: type[BaseException]) -> Poi
     try:
         work()
     except (Error, kind) as error:
+        sys.setprofile(None)
         point.error = error
         if not point.where:
             raise
