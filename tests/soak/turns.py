@@ -200,6 +200,11 @@ TURNS: tuple[Turn, ...] = (
         lambda seed: ("-m", "tests.conformance.random_scenarios", "--seed", str(seed * 200), "--count", "200"),
         ("scenarios", "equal"),
     ),
+    Turn(
+        "steady work",
+        lambda seed: ("-m", "tests.soak.steady", FOLDER, "--seconds", "60", "--seed", str(seed)),
+        ("rounds", "changes"),
+    ),
     Turn("whole enumerations", _whole, ("passed",)),
     Turn("tests marked soak", _marked, ("passed",)),
 )
