@@ -361,6 +361,27 @@ def test_damaged_relay_log_names_its_place_and_reset_of_it_mends():
     assert replica.store.epochs == list(range(1, 12))
 
 
+def test_damaged_end_of_a_relay_log_that_its_source_has_purged_is_told_as_lost():
+    """F68. Story: damage to the newest file was cut and fetched again from a source that had it still."""
+    source, replica = Source(), Replica(relay_file_bytes=1 << 20)
+    source.write(*range(1, 12))
+    receiver = replica.receiver(source)
+    while receiver.receive_next():
+        pass
+    for _ in range(3):
+        replica.channel.apply_next()
+    disk = replica.files.snapshot()
+    name = f"relay/{replica.channel.relay.runs()[-1].name}"
+    disk[name] = disk[name][:-200] + bytes([disk[name][-200] ^ 1]) + disk[name][-199:]
+    replica.restart(MemoryFiles.from_snapshot(disk))
+    source.write(*range(12, 40))
+    source.writer.index.purge_to(source.writer.index.names[-1])
+    with pytest.raises(PositionLost):
+        run(source, replica)
+    replica.channel.apply_all()
+    assert replica.store.epochs == list(range(1, 11)), "what was whole before the damage"
+
+
 # --- what a crash takes of what was applied ---------------------------------------------------------
 def test_statements_are_executed_once_and_their_relay_files_go_when_a_row_says_so():
     """Statements left no row in ndb_apply_status: a restart executed all of them again that no epoch followed, and what

@@ -226,6 +226,32 @@ def test_role_changes_only_while_no_applier_runs_and_through_none(pair):
         channel.conflict_role = "PASS"
 
 
+def test_replica_before_a_gap_serves_its_last_epoch_and_takes_writes_of_its_own():
+    """F91. Story: the applier was seen to stop, and no store to go on behind it."""
+    files = MemoryFiles()
+    a, b = site(1, files), site(2)
+    make_table(a)
+    put(a, 1, 2)
+    with tm.Channel(a, b) as channel:
+        channel.apply_all()
+    shown, position = rows(b), applied(b)
+    a.close()
+    without = site(1, files.kill(), log_bin=None)
+    put(without, 3)
+    files = without.parts.files.kill()
+    a = site(1, files)
+    put(a, 4)
+    with tm.Channel(a, b) as channel:
+        for _ in range(2):
+            with pytest.raises(tm.EpochGap):
+                channel.apply_all()
+            assert (rows(b), applied(b)) == (shown, position)
+        put(b, 50, v="own")
+        assert rows(b) == {**shown, 50: "own"}
+    assert b.check()["is_sound"]
+    b.close()
+
+
 # --- who may replicate with whom ------------------------------------------------------------------
 def test_sites_that_cannot_be_told_apart_are_refused():
     nobody, one, same = site(0, log_bin=None), site(1), open_site(MemoryFiles(), server_id=1, log_bin=None)

@@ -127,7 +127,7 @@ def test_type_of_an_arrow_stream_that_holds_a_pickle_is_not_made(name: str) -> N
             writer.write_batch(pa.record_batch([pa.array([1, 2])], schema=schema))
         with suppress(FrameRejected):
             table = arrow_table(sink.getvalue().to_pybytes(), no_limit)
-            with suppress(Exception):
+            with suppress(ValueError):  # of its metadata
                 table.to_pandas()
             assert table.column("a").to_pylist() == [1, 2]
 

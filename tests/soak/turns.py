@@ -216,6 +216,11 @@ TURNS: tuple[Turn, ...] = (
         )
         for name in readers()
     ),
+    Turn(
+        "steady work",
+        lambda seed: ("-m", "tests.soak.steady", FOLDER, "--seconds", "60", "--seed", str(seed)),
+        ("rounds", "changes"),
+    ),
     Turn("whole enumerations", _whole, ("passed",)),
     Turn("tests marked soak", _marked, ("passed",)),
 )

@@ -278,7 +278,8 @@ def test_file_system_that_turns_read_only_fails_the_store_and_loses_nothing_ackn
     plan = Plan([Rule(operation, once=False, error=errno.EROFS) for operation in WRITES])
     plan.is_over = True
     memory = MemoryFiles()
-    db = open_memory(FaultFiles(memory, plan))  # type: ignore[arg-type]
+    files: Any = FaultFiles(memory, plan)
+    db = open_memory(files)
     db.create_table(NAME, ACCOUNT, "id")
     put(db, 0, 50, 0.0)
     db.checkpoint()
@@ -308,8 +309,9 @@ def test_file_system_that_turns_read_only_fails_the_store_and_loses_nothing_ackn
         opened.close()
     db.close()
     before = memory.snapshot()
-    with pytest.raises(tm.ReadOnly):  # still so
-        open_memory(FaultFiles(memory.kill(), [*plan.rules, Rule("open", "redo/*", once=False, error=errno.EROFS)]))  # type: ignore[arg-type]
+    still_so: Any = FaultFiles(memory.kill(), [*plan.rules, Rule("open", "redo/*", once=False, error=errno.EROFS)])
+    with pytest.raises(tm.ReadOnly):
+        open_memory(still_so)
     assert memory.snapshot() == before
     for left in (memory.kill(), memory.image(lambda piece: False)):
         found = rows_of(open_memory(left))

@@ -1,0 +1,52 @@
+"""Mixed work leaves memory and descriptors where they were: a few rounds of what `make soak` does for a minute."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.soak import steady
+from tests.soak.steady import WARM_ROUNDS, Held, grown, run
+from tests.soak.turns import TURNS
+
+SEED = 20_261_124
+
+
+def test_rounds_of_mixed_work_need_no_more_than_the_first_ones(tmp_path: Path) -> None:
+    print("seed", SEED)
+    before = set(os.listdir("/proc/self/fd"))
+    held, changes = run(tmp_path / "store", SEED, rounds=WARM_ROUNDS + 4)
+    assert grown(held) == []
+    assert len(held) == WARM_ROUNDS + 4 and changes > 5_000
+    assert {(each.snapshots, each.locks, each.spools) for each in held} == {(0, 0, 0)}
+    assert len({each.descriptors for each in held[WARM_ROUNDS:]}) == 1
+    assert set(os.listdir("/proc/self/fd")) == before, "the closed store left descriptors"
+
+
+@pytest.mark.parametrize("name", ["arena_bytes", "descriptors", "snapshots", "locks", "spools"])
+def test_whatever_grows_is_named(name: str) -> None:
+    calm = [Held(1_000, 20, 0, 0, 0, 1 << 27)] * (WARM_ROUNDS + 2)
+    assert grown(calm, True) == []
+    (found,) = grown([*calm, replace(calm[0], **{name: 5_000})], True)
+    assert found.startswith(name)
+    assert grown([*calm, replace(calm[0], rss_bytes=1 << 29)], True) == [
+        f"memory of the process: {1 << 27} bytes, then {1 << 29}"
+    ]
+
+
+def test_turn_of_the_soak_tells_what_it_counts_and_fails_on_growth(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (turn,) = (turn for turn in TURNS if turn.name == "steady work")
+    module, *_ = turn.arguments(3)[1:]
+    assert module == "tests.soak.steady" and turn.arguments(3)[-1] == "3"
+    calm = Held(1_000, 20, 0, 0, 0, 1 << 27)
+    for last, code in ((calm, 0), (replace(calm, descriptors=21), 1)):
+        monkeypatch.setattr(steady, "run", lambda *_, last=last: ([calm] * WARM_ROUNDS + [last], 77))
+        assert steady.main([str(tmp_path), *turn.arguments(3)[3:]]) == code
+        told = json.loads(capsys.readouterr().out)
+        assert [told[name] for name in turn.counted] == [WARM_ROUNDS + 1, 77] and len(told["grown"]) == code
