@@ -215,7 +215,8 @@ def _check_secret(
 ) -> None:
     """Raises: SchemaInvalid for a secret that is too weak where this node listens, or where it calls others."""
     for address in listening:
-        check_secret_at(address, secret, tls[0])
+        if address is not None:
+            check_secret_at(address, secret, tls[0])
     for address in called:
         check_secret_at(address, secret, tls[1])
 
@@ -316,8 +317,7 @@ class NodeGroup:
         self._secret = secret
         self._tls = tls or (None, None)
         self._replicas = _replicas_at(replicas, heartbeat_row_ms, replication)
-        listening = [place, self._calls, *([] if self._replicas is None else [self._replicas])]
-        _check_secret(secret, self._tls, listening, configuration.peers.values())
+        _check_secret(secret, self._tls, (place, self._calls, self._replicas), configuration.peers.values())
         self._heartbeat_row_ms = heartbeat_row_ms
         self._server: CallServer | None = None
         self._channel = self._channel_of(channel, replication["server_id"])

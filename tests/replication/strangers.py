@@ -83,12 +83,13 @@ class Crowd:
         self._draw = random.Random(seed)
         self._poll = select.epoll()
         self._sockets: dict[int, tuple[socket.socket, int]] = {}
-        self._due: list[tuple[float, int]] = []
+        self._due: list[tuple[float, int, int]] = []  # when, which stranger, in which of its connections
+        self._lives = [0] * count
         self._who = [(ports[number % len(ports)], KINDS[number // len(ports) % len(KINDS)]) for number in range(count)]
         self.counts = dict.fromkeys(("connected", "shut_out", "refused"), 0)
         now = CLOCK.monotonic()
         for number in range(count):
-            heapq.heappush(self._due, (now + self._draw.uniform(0, PAUSE_SECONDS[1]), number))
+            heapq.heappush(self._due, (now + self._draw.uniform(0, PAUSE_SECONDS[1]), number, 0))
         self._open: dict[int, int] = {}  # descriptor by stranger
 
     def run(self, is_over: Callable[[], bool]) -> None:
@@ -96,7 +97,9 @@ class Crowd:
         while not is_over():
             now = CLOCK.monotonic()
             while self._due and self._due[0][0] <= now:
-                self._act(heapq.heappop(self._due)[1], now)
+                _, number, life = heapq.heappop(self._due)
+                if life == self._lives[number]:
+                    self._act(number, now)
             for descriptor, _ in self._poll.poll(0.05, 512):
                 self._hear(descriptor)
 
@@ -110,7 +113,7 @@ class Crowd:
         with suppress(OSError):
             if kind == "dripping":
                 connection.send(b"T")
-                heapq.heappush(self._due, (now + 1.0, number))
+                heapq.heappush(self._due, (now + 1.0, number, self._lives[number]))
             elif kind == "wrong proof":
                 connection.send(_hello())
             elif kind == "rubbish":
@@ -154,7 +157,8 @@ class Crowd:
         self._again(number, CLOCK.monotonic())
 
     def _again(self, number: int, now: float) -> None:
-        heapq.heappush(self._due, (now + self._draw.uniform(*PAUSE_SECONDS), number))
+        self._lives[number] += 1
+        heapq.heappush(self._due, (now + self._draw.uniform(*PAUSE_SECONDS), number, self._lives[number]))
 
 
 def _hello() -> bytes:
