@@ -210,7 +210,7 @@ def _replicas_at(
 def _check_secret(
     secret: bytes,
     tls: tuple[TlsContext | None, TlsContext | None],
-    listening: Iterable[tuple[str, int]],
+    listening: Iterable[tuple[str, int] | None],
     called: Iterable[tuple[str, int]],
 ) -> None:
     """Raises: SchemaInvalid for a secret that is too weak where this node listens, or where it calls others."""
