@@ -6,7 +6,8 @@ call, never raises for data, never trusts a length. Kernels that touch shared ro
 
 The cache of compiled code has a folder for each module of kernels, named by a digest of its source and of every kernel
 and layout source it imports: numba alone notices a change of the kernel's own file but not of a helper in another file,
-and would go on running stale code. Two installations with the same sources share it.
+and would go on running stale code. Two installations with the same sources share it. What is read there is unpickled,
+so that nothing is read but what this user kept (`engine/kept_code.py`).
 
 The kernel door: with TIDEMARK_KERNEL_DOOR=1 in the environment when this module is imported, a harness that decides
 which thread runs is called before and after each kernel call (`set_door`). Otherwise kernels are what numba made.
@@ -29,6 +30,8 @@ from typing import Any, Protocol, TypeVar
 
 import numba
 from numba.core import caching, codegen, compiler, compiler_machinery, sigutils, typed_passes
+
+from engine.kept_code import SUFFIX, KeptCode
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,6 +85,7 @@ def _cache_folder() -> str:
 
 
 CACHE_FOLDER = _cache_folder()
+_kept = KeptCode(CACHE_FOLDER)
 REGISTRY: dict[str, Any] = {}
 _COMPILERS: list[Callable[[], Any]] = []
 _announced = False
@@ -177,18 +181,26 @@ class _HelperCompiler(compiler.CompilerBase):  # type: ignore[misc]
         return [pipeline]
 
 
-class _SealedCodeFile(caching.IndexDataCacheFile):  # type: ignore[misc]
-    """numba's files of compiled code, with a digest: a flipped bit in machine code would be run."""
+class _KeptKernel:
+    """The files of one kernel: one for each processor and signature it was compiled for, in place of numba's, whose
+    index is unpickled before anything could judge it.
+    """
 
-    def _save_data(self, name: str, data: Any) -> None:
-        code = self._dump(data)
-        super()._save_data(name, (hashlib.sha256(code).digest(), code))
+    def __init__(self, folder: str, stem: str) -> None:
+        self._folder = folder
+        self._stem = stem
 
-    def _load_data(self, name: str) -> Any:
-        digest, code = super()._load_data(name)
-        if hashlib.sha256(code).digest() != digest:
-            raise ValueError(f"compiled code in {name} fails its checksum")
-        return caching.pickle.loads(code)
+    def _leaf(self, key: Any) -> str:
+        return f"{self._stem}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}{SUFFIX}"
+
+    def load(self, key: Any) -> Any:
+        """What numba made of its code, or None. Raises: ValueError, OSError."""
+        code = _kept.read(self._folder, self._leaf(key))
+        return None if code is None else caching.pickle.loads(code)
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep it. Raises: OSError."""
+        _kept.write(self._folder, self._leaf(key), caching.dumps(data))
 
 
 class _CodeLocator(caching._CacheLocator):  # type: ignore[misc]
@@ -196,11 +208,14 @@ class _CodeLocator(caching._CacheLocator):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._digest = source_digest(function.__module__)
-        self._folder = os.path.join(CACHE_FOLDER, f"{function.__module__.rpartition('.')[2]}-{self._digest}")
+        self.folder = f"{function.__module__.rpartition('.')[2]}-{self._digest}"
+
+    def ensure_cache_path(self) -> None:
+        """It is made with the first file."""
 
     def get_cache_path(self) -> str:
         """The folder of its module."""
-        return self._folder
+        return os.path.join(CACHE_FOLDER, self.folder)
 
     def get_source_stamp(self) -> str:
         """The digest of its module."""
@@ -229,30 +244,38 @@ class _CodeCache(caching.FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = _SealedCodeFile(self._cache_path, self._impl.filename_base, stamp)
+        self._cache_file = _KeptKernel(self._impl.locator.folder, self._impl.filename_base)
+
+    def flush(self) -> None:
+        """What is compiled again is written over what was kept."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled version, or None to compile it."""
         try:
             found = super().load_overload(sig, target_context)
-        except Exception as error:  # a damaged file makes its reader raise anything
+        except OSError as error:
+            _announce_unkept(error)
+            return None
+        except Exception as error:  # of another version of a library numba stands on, its reader may raise anything
             _log.warning("compiled code of %s cannot be used (%s); compiling it again", self._name, error)
-            self._cache_file.flush()
             return None
         if found is None:
             _announce()
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the compiled version. On a disk that takes nothing more the next process compiles it again."""
-        global _unkept_announced
+        """Keep the compiled version. Where that cannot be the next process compiles it again."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
-            if not _unkept_announced:
-                _unkept_announced = True
-                _log.warning("compiled code cannot be kept in %s (%s); each start compiles again", CACHE_FOLDER, error)
+            _announce_unkept(error)
+
+
+def _announce_unkept(error: OSError) -> None:
+    global _unkept_announced
+    if not _unkept_announced:
+        _unkept_announced = True
+        _log.warning("compiled code cannot be kept in %s (%s); each start compiles again", CACHE_FOLDER, error)
 
 
 def _announce() -> None:

@@ -27,6 +27,7 @@ from engine.limited_log import EVERY_SECONDS
 from tests.cli.support import ROOT, SMALL, document, held_open, run
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder
 from tests.store.support import open_memory
+from tests.waiting import wait_until
 from tidemark import control_socket
 from tidemark.control_socket import CLIENTS_MAX, NAME, REQUEST_BYTES_MAX, SILENCE_SECONDS, ControlSocket, ask
 from tidemark.locator import Locator
@@ -45,9 +46,14 @@ def db(store: Path) -> Iterator[tm.Database]:
 def connect(store: Path) -> socket.socket:
     files = PosixFiles(store)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(20)
-    connection.connect(files.socket_address(NAME))
-    files.close_all()
+    try:
+        connection.settimeout(20)
+        connection.connect(files.socket_address(NAME))
+    except OSError:
+        connection.close()
+        raise
+    finally:
+        files.close_all()
     return connection
 
 
@@ -233,17 +239,44 @@ def test_accepting_goes_on_when_the_system_has_no_room_for_a_client(
     assert wants == []
 
 
-def test_close_comes_to_an_end_while_no_client_can_be_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = threading.Event()
+def test_close_while_no_client_can_be_taken_waits_for_a_command_and_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, failed = threading.Event(), threading.Event(), threading.Event()
+
+    def long() -> str:
+        begun.set()
+        return "ended" if go_on.wait(60) else "forgotten"
 
     def refused(_: socket.socket) -> Any:
         failed.set()
         raise OSError(errno.EMFILE, "planted")
 
-    monkeypatch.setattr(socket.socket, "accept", refused)
-    with listening(tmp_path), connect(tmp_path):
-        assert failed.wait(20)
-    assert not (tmp_path / NAME).exists()
+    def is_closed() -> bool:
+        try:
+            connect(tmp_path).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    monkeypatch.setattr(control_socket, "ACCEPT_PAUSE_SECONDS", 0.001)
+    files = PosixFiles(tmp_path)
+    control = ControlSocket(files, {"long": long}, SystemClock())
+    with connect(tmp_path) as client:
+        client.sendall(b'{"command": "long"}\n')
+        assert begun.wait(60)
+        monkeypatch.setattr(socket.socket, "accept", refused)
+        with connect(tmp_path):
+            assert failed.wait(60)
+            closing = threading.Thread(target=control.close)
+            closing.start()
+            wait_until(is_closed)
+            go_on.set()
+            closing.join(60)
+        with client.makefile("rb") as answers:
+            assert json.loads(answers.readline()) == {"result": "ended"}
+    files.close_all()
+    assert not closing.is_alive() and not (tmp_path / NAME).exists()
 
 
 def test_bad_clients_fill_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hmac
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.other_user import STRANGER, needs_root
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -50,15 +54,12 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     return cache, run(cache)[0]
 
 
-@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 @pytest.mark.parametrize("harm", ["empty", "cut", "flipped", "garbage"])
-def test_damaged_code_is_compiled_again_and_said(
-    compiled: tuple[Path, list[str]], tmp_path: Path, suffix: str, harm: str
-) -> None:
+def test_damaged_code_is_compiled_again_and_said(compiled: tuple[Path, list[str]], tmp_path: Path, harm: str) -> None:
     """Story: a cache file cut short made every start end in EOFError; a bit flipped in machine code was run (F70)."""
     kept, first = compiled
     shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
-    (path,) = tmp_path.rglob(f"*xxh64_words*.{suffix}")
+    (path,) = tmp_path.rglob("*xxh64_words*.nbc")
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x40
     harmed = {"empty": b"", "cut": content[:-20], "flipped": content, "garbage": b"garbage" * 50}
@@ -67,8 +68,50 @@ def test_damaged_code_is_compiled_again_and_said(
     assert again[0] == first[0]
     healed, silence = run(tmp_path)
     assert healed == [first[0], "1"] and silence == ""
-    if suffix == "nbc":
-        assert again[1] == "0" and "cannot be used" in message
+    assert again[1] == "0" and "cannot be used" in message
+
+
+class Bomb:
+    """What makes a directory when it is unpickled."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = str(place)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (self._place,)
+
+
+def _sealed(kept: Path) -> bytes:
+    return hmac.digest((kept / "kernels" / "key").read_bytes(), b"", "sha256")
+
+
+@pytest.mark.parametrize("owner", ["own", "other folder", pytest.param("another user", marks=needs_root)])
+def test_nothing_is_unpickled_that_this_user_did_not_keep(
+    compiled: tuple[Path, list[str]], tmp_path: Path, owner: str
+) -> None:
+    """Story: the index of a kernel's code was unpickled before anything was compared, and the digest beside the code
+    was one that anybody can compute: a file in the cache was run, as what its writer wished, by the next process.
+    """
+    kept, first = compiled
+    cache, exploded = tmp_path / "cache", tmp_path / "exploded"
+    shutil.copytree(kept, cache)
+    (path,) = cache.rglob("*xxh64_words*.nbc")
+    bomb = pickle.dumps(Bomb(exploded))
+    index = path.name.partition("-.py")[0] + f"-.py{sys.version_info[0]}{sys.version_info[1]}.nbi"
+    path.with_name(index).write_bytes(bomb)
+    path.write_bytes(_sealed(kept) + bomb if owner == "own" else bomb)
+    if owner == "another user":
+        os.chown(cache / "kernels", STRANGER, STRANGER)
+    elif owner == "other folder":
+        (cache / "kernels").chmod(0o777)
+    again, message = run(cache)
+    assert again == [first[0], "0"] and not exploded.exists()
+    if owner == "own":
+        assert "does not match its seal" in message
+        assert run(cache) == ([first[0], "1"], "")
+    else:
+        # It stays as it is: what was compiled is not put among files of others.
+        assert message.count("cannot be kept") == 1 and path.read_bytes() == bomb
 
 
 def test_helper_called_with_constants_is_compiled_once() -> None:

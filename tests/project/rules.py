@@ -101,7 +101,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 }
 
 # Of a store's files, and of those of the user alone.
-DISK_DOORS = frozenset({"engine.files", "engine.private_files"})
+DISK_DOORS = frozenset({"engine.files", "engine.private_files", "engine.kept_code"})
 # What of `os` touches no file: allowed everywhere, or in the named places only.
 OS_ANYWHERE = frozenset(
     "PathLike fspath fsdecode fsencode sep cpu_count sched_getaffinity getpid register_at_fork"
@@ -113,8 +113,8 @@ OS_PLACES: dict[str, frozenset[str]] = {
     "engine.clock": frozenset({"urandom"}),
     # What wakes a loop is a descriptor of no file.
     "replication.wire": frozenset({"eventfd", "eventfd_read", "eventfd_write", "EFD_NONBLOCK", "EFD_CLOEXEC", "close"}),
-    # Where compiled code is kept is nothing durable; numba does its own I/O there.
-    "engine.kernels": frozenset({"environ", "path.expanduser", "path.isdir"}),
+    # Where compiled code is kept.
+    "engine.kernels": frozenset({"environ", "path.expanduser"}),
     # Which Java and which Python Spark starts is said in the environment, and nowhere else.
     "recovery.spark.java": frozenset({"environ"}),
     "recovery.spark.session": frozenset({"environ"}),
@@ -326,7 +326,7 @@ def check_builtins(source: Source) -> Iterator[str]:
             continue
         if node.id in BUILTINS_NOWHERE:
             yield f"{source.module}:{node.lineno} uses {node.id}"
-        elif node.id == "open" and source.module != "engine.files":
+        elif node.id == "open" and source.module not in DISK_DOORS:
             yield f"{source.module}:{node.lineno} uses open; files are reached through engine.files"
 
 
