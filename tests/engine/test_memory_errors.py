@@ -10,13 +10,17 @@ import resource
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import tidemark as tm
+from engine import transaction, transactions
 from engine.file_doubles.memory import MemoryFiles
+from tests.engine.arena_check import check_arena
 from tests.shares import few
 from tests.store.interrupts import fail_at
 from tests.store.support import ACCOUNT, open_memory
@@ -208,3 +212,77 @@ def test_memory_error_at_any_point_of_a_backup_is_typed_and_the_next_one_is_whol
         with tm.open(tmp_path / f"restored {nth}", data_memory="16 MiB", background=False) as restored:
             assert state_of(restored)[NAME] == state_of(db)[NAME], said
     assert refused
+
+
+class Short:
+    """A function that has no memory the first so many times."""
+
+    def __init__(self, work: Callable[..., Any], times: int) -> None:
+        self._work = work
+        self.times = times
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        self.times -= 1
+        if self.times >= 0:
+            raise MemoryError
+        return self._work(*arguments, **options)
+
+
+@pytest.mark.parametrize("call", ["insert", "sync"])
+def test_memory_error_in_the_write_of_the_log_is_a_failed_store(
+    start: dict[str, bytes], call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = fresh(start)
+    before = state_of(db)
+    log = db.parts.store.log
+    with db.transaction() as txn:
+        txn.delete(NAME, 7)
+        txn.commit(False)
+    monkeypatch.setattr(log, "write", Short(log.write, 1))
+    with pytest.raises(tm.CommitOnFailedStore) as caught:
+        db.sync() if call == "sync" else db[NAME].insert((100, "a", 1.0, None))
+    assert call == "sync" or caught.value.evidence["txid"] > 0
+    with pytest.raises(tm.StoreFailed):
+        db[NAME].get(1)
+    again = state_of(open_memory(db.parts.files.kill(), **OPTIONS))
+    assert again == before, "nothing had been written yet"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_memory_error_in_a_rollback_is_tried_again_once(
+    start: dict[str, bytes], times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Story: the rows of a transaction that met it in the middle of its rollback stayed locked."""
+    db = fresh(start)
+    before = state_of(db)
+    txn = db.transaction()
+    txn.write_many(NAME, [(number, "new", 0.0, None) for number in range(40)])
+    monkeypatch.setattr(transaction, "abort_step", Short(transaction.abort_step, times))
+    if times == 1:
+        txn.rollback()
+        assert set(promises(db).values()) == {0} and state_of(db) == before
+        db[NAME].write_many([(number, "next", 0.0, None) for number in range(40)])
+    else:
+        with pytest.raises(tm.StoreFailed):
+            txn.rollback()
+        with pytest.raises(tm.StoreFailed):
+            db[NAME].get(1)
+        assert state_of(open_memory(db.parts.files.kill(), **OPTIONS)) == before
+
+
+def test_memory_error_at_the_beginning_of_a_transaction_loses_no_descriptor(
+    start: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Story: the descriptor was taken before the buffer that there was no memory for, and nobody gave it back."""
+    db = fresh(start)
+    held = [db.transaction() for _ in range(5)]
+    check_arena(db)
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions, "np", SimpleNamespace(zeros=Short(np.zeros, 3), int64=np.int64))
+        for _ in range(3):
+            with pytest.raises(tm.MemoryExhausted):
+                db.transaction()
+    check_arena(db)
+    for txn in held:
+        txn.rollback()
+    check_arena(db)
