@@ -31,7 +31,7 @@ def test_rounds_of_mixed_work_need_no_more_than_the_first_ones(tmp_path: Path) -
 def test_whatever_grows_is_named(name: str) -> None:
     calm = [Held(1_000, 20, 0, 0, 0, 1 << 27)] * (WARM_ROUNDS + 2)
     assert grown(calm, True) == []
-    (found,) = grown([*calm, replace(calm[0], **{name: 5_000})], True)
+    (found,) = grown([*calm, replace(calm[0], **{name: 5 << 20})], True)
     assert found.startswith(name)
     assert grown([*calm, replace(calm[0], rss_bytes=1 << 29)], True) == [
         f"memory of the process: {1 << 27} bytes, then {1 << 29}"
