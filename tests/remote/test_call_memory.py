@@ -155,8 +155,8 @@ def test_answers_count_and_those_of_calls_that_changed_something_always_fit(
     share = Share(server.memory)
 
     def fill(what: Any) -> Any:
-        share.take(MIB)
-        return what[0] if what[0] < 10 else bytes(2 * MIB - 5_000)
+        share.take(FREE_BYTES + server.memory.most_bytes - server.memory.held_bytes)
+        return what[0] if what[0] < 10 else bytes(MIB)
 
     echo.answers = fill
     assert link.ask([3, bytes(MIB // 4)]) == 3
