@@ -34,7 +34,7 @@ def open_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def as_stranger(act: Callable[[], object], groups: tuple[int, ...] = ()) -> str:
+def as_stranger(act: Callable[[], object], groups: tuple[int, ...] = (), user: int = STRANGER) -> str:
     """What `act` returns in a child of another user, in these groups, as text; of an error its class."""
     read, write = os.pipe()
     child = os.fork()
@@ -42,8 +42,8 @@ def as_stranger(act: Callable[[], object], groups: tuple[int, ...] = ()) -> str:
         # Nothing but calls of the system here: locks of other threads of this process may be held for good.
         try:
             os.setgroups(groups)
-            os.setresgid(STRANGER, STRANGER, STRANGER)
-            os.setresuid(STRANGER, STRANGER, STRANGER)
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
             said = str(act())
         except OSError as error:
             said = type(error).__name__

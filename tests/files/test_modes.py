@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -20,7 +21,7 @@ from engine.files import PosixFiles
 from recovery import load
 from recovery.crash_harness.forks import FORKS
 from recovery.load.job import LoadJob
-from tests.other_user import as_stranger, needs_root, open_folder
+from tests.other_user import STRANGER, as_stranger, needs_root, open_folder
 from tests.ports import free_ports
 from tidemark.control_socket import NAME, ask
 
@@ -156,6 +157,54 @@ def test_rights_of_the_group_are_handed_on_only_where_others_have_none(tmp_path:
         assert (place / name).stat().st_mode & 0o2000 == mode & 0o2000
     for name in ("LOCK", "folder/inner/file"):
         assert (place / name).stat().st_mode & 0o7777 == 0o600 | group & 0o060
+
+
+def test_file_system_that_keeps_no_modes_is_told_once_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, "planted")
+
+    tmp_path.chmod(0o750)
+    monkeypatch.setattr(os, "chmod", refused)
+    with umask(0o077):
+        files = PosixFiles(tmp_path)
+        files.make_directory("folder")
+        for name in ("folder/a", "folder/b"):
+            files.close(files.create(name))
+        files.close_all()
+    assert caplog.text.count("keeps no modes") == 1 and len(list((tmp_path / "folder").iterdir())) == 2
+
+
+@needs_root
+def test_users_of_a_group_share_a_directory_that_tells_so() -> None:
+    """As tasks of a load of another user than the store's need it."""
+    with open_folder() as root, umask(0o077):
+        (root / "load").mkdir()
+        os.chown(root / "load", 0, GROUP)
+        (root / "load").chmod(0o2770)
+
+        def make() -> str:
+            files = PosixFiles(root / "load")
+            files.make_directory("folder")
+            file = files.create("folder/rows")
+            files.pwrite(file, 0, b"made")
+            files.close_all()
+            return "made"
+
+        def change() -> str:
+            files = PosixFiles(root / "load")
+            file = files.open("folder/rows", writable=True)
+            found = files.pread(file, 0, 4)
+            files.pwrite(file, 0, b"seen")
+            files.rename("folder/rows", "folder/done")
+            files.close_all()
+            return found.decode()
+
+        assert as_stranger(make, (GROUP,)) == "made"
+        assert as_stranger(change, (GROUP,), STRANGER + 1) == "made"
+        assert (root / "load" / "folder" / "done").read_bytes() == b"seen"
+        assert as_stranger(lambda: _tried(root / "load" / "folder" / "done", os.O_RDONLY)) == "PermissionError"
 
 
 def test_rights_that_were_taken_from_a_file_stay_so(tmp_path: Path) -> None:
