@@ -38,8 +38,8 @@ from tests.fuzz.mutations import Mutation, fields_of, inside, json_tree, octets,
 
 KEY = b"k" * 32
 SECRET = b"a secret of both sides"
-# How deep values of calls may lie within each other in inputs; the reader's own bound is a matter of its tests.
-VALUES_DEPTH = 3
+# How deep values of calls lie within each other in inputs: deeper than the reader lets them (`NESTING_MAX`).
+VALUES_DEPTH = 40
 _SIZE = f.FRAME_HEADER_BYTES
 
 
@@ -216,7 +216,7 @@ def _value_members() -> list[bytes]:
         assembler.finish(),
         pa.table({"a": [1, None], "b": ["x", "yy"]}),
         pa.record_batch({"a": pa.array([], pa.int32())}),
-        {"rows": [1, 2], 3: {"a": [1, {"b": None}]}},
+        {"rows": [1, 2], "3": {"a": [1, {"b": None}]}},
     ]
     return [pack(value) for value in values]
 
@@ -340,7 +340,7 @@ READERS = (
         _copy,
         (FrameRejected,),
         (octets(), inside(json_tree, lambda data: data[2:], lambda data, rest: data[:2] + rest)),
-        ("accepted", "an item of a copy", "rows of a copy are no batch", "a piece of a copy is no JSON"),
+        ("accepted", "an item of a copy", "no Arrow stream", "a piece of a copy is no JSON"),
         cost=8,
     ),
     Reader(
@@ -349,7 +349,7 @@ READERS = (
         lambda data: unpack(data, _definitions),
         (FrameRejected, Rejected),
         (packed_tree(VALUES_DEPTH), octets()),
-        ("accepted", "what came is no value", "is not known here", "an expression", "a row has not", "no Arrow stream"),
+        ("accepted", "contradicts itself", "nests deeper", "an expression", "a program", "no Arrow stream", "an error"),
         cost=2,
     ),
     Reader(
