@@ -99,7 +99,7 @@ def _table(meta: bytes, table: int, slot: int) -> int:
 
 def expanded_bytes(table: pa.Table) -> int:
     """Bytes of a table's columns if each row had its own value; no less than `ROW_BYTES` for each."""
-    total = ROW_BYTES * table.num_rows
+    total: int = ROW_BYTES * table.num_rows
     for column in table.columns:
         total += sum(max(ROW_BYTES * len(chunk), _expanded(chunk)) for chunk in column.chunks)
     return total
