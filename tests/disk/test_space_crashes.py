@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,8 @@ def least(ledger: Ledger) -> dict[str, int]:
     return found
 
 
-def judge(disk: MemoryFiles, ledger: Ledger) -> None:
+def judge(disk: MemoryFiles, ledger: Ledger) -> tuple[int, int]:
+    """Files that tablespaces have, and files that nobody names."""
     db = open_memory(disk, data_memory="2 MiB", redo_log="1 MiB")
     names = set(disk.list("space")) if disk.exists("space") else set()
     state = db.status()["tablespaces"]
@@ -94,6 +96,7 @@ def judge(disk: MemoryFiles, ledger: Ledger) -> None:
     # It goes on working, with numbers that were never given.
     db.create_tablespace("c", EXTENT, **SIZES)
     assert db.status()["tablespaces"]["c"]["extents"] == 1
+    return len(named), len(names - named)
 
 
 def test_power_loss_at_every_write_leaves_each_data_file_absent_or_complete() -> None:
@@ -103,15 +106,18 @@ def test_power_loss_at_every_write_leaves_each_data_file_absent_or_complete() ->
     trace = TraceFiles(MemoryFiles())
     work(trace)
     seen: set[tuple[str, int]] = set()
+    left: Counter[tuple[int, int]] = Counter()
     for files, ledger, _ in crash_points(trace.events):
         for choice in choices(files.pieces(), rng, PER_POINT):
             disk = image_of(files, choice, rng)
             key = (disk.digest(), len(ledger.acknowledged))
             if key not in seen:
                 seen.add(key)
-                judge(disk, ledger)
-    print(f"{len(seen)} states")
+                left[judge(disk, ledger)] += 1
+    print(f"{len(seen)} states, {dict(left)}")
     assert len(seen) > 100
+    # Absent and complete, each file after the one before it.
+    assert {named for named, _ in left} == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("nth", range(1, 4))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import tidemark as tm
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import CrashPolicy, MemoryFiles
+from recovery.crash_harness.places import kind_of
 from tests.recovery.support import History, PowerOff, make_history, power_off, powered_off, put, untouched
 from tests.shares import few
 from tests.store.support import ACCOUNT, open_memory, rows_of
@@ -38,15 +40,37 @@ def crashes(nth: int, memory: MemoryFiles, rng: random.Random) -> list[MemoryFil
     return [memory.crash(rng, POLICIES[nth % len(POLICIES)]), memory.crash(rng, "sectors")]
 
 
+class CallsByKind(Plan):
+    """Which call of the disk was the first of each kind: an operation, and what file it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: dict[str, int] = {}
+
+    def strike(self, operation: str, name: str) -> Rule | None:
+        """See `Plan`."""
+        rule = super().strike(operation, name)
+        self.first.setdefault(f"{operation} {kind_of(name)}", self.calls)
+        return rule
+
+
 def test_power_lost_three_times_during_a_restart_gives_the_state_of_one(
     history: History, expected: dict[str, Any]
 ) -> None:
     seed = 31
     print(f"seed {seed}")
     rng = random.Random(seed)
-    nth = 0
-    while True:
-        nth += few(9, 3)
+    plan = CallsByKind()
+    files: Any = FaultFiles(MemoryFiles.from_snapshot(history.contents), plan)
+    open_memory(files)
+    reads, writes = {"checkpoint data", "control file", "REDO", "sysfile"}, {"REDO", "sysfile"}
+    if "space/1.data" in history.contents:
+        reads, writes = reads | {"UNDO"}, writes | {"UNDO", "tablespace", "double write"}
+    wanted = {f"pread {kind}" for kind in reads} | {
+        f"{call} {kind}" for call in ("pwrite", "fdatasync") for kind in writes
+    }
+    assert wanted <= plan.first.keys(), "a restart that does none of this shows nothing"
+    for nth in sorted({*range(few(9, 3), plan.calls + few(9, 3), few(9, 3)), *(plan.first[each] for each in wanted)}):
         memory = MemoryFiles.from_snapshot(history.contents)
         went_off = False
         for later in (nth, nth, max(1, nth - 3)):
@@ -54,24 +78,25 @@ def test_power_lost_three_times_during_a_restart_gives_the_state_of_one(
             memory = crashes(nth, memory, rng)[0]
         db = open_memory(memory)
         assert dump(db) == expected, f"call {nth}"
-        if not went_off:
-            break
+        assert went_off or nth >= plan.calls
         put(db, 5_000, 3, 1.0)
         rows = rows_of(db)
         assert rows_of(open_memory(memory.crash(rng, "drop"))) == rows
-    assert nth > 50
+    assert plan.calls > 50
 
 
 def test_power_lost_while_a_store_is_made_leaves_none_or_an_empty_one() -> None:
     seed = 30
     rng = random.Random(seed)
     nth = 0
+    left_behind: Counter[str] = Counter()
     while True:
         nth += few(3, 1)
         memory = MemoryFiles()
         went_off = powered_off(memory, nth, open_memory)
         for left in (memory.kill(), crashes(nth, memory, rng)[0]):
             db = open_memory(left)
+            left_behind["nothing" if db.parts.opened.report.is_new else "an empty store"] += 1
             assert db.tables() == []
             db.create_table("test.account", ACCOUNT, "id")
             put(db, 0, 5, 1.0)
@@ -79,7 +104,8 @@ def test_power_lost_while_a_store_is_made_leaves_none_or_an_empty_one() -> None:
             assert rows_of(open_memory(left.crash(rng, "drop"))) == rows, f"seed {seed}, call {nth}"
         if not went_off:
             break
-    assert nth > 20
+    print(left_behind)
+    assert nth > 20 and min(left_behind["nothing"], left_behind["an empty store"]) > 2
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])

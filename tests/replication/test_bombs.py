@@ -71,6 +71,19 @@ def test_compressed_stream_is_refused_before_it_is_decompressed(codec: str, what
     refused(data, "compressed")
 
 
+def test_dictionary_that_alone_is_compressed_is_refused() -> None:
+    """Seen to be missing by a mutant that looked at batches of rows alone."""
+    table = pa.table({"id": pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([0] * MIB))})
+    plain, squeezed = stream_of(table), stream_of(table, compression="zstd")
+    parts = [list(pa.ipc.MessageReader.open_stream(pa.BufferReader(data))) for data in (plain, squeezed)]
+    chosen = (parts[0][0], parts[1][1], parts[0][2])
+    assert [message.type for message in chosen] == ["schema", "dictionary", "record batch"]
+    data = b"".join(message.serialize().to_pybytes() for message in chosen) + b"\xff\xff\xff\xff" + bytes(4)
+    with pa.ipc.open_stream(data) as stream:
+        assert stream.read_all().equals(table), "Arrow itself reads it"
+    refused(data, "is compressed")
+
+
 def test_stream_of_a_version_that_could_hide_its_compression_is_refused() -> None:
     data = stream_of(pa.table({"id": [1, 2]}), metadata_version=pa.ipc.MetadataVersion.V4)
     refused(data, "can hide that it is compressed")
