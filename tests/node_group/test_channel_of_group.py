@@ -249,15 +249,15 @@ def test_first_copy_in_which_the_primary_died_is_made_anew_by_the_next_one(
     ("given", "error", "text"),
     [
         ({"other_sources": []}, tm.SchemaInvalid, "no source"),
-        ({"source": "host:1", "progress": print}, tm.SchemaInvalid, "no option 'progress'"),
+        ({"source": "127.0.0.1:1", "progress": print}, tm.SchemaInvalid, "no option 'progress'"),
         ({"source": 7}, tm.SchemaInvalid, "addresses"),
         ({"source": "host"}, tm.SchemaInvalid, "host:port"),
-        ({"source": "host:1", "secret": b"short"}, tm.SchemaInvalid, "16"),
-        ({"source": "host:1", "name": "No!"}, tm.InvalidName, "name"),
-        ({"source": "host:1", "heartbeat_ms": 0}, tm.SchemaInvalid, "heartbeat_ms"),
-        ({"source": "host:1", "other_sources": ["host:2"]}, tm.SchemaInvalid, "go together"),
-        ({"source": "host:1", "replica_batch_size": 0}, tm.SchemaInvalid, "replica_batch_size"),
-        ({"source": "host:1", "conflict_role": "boss"}, tm.SchemaInvalid, "conflict_role"),
+        ({"source": "127.0.0.1:1", "secret": b"short"}, tm.SchemaInvalid, "16"),
+        ({"source": "127.0.0.1:1", "name": "No!"}, tm.InvalidName, "name"),
+        ({"source": "127.0.0.1:1", "heartbeat_ms": 0}, tm.SchemaInvalid, "heartbeat_ms"),
+        ({"source": "127.0.0.1:1", "other_sources": ["127.0.0.1:2"]}, tm.SchemaInvalid, "go together"),
+        ({"source": "127.0.0.1:1", "replica_batch_size": 0}, tm.SchemaInvalid, "replica_batch_size"),
+        ({"source": "127.0.0.1:1", "conflict_role": "boss"}, tm.SchemaInvalid, "conflict_role"),
     ],
 )
 def test_arguments_of_a_channel_that_cannot_be_leave_no_trace(
@@ -270,7 +270,7 @@ def test_arguments_of_a_channel_that_cannot_be_leave_no_trace(
 
 def test_channel_needs_a_server_id(tmp_path: Path) -> None:
     with pytest.raises(tm.Rejected, match="server_id"):
-        Site(tmp_path, 1).begin(1, channel={"source": "host:1"})
+        Site(tmp_path, 1).begin(1, channel={"source": "127.0.0.1:1"})
     with site_of(tmp_path, 1) as site, pytest.raises(tm.Rejected, match="no channel"):
         site.nodes[1].start_channel()
 
@@ -285,7 +285,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> tup
 
     monkeypatch.setattr(node_commands, "NodeGroup", made)
     write_secret(folder / "secret", SECRET)
-    write_secret(folder / "other", b"the secret of the source\n")
+    write_secret(folder / "other", b"the secret of the source, a long one\n")
     own = ["node", str(folder / "1"), "--node", "1", "--group", "1=127.0.0.1:1"]
     result = CliRunner().invoke(commands, [*own, "--secret-file", str(folder / "secret"), *arguments])
     return seen, result.output
@@ -302,7 +302,7 @@ def test_command_gives_the_channel_what_it_is_told(monkeypatch: pytest.MonkeyPat
         "other_sources": ("far:2",),
         "failover_after_ms": 500,
         "heartbeat_from": 7,
-        "secret": b"the secret of the source",
+        "secret": b"the secret of the source, a long one",
         "name": "west",
         "copy": True,
         "replicate_do": (),

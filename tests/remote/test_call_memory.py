@@ -22,7 +22,8 @@ from replication.calls.memory import FREE_BYTES, CallMemory, Share
 from replication.calls.values import EXTENSIONS, pack, unpack
 from replication.protocol.frames import Frame
 from replication.protocol.pieces import Pieces, frames_of
-from replication.wire import Met, Server, Wake
+from replication.server import Server
+from replication.wire import Met, Wake
 from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT
 from tests.waiting import wait_until

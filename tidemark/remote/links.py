@@ -23,6 +23,7 @@ Address = tuple[str, int]
 SPARE_LINKS = 8
 MEMBERS_MAX = 64  # more than a group can have
 PAUSE_SECONDS = 0.02
+SECONDS_MAX = 86_400.0  # of one answer; a poll counts milliseconds in 32 bits
 
 
 class Links:
@@ -150,9 +151,10 @@ class Links:
             self._attempt.deadline = before
 
     def _rest_s(self) -> float:
-        """Seconds of this thread's attempt that are left; above 0."""
+        """Seconds of this thread's attempt that are left: above 0, and no more than a socket takes."""
         deadline = getattr(self._attempt, "deadline", None)
-        return self._timeout_s if deadline is None else max(0.001, deadline - self.clock.monotonic())
+        rest_s = self._timeout_s if deadline is None else deadline - self.clock.monotonic()
+        return min(max(0.001, rest_s), SECONDS_MAX)
 
     # --- calls that may be made again ------------------------------------------------------------
     def read(self, what: Any) -> Any:
