@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def test_memory_error_at_any_point_of_an_epoch_applies_it_once_or_not_at_all(
     seen: Counter[str] = Counter()
     for nth in range(1, points + 1, max(1, points // POINTS)):
         db, applier = stage(function, retries)
-        point = fail_at(nth, lambda applier=applier: apply_all(applier, log), MemoryError, EVERYWHERE)  # type: ignore[misc]
+        point = fail_at(nth, partial(apply_all, applier, log), MemoryError, EVERYWHERE)
         place = f"point {nth}: {point.where}, and {point.error!r} came out"
         if retries and isinstance(point.error, MemoryError):
             assert "applier/transactions.py" in point.where or "/binlog/" in point.where, f"{place}: no other try"
