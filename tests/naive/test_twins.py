@@ -258,6 +258,8 @@ TWINS = {
     "setup.setup_memory": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "partitions.fragments_of_keys": PARTITIONS,
+    "packed_values.measure_value": "tests.remote.test_hostile:"
+    "test_altered_messages_are_measured_as_a_naive_twin_does_and_refused_or_built",
     "side_pages.change_format": SCHEMA_CHANGES,
     **dict.fromkeys(
         [
