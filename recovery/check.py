@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
     from engine.log.reader import GroupRead
+    from engine.memory.arena import Words
     from engine.options import Options
     from engine.store import Store
 
@@ -177,9 +178,11 @@ class FileCheck:
     def _data_files(self, control: Control, store: bytes) -> Iterator[str]:
         parts = [(data_name(control.lcp_id, *place), place, sizes) for place, sizes in control.fragments.items()]
         parts.append((copies_name(control.lcp_id), (COPIES_TABLE, COPIES_FRAGMENT), control.copies))
+        # Once for all files: of thousands of tables they take longer than the files.
+        shapes = shapes_of(control.tables, lambda *_: 0)
         for name, place, promised in parts:
             try:
-                check_counts(name, self._read_blocks(name, store, control, place), promised)
+                check_counts(name, self._read_blocks(name, store, control, place, shapes), promised)
             except (Damaged, Incompatible, IoFailed) as error:
                 if self._files.failure.first is not None:
                     raise
@@ -196,9 +199,11 @@ class FileCheck:
             except (Damaged, Incompatible) as error:
                 yield error.message
 
-    def _read_blocks(self, name: str, store: bytes, control: Control, place: tuple[int, int]) -> tuple[int, int, int]:
+    def _read_blocks(
+        self, name: str, store: bytes, control: Control, place: tuple[int, int], of_tables: tuple[Words, Words]
+    ) -> tuple[int, int, int]:
         """Entries, blocks and bytes of a data file, every entry looked at and loaded nowhere."""
-        shapes, targets = shapes_of(control.tables, lambda *_: 0)
+        shapes, targets = of_tables
         state = np.zeros(3, dtype=np.int64)
         blocks = size_bytes = 0
         for words, used in read_blocks(self._files, name, store, control.lcp_id, *place):
