@@ -219,8 +219,13 @@ def test_ctrl_c_ends_a_long_scan_after_the_call_it_fell_into(calls: int, monkeyp
     db = stored_rows(count)
     long = rounds(db["test.t"].definition, times)
     monkeypatch.setattr(conditions, "run_batch", noted)
-    with pytest.raises(KeyboardInterrupt):
-        list(db["test.t"].scan(where=long))
+    # A process that was started in the background has Ctrl-C ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(db["test.t"].scan(where=long))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert len(seen) == calls, "it went on after Ctrl-C"
     steps = [rows * (3 + 2 * times) for rows in seen]
     assert sum(seen) < count and min(steps) > 4_000_000, "it was no long run"

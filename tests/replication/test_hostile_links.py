@@ -16,7 +16,7 @@ import pytest
 
 import tidemark as tm
 from engine.clock import SystemClock
-from engine.errors import FrameRejected, PeerError, PeerTimeout, PeerUnproved
+from engine.errors import FrameRejected, PeerError, PeerTimeout, PeerUnauthenticated, PeerUnproved
 from engine.layout.frame import (
     FRAME_ACKNOWLEDGE,
     FRAME_CALL,
@@ -240,7 +240,7 @@ def test_session_that_was_recorded_reaches_no_binlog_of_another_session() -> Non
     assert is_in and binlog.asked > 0 and error is None, "the nonce it was recorded with"
     for nonce in (bytes([8] * 32), bytes(32)):
         binlog, is_in, error = served(said, nonce)
-        assert not is_in and binlog.asked == 0 and isinstance(error, PeerUnproved)
+        assert not is_in and binlog.asked == 0 and isinstance(error, PeerUnauthenticated)
     for left_out in range(len(said) - 1):
         binlog, is_in, error = served(said[:left_out] + said[left_out + 1 :], bytes([7] * 32))
         assert isinstance(error, PeerError) and (binlog.asked == 0 or left_out > 2), left_out

@@ -43,6 +43,7 @@ class Links:
         self.spares: dict[Address, list[CallLink]] = {}
         self._store: str | None = None  # all nodes are copies of this one
         self._members: list[Address] = []
+        self._told: list[Address] = []  # of the newest view: asked again although they did not answer
         self._primary: Address | None = None
         self._is_closed = False
 
@@ -95,7 +96,7 @@ class Links:
         """Ask all for the view; the newest answer counts. Raises: PeerError, NotPrimary if nobody knows one."""
         newest = -1
         last: PeerError | NotPrimary = PeerError("no address is known")
-        for address in dict.fromkeys([*self._members, *self._seeds]):
+        for address in dict.fromkeys([*self._members, *self._told, *self._seeds]):
             try:
                 told = self._where(address)
             except (PeerError, NotPrimary) as error:  # NotPrimary: a node that opens its store knows no view yet
@@ -105,6 +106,7 @@ class Links:
                 newest = told["view"]
                 self._primary = told["primary"]
                 self._members = list(told["members"])
+                self._told = list(told["members"])
         if newest < 0:
             raise last
 

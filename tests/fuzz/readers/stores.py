@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
+from engine.clock import SystemClock
 from engine.errors import Damaged, Incompatible, LimitExceeded, MemoryExhausted, PeerError, Rejected
 from engine.file_doubles.memory import MemoryFiles
 from engine.files import PosixFiles
@@ -182,7 +183,7 @@ def _status(**arguments: Any) -> Any:
 def _served() -> tuple[ControlSocket, PosixFiles]:
     """Of this process: a child has a socket of its own."""
     files = PosixFiles(_folder().name)
-    return ControlSocket(files, {"status": lambda: {"rows": 1}, "backup": _status}), files
+    return ControlSocket(files, {"status": lambda: {"rows": 1}, "backup": _status}, SystemClock()), files
 
 
 def _ask_line(data: bytes) -> object:
