@@ -274,6 +274,12 @@ def judge_alone(
 
 
 # --- a run ----------------------------------------------------------------------------------------------
+def load(reader: Reader) -> None:
+    """Have what is loaded and made at the first call, before children are bounded: it is no input's fault."""
+    for member in reader.members():
+        reader.read(member)
+
+
 class Run:
     """One run of a reader."""
 
@@ -286,8 +292,7 @@ class Run:
         self._hang_seconds = hang_seconds
         self._blocked_seconds = blocked_seconds
         self._at = mmap.mmap(-1, mmap.PAGESIZE)  # the number of the input a child is at
-        for member in reader.members():  # what is loaded at the first call is no input's fault
-            reader.read(member)
+        load(reader)
 
     def run(self, inputs: int, first: int = 0) -> Report:
         """Give the reader so many inputs; ends early after `FINDINGS_MAX` findings."""

@@ -41,9 +41,10 @@ class Keeper:
 
 
 def _serve(pipe: Connection) -> None:
-    from tests.fuzz.harness import Run, judge_alone
+    from tests.fuzz.harness import Run, judge_alone, load
     from tests.fuzz.readers import find
 
+    loaded: set[str] = set()
     while True:
         try:
             what, name, *arguments, limits = pipe.recv()
@@ -51,6 +52,10 @@ def _serve(pipe: Connection) -> None:
             return
         if what == "run":
             seed, inputs = arguments
+            loaded.add(name)
             pipe.send(Run(find(name), seed, **limits).run(inputs))
         else:
+            if name not in loaded:
+                load(find(name))
+                loaded.add(name)
             pipe.send(judge_alone(find(name), arguments[0], **limits))
