@@ -10,7 +10,8 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 4
 # Kernels first, by all cores: else each process that runs tests compiles what it meets, and tests of nodes that must
 # answer in time do so while others compile.
-PYTEST = $(BIN)/python -m engine.kernels && $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+KERNELS = $(BIN)/python -m engine.kernels
+PYTEST = $(KERNELS) && $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 	--max-worker-restart 0 -p no:benchmark
 # Of `make soak`: how long, and with which seeds.
 MINUTES ?= 60
@@ -28,7 +29,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes; without compiled modules each takes a second longer.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup run test test-fast durations soak mutants interpreted cases check format bench clean
+.PHONY: setup run test test-fast durations soak mutants interpreted cases check lint kernels format bench clean
 
 setup: $(STAMP)
 
@@ -54,7 +55,7 @@ durations: setup
 	$(BIN)/python -m tests.durations .pytest_cache/durations
 
 soak: setup
-	$(BIN)/python -m engine.kernels
+	$(KERNELS)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
 
 $(AUDIT)/.installed: $(STAMP)
@@ -74,12 +75,18 @@ interpreted: $(AUDIT)/.installed
 cases: $(AUDIT)/.installed
 	TIDEMARK_COVERAGE=$(CURDIR)/$(AUDIT) $(BIN)/python -m tests.audit.cases $(COMMIT) $(ALSO)
 
-check: setup
+check: lint
+	$(BIN)/python -m pytest -q tests/project
+
+# What `make check` runs besides tests.
+lint: setup
 	$(BIN)/python -m ruff format --check $(SOURCES)
 	$(BIN)/python -m ruff check $(SOURCES)
 	$(BIN)/python -m mypy --strict
-	$(BIN)/python -m pytest -q tests/project
 	$(BIN)/python -m engine.layout.document --check
+
+kernels: setup
+	$(KERNELS)
 
 format: setup
 	$(BIN)/python -m ruff format $(SOURCES)

@@ -20,8 +20,10 @@ class LimitedLog:
         self._next = -EVERY_SECONDS  # when a line may be written again
         self._left_out = 0
 
-    def warning(self, text: str) -> None:
-        """Write a line, unless one was written in the last ten seconds: then it is counted, and told with the next."""
+    def warning(self, text: str, error: BaseException | None = None) -> None:
+        """Write a line, and the traceback of `error`, unless a line was written in the last ten seconds: then it is
+        counted, and the next line says how many there were.
+        """
         now = self._clock.monotonic()
         with self._mutex:
             if now < self._next:
@@ -29,7 +31,8 @@ class LimitedLog:
                 return
             left_out, self._left_out = self._left_out, 0
             self._next = now + EVERY_SECONDS
-        self._log.warning("%s%s", text, f" ({left_out} lines like it were left out before)" if left_out else "")
+        left_out_text = f" ({left_out} lines like it were left out before)" if left_out else ""
+        self._log.warning("%s%s", text, left_out_text, exc_info=error)
 
     def close(self) -> None:
         """Say how many lines were left out that no later line told."""

@@ -189,13 +189,15 @@ class Server:
             while not self.is_closed:
                 try:
                     self._turn()
-                except (OSError, MemoryError) as error:  # of the system, for no connection in particular
-                    self._limited.warning(f"{self.own.called}: {error!r}; going on")
+                except Exception as error:  # of the system, or a defect of ours, and of no connection in particular
+                    is_ours = not isinstance(error, (OSError, MemoryError))
+                    self._limited.warning(f"{self.own.called}: {error!r}; going on", error if is_ours else None)
                     self._make_room(PAUSE_SECONDS)
         finally:
             for each in list(self._unproved.values()):
                 self._leave(each)
                 each.wire.close()
+            self._limited.close()
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(self._rest_s()):
@@ -244,6 +246,7 @@ class Server:
         elif len(self._unproved) >= UNPROVED_MAX:
             self._make_room()
         new = None
+        is_in = False
         try:
             new = _Unproved(Wire(connection), address, where, self._clock.monotonic() + HANDSHAKE_SECONDS)
             connection.setblocking(False)  # a wire waits
@@ -255,11 +258,13 @@ class Server:
                 self.own, self._secret, nonce, wire.reader, wire.writer, lambda: self._reserve(new)
             )
             self._selector.register(new.wire.connection, selectors.EVENT_READ, new)
+            self._unproved[new.wire.connection.fileno()] = new
+            is_in = True
         except (OSError, MemoryError) as error:
-            (connection if new is None else new.wire.connection).close()
             self._limited.warning(f"{self.own.caller} at {where}: {error!r}")
-            return
-        self._unproved[new.wire.connection.fileno()] = new
+        finally:
+            if not is_in:
+                (connection if new is None else new.wire.connection).close()
 
     def _advance(self, one: _Unproved) -> None:
         events = selectors.EVENT_READ
@@ -369,6 +374,8 @@ class Server:
             self._serve(met, wake)
         except PeerError as error:
             _log.warning("%s at %s: %s", self.own.caller, where, error.message)
+        except OSError as error:  # of a file that it reads for the peer
+            _log.warning("%s at %s: %r", self.own.caller, where, error)
         finally:
             with self._mutex:
                 self._served.pop(met.wire, None)

@@ -88,10 +88,9 @@ class CallLink:
         self.is_broken = False
 
     def ask(self, what: Any, silent_s: float | None = None) -> Any:
-        """Have a call carried out; its result. silent_s: so long the other side may be silent, None: as long as its
-        machine answers. Raises: what it raised there; PeerError if the link broke: then
-        it may have been carried out or not, and the link is of no more use. TypeMismatch, LimitExceeded if it cannot be
-        sent, and nothing was.
+        """Have a call carried out; its result. silent_s: seconds the other side may be silent, None: as long as its
+        machine answers. Raises: what it raised there; PeerError if the link broke: the call was carried out or not, and
+        the link is of no more use; TypeMismatch, LimitExceeded if it cannot be sent, and nothing was.
         """
         message = pack(what)
         if len(message) > MESSAGE_BYTES_MAX:

@@ -40,7 +40,7 @@ def select(client: Client, sql: str) -> Iterator[tuple[int, list[pa.Array]]]:
     while True:
         found = find_result_cells(cells[rows * columns :], ends[rows:], buffer, at, filled, columns)
         if found < 0:
-            raise PeerRefused("a row of the server contradicts its own lengths; see that the connection is sound")
+            raise _contradicts()
         rows += found
         at = int(ends[rows - 1]) if rows else 0
         is_over = result.is_over(buffer[at:filled])
@@ -65,6 +65,10 @@ def select(client: Client, sql: str) -> Iterator[tuple[int, list[pa.Array]]]:
         filled += result.read_into(buffer[filled:].data)
 
 
+def _contradicts() -> PeerRefused:
+    return PeerRefused("a row of the server contradicts its own lengths; see that the connection is sound")
+
+
 def _size(octets: Octets, at: int) -> int:
     return int(octets[at]) | int(octets[at + 1]) << 8 | int(octets[at + 2]) << 16
 
@@ -81,7 +85,7 @@ def _column(octets: Octets, cells: Words, column: int, columns: int, rows: int) 
 
 
 def _long_row(result: Result, begun: bytes, columns: int) -> tuple[list[bytes | None], bytes]:
-    """(values of a row of several packets, bytes behind it)."""
+    """(values of a row of several packets, bytes after it)."""
     data = bytearray(begun)
     payload = bytearray()
     at, size = 0, r.PACKET_BYTES_MAX
@@ -101,9 +105,12 @@ def _fill(result: Result, data: bytearray, size: int) -> None:
 
 
 def _values(payload: bytes, columns: int) -> list[bytes | None]:
+    """The values of a whole row. Raises: PeerRefused if they do not end where it ends."""
     row: list[bytes | None] = []
     at = 0
     for _ in range(columns):
+        if at >= len(payload):
+            raise _contradicts()
         size = payload[at]
         at += 1
         if size == r.VALUE_NULL:
@@ -115,6 +122,8 @@ def _values(payload: bytes, columns: int) -> list[bytes | None]:
         at += prefix
         row.append(payload[at : at + size])
         at += size
+    if at != len(payload):
+        raise _contradicts()
     return row
 
 

@@ -10,7 +10,7 @@ from replication.applier.applier import ApplierOptions
 from tests.applier.stage import FUNCTIONS, Pair, cases, play
 
 SEED = 20_261_121
-HISTORIES = {"whole": 3, "single": 1, "small": 1}
+HISTORIES = {"whole": 2, "single": 1, "small": 1}
 STEPS = 50
 BATCHES = {
     "whole": ApplierOptions(),

@@ -41,7 +41,6 @@ def look(defect: Defect, **environment: str) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
-        timeout=240,
     )
     # Kernels follow addresses that a defect left behind: a process that dies of a signal has seen it too.
     if -found.returncode in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
@@ -50,6 +49,7 @@ def look(defect: Defect, **environment: str) -> None:
     assert found.stdout.startswith(defect.name)
 
 
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("defect", DRAWN, ids=lambda defect: defect.name)
 def test_planted_defect_is_seen(defect: Defect) -> None:
     look(defect)

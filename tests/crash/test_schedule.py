@@ -57,20 +57,20 @@ def traces(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def lives() -> subprocess.CompletedProcess[str]:
-    return scheduled("--seeds", "0:3")
+    return scheduled("--seeds", "0:2")
 
 
 @pytest.mark.timeout(1_200)
 def test_lives_end_well(lives: subprocess.CompletedProcess[str]) -> None:
     assert lives.returncode == 0, lives.stderr
-    assert re.search(r"lives 3, findings 0, points [1-9]\d{4,}, switches [1-9]\d{3,}", lives.stdout)
+    assert re.search(r"lives 2, findings 0, points [1-9]\d{4,}, switches [1-9]\d{3,}", lives.stdout)
 
 
 def test_the_same_seed_gives_the_same_trace(lives: subprocess.CompletedProcess[str]) -> None:
     before = traces(lives)
-    assert len(set(before.values())) == 3, lives.stderr
-    again = traces(scheduled("--seeds", "2"))
-    assert again == {"2": before["2"]}
+    assert len(set(before.values())) == 2, lives.stderr
+    again = traces(scheduled("--seeds", "1"))
+    assert again == {"1": before["1"]}
 
 
 def test_actors_and_storage_can_be_chosen_and_turns_are_printed() -> None:

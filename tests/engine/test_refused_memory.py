@@ -25,7 +25,7 @@ from tests.store.trouble import promises
 
 NAME = "test.account"
 OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "undo_log": "16 MiB", "transaction_memory": "4 MiB"}
-POINTS = few(3, 60)  # per case
+POINTS = few(2, 60)  # per case
 NAMES = [column.name for column in ACCOUNT]
 
 

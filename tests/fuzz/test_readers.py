@@ -16,7 +16,7 @@ from tests.shares import few
 
 SEED = 20_261_124
 # Of a reader whose inputs cost one.
-INPUTS = few(10_000, 2_000_000)
+INPUTS = few(5_000, 2_000_000)
 READERS = readers()
 KEPT = [(name, title) for name in READERS for title in kept(name)]
 STORED_BYTES_MAX = 2_048

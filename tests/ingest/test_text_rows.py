@@ -76,8 +76,18 @@ class Pieces:
         return count
 
 
-def selected(octets: bytes, columns: int, seed: int) -> list[list[Any]]:
-    pieces: Any = Pieces(octets, columns, seed)
+class Whole(Pieces):
+    """Comes in pieces of a megabyte."""
+
+    def read_into(self, room: memoryview) -> int:
+        count = min(len(room), len(self.octets) - self.read, 1 << 20)
+        room[:count] = self.octets[self.read : self.read + count]
+        self.read += count
+        return count
+
+
+def selected(octets: bytes, columns: int, seed: int, kind: type[Pieces] = Pieces) -> list[list[Any]]:
+    pieces: Any = kind(octets, columns, seed)
     rows = []
     for count, arrays in text_rows.select(pieces, "SELECT"):
         assert all(len(array) == count for array in arrays)
@@ -108,18 +118,18 @@ def test_row_longer_than_a_packet_comes_whole() -> None:
         [packet(lenenc(b"a") + lenenc(b"b")), *map(packet, pieces), packet(lenenc(b"c") + lenenc(None)), END]
     )
 
-    class Whole(Pieces):
-        def read_into(self, room: memoryview) -> int:
-            count = min(len(room), len(self.octets) - self.read, 1 << 20)
-            room[:count] = self.octets[self.read : self.read + count]
-            self.read += count
-            return count
+    assert selected(octets, 2, 0, Whole) == [[b"a", b"b"], [b"k", big], [b"c", None]]
 
-    source: Any = Whole(octets, 2, 0)
-    found = [
-        row for _, arrays in text_rows.select(source, "") for row in zip(*(a.to_pylist() for a in arrays), strict=True)
-    ]
-    assert found == [(b"a", b"b"), (b"k", big), (b"c", None)]
+
+@pytest.mark.parametrize("cells", [1, 3])
+def test_row_of_several_packets_that_has_other_cells_than_columns_is_refused(cells: int) -> None:
+    """A cell too few was read past the end of the row: IndexError, in a follower of a server."""
+    limit = (1 << 24) - 1
+    big = b"\xfe" + (limit + 1).to_bytes(8, "little") + bytes(limit + 1)
+    payload = big + lenenc(b"x") * (cells - 1)
+    octets = packet(payload[:limit]) + packet(payload[limit:]) + END
+    with pytest.raises(tm.PeerRefused, match="contradicts"):
+        selected(octets, 2, 0, Whole)
 
 
 def test_error_among_the_rows_is_raised_and_lengths_that_lie_are_refused() -> None:

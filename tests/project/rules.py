@@ -30,8 +30,9 @@ BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
         "engine.kernels:load_overload",
         "engine.log.redo:_agree",
         "engine.store:log_schema",
-        # Bytes of a stranger: whatever they do, the port stays open.
+        # Bytes of a stranger, and defects of ours: the port stays open.
         "replication.server:_advance",
+        "replication.server:_admit",
     }
 )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from engine.clock import ManualClock, SystemClock
+from engine.clock import Clock, ManualClock, SystemClock
 from engine.errors import PeerError, PeerRefused, PeerTimeout, PeerUnproved, PositionLost
 from engine.layout.frame import FRAME_HELLO
 from engine.limited_log import EVERY_SECONDS, LimitedLog
@@ -38,7 +38,7 @@ PATIENCE_SECONDS = 60.0
 
 
 @contextmanager
-def served(tls: TlsContext | None = None, callers_max: int = 64) -> Iterator[Server]:
+def served(tls: TlsContext | None = None, callers_max: int = 64, clock: Clock = CLOCK) -> Iterator[Server]:
     """A server whose callers stay until they leave."""
 
     def serve(one: Met, wake: Wake) -> None:
@@ -46,7 +46,7 @@ def served(tls: TlsContext | None = None, callers_max: int = 64) -> Iterator[Ser
             if wait_readable(one.wire, wake):
                 one.wire.receive()
 
-    server = Server((HOST, 0), SOURCE, SECRET, tls, CLOCK, serve, callers_max)
+    server = Server((HOST, 0), SOURCE, SECRET, tls, clock, serve, callers_max)
     server.start()
     try:
         yield server
@@ -211,6 +211,33 @@ def test_port_lives_when_the_process_is_out_of_descriptors(spare: int) -> None:
     ours.send(False)
     process.join(PATIENCE_SECONDS)
     assert process.exitcode == 0
+
+
+class _Broken(SystemClock):
+    """A clock that has a defect when `is_broken`, in the thread of admission."""
+
+    def __init__(self) -> None:
+        self.is_broken = threading.Event()
+
+    def monotonic(self) -> float:  # type: ignore[override]  # a static method there
+        if self.is_broken.is_set() and threading.current_thread().name == f"tidemark-{SOURCE.called}":
+            self.is_broken.clear()
+            raise ValueError("a defect of ours")
+        return CLOCK.monotonic()
+
+
+def test_port_outlives_a_defect_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    """Errors of the system were survived in a turn, and any other ended the thread and with it the port."""
+    clock = _Broken()
+    with served(clock=clock) as server, closing(peer(server.address)), stranger(server.address):
+        wait_until(lambda: server.status()["unproved"] == 1)
+        clock.is_broken.set()
+        with pytest.raises(PeerError):
+            peer(server.address)
+        with closing(peer(server.address)):
+            assert server.status()["served"] == 2 and not clock.is_broken.is_set()
+    (told,) = (each for each in caplog.records if each.exc_info)
+    assert "a defect of ours" in told.getMessage()
 
 
 # --- what a stranger may say ------------------------------------------------------------------------

@@ -20,6 +20,7 @@ QUICK = frozenset(
 )
 
 
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize(
     "defect",
     [

@@ -18,7 +18,7 @@ def test_random_transactions_that_spool_answer_as_those_that_do_not(kind: str, i
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     both = Beside(seed, kind, is_indexed)
-    spooled, number, least = 0, 0, shares.few(4, 9)
+    spooled, number, least = 0, 0, shares.few(3, 9)
     while number < least or spooled < 2:  # what so many of a seed write may be refused for the most part
         assert number < 60, "transactions do not spool"
         spooled += both.transact(both.rng.choice([5, 40, 90]))
