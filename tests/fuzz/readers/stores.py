@@ -1,4 +1,6 @@
-"""Whole stores of which one file is changed, opened and listed; files of users; lines of the local socket."""
+"""Whole stores of which one file is changed, opened and listed; catalogs; secrets; files of users; lines of the local
+socket.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,26 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tidemark as tm
+from engine.catalog import DATA_NAME, SEAL_NAME, Catalog
 from engine.clock import SystemClock
-from engine.errors import Damaged, Incompatible, LimitExceeded, MemoryExhausted, PeerError, Rejected
+from engine.errors import CatalogDamaged, Damaged, Incompatible, LimitExceeded, MemoryExhausted, PeerError, Rejected
 from engine.file_doubles.memory import MemoryFiles
 from engine.files import PosixFiles
 from engine.layout import sealed as s
+from engine.layout.catalog import CATALOG_SEAL
 from engine.layout.disk import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
 from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
 from engine.layout.log import GROUP
 from engine.layout.sysfile import SYSFILE
+from engine.private_files import read_secret
 from recovery.listing import StoreListing
 from tests.fuzz.harness import Reader
 from tests.fuzz.mutations import Mutation, inside, json_tree, octets, sealed_json, sealed_units, words
 from tests.fuzz.readers.stored import kept, schema_records
+from tests.replication.support import every_type
 from tests.store.support import ACCOUNT, open_memory
 from tidemark.control_socket import ControlSocket
 from tidemark.sources import open_source
@@ -104,6 +110,75 @@ def _list(data: bytes) -> object:
     sizes = listing.tables(), listing.tablespaces(), listing.sizes_bytes()
     entries = [*listing.redo(), *listing.undo(), *listing.local_checkpoints()]
     return sizes, len(entries)
+
+
+def _framed_by_line(mutation: Mutation) -> Mutation:
+    """Of files with a line before them that says what they are."""
+    return inside(
+        mutation, lambda data: data.partition(b"\n")[2], lambda data, put: data.partition(b"\n")[0] + b"\n" + put
+    )
+
+
+# --- the catalog ---------------------------------------------------------------------------------------------
+_STORE, _INCARNATION = bytes(range(16)), 1
+_VALUE, _SEAL, _DATA = b"value", b"seal", b"data"  # what the first line says the rest is
+
+
+class _Told(NamedTuple):
+    """What the catalog takes for a definition."""
+
+    table_id: int
+    body: bytes
+
+    def to_json(self) -> bytes:
+        return self.body
+
+
+@cache
+def _dictionary() -> tuple[PosixFiles, Catalog]:
+    files = PosixFiles(f"{_folder().name}/store", create=True)
+    files.read_errors_latch = False
+    return files, Catalog(files, f"{_folder().name}/store", _STORE, _INCARNATION)
+
+
+def _write_catalog(body: bytes) -> None:
+    definitions: Any = [_Told(7, body)]
+    _dictionary()[1].rewrite(1, definitions)
+
+
+@cache
+def _catalog_members() -> tuple[bytes, ...]:
+    body = every_type("memory").to_json()
+    _write_catalog(body)
+    folder = Path(_folder().name) / "store"
+    files = ((_SEAL, SEAL_NAME), (_DATA, DATA_NAME))
+    return (_VALUE + b"\n" + body, *(kind + b"\n" + (folder / name).read_bytes() for kind, name in files))
+
+
+def _read_catalog(data: bytes) -> object:
+    """A value under right seals; else the seal or the file of LMDB in the place of the right one."""
+    kind, _, content = data.partition(b"\n")
+    if kind in (_SEAL, _DATA):
+        _write_catalog(_catalog_members()[0].partition(b"\n")[2])
+        name = SEAL_NAME if kind == _SEAL else DATA_NAME
+        (Path(_folder().name) / "store" / name).write_bytes(content)
+    else:
+        _write_catalog(content)
+    return _dictionary()[1].read()
+
+
+def _mutate_catalog(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
+    kind = data.partition(b"\n")[0]
+    mutations = {_VALUE: [json_tree], _SEAL: sealed_units(s.KIND_CATALOG_SEAL, CATALOG_SEAL)}.get(kind, [octets()])
+    return _framed_by_line(rng.choice(list(mutations)))(data, rng, [data])
+
+
+# --- secrets -------------------------------------------------------------------------------------------------
+def _read_secret(data: bytes) -> object:
+    path = Path(_folder().name) / "secret"
+    path.write_bytes(data)
+    path.chmod(0o600)
+    return read_secret(path)
 
 
 # --- files of users ------------------------------------------------------------------------------------------
@@ -201,13 +276,6 @@ def _ask_line(data: bytes) -> object:
 _REQUESTS = (b'{"command": "status"}', b'{"command": "backup", "arguments": {"place": "/x", "incremental": true}}')
 
 
-def _framed_by_line(mutation: Mutation) -> Mutation:
-    """Of files with a line before them that says what they are."""
-    return inside(
-        mutation, lambda data: data.partition(b"\n")[2], lambda data, put: data.partition(b"\n")[0] + b"\n" + put
-    )
-
-
 _ROWS_MUTATION = _framed_by_line(octets())
 _TEXT_MUTATION = _framed_by_line(words(('"', ",", "\n", "\r", "NULL", "1e400", "-1", "\0", "nan", "2020-01-01", '""')))
 _LAZY: Callable[[], Sequence[bytes]] = _members
@@ -230,6 +298,24 @@ READERS = (
         (_mutate,),
         ("accepted", "RedoDamaged", "SysfileDamaged"),
         cost=80,
+    ),
+    Reader(
+        "catalogs",
+        _catalog_members,
+        _read_catalog,
+        (CatalogDamaged,),
+        (_mutate_catalog,),
+        ("accepted", "does not match its seal", "not a table definition", "a table its seal counts"),
+        memory_bytes=4 << 30,  # the map of LMDB
+        cost=10,
+    ),
+    Reader(
+        "secrets",
+        lambda: (b"a secret of 32 bytes for the test", b"crlf\r\n", b"x" * (64 << 10)),
+        _read_secret,
+        (Rejected,),
+        (octets(), words(("\r", "\n", "\r\n", "\0", ""))),
+        ("accepted", "is empty", "more than"),
     ),
     Reader(
         "files of users",
