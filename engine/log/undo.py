@@ -463,6 +463,13 @@ class UndoLog:
         self.files.failure.latch(failure)
         return failure
 
+    @property
+    def bytes_used(self) -> int:
+        """What has been made or written since opening, whichever is more: groups are padded, and a slow disk gets the
+        last records later.
+        """
+        return max(self.bytes_written, self._word(U_WORDS) * 8)
+
     def close(self) -> None:
         """Close the files; what was not flushed is lost, as in a crash."""
         for handle in self._handles:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 FIRST_LCP = 2  # behind number 1 a restart that finds it damaged would look for the log from its beginning
-UNDO_SHARE = 6  # local checkpoints empty the UNDO log when this part of it has been written
+UNDO_SHARE = 6  # local checkpoints empty the UNDO log when this part of it has been used
 Sizes = tuple[int, int, int]  # entries, blocks and bytes of a data file
 
 
@@ -306,12 +306,12 @@ class Restore:
         if self._lcp is None or not store.disk.is_started:
             return
         undo = store.disk.undo
-        written = undo.bytes_written - self._undo_bytes
-        if written and (written + 2 * coming_bytes) * UNDO_SHARE > undo.geometry.capacity_bytes:
+        used = undo.bytes_used - self._undo_bytes
+        if used and (used + 2 * coming_bytes) * UNDO_SHARE > undo.geometry.capacity_bytes:
             # Its tail moves when two have been made.
             self._lcp.run()
             self._lcp.run()
-            self._undo_bytes = undo.bytes_written
+            self._undo_bytes = undo.bytes_used
 
     # --- tasks -----------------------------------------------------------------------------------
     def _base(self, identity: tuple[bytes, int]) -> RestoreTask:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from recovery.system_restart.restart import Opened
 
 FLUSH_BYTES = 1 << 20  # of the log that may wait in memory: nobody is told that it is durable
-UNDO_SHARE = 6  # a local checkpoint is made when this part of the UNDO log has been written since the last one
+UNDO_SHARE = 6  # a local checkpoint is made when this part of the UNDO log has been used since the last one
 
 
 def index_entries(store: Store) -> int:
@@ -74,20 +74,22 @@ class WholeStore:
             log.flush()
             self._flushed_lsn = log.head_lsn
         grown = log.head_lsn - self._lcp.last_start_lsn
-        undo_written = self._undo_written()
+        undo_used = self._undo_used()
         undo_bytes = store.disk.undo.geometry.capacity_bytes if store.disk.is_started else 0
         if (
             is_full
             or grown >= store.options.checkpoint_log_share * log.geometry.capacity_bytes
-            or (undo_written - self._undo_bytes) * UNDO_SHARE > undo_bytes
+            or (undo_used - self._undo_bytes) * UNDO_SHARE > undo_bytes
         ):
             self._lcp.run()
             if is_full:
                 self._lcp.run()  # tails of the logs move to the older one
-            self._undo_bytes = undo_written
+            self._undo_bytes = undo_used
 
-    def _undo_written(self) -> int:
-        return self.store.disk.undo.bytes_written if self.store.disk.is_started else 0
+    def _undo_used(self) -> int:
+        # Not what is written by now: on a busy machine that came too late, and the log was full in the middle of an
+        # epoch, which a local checkpoint then closed.
+        return self.store.disk.undo.bytes_used if self.store.disk.is_started else 0
 
     def pass_over(self, epoch: int) -> None:
         """Go on behind an epoch whose number somebody may have heard of."""
