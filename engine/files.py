@@ -299,12 +299,12 @@ class _PosixRaw:
             descriptor = self._flocked()
             try:
                 _write_holder(descriptor)
-            except OSError:
+                if directory.st_mode & stat.S_IWOTH:
+                    _log.warning("any user may replace files in %s; take that right away: chmod o-w", self._place)
+                self._hold = _held[identity] = _Hold(descriptor, self._failure)
+            except BaseException:  # without memory too: the lock would be held until the process ends
                 os.close(descriptor)
                 raise
-            if directory.st_mode & stat.S_IWOTH:
-                _log.warning("any user may replace files in %s; take that right away: chmod o-w", self._place)
-            self._hold = _held[identity] = _Hold(descriptor, self._failure)
 
     def _flocked(self) -> int:
         for _ in range(LOCK_ATTEMPTS):
@@ -321,7 +321,7 @@ class _PosixRaw:
                 os.close(descriptor)
                 text = f"process {holder}" if holder else "another process"
                 raise Locked(f"{text} has {self._place} open; close it there", pid=holder) from cause
-            except OSError:
+            except BaseException:
                 os.close(descriptor)
                 raise
             os.close(descriptor)

@@ -140,7 +140,10 @@ class Snapshot:
     def close(self) -> None:
         """Show nothing any more, and let go of what was kept for it. Closing again does nothing."""
         self.is_closed = True
-        self.store.snapshots.forget(self)
+        try:
+            self.store.snapshots.forget(self)
+        except MemoryError:  # else its versions would be kept until the store is closed
+            self.store.snapshots.forget(self)
 
     def check(self) -> None:
         """Raises: SnapshotClosed, SnapshotTooOld, StoreFailed unless its rows can be read."""

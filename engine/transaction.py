@@ -497,17 +497,25 @@ class Transaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo what the block did if it raises, and nothing else; the transaction goes on."""
-        self.check()
-        until = int(end_run(self.mem, self.desc, 1))
-        used = int(self.mem[self.desc + X_USED])
-        changes = int(self.mem[self.desc + X_CHANGES])
+        """Undo what the block did if it raises, and nothing else; the transaction goes on. Raises: MemoryExhausted, and
+        the transaction was rolled back.
+        """
+        try:
+            self.check()
+            until = int(end_run(self.mem, self.desc, 1))
+            used = int(self.mem[self.desc + X_USED])
+            changes = int(self.mem[self.desc + X_CHANGES])
+        except MemoryError as error:
+            raise self.out_of_memory(error) from error
         try:
             yield
         except BaseException:
             if not self.is_ended and self.store.failure.first is None and int(self.mem[self.desc + X_LAST]) != until:
-                self._unplan(until)
-                self._undo(lambda: self._undo_savepoint(until, used, changes))
+                try:
+                    self._unplan(until)
+                    self._undo(lambda: self._undo_savepoint(until, used, changes))
+                except MemoryError as error:
+                    raise self.out_of_memory(error) from error
             raise
 
     def _undo_savepoint(self, until: int, used: int, changes: int) -> int:
@@ -526,6 +534,8 @@ class Transaction:
         elif not self.is_ended:
             try:
                 self.commit(self.store.waits_for_disk)
+            except MemoryError as failed:  # on the way into the commit
+                raise self.out_of_memory(failed) from failed
             except BaseException:
                 # Interrupted before the hand-over it is rolled back; behind it, committed: outcome(txid) tells.
                 self.rollback()

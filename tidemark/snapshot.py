@@ -28,6 +28,7 @@ Progress = Callable[[int, int, str], None]
 Where = Expression | Program | None
 
 
+@types_memory_errors("__getitem__", "__contains__")
 class Snapshot(engine_snapshot.Snapshot):
     """All tables of a store as at the end of an epoch; use it with `with`, by any thread.
 

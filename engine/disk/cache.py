@@ -132,12 +132,13 @@ class PageCache:
             raise
 
     def release(self, pages: Iterable[int]) -> None:
-        """Let pages go that were held with these numbers. A KeyboardInterrupt waits for the end: what is half released
-        would be pinned until the store is closed.
+        """Let pages go that were held with these numbers. A KeyboardInterrupt waits for the end, and a MemoryError is
+        tried again: what is half released would be pinned until the store is closed.
         """
         wanted: Words | None = None
         promise = [0]
         interrupt: KeyboardInterrupt | None = None
+        has_failed = False
         while True:
             try:
                 if wanted is None:
@@ -148,6 +149,10 @@ class PageCache:
                 break
             except KeyboardInterrupt as error:
                 interrupt = error  # every step may be made again
+            except MemoryError:
+                if has_failed:
+                    raise
+                has_failed = True
         if interrupt is not None:
             raise interrupt
 

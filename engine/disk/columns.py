@@ -193,18 +193,23 @@ class DiskColumns:
             raise
 
     def release(self, pages: list[int]) -> None:
-        """Let held pages go. A KeyboardInterrupt waits for the end; one that falls right on the way in leaves them
-        pinned until the store is closed.
+        """Let held pages go. A KeyboardInterrupt waits for the end, and a MemoryError is tried again; one that falls
+        right on the way in leaves them pinned until the store is closed.
         """
         if not pages:
             return
         interrupt: KeyboardInterrupt | None = None
         parts: list[tuple[PageCache, list[int]]] | None = None
+        has_failed = False
         while parts is None:
             try:
                 parts = self._by_cache(pages)
             except KeyboardInterrupt as error:
                 interrupt = error
+            except MemoryError:
+                if has_failed:
+                    raise
+                has_failed = True
         for cache, part in parts:
             try:
                 cache.release(part)

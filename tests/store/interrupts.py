@@ -26,6 +26,7 @@ class Point:
     def __init__(self) -> None:
         self.count = 0
         self.where = ""
+        self.is_entry = False  # on the way into the first function of the packages: nothing has begun
         self.error: BaseException | None = None
 
 
@@ -50,6 +51,8 @@ def fail_at(
         if point.count == nth:
             what = f" after {argument.__name__}" if event == "c_return" else ""
             name = frame.f_code.co_filename.removeprefix(ROOT + "/")
+            above = frame.f_back
+            point.is_entry = event == "call" and above is not None and not above.f_code.co_filename.startswith(packages)
             point.where = f"{name}:{frame.f_lineno} in {frame.f_code.co_name}{what}"
             raise kind
 
