@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from engine.errors import Error, MemoryExhausted, OutcomeUnknown
 
 K = TypeVar("K")
+F = TypeVar("F", bound=Callable[..., Any])
 Meaning = Callable[[Any, MemoryError], Error]
 
 
@@ -58,6 +59,22 @@ def _of_call(call: Callable[..., Any], meaning: Meaning) -> Callable[..., Any]:
             raise meaning(subject, error) from error
 
     return typed
+
+
+def types_memory_error(became: str = "nothing was changed") -> Callable[[F], F]:
+    """Decorator of a function that users call: a MemoryError out of it is MemoryExhausted. became: what of its work."""
+
+    def decorate(call: F) -> F:
+        @functools.wraps(call)
+        def typed(*arguments: Any, **options: Any) -> Any:
+            try:
+                return call(*arguments, **options)
+            except MemoryError as error:
+                raise no_memory(error, became) from error
+
+        return typed  # type: ignore[return-value]  # of the same signature
+
+    return decorate
 
 
 def types_memory_errors(

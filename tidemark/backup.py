@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from engine.clock import SystemClock
 from engine.errors import Rejected
 from engine.files import PosixFiles
+from engine.out_of_memory import types_memory_error
 from recovery.backup.manifest import find_backups
 from recovery.backup.plan import Until, check_number, make_plan
 from recovery.backup.planner import planned_tasks
@@ -39,6 +40,7 @@ PROCESSES_MAX = 256
 _EPOCH_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@types_memory_error()
 def backups(place: Place, *, binlog: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """What a place holds: `backups`, newest first, each with epoch, rows and bytes; numbers of `unfinished` ones;
     `damaged` manifests and what is wrong with each. With a `binlog` also that: first and last epoch, when they were
@@ -64,6 +66,7 @@ def until_of(value: int | datetime | None) -> Until:
     return Until() if value is None else Until(epoch=check_number(value))
 
 
+@types_memory_error()
 def plan(
     place: Place,
     until: int | datetime | None = None,
@@ -88,6 +91,7 @@ def _opened(binlog: str | os.PathLike[str] | None) -> AbstractContextManager[Res
     return nullcontext() if binlog is None else RestoreBinlog.at(binlog)
 
 
+@types_memory_error("the directory has the whole store, or none")
 def restore(
     place: Place,
     path: str | os.PathLike[str],
@@ -160,6 +164,7 @@ def _check_processes(processes: object) -> None:
         raise Rejected(f"processes is a whole number from 1 to {PROCESSES_MAX}, got {processes!r}")
 
 
+@types_memory_error()
 def verify(place: Place, number: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
     """Read every byte of the backups in a place (or of one), and of the archive; returns a report, `is_sound` is False
     if `problems` holds anything. Nothing is changed. Raises: FileMissing if there is no such place.
@@ -168,6 +173,7 @@ def verify(place: Place, number: int | None = None, progress: Progress | None = 
         return verify_files(files, number, progress).to_dict()
 
 
+@types_memory_error("what is removed already is of no backup that is kept")
 def prune(place: Place, keep: int) -> dict[str, Any]:
     """Keep the newest backups, and every file and all archived log that they need; returns what was removed.
 
@@ -177,6 +183,7 @@ def prune(place: Place, keep: int) -> dict[str, Any]:
         return prune_files(files, keep).to_dict()
 
 
+@types_memory_error()
 def drill(
     place: Place,
     scratch: str | os.PathLike[str],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from engine import snapshot as engine_snapshot
 from engine.errors import FileMissing, Rejected, ValueOutOfRange
 from engine.files import PosixFiles
+from engine.out_of_memory import types_memory_error
 from recovery.backup.plan import Until, make_plan
 from recovery.backup.storage import LOCAL, open_place
 from recovery.digest.reading import BY_KEY, BY_ROWID
@@ -84,6 +85,7 @@ def _checked(limit: int | None, by: str | None) -> None:
         raise Rejected(f"by is 'key', 'rowid' or None, got {by!r}")
 
 
+@types_memory_error()
 def diff(
     a: Copy,
     b: Copy,
@@ -114,6 +116,7 @@ def diff(
         return Pair(side_a, side_b, tables, by, progress).diff(limit)
 
 
+@types_memory_error("batches before were committed")
 def repair(
     a: Copy,
     b: Copy,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from engine.clock import SystemClock
 from engine.errors import SchemaInvalid
 from engine.files import PosixFiles
+from engine.out_of_memory import types_memory_error
 from replication.settings.options import OpenKeywords, divided
 from tidemark.database import Database, open_database
 from tidemark.locator import Locator
@@ -42,6 +43,7 @@ def open_or_attach(
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> Database: ...
+@types_memory_error()
 def open_or_attach(
     path: str | os.PathLike[str],
     through: int | None = None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import resource
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -222,6 +223,49 @@ def test_memory_error_at_any_point_of_a_backup_is_typed_and_the_next_one_is_whol
         tm.restore(place, tmp_path / f"restored {nth}")
         with tm.open(tmp_path / f"restored {nth}", data_memory="16 MiB", background=False) as restored:
             assert state_of(restored)[NAME] == state_of(db)[NAME], said
+    assert refused
+
+
+def test_memory_error_at_any_point_of_a_restore_is_typed_and_leaves_no_store_or_the_whole_one(tmp_path: Path) -> None:
+    db = fresh(contents("memory"))
+    place = tmp_path / "place"
+    db.backup(place)
+
+    def restore(to: str) -> None:
+        tm.restore(place, tmp_path / to, redo_log="8 MiB", data_memory="16 MiB")
+
+    points = fail_at(-1, lambda: restore("first"), MemoryError).count
+    refused = 0
+    for nth in chosen(points, POINTS // 2):
+        point = fail_at(nth, lambda nth=nth: restore(str(nth)), MemoryError)  # type: ignore[misc]
+        said = f"point {nth}: {point.where}, and {point.error!r} came out"
+        refused += point.error is not None
+        assert point.error is None or isinstance(point.error, tm.Error) or point.is_entry, said
+        if point.error is not None:
+            with suppress(tm.Rejected):  # the whole one is there
+                restore(str(nth))
+        with tm.open(tmp_path / str(nth), data_memory="16 MiB", background=False) as restored:
+            assert state_of(restored)[NAME] == state_of(db)[NAME], said
+    assert refused
+
+
+def test_memory_error_at_any_point_of_a_comparison_is_typed_and_nothing_stays_open(tmp_path: Path) -> None:
+    db = fresh(contents("memory"))
+    place = tmp_path / "place"
+    db.backup(place)
+
+    def compare() -> None:
+        assert tm.diff(db, place)["is_equal"]
+
+    points = fail_at(-1, compare, MemoryError).count
+    refused = 0
+    for nth in chosen(points, 2 * POINTS):
+        point = fail_at(nth, compare, MemoryError)
+        said = f"point {nth}: {point.where}, and {point.error!r} came out"
+        refused += point.error is not None
+        assert point.error is None or isinstance(point.error, tm.Error) or point.is_entry, said
+        assert not db.parts.store.pins, said
+        compare()
     assert refused
 
 
