@@ -19,7 +19,7 @@ from replication.sql.column_reader import CHARSETS, CONSTRAINTS, ColumnReader
 from replication.sql.literals import MOST, Literal, value_of
 from replication.sql.tokens import END, our_note
 
-_TABLE_END = ("PARTITION",)
+_OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
 # What ALTER TABLE says of how a server keeps a table, each with a value.
 _OPTIONS = (
     *("ALGORITHM", "LOCK", "ENGINE", "AUTO_INCREMENT", "COMMENT", "ROW_FORMAT", "KEY_BLOCK_SIZE", "CHECKSUM"),
@@ -111,10 +111,10 @@ class _Parser(ColumnReader):
         columns: list[Column] = []
         keys: list[tuple[str, IndexDefinition]] = []
         self.in_parentheses(lambda: self.create_item(columns, keys))
-        while self.next.kind != END and self.next.text not in (*_TABLE_END, ";"):
-            if self.next.text == "SELECT":
+        while (token := self.next).kind != END and token.text not in _OPTIONS_END:
+            if token.text == "SELECT":
                 raise self.wrong()
-            if self.has("WITH", "SYSTEM", "VERSIONING"):
+            if token.text == "WITH" and self.has("WITH", "SYSTEM", "VERSIONING"):
                 raise Unsupported(
                     f"table {table} is WITH SYSTEM VERSIONING: its history is not replicated", table=table
                 )

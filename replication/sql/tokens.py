@@ -13,15 +13,17 @@ OURS = "/* tidemark "
 
 WORD, NAME, STRING, HEX, NUMBER, SIGN, END = "word", "name", "string", "hex", "number", "sign", "end"
 
+# Possessive: what could go back would remember each character of a long string.
 _PATTERNS = re.compile(
     r"""
     (?P<space>\s+|--[ \t][^\n]*|--\n|\#[^\n]*)
   | (?P<executed>/\*M?!\d{0,6}|\*/)
-  | (?P<comment>/\*(?:[^*]|\*(?!/))*\*/)
+  | (?P<comment>/\*(?:[^*]++|\*(?!/))*+\*/)
+  | (?P<unended>/\*)
   | (?P<hex>[xX]'[0-9a-fA-F]*'|0x[0-9a-fA-F]+\b)
   | (?P<word>[A-Za-z_][A-Za-z0-9_$]*)
-  | (?P<name>`(?:[^`]|``)+`)
-  | (?P<string>'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*")
+  | (?P<name>`(?:[^`]++|``)++`)
+  | (?P<string>'(?:[^'\\]++|''|\\.)*+'|"(?:[^"\\]++|""|\\.)*+")
   | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
   | (?P<sign>[(),.;=+\-*/<>!%&|^~:@?\[\]{}])
     """,
@@ -43,15 +45,19 @@ def tokens(sql: str) -> Iterator[Token]:
     if len(sql) > STATEMENT_CHARACTERS_MAX:
         raise Unsupported(f"a statement of {len(sql)} characters is longer than {STATEMENT_CHARACTERS_MAX}")
     at = 0
-    while at < len(sql):
-        found = _PATTERNS.match(sql, at)
-        if found is None:
-            raise Unsupported(f"SQL that is not understood at {sql[at : at + 40]!r}", statement=sql[:200])
-        kind, text = str(found.lastgroup), found.group()
+    for found in _PATTERNS.finditer(sql):
+        kind = found.lastgroup
+        # A comment without an end is none: each of many would be looked through to the end of the statement.
+        if found.start() != at or kind == "unended":
+            break
         # What a version comment encloses is for the server that executes it, and for us.
-        if kind not in ("space", "comment", "executed"):
-            yield Token(kind, _meaning(kind, text), at)
+        if kind == SIGN:
+            yield Token(SIGN, found[0], at)
+        elif kind not in ("space", "comment", "executed"):
+            yield Token(str(kind), _meaning(str(kind), found[0]), at)
         at = found.end()
+    if at < len(sql):
+        raise Unsupported(f"SQL that is not understood at {sql[at : at + 40]!r}", statement=sql[:200])
     yield Token(END, "", at)
 
 
