@@ -84,7 +84,7 @@ class Snapshots:
                 if status != OK:
                     raise store.fail(InvariantBroken(f"epoch {epoch} is not the latest of all snapshots; reopen"))
                 look(snapshot)
-            store.log.wait(sequence - 1)
+            store.log.make_durable(sequence - 1)
         except BaseException:
             if snapshot is not None:
                 snapshot.close()

@@ -72,7 +72,7 @@ class Clockwork:
             if store.epochs.has_commits and not store.epochs.is_following:
                 closed, _, sequence = store.epochs.close()
         if sequence:
-            store.log.wait(sequence - 1)
+            store.log.make_durable(sequence - 1)
         self._write_binlog()
         return closed
 
@@ -90,7 +90,7 @@ class Clockwork:
                     closed, lsn, sequence = store.epochs.close(next_gci=True)
                 gci = store.epochs.current >> 32
             filtered_epoch = closed if store.disk.is_filtering else self.keeper.content.filtered_epoch
-            store.log.wait(sequence - 1)
+            store.log.make_durable(sequence - 1)
             # Here at the latest it is noticed that the store's directory was renamed, removed or replaced (F80).
             self._files.check_place()
             self.keeper.write(

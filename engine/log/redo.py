@@ -209,31 +209,35 @@ class RedoLog:
         return self.head_lsn - self.durable_lsn
 
     # --- durability ------------------------------------------------------------------------------
-    def wait(self, sequence: int) -> None:
-        """Return when the group is durable, leading the writing if nobody does.
+    def make_durable(self, sequence: int) -> None:
+        """Return when the group is durable, leading the writing if no other thread does.
 
-        Raises: CommitOnFailedStore if the log failed first, or the process had no memory to write it: the outcome is
-        unknown until the store is opened again.
+        Raises: StoreFailed if the log failed first, or the process had no memory to write it.
         """
         try:
             self.writing.wait(sequence, lambda: self.durable_sequence, self._lead)
         except MemoryError as error:
-            failure = StoreFailed("there was no memory to write the REDO log; open the store again")
-            self.files.failure.latch(failure)
-            raise CommitOnFailedStore(
-                "there was no memory to write the REDO log; open the store again and ask outcome(txid)"
-            ) from error
+            failed = StoreFailed("there was no memory to write the REDO log; open the store again")
+            self.files.failure.latch(failed)
+            raise failed from error
+
+    def wait(self, sequence: int) -> None:
+        """`make_durable` of a commit's group. Raises: CommitOnFailedStore: the outcome is unknown until the store is
+        opened again.
+        """
+        try:
+            self.make_durable(sequence)
         except StoreFailed as error:
             raise CommitOnFailedStore(
-                "the store failed before the commit was durable; open it again and ask outcome(txid)"
+                f"the store failed before the commit was durable ({error.message}); open it again and ask outcome(txid)"
             ) from error
 
     def flush(self) -> None:
-        """Return when everything committed so far is durable."""
+        """Return when everything committed so far is durable. Raises: as `make_durable`."""
         with self._latch:
             self._seal_fill()
             last = self.sequence - 1
-        self.wait(last)
+        self.make_durable(last)
 
     def share(self, sequence: int) -> None:
         """Return when every member of the node group has the group in memory; at once if there is no group of nodes.

@@ -109,7 +109,7 @@ class WholeStore:
             closed, lsn, sequence = store.epochs.close(next_gci=True)
             gci = store.epochs.current >> 32
         store.log.flush()
-        store.log.wait(sequence - 1)
+        store.log.make_durable(sequence - 1)
         self._keeper.write(
             gci=gci,
             closed_epoch=closed,

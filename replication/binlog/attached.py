@@ -323,7 +323,7 @@ class AttachedBinlog:
         with store.latch:
             closed, ticket = store.epochs.newest_closed, store.log.sequence - 1
         if closed > self._handled:
-            store.log.wait(ticket)
+            store.log.make_durable(ticket)
             self._write_epochs(closed, store.log.durable_lsn)
 
     def _write_epochs(self, closed: int, durable_lsn: int) -> None:

@@ -131,7 +131,7 @@ class ServedCopy:
                 return
             source.read()
             if source.awaited_sequence:
-                self._node.store.log.wait(source.awaited_sequence)
+                self._node.store.log.make_durable(source.awaited_sequence)
             elif not out and not has_sent and not source.wants_read:
                 conversation.wait(POLL_SECONDS)
 

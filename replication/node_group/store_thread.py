@@ -218,7 +218,7 @@ class StoreThread:
     def _keep(self, store: Store, last: int) -> None:
         """Have groups up to this one, which are applied, synced, and say so. Raises: StoreFailed."""
         if store.waits_for_disk:
-            store.log.wait(last)
+            store.log.make_durable(last)
             self.stream.synced_through(last)
         else:
             self.stream.applied_through(last)

@@ -77,6 +77,6 @@ class Syncer:
                 wanted, self._wanted = self._wanted, None
             if wanted is not None:
                 store, sequence = wanted
-                store.log.wait(sequence)
+                store.log.make_durable(sequence)
                 self._stream.synced_through(sequence)
         return True

@@ -112,8 +112,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "names-of-data-files-not-synced",
         "recovery.local_checkpoint.writer",
-        "                self._files.sync_directory(FOLDER)\n                self._store.log.wait",
-        "                self._store.log.wait",
+        "                self._files.sync_directory(FOLDER)\n                self._store.log.make_durable",
+        "                self._store.log.make_durable",
         "states",
     ),
     Defect(
@@ -126,7 +126,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "control-file-before-the-log",
         "recovery.local_checkpoint.writer",
-        "                self._store.log.wait(control.start_sequence - 1)",
+        "                self._store.log.make_durable(control.start_sequence - 1)",
         "                pass",
         "epoch",
     ),
@@ -154,7 +154,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "sysfile-before-the-log",
         "tidemark.background",
-        "            store.log.wait(sequence - 1)\n            # Here",
+        "            store.log.make_durable(sequence - 1)\n            # Here",
         "            # Here",
         "epoch",
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import CommitOnFailedStore
+from engine.errors import CommitOnFailedStore, StoreFailed
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.log.group import Position
@@ -76,7 +76,7 @@ def test_commits_acknowledged_after_a_torn_batch_can_be_reached(is_killed: bool)
         db["test.account"].insert((key, "a", 1.0, "n" * 3_000))
         with db.parts.store.latch:
             db.parts.store.log.divide()
-    with pytest.raises((PowerOff, CommitOnFailedStore)):
+    with pytest.raises((PowerOff, StoreFailed)):
         db.sync()
     again = open_memory(memory.kill())
     shown = sorted(rows_of(again))
