@@ -42,6 +42,7 @@ HANG_SECONDS = 20
 BLOCKED_SECONDS = 30
 FINDINGS_MAX = 10
 LABELS_MAX = 400
+CHANGED_BYTES_MAX = 32 << 10  # of the corpus: to change a longer input takes the time of ten others
 LABEL_CHARACTERS = 120
 MINIMISE_TRIES = 300
 ACCEPTED = "accepted"
@@ -137,7 +138,8 @@ class Inputs:
     def __init__(self, reader: Reader, seed: int) -> None:
         self.reader = reader
         self.seed = seed
-        self.members = [*reader.members(), *(data for _, data in kept(reader.name).values())]
+        found = [data for _, data in kept(reader.name).values() if len(data) <= CHANGED_BYTES_MAX]
+        self.members = [*reader.members(), *found]
 
     def __getitem__(self, number: int) -> bytes:
         rng = random.Random(self.seed << 40 | number)
