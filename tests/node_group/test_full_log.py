@@ -198,7 +198,7 @@ def test_groups_before_a_wait_are_synced_and_told_first(why: str) -> None:
     groups that this member had applied and told nobody of.
     """
     said: list[str] = []
-    log = SimpleNamespace(head_lsn=4_096, sequence=1, wait=lambda last: said.append(f"synced {last}"))
+    log = SimpleNamespace(head_lsn=4_096, sequence=1, make_durable=lambda last: said.append(f"synced {last}"))
     store = SimpleNamespace(clock=SystemClock(), log=log, waits_for_disk=True, epochs=SimpleNamespace(current=1 << 32))
     applier = SimpleNamespace(
         apply=lambda words: said.append(f"applied {words[0]}"),

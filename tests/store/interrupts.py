@@ -27,6 +27,7 @@ class Point:
         self.count = 0
         self.where = ""
         self.is_entry = False  # on the way into the first function of the packages: nothing has begun
+        self.files: list[str] = []  # of the code that was under way, the innermost first
         self.error: BaseException | None = None
 
 
@@ -50,6 +51,10 @@ def fail_at(
         point.count += 1
         if point.count == nth:
             what = f" after {argument.__name__}" if event == "c_return" else ""
+            under_way: FrameType | None = frame
+            while under_way is not None:
+                point.files.append(under_way.f_code.co_filename)
+                under_way = under_way.f_back
             name = frame.f_code.co_filename.removeprefix(ROOT + "/")
             above = frame.f_back
             point.is_entry = event == "call" and above is not None and not above.f_code.co_filename.startswith(packages)
