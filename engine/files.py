@@ -418,13 +418,15 @@ class _PosixRaw:
         return max((int(fields[4]) for fields in held), default=None)
 
     def unlock(self) -> None:
-        hold, self._hold = self._hold, None
         with _held_mutex:
+            hold = self._hold
             if hold is None or hold.descriptor is None:
+                self._hold = None
                 return
             for identity in [key for key, value in _held.items() if value is hold]:
                 del _held[identity]
             descriptor, hold.descriptor = hold.descriptor, None
+            self._hold = None  # only now: without memory for the line above it is called again
             os.close(descriptor)
 
     def check_place(self) -> None:

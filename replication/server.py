@@ -7,8 +7,8 @@ Invariants: (A1) the thread of admission waits for no connection: what one sends
 others nothing; (A2) at most UNPROVED_MAX connections have not proved themselves, UNPROVED_OF_ADDRESS_MAX of them from
 one address; one more takes the place of the oldest that has not said hello, else of the oldest, so that a peer gets
 through between strangers that stay; each has HANDSHAKE_SECONDS in all, TLS included; (A3) the thread ends with `close`
-alone: out of descriptors or memory it drops one of the unproved, and else pauses, with peers waiting in the system's
-backlog.
+alone: out of descriptors or memory, or after a defect of its own, it drops one of the unproved and pauses, with peers
+waiting in the system's backlog.
 """
 
 from __future__ import annotations
@@ -257,14 +257,17 @@ class Server:
             new.handshake = CalledHandshake(
                 self.own, self._secret, nonce, wire.reader, wire.writer, lambda: self._reserve(new)
             )
-            self._selector.register(new.wire.connection, selectors.EVENT_READ, new)
             self._unproved[new.wire.connection.fileno()] = new
+            # Last: what is registered and shut would keep its number from every later connection.
+            self._selector.register(new.wire.connection, selectors.EVENT_READ, new)
             is_in = True
         except (OSError, MemoryError) as error:
             self._limited.warning(f"{self.own.caller} at {where}: {error!r}")
         finally:
             if not is_in:
-                (connection if new is None else new.wire.connection).close()
+                refused = connection if new is None else new.wire.connection
+                self._unproved.pop(refused.fileno(), None)
+                refused.close()
 
     def _advance(self, one: _Unproved) -> None:
         events = selectors.EVENT_READ

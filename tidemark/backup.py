@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
@@ -127,13 +127,16 @@ def restore(
     _check_processes(processes)
     if processes > 1 and runner is None and isinstance(place, tuple):
         raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
-    with at_place(place) as source, _opened(binlog) as log:
+    # Each end is made though the one before it failed, as without memory it does.
+    with at_place(place) as source, _opened(binlog) as log, ExitStack() as ends:
         planned = make_plan(source, until_of(until), number, log)
         if log is not None and planned.later is not None:
             log.keep(planned.later)
         if apply_status and not planned.manifest.server_id:
             raise Rejected("the store that was backed up had no server_id: it is no source of a replica")
         files = PosixFiles(path, create=True)
+        ends.callback(files.unlock)
+        ends.callback(files.close_all)
         finish = _position_writer(planned.manifest.server_id, planned.end_epoch) if apply_status else None
         how = How(
             is_verified=verify,
@@ -149,14 +152,10 @@ def restore(
         if processes > 1 and runner is None:
             how = replace(how, runner=workers)
         restoring = Restore(source, planned, files, parsed, SystemClock(), how, progress)
+        ends.callback(restoring.give_up)
         workers.advance = restoring.advance
-        try:
-            with workers, full_disk_named(files.directory):
-                return restoring.run().to_dict()
-        finally:
-            restoring.give_up()
-            files.close_all()
-            files.unlock()
+        with workers, full_disk_named(files.directory):
+            return restoring.run().to_dict()
 
 
 def _check_processes(processes: object) -> None:

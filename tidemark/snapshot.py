@@ -43,6 +43,10 @@ class Snapshot(engine_snapshot.Snapshot):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def close(self) -> None:
+        """Show nothing any more, and let go of what was kept for it. Closing again does nothing."""
+        super().close()  # here, where a MemoryError becomes one of ours
+
     def __getitem__(self, name: str) -> SnapshotTable:
         return SnapshotTable(self, self.table_of(name))
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import resource
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -191,6 +192,7 @@ def snapshot_reads(db: Any) -> None:
 
 def test_memory_error_at_any_point_of_a_snapshot_leaves_none_open(start: dict[str, bytes]) -> None:
     db = fresh(start)
+    before = state_of(db)
     points = fail_at(-1, lambda: snapshot_reads(db), MemoryError).count
     refused = 0
     for nth in chosen(points, 4 * POINTS):
@@ -199,7 +201,9 @@ def test_memory_error_at_any_point_of_a_snapshot_leaves_none_open(start: dict[st
         is_told = isinstance(point.error, tm.MemoryExhausted)
         refused += is_told
         if isinstance(point.error, tm.StoreFailed):
-            db = fresh(start)
+            assert db.parts.store.failure.first is not None, place
+            db = open_memory(db.parts.files.kill(), **OPTIONS)
+            assert state_of(db) == before, place
             continue
         assert is_told or is_the_callers(point) or point.error is None, place
         db.parts.store.snapshots.close_all()
@@ -208,22 +212,29 @@ def test_memory_error_at_any_point_of_a_snapshot_leaves_none_open(start: dict[st
     assert refused > POINTS
 
 
-def test_memory_error_at_any_point_of_a_backup_is_typed_and_the_next_one_is_whole(tmp_path: Path) -> None:
-    db = fresh(contents("memory"))
-    points = fail_at(-1, lambda: db.backup(tmp_path / "first"), MemoryError).count
+def refusals(work: Callable[[str], object], most: int) -> Iterator[tuple[Point, str, str]]:
+    """`work` with a MemoryError at up to so many of its points, each time for a name of its own: point, name, and what
+    to say of it. What comes out is typed; it does so at least once.
+    """
+    points = fail_at(-1, lambda: work("first"), MemoryError).count
     refused = 0
-    for nth in chosen(points, POINTS // 2):
-        place = tmp_path / str(nth)
-        point = fail_at(nth, lambda place=place: db.backup(place), MemoryError)  # type: ignore[misc]
+    for nth in chosen(points, most):
+        point = fail_at(nth, partial(work, str(nth)), MemoryError)
         said = f"point {nth}: {point.where}, and {point.error!r} came out"
         refused += point.error is not None
-        assert point.error is None or isinstance(point.error, tm.Error), said
-        assert set(promises(db).values()) == {0}, said
-        db.backup(place)
-        tm.restore(place, tmp_path / f"restored {nth}")
-        with tm.open(tmp_path / f"restored {nth}", data_memory="16 MiB", background=False) as restored:
-            assert state_of(restored)[NAME] == state_of(db)[NAME], said
+        assert point.error is None or isinstance(point.error, tm.Error) or point.is_entry, said
+        yield point, str(nth), said
     assert refused
+
+
+def test_memory_error_at_any_point_of_a_backup_is_typed_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    db = fresh(contents("memory"))
+    for _, name, said in refusals(lambda name: db.backup(tmp_path / name), POINTS // 2):
+        assert set(promises(db).values()) == {0}, said
+        db.backup(tmp_path / name)
+        tm.restore(tmp_path / name, tmp_path / f"restored {name}")
+        with tm.open(tmp_path / f"restored {name}", data_memory="16 MiB", background=False) as restored:
+            assert state_of(restored)[NAME] == state_of(db)[NAME], said
 
 
 def test_memory_error_at_any_point_of_a_restore_is_typed_and_leaves_no_store_or_the_whole_one(tmp_path: Path) -> None:
@@ -231,22 +242,15 @@ def test_memory_error_at_any_point_of_a_restore_is_typed_and_leaves_no_store_or_
     place = tmp_path / "place"
     db.backup(place)
 
-    def restore(to: str) -> None:
-        tm.restore(place, tmp_path / to, redo_log="8 MiB", data_memory="16 MiB")
+    def restore(name: str) -> None:
+        tm.restore(place, tmp_path / name, redo_log="8 MiB", data_memory="16 MiB")
 
-    points = fail_at(-1, lambda: restore("first"), MemoryError).count
-    refused = 0
-    for nth in chosen(points, POINTS // 2):
-        point = fail_at(nth, lambda nth=nth: restore(str(nth)), MemoryError)  # type: ignore[misc]
-        said = f"point {nth}: {point.where}, and {point.error!r} came out"
-        refused += point.error is not None
-        assert point.error is None or isinstance(point.error, tm.Error) or point.is_entry, said
+    for point, name, said in refusals(restore, POINTS // 2):
         if point.error is not None:
             with suppress(tm.Rejected):  # the whole one is there
-                restore(str(nth))
-        with tm.open(tmp_path / str(nth), data_memory="16 MiB", background=False) as restored:
+                restore(name)
+        with tm.open(tmp_path / name, data_memory="16 MiB", background=False) as restored:
             assert state_of(restored)[NAME] == state_of(db)[NAME], said
-    assert refused
 
 
 def test_memory_error_at_any_point_of_a_comparison_is_typed_and_nothing_stays_open(tmp_path: Path) -> None:
@@ -254,19 +258,12 @@ def test_memory_error_at_any_point_of_a_comparison_is_typed_and_nothing_stays_op
     place = tmp_path / "place"
     db.backup(place)
 
-    def compare() -> None:
+    def compare(_: str = "") -> None:
         assert tm.diff(db, place)["is_equal"]
 
-    points = fail_at(-1, compare, MemoryError).count
-    refused = 0
-    for nth in chosen(points, 2 * POINTS):
-        point = fail_at(nth, compare, MemoryError)
-        said = f"point {nth}: {point.where}, and {point.error!r} came out"
-        refused += point.error is not None
-        assert point.error is None or isinstance(point.error, tm.Error) or point.is_entry, said
+    for _, _, said in refusals(compare, 2 * POINTS):
         assert not db.parts.store.pins, said
         compare()
-    assert refused
 
 
 class Short:

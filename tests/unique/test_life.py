@@ -193,6 +193,7 @@ def test_transactions_from_before_the_build_leave_no_entry_behind() -> None:
     tree = table.building["by_email"].tree
     until(lambda: int(db.parts.store.mem[address_of(tree.handle) + ix.I_STATE]) != ix.INDEX_ANNOUNCED)
     until(lambda: int(db.parts.store.index_generation) == 2 or not building.is_alive())
+    assert building.is_alive(), "the build did not wait for transactions from before its second announcement"
     db[NAME].update(2, {"email": "new"})
     between.update(NAME, 2, {"email": "between"})
     between.commit(True)
