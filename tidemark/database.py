@@ -505,7 +505,11 @@ def open_database(
     """
     parsed, replication = divided(options)
     files = PosixFiles(path, create=parsed.create)
-    return Database(files, parsed, SystemClock(), files.directory, through, progress, replication)
+    try:
+        return Database(files, parsed, SystemClock(), files.directory, through, progress, replication)
+    except BaseException:
+        files.close_all()  # its lock may be another process's; harmless twice
+        raise
 
 
 def check_store(

@@ -199,6 +199,25 @@ def test_every_call_in_a_forked_child_is_forked_handle_and_the_parent_goes_on(tm
         assert rows_of(again) == before
 
 
+def test_openings_that_are_refused_leave_no_descriptor(tmp_path: Path) -> None:
+    """A process that asked again and again for a store which another had open kept a descriptor of the directory each
+    time, and was out of them in the end.
+    """
+    refused = {
+        tm.Locked: lambda: tm.open(tmp_path / "shop"),
+        tm.FileMissing: lambda: tm.open(tmp_path / "none", create=False),
+        tm.Rejected: lambda: tm.restore(tmp_path / "place", tmp_path),
+    }
+    with tm.open(tmp_path / "shop", data_memory="16 MiB", redo_log="8 MiB", background=False) as db:
+        db.backup(tmp_path / "place")
+        for error, call in refused.items():
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(5):
+                with pytest.raises(error):
+                    call()
+            assert len(os.listdir("/proc/self/fd")) == before, error
+
+
 def test_second_open_of_the_same_store_is_locked_and_names_the_holder(tmp_path: Path) -> None:
     options: Any = {"data_memory": "16 MiB", "redo_log": "2 MiB", "background": False}
     with tm.open(tmp_path / "shop", **options) as db:
