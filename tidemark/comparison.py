@@ -62,7 +62,8 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
         elif isinstance(copy, Database):
             copy.check_usable()
             snapshot = copy.parts.store.snapshots.begin(copy.parts.store, engine_snapshot.Snapshot)
-            stack.callback(snapshot.close)
+            for _ in range(2):  # closing again does nothing; on the way into the first there may be no memory
+                stack.callback(snapshot.close)
             yield SnapshotSide(snapshot, copy.parts.opened.identity[0])
         elif isinstance(copy, engine_snapshot.Snapshot):
             yield SnapshotSide(copy, b"")

@@ -213,8 +213,8 @@ class Restore:
             report.indexes = self.compare(rows)
             report.is_verified = True
         files.mark("restored", epoch=report.epoch)
+        files.unlink(RESTORING)  # from here on it is whole
         self._is_under_way = False
-        files.unlink(RESTORING)
         files.sync_directory("")
         self._remove_attempts()  # of tasks that ended since; those that end now find the mark gone
         report.tables, report.rows = len({table for table, _ in rows}), sum(rows.values())
@@ -223,12 +223,15 @@ class Restore:
 
     def give_up(self) -> None:
         """Remove all files of a restore that ended with an error, the mark last; of one that did not begin, or is over,
-        nothing. Call it when no task is under way. Never raises: on a disk that fails the mark stays, and files.
+        as the missing mark says, nothing. Call it when no task is under way. Never raises: on a disk that fails the
+        mark stays, and files.
         """
         files = self._files
         if not self._is_under_way or files.failure.first is not None:
             return
         with contextlib.suppress(Error):
+            if not files.exists(RESTORING):
+                return
             names = [name for name in names_of(files) if name != RESTORING]
             remove(files, names)
             # A name that comes back behind a crash must not find the mark gone.

@@ -11,7 +11,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import ReadOnly, Rejected, StorageFull
@@ -57,13 +57,13 @@ def at_place(place: Any, create: bool = False, is_locked: bool = False) -> Itera
     Raises: FileMissing, Rejected, Locked.
     """
     files = open_place(place, create)
-    try:
+    with ExitStack() as ends:
+        ends.callback(files.unlock)  # as `close_all` does, which may have no memory for it
+        ends.callback(files.close_all)
         if is_locked:
             files.lock()
         files.read_errors_latch = False
         yield files
-    finally:
-        files.close_all()
 
 
 @contextmanager

@@ -464,3 +464,32 @@ def test_restore_on_a_disk_that_is_full_or_broken_leaves_nothing_or_the_mark(
         elif names:
             assert "restoring" in names, nth
     assert full > 5
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["mark there", "mark gone"])
+def test_restore_that_ends_as_it_takes_its_mark_away_leaves_nothing_or_the_whole_store(
+    backed_up: tuple[dict[str, bytes], Tables], is_gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore without memory for the removal of its mark took itself for over: the files stayed, with the mark, and
+    could neither be opened nor restored over.
+    """
+    place, files = MemoryFiles.from_snapshot(backed_up[0]), MemoryFiles()
+    restoring = Restore(place, make_plan(place), files, Options.from_keywords({**SMALL, **ROOM}), ManualClock())
+    unlink = files.unlink
+
+    def refused(name: str) -> None:
+        if is_gone:
+            unlink(name)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restoring, "compare", lambda rows: patch.setattr(files, "unlink", refused) or 0)
+        with pytest.raises(MemoryError):
+            restoring.run()
+        patch.setattr(files, "unlink", unlink)
+        restoring.give_up()
+    left = [name for name in files.snapshot() if not name.endswith("/") and name != "LOCK"]
+    if is_gone:
+        assert content_of(MemoryFiles.from_snapshot(files.snapshot()), **ROOM) == backed_up[1]
+    else:
+        assert left == []
