@@ -1,4 +1,5 @@
-"""The sysfile: two copies written in turn, so that one is always whole (RD1).
+"""The sysfile: two copies, so that one is always whole (RD1). They are written in turn where the older one is still a
+floor, and both for what a restart must know from either (`write_both`).
 
 It says what the store was made with and how far the log is known to be durable. The log itself tells where it ends;
 the sysfile is only a floor: a log that ends before it has lost what was promised. It is also a ceiling: no group is
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.restart")
 OPENINGS_WARNED = 1_000
 NAMES = ("sysfile.0", "sysfile.1")
+# Fields of an open store that both copies say before anything follows from them (`write_both`).
+LASTING = frozenset({"incarnation", "undo_geometry"})
 RESTORING = "restoring"  # a restore is under way in this directory, or was broken off
 
 
@@ -199,6 +202,16 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
     return content
 
 
+def write_both(files: Files, copies: tuple[File, File], content: Sysfile) -> Sysfile:
+    """Write the next two generations, for what the older copy alone must say too; returns what was written. Durable on
+    return. A copy that is lost would else take a store back: to one without UNDO log, to ids of transactions that were
+    given, to void groups.
+    """
+    for _ in copies:
+        content = write_sysfile(files, copies, content)
+    return content
+
+
 class SysfileKeeper:
     """The sysfile of an open store: who writes it, and how far the log may reach.
 
@@ -225,6 +238,8 @@ class SysfileKeeper:
                 changed = replace(changed, durable_lsn=floor[0], durable_sequence=floor[1])
             reach = max(changed.reach_lsn, changed.durable_lsn + changed.geometry.reach_step_bytes)
             self._write(replace(changed, reach_lsn=reach))
+            if not LASTING.isdisjoint(changes):
+                self._write(self.content)
 
     def raise_floor(self, lsn: int, sequence: int) -> None:
         """The log is durable up to this LSN and group: from now on an earlier end is damage. Durable on return."""

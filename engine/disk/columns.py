@@ -297,7 +297,7 @@ class DiskColumns:
 
     def extend(self, fragment: int) -> None:
         """Give the tablespace of a fragment, which is pinned, free extents. Raises: StorageFull, MemoryExhausted."""
-        self.space.extend(int(tablespace_of(self.mem, fragment)))
+        self.space.extend(int(tablespace_of(self.mem, fragment)), self.can_write)
 
     def has_dropped(self, fragment: int) -> bool:
         """Whether the tablespace of a fragment, which is pinned, gets room by local checkpoints."""

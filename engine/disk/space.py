@@ -277,9 +277,10 @@ class Space:
         return freed
 
     # --- growing ---------------------------------------------------------------------------------
-    def extend(self, tablespace_id: int) -> None:
-        """Give a tablespace free extents, unless somebody else has just done so. Durable on return: their space.
+    def extend(self, tablespace_id: int, can_write: bool = True) -> None:
+        """Give a tablespace free extents, unless another thread has just done so. Durable on return: their space.
 
+        can_write: False for a restart that only rehearses. Its extents are in memory alone, as their pages are.
         Raises: StorageFull (disk full, its limit, or autoextend off), MemoryExhausted, NoSuchTablespace.
         """
         tablespace = self._by_id.get(tablespace_id)
@@ -289,20 +290,25 @@ class Space:
             if self.mem[tablespace.address + TS_FREE] or (self._count(tablespace) and self._has_free(tablespace)):
                 return
             grown, count = tablespace.files[-1], self._growth(tablespace)
-            definition = tablespace.definition
-            try:
-                count = grow_data_file(self._files, grown.file, definition, grown.extents, count)
-            except StorageFull as error:
-                raise StorageFull(
-                    f"tablespace {definition.name} is full and the disk has no room for another extent of"
-                    f" {definition.extent_bytes} bytes ({error.message}); make room on the disk, delete rows of the"
-                    " table that grows, or drop tables",
-                    tablespace=definition.name,
-                ) from error
-            self._sync(grown.file)
+            if can_write:
+                count = self._grow_file(tablespace.definition, grown, count)
             grown.extents += count
             if not self._count(tablespace) and not self._has_free(tablespace):
                 raise self._no_memory()
+
+    def _grow_file(self, definition: TablespaceDefinition, grown: DataFile, count: int) -> int:
+        """By up to `count` extents; how many. Durable on return. Raises: StorageFull."""
+        try:
+            count = grow_data_file(self._files, grown.file, definition, grown.extents, count)
+        except StorageFull as error:
+            raise StorageFull(
+                f"tablespace {definition.name} is full and the disk has no room for another extent of"
+                f" {definition.extent_bytes} bytes ({error.message}); make room on the disk, delete rows of the"
+                " table that grows, or drop tables",
+                tablespace=definition.name,
+            ) from error
+        self._sync(grown.file)
+        return count
 
     def has_dropped(self, tablespace_id: int) -> bool:
         """Whether extents of dropped tables wait for local checkpoints to be free."""

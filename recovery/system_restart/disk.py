@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.disk.columns import DiskColumns
 from engine.disk.double_write import mend
-from engine.errors import InvariantBroken, PageDamaged, SysfileDamaged, UndoDamaged
+from engine.errors import PageDamaged, SysfileDamaged, UndoDamaged
 from engine.kernels.disk_replay import R_OFFSET, R_PAGE, REPLAY_STATE_WORDS, replay_disk_group, undo_records
 from engine.layout.arena import OK, PAGE_WORDS, ST_DAMAGED, ST_EXTENT, ST_MEMORY, ST_MORE, ST_PAGE, ST_UNDO
 from engine.layout.disk import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
@@ -24,7 +24,7 @@ from engine.layout.disk_arena import FRESH_PAGE
 from engine.log.geometry import open_files
 from engine.log.undo_reader import UndoReader
 from recovery.local_checkpoint.extents_file import read_extents, restore_extents
-from recovery.sysfile import open_copies, write_sysfile
+from recovery.sysfile import open_copies, write_both
 from recovery.system_restart.load import EXTENTS, DataFileDamaged, PartsOutOfMemory
 from recovery.system_restart.spool import does_not_fit
 
@@ -117,9 +117,12 @@ class DiskRestart:
 
     def declare_undo(self, geometry: Geometry) -> None:
         """Say in the sysfile that there is an UNDO log, for the first tablespace that comes before the log is open."""
+        self._write_sysfile(replace(self.sysfile, undo_geometry=geometry))
+
+    def _write_sysfile(self, content: Sysfile) -> None:
         copies = open_copies(self._files)
         try:
-            self.sysfile = write_sysfile(self._files, copies, replace(self.sysfile, undo_geometry=geometry))
+            self.sysfile = write_both(self._files, copies, content)
         finally:
             for copy in copies:
                 self._files.close(copy)
@@ -224,19 +227,13 @@ class DiskRestart:
 
     def _rewind(self, group: UndoGroup | None) -> None:
         """All behind this group has been undone for good: the log goes on behind it, lest restarts that are broken off
-        in REDO fill it. None: nothing in the log is needed. Both copies of the sysfile say so, or a damaged one would
-        bring the void groups back.
+        in REDO fill it. None: nothing in the log is needed.
         """
         assert self._reader is not None
         void = self._reader.void_behind(group)
         if void == self.sysfile.undo_void:
             return
-        self.sysfile = replace(self.sysfile, undo_void=void)
-        copies = open_copies(self._files)
-        for _ in copies:
-            self.sysfile = write_sysfile(self._files, copies, self.sysfile)
-        for copy in copies:
-            self._files.close(copy)
+        self._write_sysfile(replace(self.sysfile, undo_void=void))
         self.columns.undo.rewind(group)
 
     def _page_damaged(self, page: int) -> PageDamaged:
@@ -310,19 +307,14 @@ class DiskRestart:
                 columns.drop_undo_records()
             return []
         if status == ST_EXTENT:
-            self._extend(some, int(state[R_OFFSET]))
+            table = self._store.by_id[int(some.words[int(state[R_OFFSET]) + 1]) & 0xFFFFFFFF]
+            columns.extend(table.fragments[0])
             return []
         if status == ST_MEMORY:
             raise PartsOutOfMemory
         if status == ST_DAMAGED:
             raise self._page_damaged(int(state[R_PAGE]))
         raise does_not_fit(group, some, int(state[R_OFFSET]), status)
-
-    def _extend(self, some: Records, at: int) -> None:
-        table = self._store.by_id[int(some.words[at + 1]) & 0xFFFFFFFF]
-        if not self._can_write:
-            raise InvariantBroken("a rehearsal needs more extents than the tablespace has; open the store instead")
-        self.columns.extend(table.fragments[0])
 
 
 def _is_restart_of(lcp_lsn: int, words: Words, at: int) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.errors import RedoDamaged, Rejected
+from engine.errors import RedoDamaged, Rejected, SysfileDamaged
 from engine.kernels.replay import replay_group
 from engine.layout.arena import OK, ST_MEMORY
 from engine.layout.redo import (
@@ -93,7 +93,7 @@ class Adopter(Protocol):
 
 def apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:
     """Make tables and partitions created behind the checkpoint; operations of those dropped further down are skipped in
-    replay. Raises: RedoDamaged, MemoryExhausted.
+    replay. Raises: RedoDamaged, SysfileDamaged, MemoryExhausted.
     """
     try:
         _apply_schema(store, loader, changes, known_epoch)
@@ -154,6 +154,11 @@ def _apply_tablespaces(store: Store, changes: list[dict[str, Any]]) -> None:
     Of what was made and dropped behind the checkpoint the files may be gone.
     """
     space = store.space
+    if not store.disk.is_started and any("tablespace" in change for change in changes):
+        raise SysfileDamaged(
+            "the sysfile says that there is no UNDO log, the log that there are tablespaces; restore the sysfile from a"
+            " copy"
+        )
     dropped = {change["drop_tablespace"] for change in changes if "drop_tablespace" in change}
     for tablespace in space.tablespaces():
         if tablespace.definition.tablespace_id in dropped:

@@ -55,7 +55,7 @@ from recovery.local_checkpoint.control import (
     used_ids,
 )
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
-from recovery.sysfile import NAMES, Sysfile, SysfileKeeper, open_copies, read_sysfile, write_sysfile
+from recovery.sysfile import NAMES, Sysfile, SysfileKeeper, open_copies, read_sysfile, write_both, write_sysfile
 from recovery.system_restart.catch_up import CaughtUp, PrivateStore
 from recovery.system_restart.disk import DiskRestart, disk_directory
 from recovery.system_restart.indexes import build_indexes
@@ -409,7 +409,7 @@ class Restart:
             # The floor before the cut, or a crash between would find a log that ends before it. It is the end of the
             # log that is kept, which must be on the disk by then.
             reader.firm_up()
-            sysfile = write_sysfile(
+            sysfile = write_both(
                 self._files,
                 copies,
                 replace(
@@ -431,7 +431,7 @@ class Restart:
         reader.next_sequence = caught_up.sequence
         closed = [group.epoch for group in groups] or [sysfile.closed_epoch]
         newest_lcp = max([*used_ids(self._files), sysfile.next_lcp_id - 1])
-        written = write_sysfile(
+        written = write_both(
             self._files,
             copies,
             replace(

@@ -156,13 +156,14 @@ class GroupNode:
             try:
                 life.open_store(False)
                 return life
-            except Error as error:
+            except Damaged as error:
                 life.discard()
-                if not isinstance(error, Damaged):
-                    raise
                 _log.warning("the rows here do not count any more, all is copied: %s", error.message)
                 life.forget_rows()
                 counts = False
+            except BaseException:
+                life.discard()
+                raise
 
     def _made(self, view_file: ViewFile) -> Life:
         record = view_file.record

@@ -1,8 +1,7 @@
 """`view.0` and `view.1`: what a node of a group, or its arbitrator, must not forget.
 
-Both copies are written each time, one behind the other, before anything that follows from the change is told. The
-sysfile's copies are written in turn, for the older one still is a floor; a vote that only the damaged copy had would be
-given again, to somebody else.
+Both copies are written each time, one after the other, before anything that follows from the change is told. A vote
+that only the damaged copy had would be given again, to another node.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from engine.memory.arena import address_of
 from engine.options import Options
 from recovery.check import check_closed
 from tests.engine.arena_check import check_arena
+from tests.seeds import fresh_seeds
 from tests.store.support import SMALL, open_memory
 
 OPTIONS: dict[str, Any] = {"page_buffer": "256 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB"}
@@ -88,9 +89,9 @@ def test_sound_store_with_disk_columns_is_found_sound_open_and_closed(closed: di
     assert found.rows == len(db["test.t"]) and found.pages > 30
 
 
-def test_random_history_is_found_sound_after_every_part() -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+@pytest.mark.parametrize("seed", [2_111_701_645, *fresh_seeds(1)])
+def test_random_history_is_found_sound_after_every_part(seed: int) -> None:
+    """The first seed: to replay the log a rehearsal needed an extent more than the data file had, and gave up."""
     rng = random.Random(seed)
     files = MemoryFiles()
     db = filled(files)

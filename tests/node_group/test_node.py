@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -432,6 +433,27 @@ def test_thread_of_a_store_that_dies_of_a_bug_ends_the_life_of_its_node(
         site.wait_view(1, 2, 3)
         assert site.nodes[2].parts.life is not life
         equal(site)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_node_whose_opening_dies_of_a_bug_gives_its_port_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its store was let go of for errors of ours alone, and the port stayed taken until memory was collected."""
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    with site_of(tmp_path, 1) as site:
+        host, _, port = site.text.partition("=")[2].partition(":")
+        site.close(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(StoreThread, "open", broken)
+            node = site.begin(1)
+            wait_until(lambda: node.parts.ended.is_set())
+            with pytest.raises(tm.InvariantBroken, match="ZeroDivisionError"):
+                node.status()
+            socket.create_server((host, int(port))).close()
+            site.close(1)
+        site.start(1)
 
 
 def test_log_is_held_for_a_node_that_joins_until_transactions_need_it(tmp_path: Path) -> None:

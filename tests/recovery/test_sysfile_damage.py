@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,9 @@ from engine.file_doubles.memory import MemoryFiles
 from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
 from engine.log.undo_ring import undo_geometry
 from engine.options import Options
-from recovery.sysfile import NAMES, open_copies, read_sysfile, write_sysfile
+from recovery.crash_harness.disk_history import DiskHistory
+from recovery.crash_harness.program import Ledger, digest_of, open_simulated, state_of
+from recovery.sysfile import NAMES, open_copies, read_copy, read_sysfile, write_sysfile
 from tests.recovery.support import Contents, History, flipped, make_history, put, refused, reopened, resealed, survives
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
@@ -97,6 +100,66 @@ def test_one_copy_damaged_the_other_serves_and_both_are_whole_again(history: His
             del again[other]
             survives(history, again)
         assert abs(generation(after[NAMES[0]]) - generation(after[NAMES[1]])) == 1
+
+
+def without_newest(contents: Contents) -> Contents:
+    """The copy written last is lost."""
+    return {**contents, max(NAMES, key=lambda name: generation(contents[name])): bytes(SYSFILE_BYTES)}
+
+
+class Watched(DiskHistory):
+    """Behind every promise the store is restarted from its files without the newest copy of the sysfile."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(self.opened, seed, Ledger())
+        self.files = MemoryFiles()
+        self.restarts = 0
+        self.with_first_tablespace = 0
+
+    def opened(self, **options: Any) -> Any:
+        self.files = self.files.kill()
+        return open_simulated(self.files, **options)
+
+    def promised(self) -> None:
+        super().promised()
+        given = 0
+        with suppress(tm.StoreClosed), self.db.transaction() as txn:
+            given = txn.txid
+        db = open_simulated(MemoryFiles.from_snapshot(without_newest(self.files.snapshot())))
+        assert digest_of(state_of(db)) == digest_of({name: rows.values() for name, rows in self.model.items()})
+        assert db.transaction().txid > given
+        self.with_first_tablespace += len(db.tablespaces()) == 1
+        self.restarts += 1
+
+
+@memory_only  # the program has tables over both
+def test_newest_copy_lost_behind_any_promise_takes_nothing_back() -> None:
+    """The newest copy alone told of the UNDO log that the first tablespace is made with: without it, the log had a
+    tablespace and the sysfile no UNDO log. It alone told of the incarnation of an opening, too: the next one gave its
+    ids of transactions again.
+    """
+    watched = Watched(3)
+    watched.run(40)
+    assert watched.restarts > 40 and watched.with_first_tablespace > 1
+
+
+def test_what_follows_from_a_change_follows_from_both_copies() -> None:
+    files = MemoryFiles()
+    db = open_memory(files)
+    db.parts.opened.keeper.write(incarnation=9)
+    assert [read.incarnation for name in NAMES if (read := read_copy(files, name)) is not None] == [9, 9]
+
+
+@memory_only  # a store without UNDO log to begin with
+def test_log_with_tablespaces_and_copies_that_know_no_undo_log_are_refused() -> None:
+    files = MemoryFiles()
+    open_memory(files).close()
+    old = {name: files.snapshot()[name] for name in NAMES}
+    files = files.kill()
+    db = open_memory(files)
+    db.create_tablespace("main")
+    db.close()
+    refused({**files.snapshot(), **old}, tm.SysfileDamaged)
 
 
 @pytest.mark.parametrize("how", DAMAGES)

@@ -3,6 +3,8 @@
 A child process has a node with clients and replicas, and its arbitrator: four ports. Another child is the strangers:
 idle, dripping a byte a second, lying (a hello with a wrong proof, rubbish, lengths that lie); whichever is shut out
 comes again some seconds later. Here a client commits, one row at a time, before they come and while they are there.
+Between these they visit another process, with ports alike: what a commit takes then is what the strangers themselves
+take of this machine, and not what their visit costs.
 
 Judged: every commit is acknowledged, peers that connect anew get in at each port, memory of the process grows by less
 than 64 MiB, its descriptors stay within the quota, and after the end every port lives. Told: what a commit took.
@@ -20,8 +22,8 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ from replication.calls.conversation import Client
 from replication.node_group.party import MESSAGES, NodeParty
 from replication.protocol.frames import FrameReader, FrameWriter
 from replication.protocol.handshake import CallerHandshake, Party, Site
-from replication.server import UNPROVED_MAX
+from replication.server import UNPROVED_MAX, Server
 from replication.wire import call
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET
 from tests.ports import free_ports
@@ -73,6 +75,16 @@ def _visited(folder: str, ports: dict[str, int], told: Connection) -> None:
         node.wait_member(PATIENCE_MS)
         told.send(os.getpid())
         told.recv()
+
+
+def _visited_elsewhere(count: int, told: Connection) -> None:
+    servers = [Server((HOST, 0), _NODE, SECRET, None, CLOCK, lambda met, wake: None) for _ in range(count)]
+    for each in servers:
+        each.start()
+    told.send([each.address[1] for each in servers])
+    told.recv()
+    for each in servers:
+        each.close()
 
 
 # --- the strangers -----------------------------------------------------------------------------------
@@ -178,6 +190,32 @@ def _strangers(ports: list[int], count: int, seed: int, told: Connection) -> Non
     told.send(crowd.counts)
 
 
+@contextmanager
+def _crowd(ports: list[int], count: int, seed: int) -> Iterator[dict[str, int]]:
+    """They come; behind the block they have gone, and what they have counted is there."""
+    counts: dict[str, int] = {}
+    ours, theirs = FORKS.Pipe()
+    process = FORKS.Process(target=_strangers, args=(ports, count, seed, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    yield counts
+    ours.send(None)
+    counts.update(ours.recv())
+    process.join()
+
+
+@contextmanager
+def _elsewhere(count: int) -> Iterator[list[int]]:
+    """The ports of another process."""
+    ours, theirs = FORKS.Pipe()
+    process = FORKS.Process(target=_visited_elsewhere, args=(count, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    yield ours.recv()
+    ours.send(None)
+    process.join()
+
+
 # --- the judge -------------------------------------------------------------------------------------
 def _memory_bytes(pid: int) -> int:
     text = Path(f"/proc/{pid}/status").read_text()
@@ -228,12 +266,9 @@ def visit(folder: Path, seconds: float, count: int, seed: int) -> dict[str, Any]
     with tm.connect([f"{HOST}:{ports['calls']}"], SECRET, timeout_ms=60_000) as db:
         db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("v", tm.Int64)], "id")
         before = _commits(db, max(1.0, seconds / 10), lambda: None)
+        with _elsewhere(len(PORTS)) as others, _crowd(others, count, seed):
+            elsewhere = _commits(db, max(1.0, seconds / 10), lambda: None)
         memory, descriptors = _memory_bytes(pid), _descriptors(pid)
-        crowd_ours, crowd_theirs = FORKS.Pipe()
-        given = list(ports.values()), count, seed, crowd_theirs
-        crowd = FORKS.Process(target=_strangers, args=given, daemon=True)
-        crowd.start()
-        crowd_theirs.close()
         seen = {"memory_bytes": 0, "descriptors": 0, "peers": 0, "calls": 0}
 
         def look() -> None:
@@ -243,18 +278,18 @@ def visit(folder: Path, seconds: float, count: int, seed: int) -> dict[str, Any]
                 seen["calls"] += let_in(port, PORTS[name])
                 seen["peers"] += 1
 
-        wait_until(lambda: _descriptors(pid) > descriptors + min(count, UNPROVED_MAX) // 4)
-        beside = _commits(db, seconds, look)
-        look()
-        crowd_ours.send(None)
-        shown.update(crowd_ours.recv())
-        crowd.join()
+        with _crowd(list(ports.values()), count, seed) as counts:
+            wait_until(lambda: _descriptors(pid) > descriptors + min(count, UNPROVED_MAX) // 4)
+            beside = _commits(db, seconds, look)
+            look()
+        shown.update(counts)
         look()
         after = _commits(db, max(1.0, seconds / 10), lambda: None)
         assert seen["memory_bytes"] - memory <= MEMORY_BYTES_MAX, (memory, seen)
         assert seen["descriptors"] - descriptors <= len(PORTS) * UNPROVED_MAX + PEERS_MAX, (descriptors, seen)
-        assert len(db["t"]) == len(before) + len(beside) + len(after)
-    for name, took in (("before", before), ("beside", beside), ("after", after)):
+        assert len(db["t"]) == len(before) + len(elsewhere) + len(beside) + len(after)
+    phases = {"before": before, "elsewhere": elsewhere, "beside": beside, "after": after}
+    for name, took in phases.items():
         shown[f"commits_{name}"] = len(took)
         for quantile in (50, 95, 99):
             shown[f"p{quantile}_ms_{name}"] = round(1_000 * float(np.percentile(took, quantile)), 3)
