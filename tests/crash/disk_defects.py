@@ -66,7 +66,7 @@ DISK_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "rewound-over-groups-that-count",
         "recovery.system_restart.disk",
-        "        self.sysfile = replace(self.sysfile, undo_void=void)",
+        "        self._write_sysfile(replace(self.sysfile, undo_void=void))",
         "        pass",
         "disk-restarts",
     ),

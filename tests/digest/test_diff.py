@@ -14,6 +14,7 @@ from tests.backup.support import take
 from tests.digest.support import COLUMNS, ON_DISK, ON_FILES, backup_side, found, naive, row_of, rows_in, store
 from tests.replication.site import open_site
 from tests.seeds import fresh_seeds
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -316,6 +317,7 @@ def test_comparison_beside_writers_shows_each_side_at_one_epoch():
     a = store([(key, 100) for key in range(2_000)], columns=columns)
     b = store([(key, 100) for key in range(2_000)], columns=columns)
     stop = threading.Event()
+    begun = threading.Event()  # a busy machine once compared before the first transfer
     failed = []
 
     def transfer():
@@ -326,6 +328,7 @@ def test_comparison_beside_writers_shows_each_side_at_one_epoch():
                 with a.transaction() as txn:
                     txn.update("d.t", one, {"balance": txn.get("d.t", one, lock="exclusive").balance - 1})
                     txn.update("d.t", two, {"balance": txn.get("d.t", two, lock="exclusive").balance + 1})
+                begun.set()
         except tm.Retryable:
             pass
         except tm.Error as error:
@@ -335,6 +338,7 @@ def test_comparison_beside_writers_shows_each_side_at_one_epoch():
         writer = threading.Thread(target=transfer)
         writer.start()
         try:
+            wait_until(begun.is_set)
             for _ in range(5):
                 report = tm.diff(a, b, limit=None)
                 assert sum(each["a"] - each["b"] for each in report["differences"]) == 0
