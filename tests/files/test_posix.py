@@ -14,6 +14,7 @@ import pytest
 
 from engine.errors import FileMissing, ForkedHandle, IoFailed, Locked, ReadOnly, Rejected
 from engine.files import LOCK_LINE_BYTES, PosixFiles
+from tests.descriptors import descriptors_below
 
 ROOT = Path(__file__).resolve().parents[2]
 TAKE_LOCK = "import sys\nfrom engine.files import PosixFiles\nfiles = PosixFiles(sys.argv[1])\nfiles.lock()"
@@ -104,16 +105,16 @@ def test_second_open_in_process_is_locked_through_any_path(tmp_path: Path) -> No
 
 
 def test_store_directories_of_closed_handles_are_not_leaked(tmp_path: Path) -> None:
-    before = set(os.listdir("/proc/self/fd"))
     files = PosixFiles(tmp_path)
     files.lock()
     files.make_directory("redo")
     files.create("redo/a", 10)
     files.list("redo")
+    assert descriptors_below(tmp_path)
     files.close_all()
     with pytest.raises(FileMissing):
         PosixFiles(tmp_path / "none")
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert descriptors_below(tmp_path) == []
 
 
 def test_fork_child_lets_go_of_lock_and_is_refused(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def without_newest(contents: Contents) -> Contents:
 
 
 class Watched(DiskHistory):
-    """Behind every promise the store is restarted from its files without the newest copy of the sysfile."""
+    """After every promise the store is restarted from its files without the newest copy of the sysfile."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(self.opened, seed, Ledger())
@@ -133,7 +133,7 @@ class Watched(DiskHistory):
 
 
 @memory_only  # the program has tables over both
-def test_newest_copy_lost_behind_any_promise_takes_nothing_back() -> None:
+def test_newest_copy_lost_after_any_promise_takes_nothing_back() -> None:
     """The newest copy alone told of the UNDO log that the first tablespace is made with: without it, the log had a
     tablespace and the sysfile no UNDO log. It alone told of the incarnation of an opening, too: the next one gave its
     ids of transactions again.

@@ -192,7 +192,7 @@ def _strangers(ports: list[int], count: int, seed: int, told: Connection) -> Non
 
 @contextmanager
 def _crowd(ports: list[int], count: int, seed: int) -> Iterator[dict[str, int]]:
-    """They come; behind the block they have gone, and what they have counted is there."""
+    """They come; after the block they have gone, and what they have counted is there."""
     counts: dict[str, int] = {}
     ours, theirs = FORKS.Pipe()
     process = FORKS.Process(target=_strangers, args=(ports, count, seed, theirs), daemon=True)

@@ -2,8 +2,9 @@
 tests.soak.steady FOLDER --seconds 60 --seed 1`.
 
 A round is work of every kind that ends with the rows it began with: batches, single rows, transactions that are rolled
-back, snapshots, scans, indexes, tables that come and go, local checkpoints, openings. Behind each round the arena, the
-descriptors of the process and what the store still holds are read; after the first rounds none of them may grow.
+back, snapshots, scans, indexes, tables that come and go, local checkpoints, openings. After each round the arena, the
+descriptors of the process and what the store still holds are read; after the first rounds none of them may grow. The
+closed store leaves no descriptor. All of it is of a process, so it needs one of its own.
 """
 
 from __future__ import annotations
@@ -52,13 +53,18 @@ class Held:
     rss_bytes: int
 
 
+def descriptors() -> set[str]:
+    """Those that the process has, as the system lists them."""
+    return set(os.listdir("/proc/self/fd"))
+
+
 def held_by(db: tm.Database) -> Held:
     """Read it."""
     status = db.status()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return Held(
         status["memory"]["used_bytes"],
-        len(os.listdir("/proc/self/fd")),
+        len(descriptors()),
         status["snapshots"]["open"],
         len(db.parts.store.locks.by_slot),
         status["spool"]["open"],
@@ -142,11 +148,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.steady", description=__doc__)
     parser.add_argument("folder", help="an empty folder")
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--rounds", type=int, help="so many, in place of seconds; two or more of them an opening")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args(arguments)
+    before = descriptors()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        held, changes = run(Path(folder) / "store", asked.seed, None, asked.seconds)
-    found = grown(held, is_long=True)
+        held, changes = run(Path(folder) / "store", asked.seed, asked.rounds, asked.seconds)
+    found = grown(held, is_long=asked.rounds is None)
+    if left := sorted(descriptors() - before):
+        found.append(f"descriptors of the closed store: {left}")
     print(json.dumps({"rounds": len(held), "changes": changes, **held[-1].__dict__, "grown": found}))
     return 1 if found else 0
 

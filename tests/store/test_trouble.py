@@ -19,6 +19,7 @@ import pytest
 import tidemark as tm
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
+from tests.descriptors import descriptors_below
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import dump, nothing_happens, promises
@@ -211,11 +212,11 @@ def test_openings_that_are_refused_leave_no_descriptor(tmp_path: Path) -> None:
     with tm.open(tmp_path / "shop", data_memory="16 MiB", redo_log="8 MiB", background=False) as db:
         db.backup(tmp_path / "place")
         for error, call in refused.items():
-            before = len(os.listdir("/proc/self/fd"))
+            before = descriptors_below(tmp_path)
             for _ in range(5):
                 with pytest.raises(error):
                     call()
-            assert len(os.listdir("/proc/self/fd")) == before, error
+            assert descriptors_below(tmp_path) == before, error
 
 
 def test_second_open_of_the_same_store_is_locked_and_names_the_holder(tmp_path: Path) -> None:
