@@ -8,6 +8,26 @@ from typing import Any
 import tidemark as tm
 import tidemark.spark
 
+STARTS_MAX = 5
+
+
+def run_query(writer: Any) -> None:
+    """Start a query and await its end, again if Spark ended it because its planner had not connected.
+
+    Spark waits ten seconds for the Python process that plans a stream to connect, whatever the machine does, and ends
+    the query before any of our code has run (`createSimpleWorker`, SPARK-45245). At a load of 16 the imports of pyspark
+    took longer, and one run of all tests failed by it. More than a few such ends in a row are a fault.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    for start in range(1, STARTS_MAX + 1):
+        try:
+            writer.trigger(availableNow=True).start().awaitTermination()
+            return
+        except StreamingQueryException as error:
+            if "Python worker failed to connect back" not in str(error) or start == STARTS_MAX:
+                raise
+
 
 def closed(db: tm.Database) -> int:
     epoch = db.sync()
@@ -32,10 +52,8 @@ class Sink:
 
     def run(self, stream: Any) -> None:
         """To the end there is now."""
-        begun = stream.writeStream.foreachBatch(self.take).option("checkpointLocation", str(self.place))
-        query = begun.trigger(availableNow=True).start()
         with tidemark.spark.typed_errors():
-            query.awaitTermination()
+            run_query(stream.writeStream.foreachBatch(self.take).option("checkpointLocation", str(self.place)))
 
     @property
     def rows(self) -> list[Any]:

@@ -16,7 +16,7 @@ import tidemark as tm
 import tidemark.spark
 from recovery.load import read_manifest
 from tests.spark.killer import Killer
-from tests.spark.sinks import Sink, closed, told_by_duckdb, told_by_feed
+from tests.spark.sinks import Sink, closed, run_query, told_by_duckdb, told_by_feed
 from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
 
 # pyspark leaves sockets to the garbage collector.
@@ -412,7 +412,7 @@ def test_tasks_killed_in_the_middle_of_a_stream_are_done_again_while_its_store_i
     stream = tidemark.spark.stream(spark, tmp_path / "source", max_epochs=1, options={"taskBytes": 500_000})
     begun = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "query"))
     with Killer(2) as killer:
-        begun.trigger(availableNow=True).start().awaitTermination()
+        run_query(begun)
     assert killer.killed
     assert seen[seen.index(100_000) :][:3] == [100_000, sum(range(100_000)), epoch]
     assert 1_000_000 not in seen

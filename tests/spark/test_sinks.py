@@ -1,0 +1,53 @@
+"""A query that Spark ended because its planner had not connected in ten seconds failed a run of all tests on a busy
+machine. Such a query is started again, a bounded number of times, and no other end is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.spark.sinks import STARTS_MAX, run_query
+
+UNCONNECTED = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+
+
+class Writer:
+    """A writer of a stream whose query ends with each of `ends` in turn, then well."""
+
+    def __init__(self, ends: list[str]) -> None:
+        self.ends = ends
+        self.starts = 0
+
+    def trigger(self, **_: Any) -> Writer:
+        return self
+
+    def start(self) -> Writer:
+        self.starts += 1
+        return self
+
+    def awaitTermination(self) -> None:
+        if self.starts <= len(self.ends):
+            raise StreamingQueryException(self.ends[self.starts - 1])
+
+
+def test_query_whose_planner_did_not_connect_is_started_again():
+    writer = Writer([UNCONNECTED] * (STARTS_MAX - 1))
+    run_query(writer)
+    assert writer.starts == STARTS_MAX
+
+
+def test_query_whose_planner_never_connects_fails():
+    writer = Writer([UNCONNECTED] * STARTS_MAX)
+    with pytest.raises(StreamingQueryException, match="connect back"):
+        run_query(writer)
+    assert writer.starts == STARTS_MAX
+
+
+def test_query_with_another_end_is_not_started_again():
+    writer = Writer(["[STREAM_FAILED] tidemark: PositionLost"])
+    with pytest.raises(StreamingQueryException, match="PositionLost"):
+        run_query(writer)
+    assert writer.starts == 1
