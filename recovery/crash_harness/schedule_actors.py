@@ -9,8 +9,8 @@ from typing import Any
 
 from engine.errors import NoPartition, NoSuchIndex, NoSuchTable, Retryable
 from engine.expressions import col
-from engine.file_doubles.memory import MemoryFiles
 from recovery.backup.writer import BackupWriter
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import Violation
 from recovery.crash_harness.schedule_sites import SITES
 from recovery.crash_harness.stress import Keeper, Reader, Stress

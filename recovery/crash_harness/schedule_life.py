@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, get_args
 
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.order import OrderMonitor
 from engine.kernels import HAS_DOOR, set_door
 from engine.memory.arena import Arena
 from engine.options import Options
 from recovery.crash_harness import stress, stress_verify
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.program import OPEN_FILES, Ledger, Violation, resolve
 from recovery.crash_harness.schedule_actors import others
 from recovery.crash_harness.schedule_points import KernelDoor, Lines, TurnClock, TurnFiles, TurnWords

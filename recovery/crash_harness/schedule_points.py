@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.file_doubles.wrapper import RawWrapper, WrappedFiles
 from engine.file_layer import CheckedFiles
 from engine.file_protocol import Buffer, File
 from engine.layout.arena import (
@@ -27,6 +26,7 @@ from engine.layout.arena import (
     S_POOL,
 )
 from recovery.crash_harness import schedule_threads
+from recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
 from recovery.crash_harness.schedule_turns import Turns
 
 # How long half a sync may take: in the time of one point or of some hundred.

@@ -200,7 +200,7 @@ def sites(name: str) -> None:
 
 def simulate(functions: Sequence[str]) -> None:
     """Seeds of the simulation, until one is broken."""
-    from replication.simulation.world import run_seed
+    from tests.simulation.sites.world import run_seed
 
     for seed in range(1, SIMULATED_SEEDS + 1):
         run_seed(seed, functions)
@@ -208,7 +208,7 @@ def simulate(functions: Sequence[str]) -> None:
 
 def simulate_views(seeds: int) -> None:
     """Seeds of the simulation of node groups, until one is broken."""
-    from replication.node_group.simulation.world import run_seed
+    from tests.simulation.nodes.world import run_seed
 
     for seed in range(1, seeds + 1):
         run_seed(seed)
@@ -231,9 +231,9 @@ def schedule(arguments: Sequence[str]) -> None:
 def stress_lives() -> None:
     """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
     from engine.clock import SystemClock
-    from engine.file_doubles.memory import MemoryFiles
     from engine.options import Options
     from recovery.crash_harness import stress
+    from recovery.crash_harness.disks.memory import MemoryFiles
     from recovery.crash_harness.program import Ledger
     from tidemark.database import Database
 

@@ -11,13 +11,13 @@ import pytest
 
 import tidemark as tm
 from engine.errors import StorageFull
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.order import OrderMonitor
 from recovery.crash_harness import disk_history
 from recovery.crash_harness.__main__ import main
 from recovery.crash_harness.anomaly_loop import anomaly_loop
 from recovery.crash_harness.crash_states import crash_states, record
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.pieces import DISK_PROGRAMS
 from recovery.crash_harness.power_loop import power_loop
 from recovery.crash_harness.program import (

@@ -59,9 +59,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "random": (
         "engine.clock",
         "recovery.crash_harness.",
-        "replication.kill_loop.",
-        "replication.simulation.",
-        "replication.node_group.simulation.",
+        "tests.kills.sites.",
+        "tests.simulation.sites.",
+        "tests.simulation.nodes.",
     ),
     "secrets": ("engine.clock",),
     "uuid": ("engine.clock",),
@@ -95,7 +95,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     # Modules by their names: of this tree, and the program a command line of the harness names.
     "importlib.import_module": ("engine.kernels", "recovery.crash_harness.", "tidemark"),
     # Its pipes unpickle: from processes that this one has forked, and from no others.
-    "multiprocessing": ("engine.kernels.", "recovery.crash_harness.", "replication.kill_loop."),
+    "multiprocessing": ("engine.kernels.", "recovery.crash_harness.", "tests.kills.sites."),
     "concurrent.futures.ProcessPoolExecutor": (),
     "tests": (),
     "bench": (),

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from engine.errors import EpochGap, PeerError, PositionLost
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog.index import Position as Place
 from replication.protocol.messages import FIRST_POSITION, Position, Start
 from replication.receiver import is_passing

@@ -15,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from recovery.crash_harness.anomaly_loop import ANOMALIES
-from replication.kill_loop.modes import MODES
 from tests.fuzz.readers import readers
+from tests.kills.sites.modes import MODES
 
 HARNESS = "recovery.crash_harness"
 WHOLE_STATE = f"{HARNESS}.program:whole_state"
@@ -165,17 +165,17 @@ TURNS: tuple[Turn, ...] = (
     _seeds("scheduled lives", f"-m {HARNESS} schedule", 20, ("lives", "acknowledged", "switches")),
     _seeds(
         "sites, simulated",
-        "-m replication.simulation",
+        "-m tests.simulation.sites",
         40,
         ("transactions", "epochs", "conflicts", "power losses", "kills", "connections"),
         *("--batch", "40"),
     ),
-    _seeds("node groups, simulated", "-m replication.node_group.simulation", 100, ("crash", "split", "pause")),
+    _seeds("node groups, simulated", "-m tests.simulation.nodes", 100, ("crash", "split", "pause")),
     *(
         Turn(
             f"kills of sites: {mode}",
             lambda seed, mode=mode: (
-                *("-m", "replication.kill_loop", FOLDER, "--json"),
+                *("-m", "tests.kills.sites", FOLDER, "--json"),
                 *("--mode", mode, "--kills", "6", "--seed", str(seed)),
             ),
             ("kills", "acknowledged"),
@@ -186,7 +186,7 @@ TURNS: tuple[Turn, ...] = (
         Turn(
             f"kills of a node group: {name}",
             lambda seed, options=options: (
-                *("-m", "tests.node_group.kills", FOLDER, "--seconds", "60", "--kills", "1000"),
+                *("-m", "tests.kills.nodes", FOLDER, "--seconds", "60", "--kills", "1000"),
                 *(*options, "--seed", str(seed)),
             ),
             ("kills", "judgements", "acknowledged", "reads"),

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.transactions import SPARE_PLACES
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
