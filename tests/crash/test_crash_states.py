@@ -10,7 +10,6 @@ import pytest
 from engine.errors import RedoOverloaded
 from engine.schema import Column
 from engine.types import Int64, VarChar
-from recovery.crash_harness import history
 from recovery.crash_harness.__main__ import main
 from recovery.crash_harness.crash_states import choices, crash_states
 from recovery.crash_harness.disks.memory import MemoryFiles
@@ -26,6 +25,7 @@ from recovery.crash_harness.program import (
     probed,
     whole_state,
 )
+from tests.crash.programs import history
 from tests.shares import share
 
 

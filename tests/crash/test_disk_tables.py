@@ -11,14 +11,12 @@ import pytest
 
 import tidemark as tm
 from engine.errors import StorageFull
-from recovery.crash_harness import disk_history
 from recovery.crash_harness.__main__ import main
 from recovery.crash_harness.anomaly_loop import anomaly_loop
 from recovery.crash_harness.crash_states import crash_states, record
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.disks.order import OrderMonitor
-from recovery.crash_harness.pieces import DISK_PROGRAMS
 from recovery.crash_harness.power_loop import power_loop
 from recovery.crash_harness.program import (
     Ledger,
@@ -30,6 +28,8 @@ from recovery.crash_harness.program import (
     state_of,
     whole_state,
 )
+from tests.crash.programs import disk_history
+from tests.crash.programs.__main__ import DISK_PROGRAMS
 from tests.shares import few, share
 
 LARGE = {"redo_log": "4 MiB", "data_memory": "8 MiB"}
@@ -272,7 +272,7 @@ def test_program_of_the_enumeration_does_what_the_enumeration_is_for(program: st
 
 
 def test_enumeration_in_pieces_tells_of_the_programs_in_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    program = "recovery.crash_harness.disk_history:tiny_work"
+    program = "tests.crash.programs.disk_history:tiny_work"
     asked = ["states", "--work", program, "--jobs", "2", "--distinct", "2", "--per-point", "1", "--share", "0.1"]
     asked += ["--json", "--seed", "7"]
     assert main(asked) == 0

@@ -19,6 +19,7 @@ from tests.fuzz.readers import readers
 from tests.kills.sites.modes import MODES
 
 HARNESS = "recovery.crash_harness"
+PROGRAMS_FOLDER = "tests.crash.programs"
 WHOLE_STATE = f"{HARNESS}.program:whole_state"
 # Stands for a folder that is empty.
 FOLDER = "FOLDER"
@@ -82,7 +83,8 @@ class Turn:
 
 
 def _named(work: str, verify: str) -> tuple[str, ...]:
-    return "--work", f"{HARNESS}.{work}", "--verify", f"{HARNESS}.{verify}" if verify else WHOLE_STATE
+    verification = f"{PROGRAMS_FOLDER}.{verify}" if verify else WHOLE_STATE
+    return "--work", f"{PROGRAMS_FOLDER}.{work}", "--verify", verification
 
 
 def _states(name: str, work: str, verify: str) -> Turn:
@@ -162,7 +164,7 @@ TURNS: tuple[Turn, ...] = (
     _losses("stress", "stress:work", "stress_verify:verify", 40),
     _losses("stress, disk columns", "stress:disk_work", "stress_verify:verify", 30),
     _losses("disk rows", "disk_history:lives_work", "disk_history:lives_verify", 8, ("--calls-max", "900")),
-    _seeds("scheduled lives", f"-m {HARNESS} schedule", 20, ("lives", "acknowledged", "switches")),
+    _seeds("scheduled lives", "-m tests.simulation.threads", 20, ("lives", "acknowledged", "switches")),
     _seeds(
         "sites, simulated",
         "-m tests.simulation.sites",

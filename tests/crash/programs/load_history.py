@@ -13,13 +13,13 @@ from typing import Any
 from engine.column_input import to_columns
 from engine.errors import LoadRefused
 from engine.load_files import FOLDER
-from recovery.crash_harness.disk_history import DiskHistory
-from recovery.crash_harness.history import MAIN, History, Model, Row
 from recovery.crash_harness.program import Ledger, OpenStore
 from recovery.load.commit import abort, publish
 from recovery.load.directory import Directory
 from recovery.load.job import FragmentReport, LoadJob
 from recovery.load.tasks import write_parts
+from tests.crash.programs.disk_history import DiskHistory
+from tests.crash.programs.history import MAIN, History, Model, Row
 
 UNDO_LOG = "4 MiB"
 LOADED = (5, 40)  # rows

@@ -11,9 +11,9 @@ from typing import Any
 
 from engine.errors import NoPartition
 from engine.partition import HashPartition, Partition, RangePartition
-from recovery.crash_harness.disk_history import DiskHistory
-from recovery.crash_harness.history import MAIN, History, Model
 from recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
+from tests.crash.programs.disk_history import DiskHistory
+from tests.crash.programs.history import MAIN, History, Model
 
 WIDTH = 10
 PARTITIONS_MAX = 5

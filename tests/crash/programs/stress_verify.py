@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from recovery.crash_harness.program import Ledger
-from recovery.crash_harness.stress_rows import (
+from tests.crash.programs.stress_rows import (
     EXTRA,
     MAIN,
     PROGRESS,

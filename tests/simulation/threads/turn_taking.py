@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from recovery.crash_harness.schedule_turns import Turns, thread_name
+from tests.simulation.threads.turns import Turns, thread_name
 
 _turns: Turns | None = None
 _trace: Any = None  # of each thread that takes part

@@ -12,10 +12,10 @@ from engine.expressions import col
 from recovery.backup.writer import BackupWriter
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import Violation
-from recovery.crash_harness.schedule_sites import SITES
-from recovery.crash_harness.stress import Keeper, Reader, Stress
-from recovery.crash_harness.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, is_whole
-from recovery.crash_harness.stress_threads import Worker
+from tests.crash.programs.stress import Keeper, Reader, Stress
+from tests.crash.programs.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, is_whole
+from tests.crash.programs.stress_threads import Worker
+from tests.simulation.threads.sites import SITES
 
 # What a reader may be told of what another thread has dropped.
 GONE = (NoSuchIndex, NoSuchTable, NoPartition, Retryable)

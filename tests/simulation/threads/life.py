@@ -19,16 +19,16 @@ from engine.clock import ManualClock
 from engine.kernels import HAS_DOOR, set_door
 from engine.memory.arena import Arena
 from engine.options import Options
-from recovery.crash_harness import stress, stress_verify
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.program import OPEN_FILES, Ledger, Violation, resolve
-from recovery.crash_harness.schedule_actors import others
-from recovery.crash_harness.schedule_points import KernelDoor, Lines, TurnClock, TurnFiles, TurnWords
-from recovery.crash_harness.schedule_sites import SITES, Site
-from recovery.crash_harness.schedule_threads import taking_turns
-from recovery.crash_harness.schedule_turns import Turns
-from recovery.crash_harness.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, WIDTH, row_of
+from tests.crash.programs import stress, stress_verify
+from tests.crash.programs.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, WIDTH, row_of
+from tests.simulation.threads.actors import others
+from tests.simulation.threads.points import KernelDoor, Lines, TurnClock, TurnFiles, TurnWords
+from tests.simulation.threads.sites import SITES, Site
+from tests.simulation.threads.turn_taking import taking_turns
+from tests.simulation.threads.turns import Turns
 
 Storage = Literal["memory", "disk"]
 STORAGES: tuple[Storage, ...] = get_args(Storage)

@@ -12,9 +12,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Error, RedoOverloaded
-from recovery.crash_harness.disk_history import DiskHistory
-from recovery.crash_harness.history import MAIN, OTHER, History, Model, Row
 from recovery.crash_harness.program import Ledger, OpenStore
+from tests.crash.programs.disk_history import DiskHistory
+from tests.crash.programs.history import MAIN, OTHER, History, Model, Row
 
 if TYPE_CHECKING:
     from engine.log.group import Group

@@ -22,8 +22,8 @@ from engine.partition import RangePartition
 from engine.schema import Column
 from engine.types import Int32, Int64
 from recovery.crash_harness.program import Ledger, OpenStore, PowerOff, Violation
-from recovery.crash_harness.stress_actions import Changer
-from recovery.crash_harness.stress_rows import (
+from tests.crash.programs.stress_actions import Changer
+from tests.crash.programs.stress_rows import (
     INDEX_KEYS,
     MAIN,
     PROGRESS,
@@ -40,8 +40,8 @@ from recovery.crash_harness.stress_rows import (
     second_half,
     stamps_of,
 )
-from recovery.crash_harness.stress_threads import Worker
-from recovery.crash_harness.stress_verify import index_problems, leftovers, shape_of, shown_line
+from tests.crash.programs.stress_threads import Worker
+from tests.crash.programs.stress_verify import index_problems, leftovers, shape_of, shown_line
 
 OPTIONS: dict[str, Any] = {
     "data_memory": "32 MiB",

@@ -11,9 +11,9 @@ import functools
 from typing import Any
 
 from engine.errors import RowNotFound
-from recovery.crash_harness.disk_history import DiskHistory
-from recovery.crash_harness.history import History, Model, Row
 from recovery.crash_harness.program import Ledger, OpenStore
+from tests.crash.programs.disk_history import DiskHistory
+from tests.crash.programs.history import History, Model, Row
 
 MEMORY = "64 KiB"
 LIMIT = "1 MiB"

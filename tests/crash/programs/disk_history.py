@@ -16,8 +16,8 @@ from engine.errors import RedoOverloaded, StorageFull
 from engine.schema import Column
 from engine.types import Float64, Int32, Int64, Text
 from engine.types_text import VarChar
-from recovery.crash_harness.history import LAPS_STEPS, MAIN, History, Row
 from recovery.crash_harness.program import SIMULATED, Ledger, OpenStore, whole_state
+from tests.crash.programs.history import LAPS_STEPS, MAIN, History, Row
 
 DISK_COLUMNS = [
     Column("id", Int64),

@@ -1,4 +1,4 @@
-"""`python -m recovery.crash_harness schedule`: lives of threads that take turns by a seed, one life a seed.
+"""`python -m tests.simulation.threads`: lives of threads that take turns by a seed, one life a seed.
 
 Each life runs in a process forked for it from one that has every kernel's code, so that it begins as all others do,
 and whatever comes of it ends with it. The parent of these is started by the harness with the kernel door open and with
@@ -24,10 +24,10 @@ from typing import Any, NoReturn
 import engine.kernels
 from engine.clock import SystemClock
 from recovery.crash_harness.program import OPEN_FILES, resolve
-from recovery.crash_harness.schedule_actors import ALL
-from recovery.crash_harness.schedule_life import Found, Life, Plan
+from tests.simulation.threads.actors import ALL
+from tests.simulation.threads.life import Found, Life, Plan
 
-MODULE = "recovery.crash_harness.schedule"
+MODULE = "tests.simulation.threads.lives"
 TOLD_LIVES = 50  # how far it has come is told that often
 LIVES_SHOWN_MAX = 10  # with no more seeds than this, each life has a line of its own
 NO_WORD = "the process of this life ended without a word; see what it wrote"
@@ -147,12 +147,12 @@ def _repeating(seed: int, asked: argparse.Namespace) -> str:
         options.append(f"--actors {asked.actors}")
     if asked.storage:
         options.append(f"--{asked.storage}")
-    return f"python -m recovery.crash_harness schedule {' '.join(options)}"
+    return f"python -m tests.simulation.threads {' '.join(options)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run lives; prints each finding and the figures. The exit code is 1 if there is a finding."""
-    parser = argparse.ArgumentParser(prog="python -m recovery.crash_harness schedule", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.threads", description=__doc__)
     add_options(parser)
     asked = parser.parse_args(arguments)
     actors = frozenset(filter(None, asked.actors.split(",")))

@@ -25,9 +25,9 @@ from engine.layout.arena import (
     PAGE_WORDS,
     S_POOL,
 )
-from recovery.crash_harness import schedule_threads
 from recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
-from recovery.crash_harness.schedule_turns import Turns
+from tests.simulation.threads import turn_taking
+from tests.simulation.threads.turns import Turns
 
 # How long half a sync may take: in the time of one point or of some hundred.
 SYNC_SECONDS = (0.0, 0.000_025, 0.000_25, 0.002)
@@ -134,11 +134,11 @@ class TurnWords(np.ndarray):
     """Words of an arena: reads and writes by Python are points, now and then."""
 
     def __getitem__(self, at: Any) -> Any:
-        schedule_threads.read()
+        turn_taking.read()
         return super().__getitem__(at)
 
     def __setitem__(self, at: Any, value: Any) -> None:
-        schedule_threads.read()
+        turn_taking.read()
         super().__setitem__(at, value)
 
 

@@ -30,7 +30,7 @@ JUMP_SHARE = 0.01
 PARKED_POINTS_MIN = 30
 PARKED_POINTS_MAX = 12_000
 COLLECT_POINTS = 20_000
-_HARNESS = ("crash_harness/schedule", "/threading.py")
+_HARNESS = ("simulation/threads/", "/threading.py")
 
 
 class Turn:

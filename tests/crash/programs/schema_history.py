@@ -16,8 +16,8 @@ from engine.schema import Column
 from engine.types import Bool, Decimal, Float64, Int8, Int64, Text
 from engine.types_base import ColumnType
 from engine.types_text import Binary, Char, VarChar
-from recovery.crash_harness.history import COLUMNS, MAIN, OTHER, History, Model, Row
 from recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
+from tests.crash.programs.history import COLUMNS, MAIN, OTHER, History, Model, Row
 
 PLAIN_COLUMNS = [Column("id", Int64), Column("owner", Int8, nullable=True), Column("balance", Float64)]
 DISK_COLUMNS = [

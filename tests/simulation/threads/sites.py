@@ -20,7 +20,7 @@ from engine.log.group import Group
 from engine.schema import Column
 from engine.types import Int64
 from recovery.crash_harness.program import Violation, resolve
-from recovery.crash_harness.stress_rows import MAIN
+from tests.crash.programs.stress_rows import MAIN
 
 CHANNEL = "tidemark.channel:Channel"
 RECEIVER = "replication.receiver:LocalReceiver"

@@ -18,11 +18,11 @@ from engine.schema import Column
 from engine.types import Int64
 from engine.types_text import VarChar
 from recovery.crash_harness.program import Ledger, Violation
-from recovery.crash_harness.stress_rows import EXTRA, INDEX_KEYS, MAIN, SCRATCH, UNIQUE_KEYS, WIDTH
-from recovery.crash_harness.stress_threads import Worker
+from tests.crash.programs.stress_rows import EXTRA, INDEX_KEYS, MAIN, SCRATCH, UNIQUE_KEYS, WIDTH
+from tests.crash.programs.stress_threads import Worker
 
 if TYPE_CHECKING:
-    from recovery.crash_harness.stress_verify import Shape
+    from tests.crash.programs.stress_verify import Shape
 
 RANGES_MAX = 6
 WINDOW_RANGES = 4  # keys are written in the last ranges only, so that there are not ever more of them
