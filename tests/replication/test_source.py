@@ -43,6 +43,21 @@ def test_one_file_is_open_at_a_time(monkeypatch):
         assert len(open_now) <= 1
 
 
+def test_file_is_closed_once_however_often_a_binlog_is_closed(monkeypatch):
+    """Story: a mutant that forgot to forget the closed file was seen by no test; it closed a descriptor twice, which
+    may be another file's by then.
+    """
+    source, closes = Source(), []
+    source.write(1)
+    binlog = source.binlog()
+    assert binlog.read(binlog.locate(Start()), 1_000) is not None
+    closed = source.files.close
+    monkeypatch.setattr(source.files, "close", lambda file: closes.append(file) or closed(file))
+    binlog.close()
+    binlog.close()
+    assert len(closes) == 1
+
+
 def test_nothing_behind_the_synced_end_is_served():
     source = Source(sync_binlog=0, file_bytes=1 << 20)
     source.write(1)

@@ -163,6 +163,14 @@ def test_savepoint_given_up_first_leaves_the_transaction_open() -> None:
     account.insert((1, "c", 0.0, None))
 
 
+def test_lock_that_is_none_is_refused_by_a_scan_before_it_reads() -> None:
+    """Story: a mutant whose scans took any text for no lock was seen by no test."""
+    db = open_memory()
+    make_account(db).insert((1, "a", 0.0, None))
+    with db.transaction() as txn, pytest.raises(tm.SchemaInvalid, match="lock must be None, 'shared' or 'exclusive'"):
+        txn.scan("test.account", lock="any")
+
+
 def test_shared_locks_of_two_transactions_stand_side_by_side() -> None:
     """Story: looking for the row to share took a shared lock of another transaction for an exclusive one, so that the
     second reader waited for the first. Found by the stateful test."""
