@@ -21,8 +21,9 @@ from engine.options import Options
 from recovery.backup.manifest import find_backups, level_numbers
 from recovery.backup.plan import make_plan
 from recovery.backup.restore import How, Restore
+from recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
 from recovery.backup.rows_file import Place
-from recovery.backup.tasks import FRAGMENTS, SPLIT, RestoreTask, TaskReport, run_task
+from recovery.backup.tasks import run_task
 from recovery.backup.verify import VerifyTask
 from recovery.backup.verify import run_task as verify_files
 from recovery.crash_harness.disks.memory import MemoryFiles

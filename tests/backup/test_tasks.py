@@ -16,7 +16,8 @@ from engine.options import Options
 from recovery.backup import split as split_room
 from recovery.backup.plan import make_plan
 from recovery.backup.restore import How, Restore
-from recovery.backup.tasks import FRAGMENTS, SPLIT, RestoreTask, TaskReport, restore_fragment, run_task
+from recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
+from recovery.backup.tasks import restore_fragment, run_task
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.local_checkpoint.control import control_ids, read_controls
