@@ -83,6 +83,8 @@ def _parts(rng: random.Random, name: str, depth: int) -> Any:
             place = rng.randrange(len(made))
             inner = made[place]
             if isinstance(inner, list) and inner and rng.random() < 0.7:
+                # A copy: the list may be one of `GOOD`, and would in the end contain itself.
+                inner = made[place] = list(inner)
                 inner[rng.randrange(len(inner))] = rng.choice([_value(rng, depth - 1), 1 << 40, -1, "Junction"])
             else:
                 made[place] = _value(rng, depth - 1)
