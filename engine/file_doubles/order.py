@@ -43,7 +43,8 @@ from engine.file_protocol import Buffer, File, RawFiles, flat
 from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
 
 _DATA = re.compile(r"lcp/(\d+)-[^/]*\.data")
-_CONTROL = re.compile(r"lcp/control-(\d+)[^/]*")
+# With a suffix it has not got its name yet, and stands in for nothing.
+_CONTROL = re.compile(r"lcp/control-(\d+)(\.[^/]*)?")
 _REDO = re.compile(r"redo/[^/]*\.redo")
 _SYSFILE = re.compile(r"sysfile\.\d")
 
@@ -198,6 +199,8 @@ class _OrderRaw(RawWrapper):
             is_durable = self._is_durable(f"lcp/{leaf}")
             if int(control[1]) > own and not is_durable:
                 raise OrderViolation(f"O2: unlink of {name} before lcp/{leaf} is durable in content and entry")
+            if control[2] is not None:
+                continue
             if is_durable and int(control[1]) == own:
                 own_is_durable = True
             elif is_durable:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -57,9 +56,6 @@ BROKEN_OFF_TIMES = 2
 CHECK_EVERY = 3
 # A program that is wrong at every seed need not be shown to be so for ever.
 VIOLATIONS_MAX = 20
-
-# Control files of local checkpoints; one that was not durable yet may be torn, for nobody had been told of it.
-_CONTROL = re.compile(r"(?:lcp/)?(control-\d+)")  # pieces of entries have no folder
 
 POLICIES: tuple[CrashPolicy, ...] = ("drop", "sectors", "torn", "keep")
 
@@ -259,12 +255,6 @@ class _Judge:
         self._rng = rng
         self._report = report
         self._where = where
-        self._unfinished: frozenset[str] = frozenset()
-
-    def at(self, pieces: list[Piece]) -> None:
-        """What follows is judged as left of a disk with these pieces not durable: their control files may be torn."""
-        names = (_CONTROL.fullmatch(piece.name) for piece in pieces if piece.kind != "unlink")
-        self._unfinished = frozenset(f"lcp/{found[1]}" for found in names if found is not None)
 
     def judge(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
         """One restart, and now and then work, power loss and restart again. Raises: Violation."""
@@ -343,8 +333,7 @@ class _Judge:
             found = self._verify(db, ledger)
             if not found and plan is None and report.restarts % CHECK_EVERY == 0:
                 report.checks += 1
-                torn = tuple(f"{name} is damaged; another local checkpoint serves" for name in self._unfinished)
-                found = [problem for problem in db.check()["problems"] if not problem.startswith(torn)]
+                found = db.check()["problems"]
         except (Error, OrderViolation) as error:
             raise Violation(f"{self._where}, {place}: {type(error).__name__}: {error}") from error
         if found:
@@ -383,7 +372,6 @@ def crash_states(
         is_drawn = rng.random() < share
         call = "the end" if event is None else event.render(digests=False)
         pieces = files.pieces()
-        judge.at(pieces)
         if pieces and is_drawn:
             killed = files.kill()
             # A sync changes nothing that the next process reads: the point before it left more to lose.

@@ -6,10 +6,11 @@ dropped; local checkpoints run with commits between their fragments; the store i
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from engine.errors import RedoOverloaded, RowNotFound
 from engine.partition import HashPartition, Partition
@@ -32,6 +33,7 @@ REOPEN_EVERY = 23
 DDL_EVERY = 7
 SYNC_EVERY = 5
 LAPS_STEPS = 600
+ABANDONED_STEPS = 6
 
 Row = tuple[Any, ...]
 Model = dict[str, dict[int, Row]]
@@ -214,6 +216,26 @@ def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 def epoch_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     """The program with commits that do not wait for the disk: durable with their epoch, promised by `sync`."""
     History(open_store, seed, ledger, durability="epoch").run(60)
+
+
+class _Abandoning(History):
+    """Its first local checkpoint is ended by Ctrl-C, so the first complete one is not number 1."""
+
+    def go_on(self) -> None:
+        """See `History`."""
+        super().go_on()
+        self.commit()
+        with contextlib.suppress(KeyboardInterrupt):
+            self.db.checkpoint(_interrupt)
+
+
+def _interrupt(*_: int) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def abandoned_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """A program whose first local checkpoint is abandoned; then commits and a few local checkpoints."""
+    _Abandoning(open_store, seed, ledger, lcp_every=3).run(ABANDONED_STEPS)
 
 
 def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:

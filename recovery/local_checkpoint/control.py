@@ -1,7 +1,7 @@
 """Control files: the commit point of a local checkpoint, and all that is needed to load it.
 
-`lcp/control-<id>` is one sealed unit, written whole after everything it names is durable. A control file that is not
-intact is no control file. The two newest are kept.
+`lcp/control-<id>` is one sealed unit. It is written after everything it names is durable, and gets its name when its
+own content is durable. A control file that is not intact is damage and is not used. The two newest are kept.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.recovery")
 
 PREFIX = "control-"
+NEW = ".new"
 NUMBER_DIGITS_MAX = 15  # of a local checkpoint: more would not fit its field
 
 
@@ -90,8 +91,17 @@ def control_name(lcp_id: int) -> str:
     return f"{FOLDER}/{PREFIX}{lcp_id}"
 
 
+def unnamed_control(lcp_id: int) -> str:
+    """Name of a control file until its content is durable."""
+    return control_name(lcp_id) + NEW
+
+
 def write_control(files: Files, identity: tuple[bytes, int], control: Control) -> None:
-    """Make the checkpoint count. Durable on return: content and name."""
+    """Make the checkpoint valid. Durable on return: content and name.
+
+    By rename: no crash leaves a control file that is not intact, so one that is not is damage. An opening that found a
+    torn one numbered 2 or more would have to take the log for one that was truncated.
+    """
     body = control.body()
     count = max(UNIT_WORDS_MIN, CONTROL_HEADER_WORDS + -(-len(body) // 8))
     words = np.zeros(count, dtype=np.int64)
@@ -106,12 +116,13 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
     start = CONTROL_HEADER_WORDS * 8
     words.data.cast("B")[start : start + len(body)] = body
     seal(words, count)
-    file = files.create(control_name(control.lcp_id))
+    file = files.create(unnamed_control(control.lcp_id))
     try:
         files.pwrite(file, 0, words)
         files.fdatasync(file)
     finally:
         files.close(file)
+    files.rename(unnamed_control(control.lcp_id), control_name(control.lcp_id))
     files.sync_directory(FOLDER)
 
 
@@ -150,17 +161,25 @@ def _number(text: str) -> int | None:
 def used_ids(files: Files) -> list[int]:
     """Numbers any file here carries, complete checkpoint or leftover: they are never given again (D14)."""
     leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]
-    found = (_number(leaf.split("-")[0]) for leaf in leaves)
+    found = [_number(leaf.split("-")[0]) for leaf in leaves] + [_unnamed_number(leaf) for leaf in leaves]
     return [*control_ids(files), *(number for number in found if number is not None)]
 
 
+def _unnamed_number(leaf: str) -> int | None:
+    """The number of a control file that has not got its name yet."""
+    return _number(leaf[len(PREFIX) : -len(NEW)]) if leaf.startswith(PREFIX) and leaf.endswith(NEW) else None
+
+
 def sweep(files: Files) -> None:
-    """Remove data files that no control file names: leftovers of a checkpoint a crash interrupted."""
+    """Remove what a checkpoint left that a crash interrupted: its control file, which has no name yet, and data files
+    that no control file names.
+    """
     named = set(control_ids(files))
     for name in files.list(FOLDER):
         leaf = name.rpartition("/")[2]
         number = _number(leaf.split("-")[0])
-        if leaf.endswith(".data") and number is not None and number not in named:
+        is_unnamed_data = leaf.endswith(".data") and number is not None and number not in named
+        if is_unnamed_data or _unnamed_number(leaf) is not None:
             files.unlink(f"{FOLDER}/{leaf}")
 
 

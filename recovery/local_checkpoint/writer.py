@@ -1,8 +1,8 @@
 """Making a local checkpoint while transactions go on (D6).
 
 Order of durable writes: data files → their sync → disk pages (UNDO log before each) and UNDO mark → extents file →
-directory sync → log durable through E → control file → its sync and the directory's → older checkpoints removed → tails
-of both logs cut. A crash before the control file is whole leaves the checkpoint before it in force.
+directory sync → log durable through E → control file → its sync → its name → the directory's sync → older checkpoints
+removed → tails of both logs cut. A crash before the control file has its name leaves the checkpoint before it in force.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from recovery.local_checkpoint.control import (
     control_name,
     log_start,
     read_controls,
+    unnamed_control,
     write_control,
 )
 from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name, new_span
@@ -305,6 +306,8 @@ class LocalCheckpoint:
                 _log.info("local checkpoint %d stays: a reader has pinned it", lcp_id)
                 return
             files.sync_directory(FOLDER)
+        if files.exists(unnamed_control(lcp_id)):
+            files.unlink(unnamed_control(lcp_id))
         prefix = f"{lcp_id}-"
         for name in files.list(FOLDER):
             leaf = name.rpartition("/")[2]

@@ -1,4 +1,6 @@
-"""Defects planted where the log is firmed up, where its floor is raised, and where it is cut."""
+"""Defects planted where the log is firmed up, where its floor is raised and where it is cut, and in the control files
+that allow the cut.
+"""
 
 from __future__ import annotations
 
@@ -144,5 +146,13 @@ LOG_DEFECTS: tuple[Defect, ...] = (
         "                chosen = np.ascontiguousarray(chosen[is_kept])",
         "                pass",
         "follower-drops",
+    ),
+    # --- a control file is whole when it has its name --------------------------------------------------
+    Defect(
+        "control-file-named-before-it-is-whole",
+        "recovery.local_checkpoint.control",
+        "return control_name(lcp_id) + NEW",
+        "return control_name(lcp_id)",
+        "first-checkpoint",
     ),
 )

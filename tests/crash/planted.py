@@ -255,6 +255,13 @@ def batch_states() -> None:
         crash_states(batch_history.short_work, whole_state, seed, 1)
 
 
+def first_checkpoint() -> None:
+    """A store whose first local checkpoint was abandoned."""
+    from tests.crash import test_crash_states as tests
+
+    tests.test_store_whose_first_local_checkpoint_was_abandoned_opens_after_any_loss()
+
+
 def second_loss() -> None:
     """What a second process is shown and the disk lacks."""
     from tests.log import test_second_loss as tests
@@ -339,6 +346,7 @@ def shown_load() -> None:
 
 LOG_PARTS: dict[str, Callable[[], object]] = {
     "batch-states": batch_states,
+    "first-checkpoint": first_checkpoint,
     "second-loss": second_loss,
     "batches": batches,
     "floor": floor,

@@ -29,6 +29,7 @@ FUZZ_INPUTS = 400_000
 PROGRAMS = (
     ("durable commits", "history:work", ""),
     ("durable epochs", "history:epoch_work", ""),
+    ("first local checkpoint abandoned", "history:abandoned_work", ""),
     ("disk columns", "disk_history:work", ""),
     ("disk columns, durable epochs", "disk_history:epoch_work", ""),
     ("disk columns, unfiltered", "disk_history:unfiltered_work", ""),
