@@ -15,11 +15,11 @@ import numpy as np
 import tidemark as tm
 from bench.rows import COLUMNS, make_table
 from engine.clock import SystemClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.kernels.delete_log import note_deletes_of, setup_delete_log
 from engine.layout.arena import PAGE_WORDS, S_DELETE_LOG
 from engine.layout.redo import KIND_DELETE, KIND_UPDATE, OPERATION_WORDS, pack_kind, pack_rows
 from engine.options import Options
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.database import Database
 
 ROWS = 200_000

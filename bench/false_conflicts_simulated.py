@@ -1,7 +1,7 @@
 """`python -m bench.false_conflicts_simulated [--quick] [--seconds S] [--out FILE] [--picture FILE]`: conflicts
 under NDB$EPOCH.
 
-Two simulated sites (replication/simulation: real stores, virtual time, no faults) update the same rows, each row alike.
+Two simulated sites (tests/simulation/sites: real stores, virtual time, no faults) update the same rows, each row alike.
 Counted is what becomes of the changes of the secondary at the primary, by length of an epoch, delay of the link, rate
 of updates and number of extra epoch bits. Nothing is timed; the counts repeat.
 
@@ -26,12 +26,12 @@ from typing import Any
 
 import replication.conflict.programs as programs
 from replication.settings.epoch_bits import saturated_from
-from replication.simulation.epoch_promises import PRIMARY, SECONDARY, judged_changes
-from replication.simulation.plan import BY_NAME, PAIR, Faults, Plan, SitePlan, plan_of
-from replication.simulation.promises import check_promises
-from replication.simulation.tables import SHARED_FROM
-from replication.simulation.work import Change, Row, Work
-from replication.simulation.world import World
+from tests.simulation.sites.epoch_promises import PRIMARY, SECONDARY, judged_changes
+from tests.simulation.sites.plan import BY_NAME, PAIR, Faults, Plan, SitePlan, plan_of
+from tests.simulation.sites.promises import check_promises
+from tests.simulation.sites.tables import SHARED_FROM
+from tests.simulation.sites.work import Change, Row, Work
+from tests.simulation.sites.world import World
 
 SEED = 20_261
 ROWS = 50

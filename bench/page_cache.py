@@ -64,7 +64,7 @@ def loop(_: np.random.Generator, count: int) -> Any:
 
 
 def mixed(rng: np.random.Generator, count: int) -> Any:
-    """Half point reads, a quarter loop, interleaved; and the scans."""
+    """A quarter loop, interleaved with point reads and scans."""
     points = with_scans(rng, count)
     is_loop = rng.random(count) < 0.25
     points[is_loop] = PAGES + np.resize(np.arange(LOOP_PAGES), int(is_loop.sum()))

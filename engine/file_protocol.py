@@ -2,7 +2,7 @@
 
 Everything durable goes through `Files`. Its implementations are `CheckedFiles` over a `RawFiles`: the real disk
 (`files.py`), a disk in memory that can lose power, and wrappers that inject faults, record and watch
-(`file_doubles/`).
+(`recovery/crash_harness/disks/`).
 """
 
 from __future__ import annotations

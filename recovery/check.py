@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -47,7 +46,7 @@ from engine.memory.arena import NOTHING
 from engine.spool_files import loads_in, spool_ids, spool_name
 from recovery.disk_check import FragmentCheck
 from recovery.disk_files_check import DiskFileCheck
-from recovery.findings import Findings
+from recovery.findings import CheckReport
 from recovery.index_check import check_indexes
 from recovery.local_checkpoint.control import (
     Control,
@@ -90,22 +89,6 @@ FAULTS = {
     FAULT_SEGMENT: "a segment of the primary index counts its entries wrong",
     FAULT_COUNT: "the primary index has not as many entries as there are rows",
 }
-
-
-@dataclass
-class CheckReport(Findings):
-    """What was looked at, and all that is wrong with it; `notes` are no damage, or damage the next opening repairs."""
-
-    files: int = 0
-    bytes: int = 0
-    groups: int = 0
-    pages: int = 0
-    rows: int = 0
-    seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
-        return {"is_sound": not self.problems, **asdict(self)}
 
 
 # --- files ----------------------------------------------------------------------------------------

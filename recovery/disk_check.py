@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.memory.arena import Words
     from engine.store import Store
-    from recovery.check import CheckReport
+    from recovery.findings import CheckReport
 
 EXTENTS_PER_CALL = 4
 SLOTS_PER_CALL = 4_096

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from engine.log.geometry import Geometry
     from engine.log.undo_reader import UndoGroup
     from engine.store import Store
-    from recovery.check import CheckReport
+    from recovery.findings import CheckReport
     from recovery.local_checkpoint.control import Control
     from recovery.sysfile import Sysfile
 

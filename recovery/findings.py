@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 PROBLEMS_MAX = 100
 
@@ -20,3 +21,19 @@ class Findings:
             self.problems.append(problem)
         elif len(self.problems) == PROBLEMS_MAX:
             self.problems.append("and more")
+
+
+@dataclass
+class CheckReport(Findings):
+    """What was looked at, and all that is wrong with it; `notes` are no damage, or damage the next opening repairs."""
+
+    files: int = 0
+    bytes: int = 0
+    groups: int = 0
+    pages: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {"is_sound": not self.problems, **asdict(self)}

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from engine.file_protocol import Files
     from recovery.backup.later_changes import Applying, Standing
-    from recovery.backup.plan import Until
+    from recovery.backup.segments import Until
     from replication.binlog.stream import Boundary
 
 

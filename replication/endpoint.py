@@ -208,7 +208,14 @@ class Endpoint:
         self._mutex = threading.RLock()
         self._appliers: dict[str, StoreApplier] = {}
         self._counters: dict[str, Counters] = {}
-        self.reach = Reach(opened, lambda: bool(self.channels), self._applied_in)
+        self.reach = Reach(
+            opened.store.clock,
+            opened.status,
+            opened.values,
+            opened.binlog,
+            lambda: bool(self.channels),
+            self._applied_in,
+        )
         self._role: Role = opened.values["conflict_role"]
         self.has_epoch_peer = False  # a source has told of a function that compares epochs
         self.channels: dict[str, Member] = {}

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import PeerTimeout, Rejected
 from replication.lag import EpochTrail
 
 if TYPE_CHECKING:
-    from replication.endpoint import OpenStore
+    from engine.clock import Clock
+    from replication.binlog.attached import AttachedBinlog
+    from replication.status_report import ReplicationStatus
 
 RECEIVED, APPLIED, CONFIRMED = "received", "applied", "confirmed"
 EPOCHS_MAX = 1 << 16
@@ -53,18 +55,22 @@ class Reach:
 
     def __init__(
         self,
-        opened: OpenStore,
+        clock: Clock,
+        status: ReplicationStatus,
+        values: Mapping[str, Any],
+        binlog: AttachedBinlog | None,
         is_circular: Callable[[], bool] = lambda: True,
         applied_in: Callable[[int], tuple[int, int]] = lambda source_id: (0, 0),
     ) -> None:
-        """is_circular: whether anything can come back, by a channel here; otherwise what is applied is confirmed.
+        """values: of the options of replication. is_circular: whether anything can come back, by a channel here;
+        otherwise what is applied is confirmed.
         applied_in: (own epoch, epoch) of what was applied last of a source, before this store was opened.
         """
-        self._clock = opened.store.clock
-        self._binlog = opened.binlog
-        self._status = opened.status
-        self._own_id: int = opened.values["server_id"]
-        self._passes_on = opened.binlog is not None and bool(opened.values["log_replica_updates"])
+        self._clock = clock
+        self._binlog = binlog
+        self._status = status
+        self._own_id: int = values["server_id"]
+        self._passes_on = binlog is not None and bool(values["log_replica_updates"])
         self._is_circular = is_circular
         self._applied_in = applied_in
         self._changed = threading.Condition()
@@ -72,10 +78,10 @@ class Reach:
         self._brought: dict[int, _Brought] = {}  # by server id of the source
         self._trails: dict[int, EpochTrail] = {}
         self.on_change: list[Callable[[], None]] = []  # what is told to sources may be more now
-        if opened.binlog is not None:
-            opened.binlog.on_epoch.append(self._set_out)
+        if binlog is not None:
+            binlog.on_epoch.append(self._set_out)
             if self._passes_on:
-                opened.binlog.on_written.append(self._tell)
+                binlog.on_written.append(self._tell)
 
     def _tell(self) -> None:
         for call in list(self.on_change):

@@ -14,10 +14,11 @@ from engine.errors import Rejected
 from engine.files import PosixFiles
 from engine.out_of_memory import types_memory_error
 from recovery.backup.manifest import find_backups
-from recovery.backup.plan import Until, check_number, make_plan
+from recovery.backup.plan import check_number, make_plan
 from recovery.backup.planner import planned_tasks
 from recovery.backup.restore import How, Restore, clear
 from recovery.backup.retention import prune as prune_files
+from recovery.backup.segments import Until
 from recovery.backup.storage import at_place, full_disk_named
 from recovery.backup.verify import verify as verify_files
 from recovery.backup.workers import Workers
@@ -32,7 +33,7 @@ from tidemark.session import Transaction
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.store import Store
-    from recovery.backup.tasks import Runner
+    from recovery.backup.restore_task import Runner
 
 Progress = Callable[[int, int, str], None]
 Place = Any  # a path, a URI, or (pyarrow filesystem, path)

@@ -11,7 +11,8 @@ from engine import snapshot as engine_snapshot
 from engine.errors import FileMissing, Rejected, ValueOutOfRange
 from engine.files import PosixFiles
 from engine.out_of_memory import types_memory_error
-from recovery.backup.plan import Until, make_plan
+from recovery.backup.plan import make_plan
+from recovery.backup.segments import Until
 from recovery.backup.storage import LOCAL, open_place
 from recovery.digest.reading import BY_KEY, BY_ROWID
 from recovery.digest.report import Pair

@@ -25,11 +25,11 @@ FRAME_HEADER_BYTES = FRAME_HEADER.itemsize
 
 # Before both sides know each other.
 FRAME_HELLO = 1  # replica: who it is, its versions, its nonce
-FRAME_CHALLENGE = 2  # source: who it is, the version, its nonce, its proof
+FRAME_CHALLENGE = 2  # source: who it is, the version, its nonce
 FRAME_PROOF = 3  # replica: its proof
 FRAME_REFUSE = 4  # either: why not
 # Sealed.
-FRAME_WELCOME = 16  # source: the proof was right
+FRAME_WELCOME = 16  # source: the proof was right; its seal is the source's own proof
 FRAME_START = 17  # replica: where to begin
 FRAME_EVENTS = 18  # source: whole binlog events of one file
 FRAME_HEARTBEAT = 19  # source: it is there, and how far its binlog reaches

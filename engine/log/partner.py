@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 class CommitPartner(Protocol):
-    """Called by whoever commits or leads the writing. What any call but `epoch_closed` raises ends the store: rows are
-    changed already, and nobody may be told so; commits under way end in CommitOnFailedStore. A KeyboardInterrupt alone
-    is not taken for a failure: the call is made again, with the same sequence and the same words.
+    """Called by the thread that commits or leads the writing. An exception of `send`, `wait` or `share` ends the store:
+    rows are changed already, and no caller may be told so; commits under way end in CommitOnFailedStore. One of `offer`
+    reaches the caller, and nothing is queued. A KeyboardInterrupt is no failure: the call is made again, with the same
+    sequence and the same words.
     """
 
     def offer(self, txid: int, names: tuple[str, ...]) -> None:

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.memory.arena import Words
     from engine.row_layout import RowLayout
+    from recovery.backup.restore_task import RestoreTask
     from recovery.backup.rows_file import Block
     from recovery.backup.split import Section
-    from recovery.backup.tasks import RestoreTask
 
 Levels = list[tuple[Place, Sizes]]
 _NOTHING: Words = np.zeros(0, dtype=np.int64)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from engine.schema import TableDefinition
     from engine.store import Store
     from recovery.backup.manifest import Manifest
-    from recovery.backup.plan import Until
+    from recovery.backup.segments import Until
 
 
 @dataclass(frozen=True)

@@ -9,27 +9,15 @@ from engine.errors import BackupDamaged, Damaged, FileMissing, ForeignFile, Reje
 from recovery.backup.archive import SEGMENT_BYTES
 from recovery.backup.later_changes import Standing
 from recovery.backup.manifest import find_backups
-from recovery.backup.segments import groups_of, read_segment, segment_names
+from recovery.backup.segments import Segment, Until, groups_of, read_segment, segment_names
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
     from recovery.backup.later_changes import LaterChanges, LaterPlan
     from recovery.backup.manifest import Manifest
-    from recovery.backup.segments import Segment
 
 
-@dataclass(frozen=True)
-class Until:
-    """Where a restore ends: behind an epoch, or the last one sealed by a time; both None: as late as can be."""
-
-    epoch: int | None = None
-    wall_us: int | None = None
-
-    def takes(self, epoch: int, wall_us: int) -> bool:
-        """Whether what was sealed in this epoch at this time is still before the end."""
-        if self.epoch is not None:
-            return epoch <= self.epoch
-        return self.wall_us is None or wall_us <= self.wall_us
+LATEST = Until()
 
 
 @dataclass
@@ -67,7 +55,7 @@ class Plan:
 
 
 def make_plan(
-    files: Files, until: Until = Until(), number: int | None = None, later: LaterChanges | None = None
+    files: Files, until: Until = LATEST, number: int | None = None, later: LaterChanges | None = None
 ) -> Plan:
     """The plan of a restore from a place of backups. number: the backup to take; the newest that serves, if None.
     later: what goes on where the archive ends.
@@ -117,7 +105,7 @@ def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
             f"the oldest backup is of epoch {oldest.epoch}; restore to that or a later one", oldest=oldest.epoch
         )
     newer = [each for each in found.damaged if each > fitting[0].number]
-    if newer and number is None and until == Until():
+    if newer and number is None and until == LATEST:
         raise BackupDamaged(
             f"{found.damaged[max(newer)]} (or say with until= or number= that an older state is wanted)",
             backup=max(newer),
@@ -168,7 +156,7 @@ def _add_segments(files: Files, plan: Plan, until: Until, is_last: bool) -> None
     if not is_last:
         _end_whole(plan)
     if doubt is not None:
-        if until == Until() and is_last:
+        if until == LATEST and is_last:
             raise doubt
         plan.notes.append(f"the archive ends at LSN {at[0]}: {doubt.message}")
 

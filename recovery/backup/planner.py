@@ -6,7 +6,7 @@ from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recovery.backup.fragment import part_of
-from recovery.backup.tasks import FRAGMENTS, SPLIT
+from recovery.backup.restore_task import FRAGMENTS, SPLIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from engine.table import Table
     from recovery.backup.manifest import Manifest
     from recovery.backup.plan import Plan
+    from recovery.backup.restore_task import RestoreTask
     from recovery.backup.split import Section
-    from recovery.backup.tasks import RestoreTask
 
 # A task costs some milliseconds whatever it does; a straggler costs everybody its length.
 TASK_BYTES_MIN = 8 << 20

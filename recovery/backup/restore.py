@@ -25,7 +25,8 @@ from engine.ids import gci_of, make_epoch
 from engine.layout.arena import F_SLOTS
 from recovery.backup.native import NativeTables
 from recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
-from recovery.backup.tasks import FRAGMENTS, RestoreTask, TaskReport, is_of_attempt, run_task
+from recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
+from recovery.backup.tasks import is_of_attempt, run_task
 from recovery.backup.whole import WholeStore, fragment_rows, index_entries
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.data_file import FOLDER, data_name
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from engine.table import Table
     from recovery.backup.later_changes import LaterChanges
     from recovery.backup.plan import Plan
-    from recovery.backup.tasks import Runner
+    from recovery.backup.restore_task import Runner
     from recovery.local_checkpoint.data_file import DataFileWriter
     from recovery.local_checkpoint.writer import LcpReport
     from recovery.system_restart.disk import DiskRestart

@@ -40,6 +40,20 @@ _NAME = re.compile(r"(\d{1,15})-([0-9a-f]{16})\.redo", re.ASCII)
 
 
 @dataclass(frozen=True)
+class Until:
+    """Where a restore ends: after an epoch, or after the last one sealed by a time; both None: as late as possible."""
+
+    epoch: int | None = None
+    wall_us: int | None = None
+
+    def takes(self, epoch: int, wall_us: int) -> bool:
+        """Whether what was sealed in this epoch at this time is still before the end."""
+        if self.epoch is not None:
+            return epoch <= self.epoch
+        return self.wall_us is None or wall_us <= self.wall_us
+
+
+@dataclass(frozen=True)
 class Segment:
     """What the header of a segment says."""
 

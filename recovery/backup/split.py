@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.log.reader import GroupRead
     from engine.memory.arena import Words
-    from recovery.backup.tasks import RestoreTask
+    from recovery.backup.restore_task import RestoreTask
     from recovery.system_restart.spool import Records
 
 POOL_WORDS = 4 << 20  # changes held before they are sorted by fragment

@@ -7,16 +7,15 @@ names it, and what no report names is removed. Whoever restores plans tasks, tak
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from engine.clock import SystemClock
 from engine.errors import FileMissing, Rejected
 from engine.files import PosixFiles
 from recovery.backup.fragment import attempt_name, write_fragment
+from recovery.backup.restore_task import SPLIT, RestoreTask, TaskReport
 from recovery.backup.split import split_name, split_segments
 from recovery.backup.storage import at_place, full_disk_named
 from recovery.local_checkpoint.data_file import FOLDER
@@ -26,72 +25,10 @@ if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
 
-SPLIT = "split"
-FRAGMENTS = "fragments"
 Advance = Callable[[int], None]
 ATTEMPT_BYTES = 6
 # As `split_name` and `attempt_name` give them; no file of a store has such a name.
 _OF_ATTEMPT = re.compile(rf"{FOLDER}/\d+-(?:split-\d+|\d+-\d+)-[0-9a-f]{{{2 * ATTEMPT_BYTES}}}\.data")
-
-
-@dataclass(frozen=True)
-class RestoreTask:
-    """One piece of a restore. `work`: segments to be split by fragment, or fragments to be written; JSON values."""
-
-    kind: str
-    number: int
-    place: Any  # of the backups: a path or a URI; None if whoever runs it has its own
-    path: str | None  # directory of the new store
-    source: str  # UUID of the store that was backed up, in hexadecimal
-    store: str  # of the new one
-    incarnation: int
-    lcp_id: int
-    since: int  # epoch of the backup
-    until: int  # the state is that at the end of this epoch
-    work: list[Any] = field(default_factory=list)
-    rows: int = 0
-    size_bytes: int = 0
-
-    @property
-    def identity(self) -> tuple[bytes, int]:
-        """Of the new store, for sealed units."""
-        return bytes.fromhex(self.store), self.incarnation
-
-    def to_json(self) -> str:
-        """As text. Raises: TypeError for a place that is neither a path nor a URI."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @staticmethod
-    def from_json(text: str) -> RestoreTask:
-        """What `to_json` made."""
-        return RestoreTask(**json.loads(text))
-
-
-@dataclass(frozen=True)
-class TaskReport:
-    """What a task has done. `made`: of a split sections, of fragments their data files."""
-
-    number: int
-    file: str = ""
-    made: list[Any] = field(default_factory=list)
-    schema: list[Any] = field(default_factory=list)  # (epoch, change) of schema records
-    groups: int = 0
-    operations: int = 0
-    rows: int = 0
-    size_bytes: int = 0  # read
-
-    def to_json(self) -> str:
-        """As text."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @staticmethod
-    def from_json(text: str) -> TaskReport:
-        """What `to_json` made."""
-        return TaskReport(**json.loads(text))
-
-
-# Carries out tasks, in any order and anywhere, and gives the report of each.
-Runner = Callable[[list[RestoreTask]], Iterable[TaskReport]]
 
 
 def restore_fragment(task: RestoreTask, advance: Advance | None = None) -> TaskReport:

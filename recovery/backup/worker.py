@@ -12,7 +12,8 @@ import sys
 from typing import Any
 
 from engine.errors import Error
-from recovery.backup.tasks import RestoreTask, restore_fragment
+from recovery.backup.restore_task import RestoreTask
+from recovery.backup.tasks import restore_fragment
 
 ROWS_SAID = 100_000  # no more often than this
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import errors
 from engine.errors import Error, MemoryExhausted, Rejected
-from recovery.backup.tasks import RestoreTask, TaskReport
+from recovery.backup.restore_task import RestoreTask, TaskReport
 
 if TYPE_CHECKING:
     from queue import SimpleQueue

@@ -1,4 +1,4 @@
-"""`python -m recovery.crash_harness`: the parts of the harness on a program of one's own, or on the built-in ones.
+"""`python -m recovery.crash_harness`: the parts of the harness on a program of your own.
 
 A program is two functions, named "module:function"; see `recovery.crash_harness.program`. Exit code 1 at the first
 broken promise, with the seed and the place that show it again.
@@ -9,21 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
 from recovery.crash_harness.crash_states import STATES_PER_POINT, many_crash_states
-from recovery.crash_harness.kill_loop import LIFE_MS_MAX, KillReport, kill_loop
-from recovery.crash_harness.pieces import DISK_PROGRAMS, run_pieces
-from recovery.crash_harness.power_loop import CALLS_MAX, PowerReport, power_loop
+from recovery.crash_harness.kill_loop import LIFE_MS_MAX, kill_loop
+from recovery.crash_harness.pieces import run_pieces
+from recovery.crash_harness.power_loop import CALLS_MAX, power_loop
 from recovery.crash_harness.program import Violation, resolve
-from recovery.crash_harness.schedule import add_options, start
 
-HISTORY = "recovery.crash_harness.history"
-BANK = "recovery.crash_harness.bank"
-STRESS = "recovery.crash_harness.stress"
-STRESS_LIFE_MS_MAX = 4_000  # its threads have more to warm up
 WHOLE_STATE = "recovery.crash_harness.program:whole_state"
 
 
@@ -44,8 +39,7 @@ def command_line() -> argparse.ArgumentParser:
     parts = parser.add_subparsers(dest="part", required=True)
     states = parts.add_parser("states", help="what power losses may leave of recorded runs")
     states.add_argument("--distinct", type=int, default=2_000, help="different states to judge")
-    states.add_argument("--disk", action="store_true", help="the built-in programs over disk tables, one by one")
-    states.add_argument("--jobs", type=int, default=1, help="processes, each with seeds of its own")
+    states.add_argument("--jobs", type=int, default=0, help="processes, each with its own seeds; 0: this one")
     states.add_argument("--seed-step", type=int, default=1, help="from one seed to the next")
     states.add_argument("--piece", action="store_true", help="go on behind a violation; the report whole, as JSON")
     states.add_argument("--per-point", type=int, default=STATES_PER_POINT, help="states of one crash point at most")
@@ -62,51 +56,21 @@ def command_line() -> argparse.ArgumentParser:
     )
     losses.add_argument("--losses", type=int, default=50)
     losses.add_argument("--calls-max", type=int, default=CALLS_MAX, help="calls of the disk before a loss, at most")
-    stress = parts.add_parser("stress", help="threads change rows while indexes, partitions and tables come and go")
-    stress.add_argument("directory", nargs="?", help="where the store lies, for kills")
-    stress.add_argument("--disk", action="store_true", help="some of the columns on disk pages")
-    stress.add_argument("--kills", type=int, default=50, help="SIGKILLs of a store in the directory")
-    stress.add_argument("--losses", type=int, default=100, help="power losses under a store in memory")
-    stress.add_argument("--life-ms-max", type=int, default=STRESS_LIFE_MS_MAX)
-    stress.add_argument("--seed", type=int, default=1)
-    stress.add_argument("--json", action="store_true", help="print the figures as JSON")
-    schedule = parts.add_parser("schedule", help="threads of the stress program take turns by a seed")
-    add_options(schedule)
-    for part, work, verify in (
-        (states, f"{HISTORY}:work", WHOLE_STATE),
-        (anomalies, f"{HISTORY}:short_work", WHOLE_STATE),
-        (kills, f"{BANK}:work", f"{BANK}:verify"),
-        (losses, f"{STRESS}:work", f"{STRESS}_verify:verify"),
-    ):
-        part.add_argument("--work", default=work, help="program, as module:function")
-        part.add_argument("--verify", default=verify, help="its verification, as module:function")
+    for part in (states, anomalies, kills, losses):
+        part.add_argument("--work", required=True, help="program, as module:function")
+        part.add_argument("--verify", default=WHOLE_STATE, help="its verification, as module:function")
         part.add_argument("--seed", type=int, default=1)
         part.add_argument("--json", action="store_true", help="print the figures as JSON")
     return parser
 
 
-def _in_pieces(asked: argparse.Namespace) -> list[dict[str, Any]]:
-    """One summary for each program, printed as soon as it is there."""
-    found = []
-    for program in DISK_PROGRAMS if asked.disk else (asked.work,):
-        figures = run_pieces(
-            program, asked.verify, asked.seed, asked.distinct, asked.per_point, asked.share, asked.jobs
-        )
-        sys.stdout.write(json.dumps(figures) + "\n")
-        sys.stdout.flush()
-        found.append(figures)
-    broken = [each["first_violation"] for each in found if each["violations"]]
-    if broken:
-        raise Violation(broken[0])
-    return []
-
-
-def _stress(asked: argparse.Namespace, say: Callable[[str], None]) -> Iterator[PowerReport | KillReport]:
-    """Power losses, then kills if there is a directory."""
-    work, verify = f"{STRESS}:{'disk_work' if asked.disk else 'work'}", f"{STRESS}_verify:verify"
-    yield power_loop(resolve(work), resolve(verify), asked.losses, asked.seed, say=say)
-    if asked.directory is not None:
-        yield kill_loop(work, verify, asked.directory, asked.kills, asked.seed, asked.life_ms_max, say)
+def _in_pieces(asked: argparse.Namespace) -> None:
+    """Print a summary, one line of JSON. Raises: Violation, if a piece found one."""
+    figures = run_pieces(asked.work, asked.verify, asked.seed, asked.distinct, asked.per_point, asked.share, asked.jobs)
+    sys.stdout.write(json.dumps(figures) + "\n")
+    sys.stdout.flush()
+    if figures["violations"]:
+        raise Violation(figures["first_violation"])
 
 
 def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
@@ -117,10 +81,9 @@ def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
     if asked.part == "kills":
         report = kill_loop(asked.work, asked.verify, asked.directory, asked.kills, asked.seed, asked.life_ms_max, say)
         return [report.__dict__]
-    if asked.part == "stress":
-        return [report.__dict__ for report in _stress(asked, say)]
-    if asked.part == "states" and (asked.disk or asked.jobs > 1):
-        return _in_pieces(asked)
+    if asked.part == "states" and asked.jobs:
+        _in_pieces(asked)
+        return []
     work, verify = resolve(asked.work), resolve(asked.verify)
     if asked.part == "losses":
         return [power_loop(work, verify, asked.losses, asked.seed, asked.calls_max, say).__dict__]
@@ -139,8 +102,6 @@ def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one part; prints its figures."""
     asked = command_line().parse_args(arguments)
-    if asked.part == "schedule":
-        return start((sys.argv[1:] if arguments is None else list(arguments))[1:])
     try:
         figures = _run(asked)
     except Violation as violation:

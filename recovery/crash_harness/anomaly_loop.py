@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 from engine.clock import SystemClock
 from engine.errors import Damaged, Error, InvariantBroken, OutcomeUnknown, StorageFull, StoreFailed
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import CrashPolicy, MemoryFiles, Personality
-from engine.file_doubles.order import OrderMonitor
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles, Personality
+from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.program import (
     Ledger,
     PowerOff,

@@ -18,11 +18,11 @@ from typing import Any
 
 from engine.clock import SystemClock
 from engine.errors import Error
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import CrashPolicy, MemoryFiles
-from engine.file_doubles.order import OrderMonitor, OrderViolation
-from engine.file_doubles.power_loss import Piece
-from engine.file_doubles.trace import Event, Replay, TraceFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
+from recovery.crash_harness.disks.power_loss import Piece
+from recovery.crash_harness.disks.trace import Event, Replay, TraceFiles
 from recovery.crash_harness.places import Places
 from recovery.crash_harness.program import (
     Ledger,

@@ -15,9 +15,6 @@ from typing import Any
 from engine.clock import SystemClock
 from recovery.crash_harness.crash_states import StatesReport
 
-DISK_PROGRAMS = tuple(
-    f"recovery.crash_harness.disk_history:{name}" for name in ("work", "epoch_work", "unfiltered_work", "tiny_work")
-)
 NUMBERS = ("points", "judged", "kills", "failed_syncs", "restarts", "second_restarts", "broken_off", "checks")
 
 

@@ -15,7 +15,7 @@ from engine.layout.log import GROUP
 from engine.layout.sealed import KIND_GROUP, header_of
 
 if TYPE_CHECKING:
-    from engine.file_doubles.power_loss import Piece
+    from recovery.crash_harness.disks.power_loss import Piece
 
 # Longest first: a control file lies in the folder of the data files.
 _KINDS = (

@@ -20,11 +20,11 @@ from typing import Any
 
 from engine.clock import SystemClock
 from engine.errors import Error
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryDisk, MemoryFiles
-from engine.file_doubles.order import OrderMonitor, OrderViolation
 from engine.options import Options
 from recovery.crash_harness.crash_states import POLICIES
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import MemoryDisk, MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
 from recovery.crash_harness.program import OPEN_FILES, Ledger, PowerOff, Verify, Violation, Work, power_off, resolve
 
 CALLS_MAX = 3_000

@@ -17,7 +17,8 @@ import numpy as np
 from engine.batch_operations import ScanBatch
 from engine.errors import FileMissing, LcpDamaged
 from engine.row_format import RowFormat
-from recovery.backup.plan import Until, make_plan
+from recovery.backup.plan import make_plan
+from recovery.backup.segments import Until
 from recovery.backup.storage import at_place
 from recovery.digest.definitions import Comparable
 from recovery.digest.files import LcpFragment

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from recovery.backup.tasks import RestoreTask, TaskReport, restore_fragment
+from recovery.backup.restore_task import RestoreTask, TaskReport
+from recovery.backup.tasks import restore_fragment
 from recovery.backup.verify import VerifyReport, VerifyTask, verify_task
 from recovery.digest.tasks import digest_fragment
 from recovery.spark.failures import evidence_noted, typed_errors

@@ -1,8 +1,9 @@
 """Opening a store is restarting it (D8, D12).
 
 Phases: lock → sysfile → control files → choose and load checkpoints → read the log → schema records → strict replay →
-firm up the end of the log → sysfile with a new incarnation → catalog. Until the end of the log is firmed up not one
-byte changes, so a restart that ends in an error leaves the store as it found it.
+firm up the end of the log → sysfile with a new incarnation → catalog. Until the end of the log is firmed up only disk
+columns are written (pages, their copies, the UNDO log), and those writes may be repeated. Otherwise no byte changes, so
+a restart that ends in an error has done no harm.
 
 | sysfile copies | control files | log | outcome |
 |---|---|---|---|

@@ -9,9 +9,9 @@ import numpy as np
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.applier.applier import Applied, Applier, ApplierOptions
 from replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from replication.binlog import events as e

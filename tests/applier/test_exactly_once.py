@@ -9,7 +9,7 @@ import pytest
 
 import tidemark as tm
 from engine.errors import Error, LockTimeout, NoSuchTable
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.applier.one_pass import OnePass
 from tests.applier.logs import COLUMNS, NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in
 from tests.store.test_power_loss import POLICIES, HookFiles

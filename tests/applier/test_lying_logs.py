@@ -16,7 +16,7 @@ import pytest
 
 import tidemark as tm
 from engine.errors import Error, NotNullViolation, PeerError, Retryable
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.applier.stops import Stop, stop_of
 from replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from replication.binlog import events as e

@@ -6,11 +6,12 @@ from typing import Any
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
-from recovery.backup.plan import Plan, Until, make_plan
+from recovery.backup.plan import Plan, make_plan
 from recovery.backup.restore import How, Restore
+from recovery.backup.segments import Until
 from recovery.backup.writer import BackupWriter
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog_restore import RestoreBinlog
 from tests.replication.site import open_site
 from tests.store.support import SMALL, open_memory

@@ -6,12 +6,13 @@ from typing import Any
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
 from recovery.backup.archive import Archive
-from recovery.backup.plan import Until, make_plan
+from recovery.backup.plan import make_plan
 from recovery.backup.restore import How, Restore
+from recovery.backup.segments import Until
 from recovery.backup.writer import BackupWriter
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import SMALL, open_memory
 
 HIDDEN = [tm.ROWID, tm.EPOCH, tm.AUTHOR, tm.FRAGMENT]

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from recovery.backup.archive import Archive
 from recovery.backup.archiver import Archiver
 from recovery.backup.plan import make_plan
 from recovery.backup.segments import segment_names
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.backup.support import content, content_of, restored, take
 from tests.store.support import open_memory
 from tidemark.backup import plan, restore

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from engine.load_files import FOLDER as LOAD_FOLDER
 from recovery import load
 from recovery.backup.later_changes import Standing
 from recovery.backup.manifest import find_backups
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from recovery.crash_harness.program import PowerOff, power_off
 from recovery.load.directory import Directory
 from replication.applier import replay

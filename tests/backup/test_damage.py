@@ -10,13 +10,13 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from engine.options import Options
 from recovery.backup.manifest import find_backups
 from recovery.backup.plan import make_plan
 from recovery.backup.restore import Restore
 from recovery.backup.verify import verify
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.backup.support import SMALL, Tables, archived, content, content_of, restored, take
 from tests.store.support import open_memory
 

@@ -17,15 +17,16 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
 from recovery.backup.manifest import find_backups, level_numbers
 from recovery.backup.plan import make_plan
 from recovery.backup.restore import How, Restore
+from recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
 from recovery.backup.rows_file import Place
-from recovery.backup.tasks import FRAGMENTS, SPLIT, RestoreTask, TaskReport, run_task
+from recovery.backup.tasks import run_task
 from recovery.backup.verify import VerifyTask
 from recovery.backup.verify import run_task as verify_files
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.backup.support import SMALL, archived, content, content_of, restored, take
 from tests.load.support import NAME, published, rows
 from tests.load.support import new_store as load_store

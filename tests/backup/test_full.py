@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.noted_rows import tag
 from recovery.backup import writer as writer_room
 from recovery.backup.manifest import read_manifest
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.backup.support import content, content_of, restored, take
 from tests.snapshot.watched import Watched
 from tests.store.support import open_memory

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from recovery.backup import writer as writer_room
 from recovery.backup.manifest import find_backups, read_manifest
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.backup.support import content, content_of, restored, take
 from tests.backup.test_damage import PowerOff, off
 from tests.snapshot.watched import Watched

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
-from recovery.backup.plan import Until, make_plan
-from recovery.backup.segments import segment_names
+from recovery.backup.plan import make_plan
+from recovery.backup.segments import Until, segment_names
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.backup.support import Tables, archived, content, content_of, restored, take
 from tests.snapshot.watched import Watched
 from tests.store.support import open_memory

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from recovery.backup.manifest import find_backups
 from recovery.backup.retention import prune
 from recovery.backup.verify import verify
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.backup.support import archived, content, content_of, restored, take
 from tests.backup.test_damage import PowerOff, off
 from tests.shares import some

@@ -12,7 +12,8 @@ import pytest
 
 import tidemark as tm
 from recovery.backup.restore import Restore
-from recovery.backup.tasks import RestoreTask, TaskReport, is_of_attempt, restore_fragment
+from recovery.backup.restore_task import RestoreTask, TaskReport
+from recovery.backup.tasks import is_of_attempt, restore_fragment
 from recovery.local_checkpoint.data_file import FOLDER
 from tests.backup.support import SMALL
 

@@ -12,13 +12,14 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
 from recovery.backup import split as split_room
 from recovery.backup.plan import make_plan
 from recovery.backup.restore import How, Restore
-from recovery.backup.tasks import FRAGMENTS, SPLIT, RestoreTask, TaskReport, restore_fragment, run_task
+from recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
+from recovery.backup.tasks import restore_fragment, run_task
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.local_checkpoint.control import control_ids, read_controls
 from tests.backup.support import SMALL, Tables, archived, content, content_of, restored, take
 from tests.snapshot.watched import Watched

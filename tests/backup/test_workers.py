@@ -16,7 +16,7 @@ import pytest
 
 import tidemark as tm
 from recovery.backup import workers as room
-from recovery.backup.tasks import FRAGMENTS, RestoreTask, TaskReport
+from recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
 from recovery.backup.workers import Workers
 from tests.backup.support import Tables, content
 from tidemark.backup import restore

@@ -14,7 +14,6 @@ import pytest
 import tidemark as tm
 from engine.clock import ManualClock
 from engine.disk.double_write import FILE_NAME
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout import arena as a
 from engine.layout import disk as p
 from engine.layout import disk_arena as d
@@ -22,6 +21,7 @@ from engine.layout.sealed import SEAL, header_of, seal
 from engine.memory.arena import address_of
 from engine.options import Options
 from recovery.check import check_closed
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.seeds import fresh_seeds
 from tests.store.support import SMALL, open_memory

@@ -21,9 +21,9 @@ import pytest
 
 import tidemark as tm
 from engine.clock import Clock, ManualClock, SystemClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.files import PosixFiles
 from engine.limited_log import EVERY_SECONDS
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.cli.support import ROOT, SMALL, document, held_open, run
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder
 from tests.store.support import open_memory

@@ -13,8 +13,8 @@ from typing import Any
 from engine import row_operations
 from engine.clock import ManualClock
 from engine.errors import Error
-from engine.file_doubles.memory import MemoryFiles
 from engine.schema import TableDefinition
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.applier.applier import Applier, ApplierOptions
 from replication.applier.stops import stop_of
 from replication.applier.transactions import EpochTransaction, LogFolder, transactions

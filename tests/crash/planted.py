@@ -57,7 +57,12 @@ def part(name: str) -> Callable[[], object]:
 
     from hypothesis import HealthCheck, Phase
 
-    from recovery.crash_harness import (
+    from recovery.crash_harness.anomaly_loop import anomaly_loop
+    from recovery.crash_harness.crash_states import crash_states, record
+    from recovery.crash_harness.power_loop import power_loop
+    from recovery.crash_harness.program import whole_state
+    from tests.crash import test_disk_tables
+    from tests.crash.programs import (
         disk_history,
         history,
         index_history,
@@ -66,11 +71,6 @@ def part(name: str) -> Callable[[], object]:
         stress,
         stress_verify,
     )
-    from recovery.crash_harness.anomaly_loop import anomaly_loop
-    from recovery.crash_harness.crash_states import crash_states, record
-    from recovery.crash_harness.power_loop import power_loop
-    from recovery.crash_harness.program import whole_state
-    from tests.crash import test_disk_tables
     from tests.crash.test_stateful import run
     from tests.unique import test_life
 
@@ -200,7 +200,7 @@ def sites(name: str) -> None:
 
 def simulate(functions: Sequence[str]) -> None:
     """Seeds of the simulation, until one is broken."""
-    from replication.simulation.world import run_seed
+    from tests.simulation.sites.world import run_seed
 
     for seed in range(1, SIMULATED_SEEDS + 1):
         run_seed(seed, functions)
@@ -208,7 +208,7 @@ def simulate(functions: Sequence[str]) -> None:
 
 def simulate_views(seeds: int) -> None:
     """Seeds of the simulation of node groups, until one is broken."""
-    from replication.node_group.simulation.world import run_seed
+    from tests.simulation.nodes.world import run_seed
 
     for seed in range(1, seeds + 1):
         run_seed(seed)
@@ -219,7 +219,7 @@ def schedule(arguments: Sequence[str]) -> None:
     os.environ["TIDEMARK_KERNEL_DOOR"] = "1"  # nothing of the program is loaded yet
     told = io.StringIO()
     with contextlib.redirect_stderr(told):
-        from recovery.crash_harness.schedule import NO_WORD, main
+        from tests.simulation.threads.lives import NO_WORD, main
 
         is_found = main([*arguments, "--first"]) != 0
     if NO_WORD in told.getvalue():
@@ -231,10 +231,10 @@ def schedule(arguments: Sequence[str]) -> None:
 def stress_lives() -> None:
     """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
     from engine.clock import SystemClock
-    from engine.file_doubles.memory import MemoryFiles
     from engine.options import Options
-    from recovery.crash_harness import stress
+    from recovery.crash_harness.disks.memory import MemoryFiles
     from recovery.crash_harness.program import Ledger
+    from tests.crash.programs import stress
     from tidemark.database import Database
 
     for seed in range(3 * STRESS_SEEDS):
@@ -247,9 +247,9 @@ def stress_lives() -> None:
 
 def batch_states() -> None:
     """Batches of many groups, killed, synced in vain and lost, and what a second session then acknowledged."""
-    from recovery.crash_harness import batch_history
     from recovery.crash_harness.crash_states import crash_states
     from recovery.crash_harness.program import whole_state
+    from tests.crash.programs import batch_history
 
     for seed in (1, 2):
         crash_states(batch_history.short_work, whole_state, seed, 1)

@@ -1,6 +1,6 @@
 """Defects that only show in some order of threads: one changed line each, seen by the scheduled lives.
 
-The part is "schedule" and the arguments of `python -m recovery.crash_harness schedule`, which must come to a finding.
+The part is "schedule" and the arguments of `python -m tests.simulation.threads`, which must come to a finding.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.crash_harness import history
 from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
 from recovery.crash_harness.program import Work, whole_state
+from tests.crash.programs import history
 from tests.shares import few
 
 POINTS_MIN = 50

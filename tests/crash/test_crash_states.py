@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from engine.errors import RedoOverloaded
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.order import OrderMonitor
 from engine.schema import Column
 from engine.types import Int64, VarChar
-from recovery.crash_harness import history
 from recovery.crash_harness.__main__ import main
 from recovery.crash_harness.crash_states import choices, crash_states
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.places import FAULTS, missing
 from recovery.crash_harness.program import (
     Ledger,
@@ -26,6 +25,7 @@ from recovery.crash_harness.program import (
     probed,
     whole_state,
 )
+from tests.crash.programs import history
 from tests.shares import share
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.crash_harness import index_history
 from recovery.crash_harness.crash_states import crash_states
 from recovery.crash_harness.program import Work
+from tests.crash.programs import index_history
 from tests.shares import share
 
 

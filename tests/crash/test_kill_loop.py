@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness import bank
 from recovery.crash_harness.kill_loop import kill_loop
 from recovery.crash_harness.program import Ledger, Violation
+from tests.crash.programs import bank
 
-BANK = "recovery.crash_harness.bank"
+BANK = "tests.crash.programs.bank"
 
 
 def test_kills_of_one_store_lose_nothing(tmp_path: Path) -> None:

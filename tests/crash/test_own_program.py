@@ -61,8 +61,9 @@ def test_wrong_program_is_told_with_seed_and_place(capsys: pytest.CaptureFixture
 def test_program_that_ends_is_verified_and_not_counted_as_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    bank = "tests.crash.programs.bank"
     asked = ["kills", str(tmp_path / "store"), "--kills", "1", "--life-ms-max", "1"]
-    assert main([*asked, "--json"]) == 0
+    assert main([*asked, "--work", f"{bank}:work", "--verify", f"{bank}:verify", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kills"] == 1
 
 

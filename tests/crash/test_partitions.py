@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.order import OrderMonitor
-from recovery.crash_harness import partition_history
 from recovery.crash_harness.crash_states import crash_states
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.program import Ledger, open_simulated
+from tests.crash.programs import partition_history
 from tests.shares import share
 
 

@@ -21,15 +21,15 @@ from engine.layout.arena import (
     PAGE_WORDS,
     S_POOL,
 )
-from recovery.crash_harness.schedule_points import OVERWRITTEN, overwrite_free_memory
+from tests.simulation.threads.points import OVERWRITTEN, overwrite_free_memory
 from tests.store.support import open_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def scheduled(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m recovery.crash_harness schedule` with these arguments."""
-    command = [sys.executable, "-m", "recovery.crash_harness", "schedule", *arguments]
+    """`python -m tests.simulation.threads` with these arguments."""
+    command = [sys.executable, "-m", "tests.simulation.threads", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
@@ -38,9 +38,9 @@ def program(text: str) -> subprocess.CompletedProcess[str]:
     """A program whose threads take turns; `end` tells what is wrong and ends it."""
     start = """
 import os, queue, threading
-from recovery.crash_harness import schedule_turns
-from recovery.crash_harness.schedule_threads import taking_turns
-from recovery.crash_harness.schedule_turns import Turns
+from tests.simulation.threads import turns as scheduler
+from tests.simulation.threads.turn_taking import taking_turns
+from tests.simulation.threads.turns import Turns
 
 def end(text):
     print(text, flush=True)
@@ -103,7 +103,7 @@ with taking_turns(Turns(1, end)):
 
 def test_life_without_an_end_is_told() -> None:
     done = program("""
-schedule_turns.POINTS_MAX = 2_000
+scheduler.POINTS_MAX = 2_000
 with taking_turns(Turns(1, end)):
     lock = threading.Lock()
     while True:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recovery.crash_harness import schema_history
 from recovery.crash_harness.crash_states import crash_states
+from tests.crash.programs import schema_history
 from tests.shares import share
 
 

@@ -19,9 +19,9 @@ from hypothesis.stateful import (
 )
 
 import tidemark as tm
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
-from engine.file_doubles.order import OrderMonitor
 from engine.options import parse_size
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.program import SIMULATED, open_simulated
 
 pytestmark = pytest.mark.usefixtures("storage")

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.digest import compare, ranges
 from tests.backup.support import take
 from tests.digest.support import COLUMNS, ON_DISK, ON_FILES, backup_side, found, naive, row_of, rows_in, store

@@ -7,7 +7,7 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.digest import compare
 from tests.backup.support import take
 from tests.digest.support import COLUMNS, ON_DISK, backup_side, naive, row_of, rows_in, store

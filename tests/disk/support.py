@@ -11,11 +11,11 @@ from engine.disk.cache import PageCache
 from engine.disk.double_write import DoubleWrite, create_double_write, mend
 from engine.disk.page_writer import PageWriter
 from engine.errors import FileMissing
-from engine.file_doubles.memory import MemoryFiles
 from engine.kernels.disk_frames import cache_region_words
 from engine.layout import arena as a
 from engine.layout import disk_arena as c
 from engine.layout.disk import PAGE_HEADER_WORDS
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.disk import kernels as k
 
 STORE = b"0123456789abcdef"

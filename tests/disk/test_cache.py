@@ -15,11 +15,11 @@ from engine.errors import (
     NoSuchTable,
     PageDamaged,
 )
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.trace import TraceFiles
 from engine.layout import arena as a
 from engine.layout import disk_arena as c
 from engine.layout.disk import DP_LSN, DP_OWNER
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.trace import TraceFiles
 from tests.disk import kernels as k
 from tests.disk.support import (
     BLOCK,

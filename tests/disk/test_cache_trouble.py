@@ -20,13 +20,13 @@ from engine.errors import (
     SyncFailed,
     VersionTooNew,
 )
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.trace import TraceFiles
 from engine.kernels.checksums import xxh3_lanes_of_page
 from engine.kernels.disk_frames import claim_pages, loaded_intact_page, loaded_page
 from engine.layout.arena import OK, ST_INVARIANT
 from engine.layout.sealed import seal
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.trace import TraceFiles
 from tests.disk.support import (
     CACHE,
     PAGE_BYTES,

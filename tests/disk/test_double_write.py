@@ -11,9 +11,9 @@ import pytest
 
 from engine.disk.double_write import FILE_NAME, HEADER_BYTES, mend
 from engine.errors import ForeignFile, IoFailed, PageDamaged, VersionTooNew
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.trace import TraceFiles
 from engine.layout.sealed import seal
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.trace import TraceFiles
 from tests.disk.support import PAGE_BYTES, STORE, Places, Stage, new_disk, page, restart, spoil
 
 COUNT = 10

@@ -12,13 +12,13 @@ import pytest
 import tidemark as tm
 from engine.clock import ManualClock
 from engine.errors import ForeignFile
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.trace import TraceFiles
 from engine.kernels import disk_extents
 from engine.layout import arena as a
 from engine.options import Options
 from recovery.crash_harness.crash_states import choices, crash_points, image_of
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.trace import TraceFiles
 from recovery.crash_harness.program import Ledger
 from recovery.local_checkpoint.extents_file import (
     copy_headers,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.store.support import open_memory
 from tidemark.database import Database
 

@@ -14,14 +14,14 @@ import tidemark as tm
 from engine.clock import ManualClock, SystemClock
 from engine.disk.data_file import file_name
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.files import PosixFiles
 from engine.kernels.disk_extents import join_tablespace
 from engine.kernels.setup import make_table
 from engine.layout import arena as a
 from engine.layout import disk_arena as d
 from engine.options import Options
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.listing import StoreListing
 from tests.disk.space_stage import RESERVE, steps
 from tests.store.support import SMALL, open_memory

@@ -8,8 +8,8 @@ from typing import Any
 
 import tidemark as tm
 from engine.clock import SystemClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import SMALL
 from tidemark.database import Database
 

@@ -10,11 +10,11 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout import arena as a
 from engine.layout.index_arena import I_UNIQUE
 from engine.memory.arena import address_of
 from engine.options import Options
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.engine.hash_shape import Shape, shape_of
 from tests.engine.hostile_keys import Words, colliding_words

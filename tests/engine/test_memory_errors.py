@@ -21,7 +21,7 @@ import pytest
 
 import tidemark as tm
 from engine import transaction, transactions
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.shares import few
 from tests.store.interrupts import Point, fail_at

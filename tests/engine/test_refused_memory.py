@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.memory.arena import Arena
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.shares import few
 from tests.store.support import ACCOUNT, open_memory

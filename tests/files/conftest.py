@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.file_doubles import MemoryFiles
 from engine.file_layer import CheckedFiles
 from engine.files import PosixFiles
+from recovery.crash_harness.disks import MemoryFiles
 
 
 @pytest.fixture(params=["posix", "memory"])

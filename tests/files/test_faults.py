@@ -13,8 +13,8 @@ import pytest
 
 from engine.errors import FileMissing, IoFailed, ReadOnly, Rejected, StorageFull, SyncFailed, TooManyFiles
 from engine.failure import Failure
-from engine.file_doubles import FaultFiles, MemoryFiles, Rule
 from engine.file_layer import CheckedFiles
+from recovery.crash_harness.disks import FaultFiles, MemoryFiles, Rule
 
 PERSONALITIES = ("clean", "reverted", "late")
 

@@ -19,8 +19,8 @@ from engine.errors import (
     TypeMismatch,
     ValueOutOfRange,
 )
-from engine.file_doubles import MemoryFiles
 from engine.file_layer import ZERO_PIECE_BYTES, CheckedFiles, check_name
+from recovery.crash_harness.disks import MemoryFiles
 
 
 def test_create_with_size_reads_zeros(files: CheckedFiles) -> None:

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from engine.errors import SyncFailed, TooManyFiles
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.firm import PIECE_BYTES, make_folder, write_again
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import PowerOff, power_off
 from recovery.sysfile import RESTORING
 from replication.node_group.carried import FilePart

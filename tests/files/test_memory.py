@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import Locked, Rejected
-from engine.file_doubles import CRASH_POLICIES, MemoryFiles, Piece
+from recovery.crash_harness.disks import CRASH_POLICIES, MemoryFiles, Piece
 
 SECTOR = 512
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from engine.errors import SyncFailed
-from engine.file_doubles import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule, order
 from engine.file_layer import CheckedFiles
 from engine.file_protocol import File
 from engine.files import PosixFiles
+from recovery.crash_harness.disks import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule, order
 
 FILE_BYTES = 4 * 4096
 FILES = 2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.file_doubles import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule
 from engine.layout.disk import UNDO_FREE
 from engine.log.geometry import open_files
 from engine.log.undo_reader import UndoReader
+from recovery.crash_harness.disks import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule
 from tests.log.undo_support import STORE, Undo, geometry_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from engine.errors import IoFailed, SyncFailed
-from engine.file_doubles import CRASH_POLICIES, FaultFiles, MemoryFiles, Rule, TraceFiles
+from recovery.crash_harness.disks import CRASH_POLICIES, FaultFiles, MemoryFiles, Rule, TraceFiles
 from tests.files.test_memory import play, steps
 
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.document import fingerprint
 from engine.layout.sealed import FORMAT_VERSION
 from engine.options import Options
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import SMALL
 from tidemark.database import Database
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.sealed import FORMAT_VERSION
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import PowerOff, power_off
 from tests.golden import make
 from tests.recovery.support import units

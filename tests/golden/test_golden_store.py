@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.disk import DP_ENTRIES, ENTRY_MASK, PIECE_CHUNK
 from engine.layout.document import fingerprint
 from engine.layout.sealed import FORMAT_VERSION
 from engine.types_base import ColumnType
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.golden import make
 from tests.recovery.support import units
 

@@ -11,10 +11,10 @@ import pytest
 
 import tidemark as tm
 from engine.clock import SystemClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.index_definition import IndexDefinition
 from engine.options import Options
 from engine.schema import TableDefinition
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.index.stored import INDEXES, NAME, ROOM, Indexed, columns
 from tests.store.interrupts import interrupt_at

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
-from engine.file_doubles.order import OrderMonitor
 from engine.load_files import FOLDER
 from recovery import load
 from recovery.backup.storage import open_place
-from recovery.crash_harness import load_history
 from recovery.crash_harness.crash_states import crash_states
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.program import Ledger, open_simulated, whole_state
 from recovery.load.commit import begin
 from recovery.load.directory import Directory
+from tests.crash.programs import load_history
 from tests.load.support import NAME, batch, by_key, found, new_store, published, rows
 from tests.shares import share
 from tests.store.support import open_memory

@@ -8,10 +8,10 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.log.group import Position
 from engine.log.redo import BATCH_BYTES
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.log.support import Log, read, reader, records
 from tests.recovery.support import flipped
 from tests.seeds import fresh_seeds

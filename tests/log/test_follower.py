@@ -12,12 +12,12 @@ import pytest
 import tidemark as tm
 from engine import noted_rows
 from engine.errors import InvariantBroken
-from engine.file_doubles.memory import MemoryFiles
 from engine.kernels.before_images import set_capture
 from engine.layout.arena import CAPTURE_CHANGED, CAPTURE_WHOLE
 from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
 from engine.log.follower import FollowPoint, LogFollower
 from engine.log.row_changes import RowChanges, SchemaChange
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
 
 Row = dict[str, Any]

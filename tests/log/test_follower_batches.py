@@ -8,8 +8,8 @@ from collections import defaultdict
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.log.row_changes import RowChanges
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.log.test_follower import COLUMNS, ON_DISK, capture, followed, follower, nets, read_all
 
 SEED = 55_210

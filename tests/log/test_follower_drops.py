@@ -12,10 +12,10 @@ import pytest
 import tidemark as tm
 from engine import noted_rows
 from engine.errors import RedoDamaged
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.redo import FRAGMENT_MASK, FRAGMENT_SHIFT, GROUP_WORDS, KIND_REFRESH, TRANSACTION_WORDS
 from engine.log.follower import FollowPoint, LogFollower
 from engine.log.row_changes import ChangeReader, RowChanges, SchemaChange
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.local_checkpoint.control import read_controls
 from tests.log.test_follower import COLUMNS, Net, capture, followed, follower, nets, read_all, values
 

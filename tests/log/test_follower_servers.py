@@ -10,8 +10,8 @@ import pytest
 
 import tidemark as tm
 from engine import noted_rows
-from engine.file_doubles.memory import MemoryFiles
 from engine.log.row_changes import RowChanges
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.log.test_follower import (
     COLUMNS,
     LARGE,

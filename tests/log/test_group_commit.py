@@ -11,8 +11,8 @@ import pytest
 
 import tidemark as tm
 from engine.errors import CommitOnFailedStore, StoreFailed
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles, Personality
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles, Personality
 from tests.log.support import Log, read, records
 from tests.store.interrupts import interrupt_at
 from tests.store.support import ACCOUNT, open_memory, rows_of

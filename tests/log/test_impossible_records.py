@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import put, refused, resealed
 from tests.store.support import ACCOUNT, open_memory, rows_of
 

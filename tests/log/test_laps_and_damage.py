@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.log import GROUP, GROUP_ALIGN_BYTES
 from engine.layout.sealed import header_of, seal
 from engine.log.geometry import create_files
 from engine.log.reader import GroupRead
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.log.support import STORE, Log, read, reader, records
 from tests.recovery.support import flipped, refused
 from tests.store.support import ACCOUNT, open_memory, rows_of

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine.errors import CommitOnFailedStore, StoreFailed
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.log.group import Position
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import PowerOff, power_off
 from tests.log.support import Log, read, reader, records
 from tests.log.test_batches import queue

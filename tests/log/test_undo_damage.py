@@ -11,13 +11,13 @@ import pytest
 
 import tidemark as tm
 from engine.errors import UndoDamaged
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.disk import UNDO_ALLOC, UNDO_FREE, UNDO_GROUP
 from engine.layout.sealed import FORMAT_VERSION, seal
 from engine.log.geometry import Geometry, open_files
 from engine.log.undo_reader import UndoReader
 from engine.log.undo_ring import UndoPosition, group_bytes_max
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.log.undo_support import STORE, Made, Undo, geometry_of, read, reader
 
 BLOCK = 4_096

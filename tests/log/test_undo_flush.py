@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from engine.errors import InvariantBroken, StoreFailed
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles, Personality
 from engine.kernels.undo import undo_region_words
 from engine.layout.disk import UNDO_ALLOC, UNDO_FREE, UNDO_LCP
 from engine.log.undo_ring import (
@@ -20,6 +18,8 @@ from engine.log.undo_ring import (
     group_bytes_max,
     undo_geometry,
 )
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles, Personality
 from tests.log.undo_support import Undo, geometry_of, read
 from tests.store.interrupts import interrupt_at
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
-from engine.file_doubles.order import OrderMonitor
 from engine.layout.disk import UNDO_ALLOC, UNDO_FREE, UNDO_LCP, UNDO_UPDATE
 from engine.log.undo_ring import UndoPosition
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor
 from tests.log.undo_support import TRANSACTION, Made, Undo, geometry_of, read, reader
 from tests.shares import few
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.file_doubles.memory import MemoryFiles
 from engine.kernels.undo import append_undo, release_undo, reserve_undo, setup_undo, undo_region_words
 from engine.layout.arena import OK
 from engine.layout.disk import (
@@ -23,6 +22,7 @@ from engine.log.geometry import Geometry, open_files
 from engine.log.undo import UndoLog
 from engine.log.undo_reader import UndoReader
 from engine.log.undo_ring import UndoPosition, create_undo_files, undo_ring
+from recovery.crash_harness.disks.memory import MemoryFiles
 
 STORE = b"0123456789abcdef"
 AT = 256  # the descriptor; transactions lie below

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.file_doubles.memory import MemoryFiles
 from engine.group_apply import GroupApplier
 from engine.layout import arena as a
 from engine.layout.sealed import KIND_GROUP, is_sealed
 from engine.log.group import Group
 from engine.memory.arena import address_of
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.node_group.codec import decode, encode
 from replication.node_group.messages import Groups
 from tests.store.history import ROOM, World

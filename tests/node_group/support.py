@@ -9,10 +9,10 @@ from typing import Any
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.log.geometry import open_files
 from engine.log.reader import LogReader
 from engine.options import Options
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint
 from recovery.node_restart.finish import make_recoverable

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 import tidemark as tm
 from engine.clock import SystemClock
 from engine.errors import SyncFailed
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.node_group.arbitrator import NO_RECORD
 from replication.node_group.arbitrator_process import ArbitratorProcess
 from replication.node_group.carrier import Secrets

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from engine.group_apply import GroupApplier
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.node_group.pair import Pair, contents, copy_file, same_slots
 from tests.seeds import fresh_seeds

@@ -153,7 +153,7 @@ def test_store_with_open_transactions_cannot_become_a_member() -> None:
 def test_member_without_memory_for_a_row_ends_and_stands_at_the_group_before() -> None:
     pair = Pair.__new__(Pair)
     pair.files = (None, None)  # type: ignore[assignment]
-    from engine.file_doubles.memory import MemoryFiles
+    from recovery.crash_harness.disks.memory import MemoryFiles
     from tests.store.support import open_memory
 
     pair.files, pair.options = (MemoryFiles(), MemoryFiles()), {}

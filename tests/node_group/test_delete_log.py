@@ -12,12 +12,12 @@ import pytest
 import tidemark as tm
 from engine.delete_log import DeleteLog
 from engine.errors import SchemaInvalid
-from engine.file_doubles.memory import MemoryFiles
 from engine.kernels.delete_log import note_deletes_of, setup_delete_log
 from engine.layout import arena as a
 from engine.layout import delete_log as dl
 from engine.layout.redo import FRAGMENT_SHIFT, TABLE_MASK
 from engine.options import Options
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.system_restart.spool import Spooled
 from tests.naive import delete_log as naive
 from tests.node_group.pair import Pair

@@ -1,4 +1,4 @@
-"""SIGKILL of the processes of a node group under a bank (`tests/node_group/kills`)."""
+"""SIGKILL of the processes of a node group under a bank (`tests/kills/nodes`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from recovery.crash_harness.program import Violation
 from recovery.node_restart.messages import DELETE_LOG
-from tests.node_group.kills.judged import Binlogs, Told, different
-from tests.node_group.kills.loop import Loop
-from tests.node_group.kills.points import POINTS, points_of
-from tests.node_group.kills.site import Mode
+from tests.kills.nodes.judged import Binlogs, Told, different
+from tests.kills.nodes.loop import Loop
+from tests.kills.nodes.points import POINTS, points_of
+from tests.kills.nodes.site import Mode
 from tests.seeds import fresh_seeds
 
 SEED = 20261122

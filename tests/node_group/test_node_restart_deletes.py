@@ -13,7 +13,7 @@ import recovery.node_restart.joiner as joiner_module
 import tidemark as tm
 from engine.delete_log import DeleteLog
 from engine.errors import InvariantBroken
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.node_restart.messages import Begin, Deletes, End, GroupPart, Slice
 from recovery.node_restart.verify import rows_by_rowid
 from tests.node_group.support import Wire, away, finish, joined_and_reopened, open_node, restarted

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.file_doubles.memory import MemoryFiles
 from engine.transaction import Transaction
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.node_restart.messages import Plan, Ready
 from recovery.node_restart.source import Source
 from tests.node_group.support import COPYING, Wire, assert_equal, away, finish, restarted

@@ -13,7 +13,7 @@ import pytest
 
 from engine.clock import ManualClock
 from engine.errors import LcpDamaged
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.local_checkpoint.control import read_controls
 from recovery.local_checkpoint.data_file import FOLDER, data_name
 from recovery.node_restart.messages import ROWID_SYNC, VARIANTS

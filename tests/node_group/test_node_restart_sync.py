@@ -9,8 +9,8 @@ import pytest
 import tidemark as tm
 from engine.clock import ManualClock
 from engine.errors import ForeignFile, MemoryExhausted
-from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.node_restart.joiner import Join
 from recovery.node_restart.messages import Begin, End, Slice
 from recovery.node_restart.restart import bring_back

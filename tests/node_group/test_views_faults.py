@@ -6,9 +6,9 @@ import pytest
 
 from replication.node_group.arbitrator import NO_RECORD, Arbitrator
 from replication.node_group.messages import Gone, Leave, Ping, Received, Refused, Send
-from replication.node_group.simulation.plan import Faults, plan_of
-from replication.node_group.simulation.world import World
 from replication.node_group.view import ARBITRATOR, first_view
+from tests.simulation.nodes.plan import Faults, plan_of
+from tests.simulation.nodes.world import World
 
 SEED = 20_261_122
 FOREVER = 1e9

@@ -8,9 +8,9 @@ import random
 import pytest
 
 from engine.errors import ForeignFile, SyncFailed, ViewDamaged
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.view import VIEW_BYTES
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.node_group.view import Ballot, Member, Record, View, first_view
 from replication.node_group.view_file import NAMES, ViewFile, read_record
 

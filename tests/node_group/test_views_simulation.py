@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from replication.node_group.simulation.__main__ import main
-from replication.node_group.simulation.plan import Faults, plan_of
-from replication.node_group.simulation.world import BrokenPromise, World, run_seed
 from tests.crash.test_planted_defects import look
 from tests.crash.view_defects import VIEW_DEFECTS
+from tests.simulation.nodes.__main__ import main
+from tests.simulation.nodes.plan import Faults, plan_of
+from tests.simulation.nodes.world import BrokenPromise, World, run_seed
 
 SEEDS = range(1, 301)
 PLANNED_SEEDS = range(10_001, 12_001)

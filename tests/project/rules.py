@@ -55,14 +55,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     # Anonymous memory for the arena; `check_anonymous_memory` refuses files even there (D1, RD8 of F71).
     "mmap": ("engine.memory.arena",),
     "time": ("engine.clock",),
-    # The crash harness, the simulations and the kill loop draw their faults from a printed seed.
-    "random": (
-        "engine.clock",
-        "recovery.crash_harness.",
-        "replication.kill_loop.",
-        "replication.simulation.",
-        "replication.node_group.simulation.",
-    ),
+    # The crash harness draws its faults from a printed seed.
+    "random": ("engine.clock", "recovery.crash_harness."),
     "secrets": ("engine.clock",),
     "uuid": ("engine.clock",),
     # The main job draws its work from a printed seed.
@@ -95,7 +89,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     # Modules by their names: of this tree, and the program a command line of the harness names.
     "importlib.import_module": ("engine.kernels", "recovery.crash_harness.", "tidemark"),
     # Its pipes unpickle: from processes that this one has forked, and from no others.
-    "multiprocessing": ("engine.kernels.", "recovery.crash_harness.", "replication.kill_loop."),
+    "multiprocessing": ("engine.kernels.", "recovery.crash_harness."),
     "concurrent.futures.ProcessPoolExecutor": (),
     "tests": (),
     "bench": (),
@@ -108,9 +102,12 @@ OS_ANYWHERE = frozenset(
     "PathLike fspath fsdecode fsencode sep cpu_count sched_getaffinity getpid register_at_fork"
     " path.join path.basename path.dirname path.split path.splitext path.normpath path.isabs path.commonpath".split()
 )
+# Private names of the standard library: threads that take turns stand in for CPython's own.
+PRIVATE_PLACES: dict[str, frozenset[str]] = {
+    "tests.simulation.threads.turn_taking": frozenset({"_started", "_PySimpleQueue"}),
+    "tests.simulation.threads.turns": frozenset({"_current_frames"}),
+}
 OS_PLACES: dict[str, frozenset[str]] = {
-    # A life that cannot go on ends its process from any of its threads; the kernel door is opened by the environment.
-    "recovery.crash_harness.schedule": frozenset({"environ", "_exit"}),
     "engine.clock": frozenset({"urandom"}),
     # What wakes a loop is a descriptor of no file.
     "replication.wire": frozenset({"eventfd", "eventfd_read", "eventfd_write", "EFD_NONBLOCK", "EFD_CLOEXEC", "close"}),
@@ -517,7 +514,7 @@ def check_private(source: Source) -> Iterator[str]:
             called = ast.unparse(node.func).rpartition(".")[2]
             names = [str(node.args[1].value)] if called in ("setattr", "getattr", "delattr", "hasattr") else []
         for name in names:
-            if _is_private(name):
+            if _is_private(name) and name not in PRIVATE_PLACES.get(source.module, ()):
                 yield f"{source.module}:{node.lineno} reaches for {name}"
 
 

@@ -11,12 +11,12 @@ import numpy as np
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_BLOCK, LCP_CONTROL, UNIT_WORDS_MIN
 from engine.layout.log import GROUP
 from engine.layout.sealed import KIND_GROUP, KIND_LCP_BLOCK, KIND_LCP_CONTROL, KIND_SYSFILE, SEAL, header_of, seal
 from engine.layout.sysfile import SYSFILE
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
 Contents = dict[str, bytes]

@@ -18,9 +18,9 @@ import pytest
 import tidemark as tm
 from engine.catalog import DATA_NAME, FOLDER, SEAL_NAME
 from engine.clock import ManualClock
-from engine.file_doubles.faults import FaultFiles, Rule
 from engine.files import PosixFiles
 from engine.options import Options
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tests.recovery.catalog_child import expected, served
 from tests.store.support import ACCOUNT, SMALL, rows_of
 from tidemark.database import Database

@@ -16,8 +16,8 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import History, make_history, put, refused, survives
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
 from tests.store.test_trouble import in_child

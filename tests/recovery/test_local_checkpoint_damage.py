@@ -8,10 +8,10 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.arena import F_MAP, F_ROW_WORDS, PAGE_HEADER_WORDS, PAGE_SHIFT
 from engine.memory.arena import address_of
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import Contents, History, flipped, make_history, refused, reopened, survives
 from tests.store.support import ACCOUNT, open_memory, rows_of
 

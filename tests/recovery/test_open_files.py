@@ -13,8 +13,8 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import ACCOUNT, open_memory
 
 OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "undo_log": "16 MiB", "transaction_memory": "1 MiB"}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import CrashPolicy, MemoryFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles
 from recovery.crash_harness.places import kind_of
 from tests.recovery.support import History, PowerOff, make_history, power_off, powered_off, put, untouched
 from tests.shares import few

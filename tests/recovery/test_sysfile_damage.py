@@ -13,14 +13,14 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
 from engine.log.undo_ring import undo_geometry
 from engine.options import Options
-from recovery.crash_harness.disk_history import DiskHistory
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import Ledger, digest_of, open_simulated, state_of
 from recovery.sysfile import NAMES, open_copies, read_copy, read_sysfile, write_sysfile
+from tests.crash.programs.disk_history import DiskHistory
 from tests.recovery.support import Contents, History, flipped, make_history, put, refused, reopened, resealed, survives
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from engine.clock import ManualClock
 from engine.errors import Error
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.apply_protocol import StatusRow
 from replication.binlog import events as e
 from replication.binlog.errors import Origin

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.reader import BinlogReader, StatementMaps

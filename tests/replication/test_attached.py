@@ -10,9 +10,9 @@ import pytest
 
 import tidemark as tm
 from engine.errors import Rejected, SchemaInvalid, StorageFull
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.files import PosixFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog.index import Position
 from replication.settings.binlog_type import NO_LOGGING
 from tests.replication.history import History

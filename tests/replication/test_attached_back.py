@@ -8,8 +8,8 @@ import random
 import pytest
 
 from engine.errors import BinlogDamaged
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import PowerOff, power_off
 from tests.replication.site import epochs_in, index_rows, open_site, transactions_in
 from tests.replication.stage import rows_of as stage_rows

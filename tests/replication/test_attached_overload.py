@@ -11,8 +11,8 @@ import pytest
 
 import tidemark as tm
 from engine.errors import BinlogOverloaded, RedoOverloaded, Retryable, StorageFull
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.replication.site import epochs_in, index_rows, open_site, replayed
 from tests.store.support import ACCOUNT
 

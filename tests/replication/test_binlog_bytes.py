@@ -16,8 +16,8 @@ import zlib
 import pytest
 
 from engine.errors import BinlogDamaged, Damaged, Rejected, StoreFailed
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout import binlog as b
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.reader import BinlogReader, StatementMaps

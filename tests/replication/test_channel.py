@@ -14,7 +14,7 @@ from engine.errors import (
     Rejected,
     SchemaInvalid,
 )
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.apply_protocol import StatusRow
 from replication.channel import ChannelOptions, ReplicaChannel, check_name
 from replication.protocol.handshake import Site

@@ -12,10 +12,10 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.trace import TraceFiles
 from recovery.crash_harness.crash_states import choices, crash_points, image_of
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.trace import TraceFiles
 from recovery.crash_harness.program import PowerOff, power_off
 from replication.first_copy import is_broken_off
 from tests.replication.site import open_site

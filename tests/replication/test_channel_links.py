@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from engine.errors import PeerError, Rejected
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.trace import TraceFiles
 from recovery.crash_harness.crash_states import choices, crash_points, image_of
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.trace import TraceFiles
 from replication.protocol.frames import FrameReader, FrameWriter
 from replication.protocol.messages import Start
 from replication.protocol.sessions import ReplicaSession, SourceSession

@@ -11,7 +11,7 @@ import trustme
 
 import tidemark as tm
 from engine.clock import SystemClock
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.protocol.frames import FrameWriter
 from replication.wire import client_tls, server_tls
 from tests.replication.site import open_site

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.replication.site import open_site
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(40), nullable=True)]

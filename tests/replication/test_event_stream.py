@@ -7,8 +7,8 @@ import random
 import pytest
 
 from engine.errors import BinlogDamaged, LimitExceeded
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout import binlog as b
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog.errors import Origin
 from replication.binlog.stream import EventStream
 from tests.replication.stage import rows_of, write_epoch, writer_on

@@ -8,7 +8,7 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock, SystemClock
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.failover import HeartbeatWatch
 from tests.replication.site import open_site
 from tests.replication.test_channel_stores import PASSES_ON, applied, make_table, put, rows, site

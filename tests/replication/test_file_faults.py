@@ -9,10 +9,10 @@ import random
 import pytest
 
 from engine.errors import Error, IoFailed, StorageFull, SyncFailed
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.trace import Replay, TraceFiles
 from recovery.crash_harness.crash_states import CHANGES, choices, crash_points, image_of
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.trace import Replay, TraceFiles
 from replication.binlog import events as e
 from replication.binlog.reader import BinlogReader
 from tests.replication.stage import TABLE, batch_of, epochs_in, rows_of, status_of, write_epoch, writer_on

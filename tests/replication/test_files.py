@@ -15,10 +15,10 @@ from engine.errors import (
     FileTruncated,
     Rejected,
 )
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout import binlog as b
 from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.images import BinlogOptions

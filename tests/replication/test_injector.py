@@ -9,11 +9,11 @@ import pytest
 
 from engine import types as t
 from engine.errors import InvariantBroken
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
 from engine.log.row_changes import RowChanges, SchemaChange
 from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.any_value import NO_LOGGING, READ, REFLECT, REFRESH, RESERVED
 from replication.binlog.found_epochs import epochs_between, last_epoch
 from replication.binlog.index import Position

@@ -10,10 +10,10 @@ import pytest
 
 import tidemark as tm
 from engine import row_operations
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.load_files import FOLDER
 from recovery import load
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.load.directory import Directory
 from replication.binlog.load_mark import LoadMark, load_mark
 from tests.replication.mariadb_rig import mysqlbinlog

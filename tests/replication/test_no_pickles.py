@@ -20,9 +20,9 @@ import pytest
 
 import tidemark as tm
 from engine.errors import Error, FrameRejected
-from engine.file_doubles.memory import MemoryFiles
 from engine.interpreter import Program
 from engine.layout.frame import FRAME_COPIED
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.load.job import LoadJob
 from replication.arrow_streams import arrow_table, no_limit
 from replication.calls.values import EXTENSIONS, unpack

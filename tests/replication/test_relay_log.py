@@ -9,11 +9,11 @@ import pytest
 
 from engine.clock import ManualClock
 from engine.errors import BinlogDamaged, EpochGap, FileMissing, LimitExceeded, Rejected, StorageFull
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.trace import TraceFiles
 from engine.layout import binlog as b
 from recovery.crash_harness.crash_states import choices, crash_points, image_of
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.trace import TraceFiles
 from replication.binlog.reader import BinlogReader
 from replication.binlog.scan import read_format, walk
 from replication.protocol.messages import Events, Position

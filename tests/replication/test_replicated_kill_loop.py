@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from replication.kill_loop import judge as judging
-from replication.kill_loop.audit import Change, Read, compare, read_binlog
-from replication.kill_loop.judge import Judge, Ledger
-from replication.kill_loop.modes import ACCOUNT, JOURNAL, MODES, SCRATCH
-from replication.kill_loop.writers import ACCOUNTS, START_BALANCE
+from tests.kills.sites import judge as judging
+from tests.kills.sites.audit import Change, Read, compare, read_binlog
+from tests.kills.sites.judge import Judge, Ledger
+from tests.kills.sites.modes import ACCOUNT, JOURNAL, MODES, SCRATCH
+from tests.kills.sites.writers import ACCOUNTS, START_BALANCE
 from tests.replication.site import open_site
 from tests.replication.stage import end_of
 from tests.replication.test_channel_stores import make_table, put
@@ -26,7 +26,7 @@ SOURCE, REPLICA = 1, 2
 
 def looped(folder: Path, mode: str, kills: int, seed: int) -> dict[str, Any]:
     """The figures of a loop in a process of its own, which forks the sites."""
-    command = [sys.executable, "-m", "replication.kill_loop", str(folder), "--mode", mode, "--kills", str(kills)]
+    command = [sys.executable, "-m", "tests.kills.sites", str(folder), "--mode", mode, "--kills", str(kills)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
         [*command, "--seed", str(seed), "--json"], cwd=ROOT, env=environment, capture_output=True, text=True

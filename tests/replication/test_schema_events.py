@@ -21,8 +21,8 @@ from engine.errors import (
     TableExists,
     Unsupported,
 )
-from engine.file_doubles.memory import MemoryFiles
 from engine.schema import ABSENT, TableDefinition
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.system_restart.replay import definition_in
 from replication.schema_events import (
     SchemaOperation,

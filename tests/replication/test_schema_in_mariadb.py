@@ -11,9 +11,9 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.files import PosixFiles
 from engine.schema import ABSENT, Column, TableDefinition
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog.writer import BinlogWriter
 from replication.schema_events import statements_of
 from replication.sql.emit import table_name

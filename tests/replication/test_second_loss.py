@@ -12,8 +12,8 @@ import pytest
 
 from engine.clock import ManualClock
 from engine.errors import SyncFailed
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import PowerOff, power_off
 from replication.binlog.index import BinlogIndex
 from replication.binlog.writer import BinlogWriter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +12,7 @@ from engine.errors import EpochGap, FrameRejected, PeerError, PeerTimeout, Posit
 from engine.layout.frame import (
     FRAME_ACKNOWLEDGE,
     FRAME_BYE,
+    FRAME_COPY,
     FRAME_ERROR,
     FRAME_EVENTS,
     FRAME_HEARTBEAT,
@@ -19,7 +21,7 @@ from engine.layout.frame import (
 )
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
 from replication.protocol.messages import Acknowledge, Events, Heartbeat, Position, Start
-from replication.protocol.sessions import CHUNK_BYTES, ReplicaSession, SourceSession
+from replication.protocol.sessions import CHUNK_BYTES, COPY_SILENT_SECONDS, ReplicaSession, SourceSession
 from tests.replication.doubles import MemoryBinlog, MemoryRelay
 
 
@@ -150,6 +152,31 @@ def test_purged_position_is_told_to_the_replica_as_such() -> None:
     (frame,) = talk.to_replica.feed(talk.source.farewell(caught.value))
     with pytest.raises(PositionLost, match="the other side says: log.000009 was purged"):
         talk.replica.receive(frame, talk.now)
+
+
+def test_refusal_of_a_replica_ends_the_source_with_its_error() -> None:
+    """Story: a mutant that passed over a refusal was seen by no test."""
+    talk = Talk(MemoryBinlog(b"x" * 10), Start())
+    (frame,) = talk.to_source.feed(talk.replica.farewell(EpochGap("an epoch is missing here")))
+    with pytest.raises(EpochGap, match="the other side says: an epoch is missing here"):
+        talk.source.receive(frame, talk.now)
+
+
+def test_replica_may_be_silent_for_long_while_it_takes_a_copy_and_no_longer() -> None:
+    """Story: a mutant with the silences of copies and of sessions exchanged was seen by no test."""
+
+    class Copying(MemoryBinlog):
+        def copy(self, request: bytes) -> Iterator[bytes]:
+            yield b"a piece"
+
+    source = SourceSession(Copying(b"x"), FrameWriter(), 100.0)
+    usual = source.due_at
+    assert 100.0 < usual < 100.0 + COPY_SILENT_SECONDS
+    source.receive(Frame(FRAME_COPY, b""), 100.0)
+    assert source.due_at == pytest.approx(100.0 + COPY_SILENT_SECONDS, abs=0.01)
+    assert source.pump(100.0 + COPY_SILENT_SECONDS, 0).frames == []
+    with pytest.raises(PeerTimeout):
+        source.pump(source.due_at, 0)
 
 
 def test_replica_that_has_told_nothing_has_nothing() -> None:

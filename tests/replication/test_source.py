@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from engine.errors import EpochGap, PeerError, PositionLost
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog.index import Position as Place
 from replication.protocol.messages import FIRST_POSITION, Position, Start
 from replication.receiver import is_passing
@@ -41,6 +41,21 @@ def test_one_file_is_open_at_a_time(monkeypatch):
     open_now.clear()  # the writer's
     for _ in pieces(source, 777):
         assert len(open_now) <= 1
+
+
+def test_file_is_closed_once_however_often_a_binlog_is_closed(monkeypatch):
+    """Story: a mutant that forgot to forget the closed file was seen by no test; it closed a descriptor twice, which
+    may be another file's by then.
+    """
+    source, closes = Source(), []
+    source.write(1)
+    binlog = source.binlog()
+    assert binlog.read(binlog.locate(Start()), 1_000) is not None
+    closed = source.files.close
+    monkeypatch.setattr(source.files, "close", lambda file: closes.append(file) or closed(file))
+    binlog.close()
+    binlog.close()
+    assert len(closes) == 1
 
 
 def test_nothing_behind_the_synced_end_is_served():

@@ -9,9 +9,9 @@ import struct
 import pytest
 
 from engine import types as t
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout import binlog as b
 from engine.row_format import RowFormat
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.images import BinlogOptions

@@ -7,8 +7,8 @@ import pytest
 
 from engine import batch_operations
 from engine.errors import PageDamaged
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.arena import VAR_WORDS_MASK
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.images import RowBatch, image_rule

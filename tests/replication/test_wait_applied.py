@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.protocol.messages import ONWARD_MAX, Acknowledge
 from tests.replication.test_channel_stores import PASSES_ON, circle, make_table, put, site, turn
 

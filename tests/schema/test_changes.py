@@ -11,8 +11,8 @@ import pytest
 
 import tidemark as tm
 from engine.errors import PageDamaged
-from engine.file_doubles.memory import MemoryFiles
 from engine.partition import HashPartition
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.index.stage import order_of
 from tests.index.values import KINDS, value_of

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine.file_doubles.memory import MemoryFiles
 from engine.schema import Column
-from recovery.crash_harness import schema_history
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import Ledger, open_simulated
+from tests.crash.programs import schema_history
 from tests.engine.arena_check import check_arena
 from tests.seeds import fresh_seeds
 

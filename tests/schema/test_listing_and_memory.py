@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout import arena as a
 from engine.memory.arena import address_of
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.listing import StoreListing
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory

@@ -10,7 +10,7 @@ import pytest
 
 import tidemark as tm
 from engine import applied_rows
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
 
 FIXED = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from replication.simulation.__main__ import main
-from replication.simulation.plan import BY_NAME, CIRCLE, Faults, plan_of
-from replication.simulation.tables import owner_of
-from replication.simulation.world import BrokenPromise, World, run_seed
 from tests.shares import few
+from tests.simulation.sites.__main__ import main
+from tests.simulation.sites.plan import BY_NAME, CIRCLE, Faults, plan_of
+from tests.simulation.sites.tables import owner_of
+from tests.simulation.sites.world import BrokenPromise, World, run_seed
 
 SEED = 20_261_121
 PLANNED_SEEDS = range(10_001, 12_001)
@@ -61,9 +61,9 @@ def test_every_kind_of_fault_strikes():
 
 
 def test_links_that_carry_nothing_are_seen_as_no_quiet(monkeypatch):
-    monkeypatch.setattr("replication.simulation.world.QUIET_ROUNDS_MAX", 4)
+    monkeypatch.setattr("tests.simulation.sites.world.QUIET_ROUNDS_MAX", 4)
     world = World(plan_of(SEED, ["NONE"], faults=Faults(), work_seconds=0.5))
-    monkeypatch.setattr("replication.simulation.wires.Wire.send", lambda wire, data: None)
+    monkeypatch.setattr("tests.simulation.sites.wires.Wire.send", lambda wire, data: None)
     with pytest.raises(BrokenPromise, match="no quiet"):
         world.run()
 
@@ -108,7 +108,7 @@ def test_command_tells_the_seed_of_a_violation(capsys, monkeypatch):
     def broken(world: World) -> None:
         world.break_promise("for this test")
 
-    monkeypatch.setattr("replication.simulation.world.check_promises", broken)
+    monkeypatch.setattr("tests.simulation.sites.world.check_promises", broken)
     assert main(["--seeds", "5:7", "--function", "NONE", "--trace", "--keep-going"]) == 1
     out = capsys.readouterr().out
     assert "BROKEN seed 5 (NONE, " in out and "BROKEN seed 6" in out and "applied" in out

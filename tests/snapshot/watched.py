@@ -12,7 +12,7 @@ import pytest
 
 import tidemark as tm
 from engine import snapshot_index, snapshot_reads
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.index.stage import order_of
 from tests.index.stored import INDEXES, KEYS, NAME, ROOM, Indexed, columns
 from tests.snapshot import walk

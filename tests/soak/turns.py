@@ -15,10 +15,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from recovery.crash_harness.anomaly_loop import ANOMALIES
-from replication.kill_loop.modes import MODES
 from tests.fuzz.readers import readers
+from tests.kills.sites.modes import MODES
 
 HARNESS = "recovery.crash_harness"
+PROGRAMS_FOLDER = "tests.crash.programs"
 WHOLE_STATE = f"{HARNESS}.program:whole_state"
 # Stands for a folder that is empty.
 FOLDER = "FOLDER"
@@ -83,7 +84,8 @@ class Turn:
 
 
 def _named(work: str, verify: str) -> tuple[str, ...]:
-    return "--work", f"{HARNESS}.{work}", "--verify", f"{HARNESS}.{verify}" if verify else WHOLE_STATE
+    verification = f"{PROGRAMS_FOLDER}.{verify}" if verify else WHOLE_STATE
+    return "--work", f"{PROGRAMS_FOLDER}.{work}", "--verify", verification
 
 
 def _states(name: str, work: str, verify: str) -> Turn:
@@ -163,20 +165,20 @@ TURNS: tuple[Turn, ...] = (
     _losses("stress", "stress:work", "stress_verify:verify", 40),
     _losses("stress, disk columns", "stress:disk_work", "stress_verify:verify", 30),
     _losses("disk rows", "disk_history:lives_work", "disk_history:lives_verify", 8, ("--calls-max", "900")),
-    _seeds("scheduled lives", f"-m {HARNESS} schedule", 20, ("lives", "acknowledged", "switches")),
+    _seeds("scheduled lives", "-m tests.simulation.threads", 20, ("lives", "acknowledged", "switches")),
     _seeds(
         "sites, simulated",
-        "-m replication.simulation",
+        "-m tests.simulation.sites",
         40,
         ("transactions", "epochs", "conflicts", "power losses", "kills", "connections"),
         *("--batch", "40"),
     ),
-    _seeds("node groups, simulated", "-m replication.node_group.simulation", 100, ("crash", "split", "pause")),
+    _seeds("node groups, simulated", "-m tests.simulation.nodes", 100, ("crash", "split", "pause")),
     *(
         Turn(
             f"kills of sites: {mode}",
             lambda seed, mode=mode: (
-                *("-m", "replication.kill_loop", FOLDER, "--json"),
+                *("-m", "tests.kills.sites", FOLDER, "--json"),
                 *("--mode", mode, "--kills", "6", "--seed", str(seed)),
             ),
             ("kills", "acknowledged"),
@@ -187,7 +189,7 @@ TURNS: tuple[Turn, ...] = (
         Turn(
             f"kills of a node group: {name}",
             lambda seed, options=options: (
-                *("-m", "tests.node_group.kills", FOLDER, "--seconds", "60", "--kills", "1000"),
+                *("-m", "tests.kills.nodes", FOLDER, "--seconds", "60", "--kills", "1000"),
                 *(*options, "--seed", str(seed)),
             ),
             ("kills", "judgements", "acknowledged", "reads"),

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from engine.file_doubles.faults import FaultFiles, Rule
 from recovery.backup import tasks as restore_room
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.load import directory as load_room
 from recovery.spark.jobs import restored_task
 from recovery.spark.load import LoadMessage, LoadWriter, make_writer

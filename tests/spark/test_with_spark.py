@@ -251,7 +251,7 @@ def test_disk_full_at_any_write_of_a_restore_task_leaves_no_file(
 ) -> None:
     from functools import partial
 
-    from recovery.backup.tasks import TaskReport
+    from recovery.backup.restore_task import TaskReport
     from recovery.spark.jobs import mapped
 
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(2))

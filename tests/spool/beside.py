@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
 
 NAME = "test.t"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.spool_files import FOLDER
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import ACCOUNT, open_memory
 
 NAME = "test.account"

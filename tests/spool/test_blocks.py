@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.file_doubles.memory import MemoryFiles
 from engine.files import PosixFiles
 from engine.kernels.spool import block_end, has_updates
 from engine.layout.redo import KIND_DELETE, KIND_UPDATE, pack_kind
 from engine.layout.spool import SPOOL_ALIGN_WORDS, SPOOL_HEADER_WORDS
 from engine.spool import FIRST_WORD, Spool
 from engine.spool_files import SpoolFiles, spool_name
+from recovery.crash_harness.disks.memory import MemoryFiles
 
 IDENTITY = (bytes(range(16)), 3)
 TXID = (3 << 40) + 7

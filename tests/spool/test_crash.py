@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.order import OrderMonitor
 from engine.spool_files import FOLDER
-from recovery.crash_harness import spool_history
 from recovery.crash_harness.crash_states import crash_states
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.program import Ledger, open_simulated, whole_state
+from tests.crash.programs import spool_history
 from tests.shares import share
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.sealed import seal
 from engine.spool_files import FOLDER
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.spool.support import NAME, found, insert_spooled, low_store, open_low, rows, spool_names
 
 

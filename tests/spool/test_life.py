@@ -10,10 +10,10 @@ import pytest
 
 import tidemark as tm
 from engine.batch_operations import scan
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.arena import X_USED
 from engine.spool_files import FOLDER, spool_name, txid_of
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.listing import StoreListing
 from tests.spool.support import NAME, found, insert_spooled, low_store, open_low, rows, spool_names
 

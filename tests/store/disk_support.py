@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import tidemark as tm
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.store.history import LEAST
 from tests.store.support import open_memory
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import tidemark as tm
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.store.support import open_memory
 
 NAME = "test.t"

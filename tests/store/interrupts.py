@@ -32,7 +32,7 @@ class Point:
 
 
 # These frames turn one error into another; what fails on the way into them fails in the caller.
-_OUTSIDE = ("/file_doubles/", "engine/out_of_memory.py")
+_OUTSIDE = ("/crash_harness/disks/", "engine/out_of_memory.py")
 
 
 def fail_at(

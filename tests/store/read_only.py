@@ -7,9 +7,9 @@ from typing import Any
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import changes_during, put
 from tests.store.support import ACCOUNT, open_memory
 from tests.store.trouble import dump

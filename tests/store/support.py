@@ -6,8 +6,8 @@ from typing import Any
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.database import Database
 
 SMALL: dict[str, Any] = {

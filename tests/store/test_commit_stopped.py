@@ -12,8 +12,8 @@ import pytest
 
 import tidemark as tm
 from engine import transaction
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.arena import ST_INVARIANT
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
 
 NAME = "test.t"

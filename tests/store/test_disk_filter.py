@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.sysfile import NAMES as SYSFILES
 from recovery.sysfile import read_copy
 from tests.recovery.support import flipped, powered_off

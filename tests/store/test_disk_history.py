@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.arena import S_UNDO
 from engine.layout.disk_arena import U_FREE, U_PROMISED
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.disk_support import NAME, OTHER, DiskStore
 from tests.store.support import open_memory
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.disk import UNDO_MARK_WORDS
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.disk_support import DISK, NAME, OTHER, PAGE_BYTES, DiskStore
 from tests.store.support import open_memory, rows_of
 from tidemark.background import RETRY_PAUSE_SECONDS

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.disk import UNDO_GROUP, UNDO_GROUP_WORDS
 from engine.layout.disk_arena import U_FREE
 from engine.layout.sealed import header_of
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import flipped, powered_off
 from tests.store.disk_support import DISK, NAME, DiskStore
 from tests.store.support import open_memory, rows_of

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout.log import GROUP_ALIGN_BYTES
 from engine.options import Options
 from recovery.check import check_closed
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import flipped, refused
 from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
 
 NAME, OTHER = "test.full", "test.other"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.kernels.lcp import scan_lcp
 from engine.layout.arena import OK, ST_MORE, ST_SPACE
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
 pytestmark = pytest.mark.usefixtures("storage")

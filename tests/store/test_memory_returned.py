@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.owner import call_owner
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
-from engine.file_doubles.order import OrderMonitor
-from engine.file_doubles.power_loss import Piece
-from engine.file_doubles.wrapper import RawWrapper, WrappedFiles
 from engine.file_protocol import Buffer, File, flat
+from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor
+from recovery.crash_harness.disks.power_loss import Piece
+from recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
 from recovery.crash_harness.places import FAULTS, Places, missing
 from tests.shares import few
 from tests.store.support import ACCOUNT, open_memory, rows_of

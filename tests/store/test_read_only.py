@@ -16,9 +16,9 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import History, make_history, put
 from tests.store.read_only import NAME, attach, attach_to, make_states, make_writer, one_checkpoint, second
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of

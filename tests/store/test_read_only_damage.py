@@ -13,11 +13,11 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
-from engine.file_doubles.trace import Replay, TraceFiles
 from engine.options import Options
 from recovery.attach import ATTEMPTS
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from recovery.crash_harness.disks.trace import Replay, TraceFiles
 from tests.recovery.support import History, changes_during, flipped, make_history, put
 from tests.recovery.test_local_checkpoint_damage import damage, foreign
 from tests.store.read_only import NAME, attach, attach_to, make_states, make_writer, one_checkpoint, second

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.transactions import SPARE_PLACES
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
@@ -161,6 +161,14 @@ def test_savepoint_given_up_first_leaves_the_transaction_open() -> None:
     assert account.get(1) is None
     assert len(account) == 0
     account.insert((1, "c", 0.0, None))
+
+
+def test_lock_that_is_none_is_refused_by_a_scan_before_it_reads() -> None:
+    """Story: a mutant whose scans took any text for no lock was seen by no test."""
+    db = open_memory()
+    make_account(db).insert((1, "a", 0.0, None))
+    with db.transaction() as txn, pytest.raises(tm.SchemaInvalid, match="lock must be None, 'shared' or 'exclusive'"):
+        txn.scan("test.account", lock="any")
 
 
 def test_shared_locks_of_two_transactions_stand_side_by_side() -> None:

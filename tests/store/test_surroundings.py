@@ -22,8 +22,8 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.forks import FORKS
 from tests.recovery.support import put
 from tests.store.read_only import WRITES

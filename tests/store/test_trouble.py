@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Rule
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.descriptors import descriptors_below
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import History, make_history, put, refused, untouched
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of

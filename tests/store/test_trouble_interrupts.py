@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.shares import few, some
 from tests.store.history import LEAST
 from tests.store.interrupts import interrupt_at

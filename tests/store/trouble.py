@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout import disk_arena as c
 from engine.layout.arena import F_DISK_EXTENTS, S_COPY_RESERVED, S_REDO_RESERVED, S_UNDO
 from engine.memory.arena import address_of
+from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
 
 

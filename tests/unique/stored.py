@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import tidemark as tm
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory
 

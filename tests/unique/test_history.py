@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.memory import CRASH_POLICIES
+from recovery.crash_harness.disks.memory import CRASH_POLICIES
 from tests.unique.stored import NAME, UNIQUE, Uniques
 
 SHAPES: dict[str, Any] = {

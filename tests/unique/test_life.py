@@ -12,10 +12,10 @@ import pytest
 
 import tidemark as tm
 from engine.errors import MemoryExhausted
-from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from engine.layout import arena as a
 from engine.layout import index_arena as ix
 from engine.memory.arena import address_of
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.store.interrupts import interrupt_at
 from tests.store.support import open_memory

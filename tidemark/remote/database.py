@@ -86,7 +86,7 @@ class RemoteDatabase:
     # --- tables ----------------------------------------------------------------------------------
     def __getitem__(self, name: str) -> RemoteTable:
         self._check_usable()
-        return RemoteTable(self, self._definition(name).name)
+        return RemoteTable(self.links, self.transaction, self._definition(name).name)
 
     def __contains__(self, name: str) -> bool:
         return qualified_name(name) in self.tables(system=is_system_table(qualified_name(name)))
@@ -158,7 +158,7 @@ class RemoteDatabase:
             link.ask(["create_table", definition])
         finally:
             self.links.give(address, link)
-        return RemoteTable(self, definition.name)
+        return RemoteTable(self.links, self.transaction, definition.name)
 
     def create_replication_table(self) -> RemoteTable:
         """See `Database.create_replication_table`."""

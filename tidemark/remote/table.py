@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from engine.schema import TableDefinition
     from replication.calls.conversation import CallLink
-    from tidemark.remote.database import RemoteDatabase
-    from tidemark.remote.links import Address
+    from tidemark.remote.links import Address, Links
     from tidemark.remote.transaction import RemoteTransaction
 
 Progress = Callable[[int, int, str], None]
@@ -26,9 +25,10 @@ class RemoteTable:
     of any node, and see every commit that was acknowledged.
     """
 
-    def __init__(self, db: RemoteDatabase, name: str) -> None:
-        self._db = db
-        self._links = db.links
+    def __init__(self, links: Links, transaction: Callable[[], RemoteTransaction], name: str) -> None:
+        """links, transaction: of the database; the second begins one."""
+        self._links = links
+        self._transaction = transaction
         self.name = name
 
     @property
@@ -38,7 +38,7 @@ class RemoteTable:
         return found
 
     def _alone(self, work: Callable[[RemoteTransaction], Any]) -> Any:
-        with self._db.transaction() as txn:
+        with self._transaction() as txn:
             return work(txn)
 
     def _read(self, method: str, *arguments: Any, **named: Any) -> Any:
@@ -127,10 +127,8 @@ class RemoteTable:
         by.check()
         named = {"columns": columns, "limit": limit, "partitions": partitions, "where": where}
         named |= {"index": index, "lower": lower, "upper": upper, "prefix": prefix, "reverse": reverse}
-        reader = _Reader(self._db)
-        return RemoteScan(
-            self.name, named, reader.ask, False, progress, lambda name: self._db[name].definition, reader.close
-        )
+        reader = _Reader(self._links)
+        return RemoteScan(self.name, named, reader.ask, False, progress, lambda name: self.definition, reader.close)
 
     def explain(self, columns: Sequence[str] | None = None, where: Any = None, **options: Any) -> dict[str, Any]:
         """See `TableHandle.explain`."""
@@ -187,8 +185,8 @@ class RemoteTable:
 class _Reader:
     """The link one scan is read by, taken with its first call and given back at its end."""
 
-    def __init__(self, db: RemoteDatabase) -> None:
-        self._links = db.links
+    def __init__(self, links: Links) -> None:
+        self._links = links
         self._taken: tuple[Address, CallLink] | None = None
 
     def ask(self, *what: Any) -> Any:

@@ -30,7 +30,6 @@ from engine.errors import (
     UndoDamaged,
     ViewDamaged,
 )
-from engine.file_doubles.memory import MemoryFiles
 from engine.layout import sealed as s
 from engine.layout.backup import ARCHIVE_SEGMENT, BACKUP_BLOCK, BACKUP_MANIFEST
 from engine.layout.disk import DATA_FILE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
@@ -52,6 +51,7 @@ from engine.schema import TableDefinition
 from recovery.backup.manifest import read_manifest
 from recovery.backup.rows_file import RowsReader
 from recovery.backup.segments import groups_of, read_segment
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.load.commit import LoadManifest, begin, publish
 from recovery.load.commit import read_manifest as read_load_manifest
 from recovery.load.directory import Directory

@@ -17,7 +17,6 @@ import tidemark as tm
 from engine.catalog import DATA_NAME, SEAL_NAME, Catalog
 from engine.clock import SystemClock
 from engine.errors import CatalogDamaged, Damaged, Incompatible, LimitExceeded, MemoryExhausted, PeerError, Rejected
-from engine.file_doubles.memory import MemoryFiles
 from engine.files import PosixFiles
 from engine.layout import sealed as s
 from engine.layout.catalog import CATALOG_SEAL
@@ -26,6 +25,7 @@ from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
 from engine.layout.log import GROUP
 from engine.layout.sysfile import SYSFILE
 from engine.private_files import read_secret
+from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.listing import StoreListing
 from tests.fuzz.harness import Reader
 from tests.fuzz.mutations import Mutation, inside, json_tree, octets, sealed_json, sealed_units, words

@@ -1,0 +1,25 @@
+"""Disks for crash and fault tests: in memory with power loss, failing on plan, recorded, watched for write order.
+
+Each is a `Files`; the wrappers stand on any of them (`FaultFiles(MemoryFiles(), plan)`) and share its failure latch.
+"""
+
+from __future__ import annotations
+
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
+from recovery.crash_harness.disks.power_loss import Piece
+from recovery.crash_harness.disks.trace import Event, TraceFiles
+
+__all__ = [
+    "CRASH_POLICIES",
+    "Event",
+    "FaultFiles",
+    "MemoryFiles",
+    "OrderMonitor",
+    "OrderViolation",
+    "Piece",
+    "Plan",
+    "Rule",
+    "TraceFiles",
+]

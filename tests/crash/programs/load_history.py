@@ -1,0 +1,132 @@
+"""The built-in program with bulk loads: rows written into load files, published, and adopted by reference.
+
+What `history` (or `disk_history`) does, and: every third transaction or so is a load of some dozen rows, by one task or
+two; some are given up instead, before they are published or behind that, and some are refused, because a key is there.
+Files stay through local checkpoints and restarts as long as the log refers to them.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from engine.column_input import to_columns
+from engine.errors import LoadRefused
+from engine.load_files import FOLDER
+from recovery.crash_harness.program import Ledger, OpenStore
+from recovery.load.commit import abort, publish
+from recovery.load.directory import Directory
+from recovery.load.job import FragmentReport, LoadJob
+from recovery.load.tasks import write_parts
+from tests.crash.programs.disk_history import DiskHistory
+from tests.crash.programs.history import MAIN, History, Model, Row
+
+UNDO_LOG = "4 MiB"
+LOADED = (5, 40)  # rows
+
+
+class LoadHistory(History):
+    """A run of the program; `loads` counts what became of loads: adopted, refused, given up."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.loads = [0, 0, 0]
+
+    def commit(self) -> None:
+        """One transaction, or a load at times."""
+        if self.rng.random() < 0.35 and MAIN in self.model:
+            self.commit_load()
+        else:
+            super().commit()
+
+    def commit_load(self) -> None:
+        """One load. What it leaves of space for keys is made by deleting those of older ones."""
+        rows = self.model[MAIN]
+        free = [key for key in range(2 * self.keys) if key not in rows]
+        count = self.rng.randrange(*LOADED)
+        if len(free) < count:
+            self.clear()
+            return
+        made = [self.row(key) for key in self.rng.sample(free, count)]
+        fate = self.rng.random()
+        if fate < 0.15 and rows:
+            made.append(self.row(self.rng.choice(sorted(rows))))
+        place = Directory(self.db.parts.files, FOLDER)
+        job = self.db.plan_load(MAIN)
+        reports = self.written(job, made, place)
+        if 0.15 <= fate < 0.25:
+            abort(job, place=place)
+            self.loads[2] += 1
+            return
+        publish(job, reports, place)
+        if 0.25 <= fate < 0.35:
+            abort(job, True, place)
+            self.loads[2] += 1
+            return
+        self.adopt(job, made, place)
+
+    def adopt(self, job: LoadJob, made: list[Row], place: Directory) -> None:
+        """Adopt a load; one with a key that is there is refused."""
+        after: Model = {**self.model, MAIN: {**self.model[MAIN], **{row[0]: row for row in made}}}
+        if any(row[0] in self.model[MAIN] for row in made):
+            try:
+                self.db.adopt(job)
+            except LoadRefused:
+                abort(job, True, place)
+                self.loads[1] += 1
+            return
+        line = self.begin(after)
+        self.db.adopt(job)
+        self.loads[0] += 1
+        self.done(after, line, True)
+
+    def written(self, job: LoadJob, made: list[Row], place: Directory) -> list[FragmentReport]:
+        """What one task or two write."""
+        parts = self.rng.randrange(1, 3)
+        reports: list[FragmentReport] = []
+        for part in range(parts):
+            batches = [batch.columns for batch in to_columns(made[part::parts], job.definition)]
+            reports += write_parts(job, 0, batches, part, place)
+        return reports
+
+    def clear(self) -> None:
+        """Delete the rows that only loads make."""
+        keys = [key for key in self.model[MAIN] if key >= self.keys]
+        after = {**self.model, MAIN: {key: row for key, row in self.model[MAIN].items() if key < self.keys}}
+        with self.db.transaction() as txn:
+            for key in keys:
+                txn.delete(MAIN, key)
+            line = self.begin(after)
+        self.done(after, line, self.waits_for_disk)
+
+
+class DiskLoadHistory(LoadHistory, DiskHistory):
+    """The same over disk columns."""
+
+    def __init__(self, open_store: OpenStore, *arguments: Any, **options: Any) -> None:
+        super().__init__(functools.partial(open_store, undo_log=UNDO_LOG), *arguments, **options)
+
+
+def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program, for crash states: 40 steps."""
+    LoadHistory(open_store, seed, ledger).run(40)
+
+
+def epoch_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program with commits that do not wait for the disk: durable with their epoch, promised by `sync`."""
+    LoadHistory(open_store, seed, ledger, durability="epoch").run(40)
+
+
+def disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program over disk columns, for crash states: 30 steps."""
+    DiskLoadHistory(open_store, seed, ledger).run(30)
+
+
+def tiny_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program, for a look at every point in seconds: 12 steps, two of them local checkpoints."""
+    LoadHistory(open_store, seed, ledger, lcp_every=5).run(12)
+
+
+def tiny_disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program over disk columns, for a look at every point in seconds: 12 steps, two of them local checkpoints."""
+    DiskLoadHistory(open_store, seed, ledger, lcp_every=5).run(12)

@@ -1,0 +1,147 @@
+"""What binlogs say of what was applied: every epoch of a source once, in order, with the very changes it had.
+
+A site that logs positions (`log_apply_status`) has a row of `ndb_apply_status` for every epoch with rows it applied;
+one that logs again what it applied has the rows under the id of the server that made them, in their order: what an
+epoch of the source did to a row is one change there, for it was applied in one transaction. Nothing of that can be told
+from tables: a change that is applied twice leaves the same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from engine.file_protocol import Files
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.index import Position
+from replication.binlog.reader import BinlogReader, ReadEvent, StatementMaps
+from replication.system_tables import NDB_APPLY_STATUS
+from tests.kills.sites.modes import KEY_COLUMNS
+
+Key = tuple[int, str, Any]  # server that made the change, table, key of the row
+
+
+class Change(NamedTuple):
+    """What was done to a row: whether it was there before, and its image after it, None if it is gone."""
+
+    epoch: int
+    was_there: bool
+    after: Any
+
+
+@dataclass
+class Read:
+    """What a part of a binlog has: own epochs, those of them with rows, epochs applied by server, and the changes of
+    each row in order.
+    """
+
+    epochs: list[int] = field(default_factory=list)
+    with_rows: set[int] = field(default_factory=set)
+    applied: dict[int, list[int]] = field(default_factory=dict)
+    changes: dict[Key, list[Change]] = field(default_factory=dict)
+    statements: list[str] = field(default_factory=list)
+    incidents: list[str] = field(default_factory=list)
+
+
+def read_binlog(files: Files, server_id: int, start: Position | None, end: Position) -> Read:
+    """A binlog from a place between transactions to another one."""
+    found = Read()
+    reader = BinlogReader(files, start=start)
+    maps = StatementMaps()
+    is_begun = False  # the epoch of this transaction is known: its first row says it
+    for read in reader.events(end):
+        event = read.event
+        maps.step(event)
+        if isinstance(event, e.Query) and event.statement not in ("BEGIN", "COMMIT"):
+            found.statements.append(event.statement)
+        elif isinstance(event, e.Incident):
+            found.incidents.append(event.message)
+        elif isinstance(event, e.Rows):
+            is_begun = _take(found, maps, read, server_id, is_begun)
+        if read.is_boundary:
+            is_begun = False
+    reader.close()
+    return found
+
+
+def _take(found: Read, maps: StatementMaps, read: ReadEvent, server_id: int, is_begun: bool) -> bool:
+    event, author = read.event, read.header.server_id
+    assert isinstance(event, e.Rows)
+    name = maps.of(event, Origin(*read.at)).name
+    for before, after in _images(maps, read):
+        if name == NDB_APPLY_STATUS and after is not None:
+            if not is_begun:
+                found.epochs.append(after[1])
+                is_begun = True
+            else:
+                found.applied.setdefault(after[0], []).append(after[1])
+        elif not name.startswith("mysql."):
+            row = after if after is not None else before
+            assert row is not None
+            found.with_rows.add(found.epochs[-1])
+            key = (author, name, row[: KEY_COLUMNS.get(name, 1)])
+            found.changes.setdefault(key, []).append(Change(found.epochs[-1], before is not None, after))
+    return is_begun
+
+
+def _images(maps: StatementMaps, read: ReadEvent) -> Iterator[tuple[Any, Any]]:
+    """(before, after) of each row, None where there is no such image."""
+    event = read.event
+    assert isinstance(event, e.Rows)
+    origin = Origin(*read.at)
+    for chunk in maps.reader(event, origin).chunks(event.body, origin):
+        sides: list[list[Any]] = []
+        for present, image in ((event.before, chunk.before), (event.after, chunk.after)):
+            if present is None:
+                sides.append([None] * chunk.count)
+            else:
+                columns = [image[place].to_pylist() for place in sorted(image)]
+                sides.append(list(zip(*columns, strict=True)))
+        yield from zip(*sides, strict=True)
+
+
+def compare(source: Read, source_id: int, replica: Read, replica_id: int, is_exact: bool) -> list[str]:
+    """What is wrong with what a replica has applied of a source, both read over the same stretch."""
+    applied = replica.applied.get(source_id, [])
+    problems = [f"binlog {each!r} of an incident" for each in (*source.incidents, *replica.incidents)]
+    if applied != sorted(set(applied)):
+        twice = sorted({each for each in applied if applied.count(each) > 1})
+        problems.append(f"epochs of server {source_id} are applied twice or out of order: {twice or applied[:20]}")
+    unknown = sorted(set(applied) - set(source.epochs))
+    if unknown:
+        problems.append(f"epochs {unknown[:5]} of server {source_id} are applied, and its binlog does not have them")
+    if is_exact:
+        lost = sorted(source.with_rows - set(applied))
+        if lost:
+            problems.append(f"epochs {lost[:5]} of server {source_id} were never applied")
+        problems += _compare_changes(source, replica, replica_id)
+    return problems
+
+
+def _compare_changes(source: Read, replica: Read, replica_id: int) -> list[str]:
+    problems = []
+    for key in sorted({*source.changes, *replica.changes}, key=repr):
+        if key[0] == replica_id:
+            continue  # its own
+        ours = [each[1:] for each in _joined(source.changes.get(key, []))]
+        theirs = [each[1:] for each in replica.changes.get(key, [])]
+        if ours != theirs:
+            place = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), "the end")
+            text = f"row {key}: {len(ours)} changes at the source, {len(theirs)} applied, another one from {place} on"
+            problems.append(text)
+    return problems[:5]
+
+
+def _joined(changes: list[Change]) -> list[Change]:
+    """The changes of a row with those of one epoch taken together; what was neither there before nor is there after
+    has not been.
+    """
+    joined: list[Change] = []
+    for each in changes:
+        if joined and joined[-1].epoch == each.epoch:
+            joined[-1] = joined[-1]._replace(after=each.after)
+        else:
+            joined.append(each)
+    return [each for each in joined if each.was_there or each.after is not None]

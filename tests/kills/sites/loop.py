@@ -1,0 +1,303 @@
+"""SIGKILL of one site or several at random moments, restart, rest, proof; again and again on the same stores.
+
+A round: all sites write and replicate; some are killed, and in one case of four again within the first moments of the
+next life, while it restarts and catches up. Then the writers rest, marks go round until everything has come everywhere,
+and what must hold is judged (`judge.py`). What writers acknowledged stands in a pipe that outlives them.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import combinations
+from multiprocessing import connection
+from typing import Any
+
+from engine.clock import SystemClock
+from engine.errors import FileMissing, Rejected
+from engine.files import PosixFiles
+from recovery.crash_harness.program import Violation
+from tests.kills.sites.judge import Judge, Ledger
+from tests.kills.sites.modes import MODES, Mode
+from tests.kills.sites.site import get_ready, run_site
+
+LIFE_MS_MAX = 400
+EARLY_SHARE = 0.25
+EARLY_MS_MAX = 150
+ANSWER_SECONDS = 120.0
+# A new interpreter would take seconds to load compiled code; this process has no threads, and no store open.
+_FORK = multiprocessing.get_context("fork")
+
+
+@dataclass
+class KillReport:
+    """What a loop saw. `killed`: how often which sites were killed at once."""
+
+    mode: str
+    seed: int
+    kills: int = 0
+    rounds: int = 0
+    early: int = 0
+    killed: dict[str, int] = field(default_factory=dict)
+    acknowledged: int = 0
+    taken_back: int = 0
+    epochs: int = 0
+    epochs_applied: int = 0
+    seconds: float = 0.0
+
+
+class Life:
+    """One process of one site, forked from this one, in which imports and compiled code are ready."""
+
+    def __init__(self, mode: str, server_id: int, directory: str, number: int, ledger: Ledger) -> None:
+        self.server_id = server_id
+        self._ledger = ledger
+        self._answers: list[dict[str, Any]] = []
+        self.is_over = False
+        self.paid = 0
+        self.failed = "it says nothing"
+        commands, self._commands = _FORK.Pipe(duplex=False)
+        self.lines, lines = _FORK.Pipe(duplex=False)
+        self.process = _FORK.Process(
+            target=run_site, args=(mode, server_id, directory, number, commands, lines), daemon=True
+        )
+        self.process.start()
+        commands.close()
+        lines.close()
+
+    def hear(self) -> None:
+        """Take one line. It has died, or ended, at the end of them."""
+        try:
+            word, _, rest = self.lines.recv_bytes().decode().partition(" ")
+        except (EOFError, OSError):
+            self.is_over = True
+            return
+        if word == "paid":
+            self._ledger.take(rest)
+            self.paid += 1
+        elif word == "done":
+            self._answers.append(json.loads(rest))
+        else:
+            self.failed = rest
+
+    def send(self, word: str, value: object = None) -> None:
+        """One line. Raises: Violation if nobody hears it any more."""
+        try:
+            self._commands.send_bytes((word if value is None else f"{word} {json.dumps(value)}").encode())
+        except BrokenPipeError:
+            raise self.ended() from None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether `answer` need not wait."""
+        return bool(self._answers) or self.is_over
+
+    def answer(self) -> dict[str, Any]:
+        """The oldest answer. Raises: Violation if there is none."""
+        if not self._answers:
+            raise self.ended()
+        return self._answers.pop(0)
+
+    def ended(self) -> Violation:
+        """What to say of a life that was not to end."""
+        return Violation(f"site {self.server_id} does not answer: {self.failed}")
+
+    def kill(self) -> None:
+        """SIGKILL, and hear it out. Raises: Violation if it had ended by itself."""
+        code = self.process.exitcode
+        self.process.kill()
+        self.process.join()
+        while not self.is_over:
+            self.hear()
+        self.lines.close()
+        self._commands.close()
+        if code is not None:
+            raise Violation(f"site {self.server_id} ended by itself with code {code}: {self.failed}")
+
+
+def _refuse_existing(directory: str) -> None:
+    """What its writers were acknowledged nobody knows any more. Raises: Rejected."""
+    try:
+        PosixFiles(directory).close_all()
+    except FileMissing:
+        return
+    raise Rejected(f"{directory} is there already; give another directory, or remove it")
+
+
+class Circuit:
+    """The processes of all sites of a mode, and those that wait to take their places."""
+
+    def __init__(self, mode: Mode, folder: str, seed: int) -> None:
+        self.mode = mode
+        self.directories = {each.server_id: f"{folder}-site{each.server_id}" for each in mode.sites}
+        for directory in self.directories.values():
+            _refuse_existing(directory)
+        self.ledger = Ledger()
+        self.judge = Judge(mode, self.directories)
+        self.ports: dict[str, int] = {}
+        self._numbers = dict.fromkeys(self.directories, seed % 997)
+        self.lives: dict[int, Life] = {}
+        self._marks = 0
+        self._clock = SystemClock()
+
+    def begin(self) -> None:
+        """All sites, serving and following."""
+        for site in self.directories:
+            self.restart(site)
+            self.opened(site)
+        for life in self.lives.values():
+            self.ask(life, "follow", self.ports)
+
+    def restart(self, site: int) -> None:
+        """The next life of a site begins to open its store."""
+        self._numbers[site] += 1
+        self.lives[site] = Life(self.mode.name, site, self.directories[site], self._numbers[site], self.ledger)
+        self.lives[site].send("open", self.ports)
+
+    # --- hearing ----------------------------------------------------------------------------------
+    def hear(self, seconds: float, is_enough: Callable[[], bool] = lambda: False) -> bool:
+        """Take what the sites say for so long, or until it is enough; whether it was."""
+        until = self._clock.monotonic() + seconds
+        while not is_enough():
+            left = until - self._clock.monotonic()
+            lives = {life.lines: life for life in self.lives.values() if not life.is_over}
+            if left <= 0 or not lives:
+                return False
+            for each in connection.wait(list(lives), left):
+                lives[each].hear()  # type: ignore[index]
+        return True
+
+    def answer(self, life: Life) -> dict[str, Any]:
+        """The answer to the oldest line that has none yet. Raises: Violation if it never comes."""
+        self.hear(ANSWER_SECONDS, lambda: life.has_answer)
+        return life.answer()
+
+    def ask(self, life: Life, word: str, value: object = None) -> dict[str, Any]:
+        """Send a line and wait for its answer."""
+        life.send(word, value)
+        return self.answer(life)
+
+    def opened(self, site: int) -> None:
+        """A site has restarted. Raises: Violation if positions went back."""
+        shown = self.answer(self.lives[site])
+        self.ports[str(site)] = shown["port"]
+        self.complain(self.judge.positions(site, shown["applied"]))
+
+    def complain(self, problems: list[str]) -> None:
+        """Raises: Violation."""
+        if problems:
+            raise Violation("; ".join(problems[:5]))
+
+    def settle(self) -> None:
+        """Rest, and let everything come everywhere. Twice round: what the first round brought makes more to send."""
+        for life in self.lives.values():
+            self.ask(life, "rest")
+        for _ in range(2):
+            self._marks += 1
+            for life in self.lives.values():
+                self.ask(life, "mark", self._marks)
+                wanted = self._reaches(life.server_id)
+                for other in wanted:
+                    self.lives[other].send("wait", [[life.server_id, self._marks]])
+                for other in wanted:
+                    lacks = self.answer(self.lives[other]).get("lacks")
+                    if lacks:
+                        raise Violation(f"site {other} does not catch up with site {life.server_id}: {lacks}")
+
+    def _reaches(self, site: int) -> list[int]:
+        """The sites a change of this one gets to, itself included."""
+        found = [site]
+        for at in found:
+            found += [each.server_id for each in self.mode.sites if at in each.sources and each.server_id not in found]
+        return found
+
+    def prove(self) -> None:
+        """Raises: Violation if something does not hold. The sites are at rest."""
+        states = {site: self.ask(life, "state") for site, life in self.lives.items()}
+        self.complain(self.judge.judge(states, self.ledger))
+
+    def end(self) -> None:
+        """Kill all of them."""
+        for life in self.lives.values():
+            try:
+                life.kill()
+            except Violation:
+                continue
+
+
+def kill_loop(
+    mode_name: str,
+    folder: str,
+    kills: int,
+    seed: int,
+    life_ms_max: int = LIFE_MS_MAX,
+    say: Callable[[str], None] | None = None,
+) -> KillReport:
+    """Kill sites of a mode, with stores at `folder`-siteN, at least `kills` times, and prove after each round.
+
+    Raises: Violation, with mode, seed and round; the stores are left as they are for study.
+    """
+    mode, clock = MODES[mode_name], SystemClock()
+    began, rng = clock.monotonic(), random.Random(f"{mode_name} {seed}")
+    report = KillReport(mode_name, seed)
+    get_ready()
+    circuit = Circuit(mode, folder, seed)
+    sites = [each.server_id for each in mode.sites]
+    choices = [each for count in range(1, len(sites) + 1) for each in combinations(sites, count)]
+    try:
+        circuit.begin()
+        while report.kills < kills:
+            report.rounds += 1
+            _round(circuit, report, rng, rng.choice(choices), life_ms_max)
+            if say is not None:
+                say(f"{mode_name}: kill {report.kills}, {len(circuit.ledger.paid)} acknowledged, all there")
+    except Violation as error:
+        raise Violation(f"{mode_name}, seed {seed}, round {report.rounds}: {error}; see {folder}-site*") from error
+    finally:
+        circuit.end()
+    report.acknowledged = len(circuit.ledger.paid)
+    report.taken_back = circuit.judge.taken_back
+    report.epochs, report.epochs_applied = circuit.judge.epochs, circuit.judge.applied
+    report.seconds = clock.monotonic() - began
+    return report
+
+
+def _round(
+    circuit: Circuit,
+    report: KillReport,
+    rng: random.Random,
+    victims: tuple[int, ...],
+    life_ms_max: int,
+) -> None:
+    """Work, kills, restarts, rest, proof."""
+    for life in circuit.lives.values():
+        life.paid = 0
+        circuit.ask(life, "write")
+    writers = [each for each in circuit.lives.values() if circuit.mode.site(each.server_id).writes]
+    circuit.hear(ANSWER_SECONDS, lambda: all(each.paid or each.is_over for each in writers))
+    circuit.hear(rng.uniform(0, life_ms_max) / 1_000)
+    name = "+".join(map(str, victims))
+    report.killed[name] = report.killed.get(name, 0) + 1
+    for site in victims:
+        circuit.lives[site].kill()
+        report.kills += 1
+    if rng.random() < 0.5:
+        circuit.hear(rng.uniform(0, life_ms_max) / 1_000)  # the others go on without them
+    for site in victims:
+        circuit.restart(site)
+    if rng.random() < EARLY_SHARE:
+        site = rng.choice(victims)
+        circuit.hear(rng.uniform(0, EARLY_MS_MAX) / 1_000)
+        circuit.lives[site].kill()
+        report.kills += 1
+        report.early += 1
+        circuit.restart(site)
+    for site in victims:
+        circuit.opened(site)
+        circuit.ask(circuit.lives[site], "write")
+    circuit.hear(rng.uniform(0, life_ms_max) / 2_000)
+    circuit.settle()
+    circuit.prove()

@@ -1,0 +1,178 @@
+"""What writes at a site while it is killed: tables, first rows, threads that transfer money.
+
+A transaction moves money between two accounts, inserts its own row of the journal under (site, writer, sequence), and
+changes, inserts or deletes a row of a table of few keys (not where the greatest stamp wins: there are no deletes). The
+sequence begins with the number of the life, so that a row which a conflict took back is never made again.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from engine.clock import SystemClock
+from engine.errors import DuplicateKey, Error, Retryable, TableExists
+from engine.schema import Column
+from engine.types import Enum, Int32, Int64, UInt32, UInt64
+from replication.system_tables import NDB_REPLICATION
+from tests.kills.sites.modes import ACCOUNT, JOURNAL, MARK, SCRATCH, SiteRole
+
+ACCOUNTS: Final = 60
+START_BALANCE: Final = 1_000
+SCRATCH_ROWS: Final = 40
+RETRIES: Final = 100_000
+LIFE_BITS: Final = 24
+STAMP_BITS: Final = 2  # below the time stands the site, so that no two stamps are equal
+RETRY_SECONDS: Final = 0.02
+
+_KEYS: Final = {
+    ACCOUNT: ("id",),
+    JOURNAL: ("site", "writer", "sequence"),
+    SCRATCH: ("id",),
+    MARK: ("site", "number"),
+}
+_COLUMNS: Final = {
+    ACCOUNT: [Column("id", Int32), Column("stamp", UInt64), Column("balance", Int64), Column("changes", Int64)],
+    JOURNAL: [
+        Column("site", Int32),
+        Column("writer", Int32),
+        Column("sequence", Int64),
+        Column("source", Int32),
+        Column("target", Int32),
+        Column("amount", Int64),
+    ],
+    SCRATCH: [Column("id", Int32), Column("value", Int64)],
+    MARK: [Column("site", Int32), Column("number", Int64)],
+}
+_KINDS: Final = ("WRITE_ROW", "UPDATE_ROW", "DELETE_ROW", "REFRESH_ROW", "READ_ROW")
+_CAUSES: Final = ("ROW_DOES_NOT_EXIST", "ROW_ALREADY_EXISTS", "DATA_IN_CONFLICT", "TRANS_IN_CONFLICT")
+_EXCEPTIONS: Final = [
+    Column("NDB$server_id", UInt32),
+    Column("NDB$master_server_id", UInt32),
+    Column("NDB$master_epoch", UInt64),
+    Column("NDB$count", UInt32),
+    Column("NDB$OP_TYPE", Enum(*_KINDS)),
+    Column("NDB$CFT_CAUSE", Enum(*_CAUSES)),
+    Column("NDB$ORIG_TRANSID", UInt64),
+]
+_EXCEPTIONS_KEY: Final = tuple(each.name for each in _EXCEPTIONS[:4])
+
+
+def _make(db: Any, name: str, columns: list[Column], key: tuple[str, ...]) -> None:
+    if name in db:
+        return
+    try:
+        db.create_table(name, columns, primary_key=key)
+    except TableExists:
+        pass  # by the channel, just now
+
+
+def prepare(db: Any, role: SiteRole) -> None:
+    """Make tables and first rows, whatever an earlier life got done."""
+    if not role.makes_tables:
+        return
+    if role.functions and NDB_REPLICATION not in db:
+        db.create_replication_table()
+    for name, function in role.functions.items():
+        database, _, plain = name.partition(".")
+        db[NDB_REPLICATION].write((database.encode(), plain.encode(), role.server_id, 7, function.encode()))
+    for name, columns in _COLUMNS.items():
+        if name in role.functions:
+            own = [each for each in columns if each.name in _KEYS[name]]
+            _make(db, f"{name}$EX", [*_EXCEPTIONS, *own], _EXCEPTIONS_KEY)
+        _make(db, name, columns, _KEYS[name])
+    if role.fills_tables and not len(db[ACCOUNT]):
+        db[ACCOUNT].insert_many([(each, 0, START_BALANCE, 0) for each in range(ACCOUNTS)])
+
+
+class Writer(threading.Thread):
+    """One thread of transfers; `stop` ends it behind a commit. Every line told names what is durable."""
+
+    def __init__(self, db: Any, site: int, number: int, life: int, is_by_stamp: bool, tell: Callable[[str], None]):
+        super().__init__(name=f"writer-{site}-{number}", daemon=True)
+        self.db = db
+        self.site = site
+        self.number = number
+        self.sequence = life << LIFE_BITS
+        self.is_by_stamp = is_by_stamp
+        self.tell = tell
+        self.rng = random.Random(f"{site} {number} {life}")
+        self.clock = SystemClock()
+        self.stopped = threading.Event()
+        self.failed: Error | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stopped.is_set() and not self._is_filled():
+                self.stopped.wait(RETRY_SECONDS)
+            while not self.stopped.is_set():
+                self.step()
+        except Error as error:
+            self.failed = error
+
+    def stop(self) -> None:
+        """End behind the commit under way."""
+        self.stopped.set()
+        self.join()
+
+    def _is_filled(self) -> bool:
+        return all(name in self.db for name in _COLUMNS) and len(self.db[ACCOUNT]) == ACCOUNTS
+
+    def step(self) -> None:
+        """One transaction, told when it is durable."""
+        source, target = self.rng.sample(range(ACCOUNTS), 2)
+        amount = self.rng.randrange(1, 50)
+        other, draw = self.rng.randrange(SCRATCH_ROWS), self.rng.random()
+        stamps: dict[int, int] = {}
+
+        def work(txn: Any) -> None:
+            stamps.clear()
+            self._transfer(txn, {source: -amount, target: amount}, stamps)
+            if not self.is_by_stamp:
+                self._scratch(txn, other, draw)
+            txn.insert(JOURNAL, (self.site, self.number, self.sequence, source, target, amount))
+
+        while True:
+            try:
+                self.db.run(work, RETRIES)
+                break
+            except DuplicateKey:
+                continue  # the applier inserted the scratch row meanwhile
+        shown = " ".join(f"{account}:{stamp}" for account, stamp in stamps.items())
+        self.tell(f"{self.site} {self.number} {self.sequence} {shown}")
+        self.sequence += 1
+
+    def _transfer(self, txn: Any, moves: dict[int, int], stamps: dict[int, int]) -> None:
+        """Accounts in order of their numbers, so that no two writers wait for each other."""
+        for account in sorted(moves):
+            row = txn.get(ACCOUNT, account, lock="exclusive")
+            time_us = max(self.clock.wall_us(), (row.stamp >> STAMP_BITS) + 1)
+            stamps[account] = time_us << STAMP_BITS | self.site
+            changes = {"stamp": stamps[account], "balance": row.balance + moves[account], "changes": row.changes + 1}
+            txn.update(ACCOUNT, account, changes)
+
+    def _scratch(self, txn: Any, key: int, draw: float) -> None:
+        row = txn.get(SCRATCH, key, lock="exclusive")
+        if row is None:
+            txn.insert(SCRATCH, (key, self.sequence))
+        elif draw < 0.4:
+            txn.delete(SCRATCH, key)
+        else:
+            txn.update(SCRATCH, key, {"value": row.value + 1})
+
+
+def mark(db: Any, site: int, number: int) -> None:
+    """A row that, when another site has it, says that everything before it has come there too."""
+    while True:
+        try:
+            db[MARK].write((site, number))
+            return
+        except Retryable:
+            continue
+
+
+def has_marks(db: Any, marks: list[tuple[int, int]]) -> bool:
+    """Whether all of them have come."""
+    return MARK in db and all(db[MARK].get(each) is not None for each in marks)

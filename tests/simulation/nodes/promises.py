@@ -1,0 +1,159 @@
+"""What must hold at every moment of a run: N1 to N4 of docs/node-group.md, section 8, and one living side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from replication.node_group.view import View
+from tests.simulation.nodes.node import Entry, SimulatedNode
+
+if TYPE_CHECKING:
+    from tests.simulation.nodes.world import World
+
+
+def holds(entries: list[Entry], sequence: int, chain: int) -> bool:
+    """Whether a log has exactly this history up to a sequence."""
+    return sequence == 0 or (len(entries) >= sequence and entries[sequence - 1].chain == chain)
+
+
+@dataclass
+class Shared:
+    """A group that was acknowledged when every member of a view had it in memory, and who has died with it."""
+
+    sequence: int
+    chain: int
+    view: View
+    lost: set[int]
+
+
+class Promises:
+    """Everything that was decided and acknowledged, seen from outside."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.views: dict[int, View] = {}
+        self.acknowledged: list[Entry] = []
+        self.shared: list[Shared] = []  # behind those acknowledged
+        self.opened = 0  # number of the newest view that has opened
+
+    @property
+    def newest(self) -> View | None:
+        """The newest view that somebody has on disk, or is about to."""
+        return self.views[max(self.views)] if self.views else None
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """What was acknowledged last, to whom ever: its sequence, and the digest of all before."""
+        if self.shared:
+            return self.shared[-1].sequence, self.shared[-1].chain
+        return self.on_disk
+
+    @property
+    def on_disk(self) -> tuple[int, int]:
+        """The same of what every member had on its disk."""
+        return len(self.acknowledged), self.acknowledged[-1].chain if self.acknowledged else 0
+
+    def check_view(self, view: View) -> None:
+        """A node acts on a view (N2)."""
+        if view.number == 0:
+            return
+        known = self.views.get(view.number)
+        if known is not None:
+            if known != view:
+                self._world.break_promise(f"N2: two views {view.number}: {known} and {view}")
+            return
+        self.views[view.number] = view
+        before = self.views.get(view.number - 1)
+        if before is None:
+            return
+        if not view.numbers & before.numbers:
+            self._world.break_promise(f"N2: nobody of {before} is in {view}")
+        sequence, chain = self.on_disk
+        for number in view.numbers:
+            if not self._world.nodes[number].is_blank() and not holds(
+                self._world.nodes[number].entries(), sequence, chain
+            ):
+                self._world.break_promise(f"N2: node {number} is in {view} without all of {sequence} groups")
+
+    def check_open(self, node: SimulatedNode, view: View) -> None:
+        """A primary takes transactions: its members have equal logs, nobody else may serve a read."""
+        world, machine = self._world, node.node
+        assert machine is not None
+        if view.number < self.opened:
+            return  # heard too late that all its members were there: nobody answers in it any more
+        self.opened = view.number
+        self._check_shared_kept(node, view)
+        sequence, chain = self.end
+        log = node.log
+        if not holds(log.entries, sequence, chain):
+            world.break_promise(f"an acknowledged commit is lost: {view} opens without all of {sequence} groups")
+        for other in world.nodes.values():
+            if other.node is None or other is node:
+                continue
+            if other.number in view.numbers and not other.is_blank():
+                if not holds(other.log.entries[: other.log.applied], log.last, log.at(log.last).chain):
+                    world.break_promise(f"N3: {view} opens, and the log of node {other.number} is another one")
+            if other.node.view.number < view.number and other.node.may_show(other.node.view.number, other.now):
+                world.break_promise(f"{view} opens while node {other.number} serves reads in {other.node.view}")
+
+    def check_acknowledged(self, node: SimulatedNode, sequence: int) -> None:
+        """Commits are acknowledged: every member has them, synced and applied (N1)."""
+        world, log, machine = self._world, node.log, node.node
+        assert machine is not None
+        view = machine.view
+        known = len(self.acknowledged)
+        last = log.at(sequence).chain
+        common = min(known, sequence)
+        if not holds(log.entries, common, self.acknowledged[common - 1].chain if common else 0):
+            world.break_promise(f"N3: node {node.number} acknowledges {sequence} in another history")
+        self.acknowledged += log.entries[known:sequence]
+        self.shared = [each for each in self.shared if each.sequence > sequence]
+        newest = self.newest
+        assert newest is not None
+        for number in view.numbers if view == newest else newest.numbers:
+            if not world.nodes[number].is_blank() and not holds(world.nodes[number].entries(), sequence, last):
+                world.break_promise(f"N1: {sequence} is acknowledged in view {view.number} without node {number}")
+
+    def check_shared(self, node: SimulatedNode, sequence: int) -> None:
+        """Commits are acknowledged to who waits for no disk: every member has them in memory."""
+        world, log, machine = self._world, node.log, node.node
+        assert machine is not None
+        known = self.end[0]
+        for each in range(known + 1, sequence + 1):
+            self.shared.append(Shared(each, log.at(each).chain, machine.view, set()))
+        for number in machine.view.numbers:
+            other = world.nodes[number]
+            entries = other.durable if other.machine is None else other.log.entries
+            if not other.is_blank() and not holds(entries, sequence, log.at(sequence).chain):
+                for kept in self.shared[-1:]:
+                    kept.lost.add(number)  # it has died since it said so
+                if other.machine is not None and other.node is not None and not other.node.is_frozen:
+                    world.break_promise(f"{sequence} is shared in view {machine.view.number} without node {number}")
+
+    def forgotten(self, node: SimulatedNode) -> None:
+        """A process has died, and what was in memory alone with it."""
+        for each in self.shared:
+            if node.number in each.view.numbers and not holds(node.durable, each.sequence, each.chain):
+                each.lost.add(node.number)
+
+    def _check_shared_kept(self, node: SimulatedNode, view: View) -> None:
+        """A view may open without what was shared if those who died with it could decide the view among themselves."""
+        for at, each in enumerate(self.shared):
+            if holds(node.log.entries, each.sequence, each.chain):
+                continue
+            voters = len(each.lost) + bool(each.view.arbitrator)
+            if not each.lost or voters < each.view.quorum:
+                self._world.break_promise(
+                    f"a shared commit is lost: {view} opens without group {each.sequence}, which {sorted(each.lost)} of"
+                    f" {each.view} have lost"
+                )
+            self._world.note("shared lost", node.number, each.sequence)
+            del self.shared[at:]
+            return
+
+    def check_read(self, node: SimulatedNode, sequence: int, chain: int, applied: Iterable[Entry]) -> None:
+        """A read was served that began behind the acknowledgement of `sequence` (N4)."""
+        if not holds(list(applied), sequence, chain):
+            self._world.break_promise(f"N4: node {node.number} served a read older than group {sequence}")

@@ -1,0 +1,116 @@
+"""Promises of the EPOCH family: the primary's rows win, the secondary is realigned, transactions are refused whole.
+
+A change of the secondary is *concurrent* with one of the primary if the primary's was committed before the change came
+and the secondary had not applied it when it made the change. What is concurrent on one row must be refused: a row of
+the exceptions table says so. What is refused though it is not concurrent is a false conflict; the functions allow it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.batch_operations import scan
+from tests.simulation.sites.tables import JOURNAL, MAIN, exceptions_of, rows_of
+
+if TYPE_CHECKING:
+    from tests.simulation.sites.site import SimulatedSite
+    from tests.simulation.sites.work import Change, Done
+    from tests.simulation.sites.world import World
+
+PRIMARY, SECONDARY = 0, 1
+# A delete of a row that is gone already is told of and refuses nothing (but in EPOCH2_TRANS).
+GONE = "ROW_DOES_NOT_EXIST"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A change of the secondary, by what the primary did to the same row."""
+
+    done: Done
+    change: Change
+    is_concurrent: bool
+    is_refused: bool
+
+
+def judged_changes(world: World) -> Iterable[Judged]:
+    """All changes of the secondary that have come to the primary."""
+    primary, secondary = world.sites[PRIMARY], world.sites[SECONDARY]
+    arrived = {entry.epoch: entry for entry in primary.applied.get(SECONDARY, [])}
+    written: dict[int, list[tuple[Done, str]]] = defaultdict(list)
+    for done in primary.work.done:
+        for change in done.changes:
+            written[change.key].append((done, change.kind))
+    refused = _refused(primary)
+    for done in secondary.work.done:
+        entry = arrived.get(done.epoch)
+        if entry is None:
+            continue
+        seen = done.seen.get(PRIMARY, 0)
+        for change in done.changes:
+            before = [each for each in written.get(change.key, ()) if each[0].moment < entry.moment]
+            # Behind a delete there is nothing to compare with: an insert of the secondary is taken, and what follows.
+            is_concurrent = bool(before) and before[-1][0].epoch > seen and before[-1][1] != "delete"
+            yield Judged(done, change, is_concurrent, (done.epoch, change.key) in refused)
+
+
+def _refused(primary: SimulatedSite) -> set[tuple[int, int]]:
+    return {(row["NDB$source_epoch"], row["id"]) for row in exceptions_of(primary.db, MAIN)}
+
+
+def check_epoch_promises(world: World) -> None:
+    """All of them. Raises: Violation."""
+    for each in judged_changes(world):
+        if each.is_concurrent and each.change.kind != "insert" and not each.is_refused:
+            world.break_promise(f"the primary lost a row to a change it had not told of: {each}")
+        world.tally.add(
+            ("refused " if each.is_refused else "taken ") + ("concurrent" if each.is_concurrent else "in order")
+        )
+    _check_nothing_in_doubt(world)
+    if world.plan.case.is_transactional:
+        _check_whole(world)
+
+
+def _check_nothing_in_doubt(world: World) -> None:
+    """Where all has come to the secondary and is confirmed, no row of the primary refuses what the secondary does next:
+    whatever moves the epoch of a row is told of.
+    """
+    primary = world.sites[PRIMARY]
+    confirmed = primary.channels[SECONDARY].applier.inner.applier.mre.value
+    for batch in scan(primary.db.parts.store.table(MAIN), None):
+        for epoch, author in zip(batch.epochs().tolist(), batch.authors().tolist(), strict=True):
+            if author == 0 and epoch > confirmed:
+                world.break_promise(f"a row of epoch {epoch} at the primary is in doubt for good, {confirmed} is told")
+
+
+def _check_whole(world: World) -> None:
+    """A transaction is refused with all its rows, or none; what follows a refused one in its epoch is refused too."""
+    primary, secondary = world.sites[PRIMARY], world.sites[SECONDARY]
+    taken = {row[0] for row in rows_of(primary.db, JOURNAL)}
+    told: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for name in (MAIN, JOURNAL):
+        for row in exceptions_of(primary.db, name):
+            told[row["NDB$ORIG_TRANSID"]].append(row)
+    tags = {row[1] for row in rows_of(primary.db, MAIN)}
+    refused_keys: dict[int, set[int]] = defaultdict(set)  # by epoch: rows of refused transactions
+    arrived = {entry.epoch for entry in primary.applied.get(SECONDARY, [])}
+    for done in secondary.work.done:
+        if done.epoch not in arrived:
+            continue
+        keys = {change.key for change in done.changes}
+        rows = told.get(done.txid, [])
+        if done.number in taken:
+            wrong = [row for row in rows if row["NDB$CFT_CAUSE"] != GONE]
+            if wrong:
+                world.break_promise(f"transaction {done.number:x} is there, and {wrong} was refused of it")
+            if keys & refused_keys[done.epoch]:
+                world.break_promise(f"{done} follows a refused transaction of its epoch, and was applied")
+            continue
+        refused_keys[done.epoch] |= keys
+        if len(rows) != len(keys) + 1:
+            world.break_promise(f"{done} was refused, {len(rows)} of its {len(keys) + 1} rows were: {rows}")
+        mine = {change.tag for change in done.changes} & tags
+        if mine:
+            world.break_promise(f"{done} was refused, and its changes {mine} are at the primary")

@@ -1,0 +1,341 @@
+"""One simulated site: a store over a disk in memory, its channels, its crashes; and what it must remember across them.
+
+Everything the store's process does goes through `act`: what the disk or the store raises there ends the process, and
+the next opening is held against what was promised before. Promises held here: what is durable stays; positions never go
+back behind what is durable; every epoch of a source is applied in order and once.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.clock import ManualClock
+from engine.errors import Error, OutcomeUnknown, PeerError, Retryable, StoreFailed
+from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from recovery.crash_harness.program import OPEN_FILES, SIMULATED, PowerOff, power_off, resolve
+from replication.applier.applier import Applied, ApplierOptions
+from replication.channel import ChannelOptions, ReplicaChannel
+from replication.endpoint import rows_of_settings
+from replication.protocol.handshake import Site
+from replication.settings.options import divided
+from tests.simulation.sites.joints import ToldApplier
+from tests.simulation.sites.tables import JOURNAL, make_tables, rows_of
+
+if TYPE_CHECKING:
+    from replication.protocol.messages import Settings
+    from replication.relay_reader import RelayTransaction
+    from tests.simulation.sites.work import Work
+    from tests.simulation.sites.world import World
+
+DISK_FAULTS = ("full", "sync", "write", "short", "read")
+OPENING_CALLS = 120
+
+
+@dataclass
+class AppliedEpoch:
+    """An epoch of a source that was applied: in which own epoch, at which moment of the run, with how many conflicts;
+    `conflicts` None if the process died before it could tell.
+    """
+
+    epoch: int
+    own_epoch: int
+    moment: int
+    conflicts: dict[str, int] | None
+
+
+class Channel:
+    """One channel of a site, for the life of its process."""
+
+    def __init__(self, site: SimulatedSite, source: int) -> None:
+        plan = site.world.plan
+        endpoint, name = site.db.endpoint, f"from{source}"
+        self.site = site
+        self.source = source
+        own = plan.sites[site.number]
+        options = ApplierOptions(own.allow_batching, own.batch_bytes, retries=1)
+        self.applier = ToldApplier(endpoint.new_applier(name, options), self._told)
+        case = plan.case
+        channel = ChannelOptions(
+            name=name,
+            # Elsewhere a reset that forgets lets what was applied come a second time, as it is asked to.
+            clear_apply_status=case.is_epoch,
+            relay_file_bytes=plan.relay_file_bytes,
+            window_bytes=64 << 10,
+            heartbeat_ms=plan.heartbeat_ms,
+        )
+        self.positions = endpoint.positions(name)
+        self.replica = ReplicaChannel(
+            site.db.parts.files, site.clock, site.identity, self.applier, self.positions, channel
+        )
+        self.replica.onward_of = endpoint.reach.onward
+        self.replica.on_settings = self._learn
+        self._counted: dict[str, int] = {}
+        self._is_due = False
+
+    def _told(self, applier: ToldApplier, transaction: RelayTransaction, applied: Applied) -> None:
+        totals = dict(applier.inner.applier.counters.totals)
+        delta = {name: count - self._counted.get(name, 0) for name, count in totals.items()}
+        self._counted = totals
+        if not applied.is_passed_over:
+            self.site.has_applied(self.source, applied, {name: count for name, count in delta.items() if count})
+
+    def _learn(self, told: Settings) -> None:
+        self.site.db.endpoint.check_channels((rows_of_settings(told), self.source + 1))
+
+    def reset(self) -> None:
+        """Its relay log is thrown away, and what is known to be applied, as far as that may be."""
+        self.replica.reset()
+        self.site.world.note(f"{self.site.name}: channel from {self.source} reset")
+        self.site.world.tally.add("channels reset")
+        self.site.check_positions()
+        self.wake()
+
+    def wake(self) -> None:
+        """Something may have been received: apply it soon."""
+        if not self._is_due:
+            self._is_due = True
+            world = self.site.world
+            world.timeline.after(world.rng.uniform(0.001, 0.03), self._apply_soon)
+
+    def _apply_soon(self) -> None:
+        self._is_due = False
+        if self.site.channels.get(self.source) is self:
+            self.site.act(self.apply)
+
+    def apply(self) -> None:
+        """Apply what the relay log has, some at a time."""
+        world = self.site.world
+        for _ in range(world.rng.choice((1, 3, 10))):
+            try:
+                transaction = self.replica.apply_next()
+            except (Retryable, PeerError) as error:
+                world.note(f"{self.site.name}: applier: {type(error).__name__}")
+                world.tally.add(f"applier met {type(error).__name__}")
+                if isinstance(error, PeerError):
+                    world.break_promise(f"applier of {self.site.name} stopped: {type(error).__name__}: {error}")
+                self.site.check_positions()
+                break
+            # Not where power went in the middle of it: what was committed by then nobody was told of.
+            self.site.check_positions()
+            if transaction is None:
+                return
+        self.wake()
+
+
+class SimulatedSite:
+    """One site for the whole of a run; `db` is None while its process is dead."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.name = "ABCDE"[number]
+        self.server_id = number + 1
+        self.plan = world.plan.sites[number]
+        self.clock = ManualClock(seed=world.plan.seed * 8 + number)
+        self.db: Any = None
+        self.channels: dict[int, Channel] = {}
+        self.applied: dict[int, list[AppliedEpoch]] = {}
+        self.durable: dict[int, int] = {}  # by source, the epoch whose application is durable
+        self.ever: set[int] = set()  # numbers of transactions that were here once
+        self.work: Work
+        self.identity: Site
+        self._disk = MemoryFiles()
+        self._plan = Plan()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process lives."""
+        return self.db is not None
+
+    # --- life -------------------------------------------------------------------------------------
+    def open(self, rules: list[Rule] | None = None) -> None:
+        """Open the store, and its channels. Raises: whatever opening raises."""
+        self._plan = Plan(rules or [])
+        files = FaultFiles(MemoryFiles(self._disk.disk), self._plan)
+        parsed, replication = divided({**SIMULATED, **self.plan.options, "background": False})
+        db = resolve(OPEN_FILES)(files, parsed, self.clock, None, None, None, replication)
+        uuid, incarnation = db.parts.opened.identity
+        self.identity = Site(self.server_id, uuid.hex(), incarnation)
+        self.db = db
+        db.endpoint.reach.on_change.append(self._check_reach)
+        self.world.tally.add("openings")
+
+    def first_open(self) -> None:
+        """Make the store and its tables."""
+        self.open()
+        make_tables(self.db, self.world.plan, self.number)
+        self.db.sync()
+        self.db.advance_gci()
+        self._open_channels()
+
+    def _open_channels(self) -> None:
+        sources = [source for source, replica in self.world.plan.channels if replica == self.number]
+        self.channels = {source: Channel(self, source) for source in sources}
+        for channel in self.channels.values():
+            channel.wake()
+
+    def reopen(self) -> None:
+        """A new process on the disk that is there; it may die while it opens."""
+        if self.db is not None:
+            return
+        rules: list[Rule] = []
+        world = self.world
+        if world.has_faults and world.faults.crash_calls and world.rng.random() < 0.3:
+            nth = world.rng.randrange(1, OPENING_CALLS)
+            rules = [Rule("*", nth=nth, once=False, stall=power_off)]
+        try:
+            self.open(rules)
+            self._recovered()
+            self._open_channels()
+        except PowerOff:
+            self._die(is_power=True)
+        except (StoreFailed, Retryable) as error:
+            if not self._plan.fired:
+                world.break_promise(f"{self.name} does not open: {type(error).__name__}: {error}")
+            self._die(is_power=False)
+        except Error as error:
+            world.break_promise(f"{self.name} does not open: {type(error).__name__}: {error}")
+
+    def act(self, work: Callable[[], None]) -> None:
+        """Let the site's process do something; it may die by it."""
+        if self.db is None:
+            return
+        behind = self.world.timeline.now - self.clock.monotonic() + self.world.epoch_of_clocks
+        if behind > 0:
+            self.clock.advance(behind)
+        try:
+            work()
+        except PowerOff:
+            self._die(is_power=True)
+        except (StoreFailed, OutcomeUnknown) as error:
+            if not self._plan.fired:
+                self.world.break_promise(f"store of {self.name} failed: {type(error).__name__}: {error}")
+            self.world.tally.add(f"stores failed by {type(error).__name__}")
+            self._die(is_power=self.world.rng.random() < 0.5)
+        except Error as error:
+            self.world.break_promise(f"{self.name} stopped: {type(error).__name__}: {error}")
+
+    def crash(self) -> None:
+        """The process ends: killed, by power loss now, or by one at a call of the disk to come."""
+        r, faults = self.world.rng, self.world.faults
+        if self.db is None:
+            return
+        if faults.crash_calls and r.random() < 0.7:
+            self._plan.add(Rule("*", nth=r.randrange(1, faults.crash_calls), once=False, stall=power_off))
+            return
+        self._die(is_power=r.random() < 0.7)
+
+    def _die(self, is_power: bool) -> None:
+        world = self.world
+        r = world.rng
+        policy = r.choice(CRASH_POLICIES)
+        self._disk = self._disk.crash(r, policy) if is_power else self._disk.kill()
+        world.note(f"{self.name}: {'power lost, ' + policy if is_power else 'killed'}")
+        world.tally.add("power losses" if is_power else "kills")
+        self.db, self.channels = None, {}
+        for link in world.links:
+            link.gone(self)
+        world.timeline.after(r.uniform(0.02, 0.3), self.reopen)
+
+    def disk_fault(self) -> None:
+        """Something goes wrong with the disk, for a while if it is full."""
+        r = self.world.rng
+        kind = r.choice(DISK_FAULTS)
+        where = r.choice(("*", "binlog/*", "relay/*", "binlog/*", "relay/*"))
+        nth = r.randrange(1, 6)
+        rule = {
+            "full": Rule("space", where, nth=nth, once=False, error=errno.ENOSPC),
+            "sync": Rule("sync", where, nth=nth, error=errno.EIO),
+            "write": Rule("pwrite", where, nth=nth, error=errno.EIO),
+            "short": Rule("pwrite", where, nth=nth, short=r.randrange(200)),
+            "read": Rule("pread", where, nth=nth, error=errno.EIO),
+        }[kind]
+        ended = self._plan.add(rule)
+        self.world.note(f"{self.name}: disk {kind} {where}")
+        self.world.tally.add(f"disk {kind}")
+        if kind == "full":
+            self.world.timeline.after(r.uniform(0.05, 0.4), ended)
+
+    def heal(self) -> None:
+        """No more faults."""
+        self._plan.is_over = True
+
+    # --- applied ----------------------------------------------------------------------------------
+    def has_applied(self, source: int, applied: Applied, conflicts: dict[str, int]) -> None:
+        """An epoch of a source was applied and is committed."""
+        entries = self.applied.setdefault(source, [])
+        if entries and applied.epoch <= entries[-1].epoch:
+            self.world.break_promise(
+                f"{self.name} applied epoch {applied.epoch} of {source} behind {entries[-1].epoch}: doubled"
+            )
+        moment = self.world.next_moment()
+        entries.append(AppliedEpoch(applied.epoch, applied.own_epoch, moment, conflicts))
+        self.world.tally.add("epochs applied")
+        self.world.note(
+            f"{self.name}: applied {source}:{applied.epoch} in {applied.own_epoch} {sorted(conflicts.items())}"
+        )
+        if len(self.world.sites) > 2:
+            self.ever |= {row[0] for row in rows_of(self.db, JOURNAL)}
+        if self.db.parts.store.waits_for_disk:
+            self.durable[source] = applied.epoch
+
+    def _check_reach(self) -> None:
+        """What others are said to have applied of this site, they have had."""
+        if self.db is None or len(self.world.sites) == 2:
+            return
+        for server_id, epoch in self.db.endpoint.reach.applied.items():
+            other = self.world.sites[server_id - 1]
+            lacking = {done.number for done in self.work.done if done.epoch <= epoch} - other.ever
+            if lacking:
+                self.world.break_promise(f"{other.name} is said to have epoch {epoch} of {self.name}, lacks {lacking}")
+
+    def seen(self, source: int) -> int:
+        """The newest epoch of a source that is applied here."""
+        entries = self.applied.get(source)
+        return entries[-1].epoch if entries else 0
+
+    def is_durable_now(self) -> None:
+        """All that is committed is durable."""
+        for source, entries in self.applied.items():
+            if entries:
+                self.durable[source] = entries[-1].epoch
+        self.work.is_durable_now()
+
+    def check_positions(self) -> None:
+        """`ndb_apply_status` says what was applied, and MRE what the other side says of this one."""
+        if self.db is None or self.db.parts.store.failure.first is not None:
+            return
+        for channel in self.channels.values():
+            rows = {row.server_id: row.epoch for row in channel.positions.rows()}
+            found, known = rows.get(channel.source + 1, 0), self.seen(channel.source)
+            if found != known:
+                self.world.break_promise(
+                    f"ndb_apply_status of {self.name} says epoch {found} of {channel.source}, applied is {known}"
+                )
+            mre, told = channel.applier.inner.applier.mre.value, rows.get(self.server_id, 0)
+            if mre != told:
+                self.world.break_promise(f"max replicated epoch of {self.name} is {mre}, its row says {told}")
+
+    def _recovered(self) -> None:
+        """The store has been opened again: hold it against what was durable, forget what was not."""
+        rows = {row.server_id: row.epoch for row in self.db.endpoint.positions("").rows()}
+        for source, replica in self.world.plan.channels:
+            if replica != self.number:
+                continue
+            found = rows.get(source + 1, 0)
+            entries = self.applied.setdefault(source, [])
+            if found < self.durable.get(source, 0):
+                self.world.break_promise(
+                    f"{self.name} is back at epoch {found} of {source}; {self.durable[source]} was durable"
+                )
+            while entries and entries[-1].epoch > found:
+                entries.pop()
+            if found and (not entries or entries[-1].epoch != found):
+                # It was committed, and the process died before it knew.
+                entries.append(AppliedEpoch(found, 0, self.world.next_moment(), None))
+        self.work.recovered()
+        self.is_durable_now()

@@ -1,0 +1,77 @@
+"""The tables of simulated sites: one that sites change, a journal that every transaction adds a row to, and what their
+appliers found in conflict.
+
+The journal is what doubles and losses show in: each transaction inserts one row that nobody else has, and the function
+of the table makes a second insert a conflict, which is counted and has its exceptions row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.schema import Column
+from engine.types import Enum, Int32, UInt32, UInt64
+from engine.types_text import VarChar
+from tests.simulation.sites.plan import Plan
+
+MAIN = "sim.main"
+JOURNAL = "sim.journal"
+JOURNAL_FUNCTION = b"NDB$MAX_DELETE_WIN(stamp)"
+SUFFIX = "$EX"
+OWNED, OWNER_SPAN, SHARED_FROM, COMMON_FROM = 0, 10_000, 1_000, 1_000_000
+
+MAIN_COLUMNS = (
+    Column("id", Int32),
+    Column("tag", UInt64),
+    Column("stamp", UInt64),
+    Column("note", VarChar(20), nullable=True),
+    Column("code", VarChar(4), nullable=True),  # with a unique index, if the plan has one
+)
+JOURNAL_COLUMNS = (Column("id", UInt64), Column("stamp", UInt64))
+_HEAD = (
+    Column("NDB$server_id", UInt32),
+    Column("NDB$source_server_id", UInt32),
+    Column("NDB$source_epoch", UInt64),
+    Column("NDB$count", UInt32),
+    Column("NDB$OP_TYPE", Enum("WRITE_ROW", "UPDATE_ROW", "DELETE_ROW", "REFRESH_ROW", "READ_ROW")),
+    Column(
+        "NDB$CFT_CAUSE",
+        Enum("ROW_DOES_NOT_EXIST", "ROW_ALREADY_EXISTS", "DATA_IN_CONFLICT", "TRANS_IN_CONFLICT"),
+    ),
+    Column("NDB$ORIG_TRANSID", UInt64, nullable=True),
+)
+
+
+def owner_of(key: int) -> int | None:
+    """The site that alone changes a row, None for one that several may change."""
+    return key // OWNER_SPAN if key < COMMON_FROM and key % OWNER_SPAN < SHARED_FROM else None
+
+
+def make_tables(db: Any, plan: Plan, number: int) -> None:
+    """Settings first: tables are set up when they are made."""
+    site = plan.sites[number]
+    db.create_replication_table()
+    spec = plan.case.spec if site.has_function else None
+    function = None if spec is None else spec.format(bits=plan.bits).encode()
+    db["mysql.ndb_replication"].write((b"sim", b"main", 0, site.binlog_type, function))
+    db["mysql.ndb_replication"].write((b"sim", b"journal", 0, 7, JOURNAL_FUNCTION))
+    key = [column.name for column in _HEAD[:4]]
+    for name, columns in ((MAIN, MAIN_COLUMNS), (JOURNAL, JOURNAL_COLUMNS)):
+        if name + SUFFIX not in db:
+            db.create_table(name + SUFFIX, (*_HEAD, columns[0]), key)
+    for name, columns in ((MAIN, MAIN_COLUMNS), (JOURNAL, JOURNAL_COLUMNS)):
+        if name not in db:
+            db.create_table(name, columns, "id")
+    if plan.has_unique:
+        db.create_index(MAIN, "by_code", ["code"], unique=True)
+
+
+def rows_of(db: Any, name: str) -> list[tuple[Any, ...]]:
+    """All committed rows, in order of the key."""
+    return sorted(tuple(row) for row in db[name].scan())
+
+
+def exceptions_of(db: Any, name: str) -> list[dict[str, Any]]:
+    """What the exceptions table of a table has."""
+    names = [*(column.name for column in _HEAD), "id"]
+    return [dict(zip(names, row, strict=True)) for row in db[name + SUFFIX].scan()]

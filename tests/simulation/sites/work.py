@@ -1,0 +1,220 @@
+"""What local clients of a simulated site do, and the ledger of it: which transactions are committed, which durable.
+
+Transactions of one site are committed one behind the other, so what a crash takes are the last ones that were not
+durable yet, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import DuplicateKey, Retryable
+from tests.simulation.sites.plan import ANYBODY, OWNER, TWO_SOURCES
+from tests.simulation.sites.tables import COMMON_FROM, JOURNAL, MAIN, OWNER_SPAN, SHARED_FROM, owner_of, rows_of
+
+if TYPE_CHECKING:
+    from tests.simulation.sites.site import SimulatedSite
+    from tests.simulation.sites.world import World
+
+OWN_KEYS, COMMON_KEYS = 4, 4
+CODES = ("a", "b", "c", None)  # few, so that sites take the same
+NUMBER_BITS = 32
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a transaction did to a row of the main table."""
+
+    key: int
+    kind: str
+    tag: int
+    stamp: int
+    code: str | None = None
+
+
+@dataclass
+class Done:
+    """A transaction: its row of the journal, the moment of the run and the epoch it was committed in, its changes, and
+    which epochs of sources its site had applied when it began.
+    """
+
+    number: int
+    moment: int
+    epoch: int
+    txid: int
+    changes: list[Change] = field(default_factory=list)
+    seen: dict[int, int] = field(default_factory=dict)
+
+
+class Work:
+    """The clients of one site."""
+
+    def __init__(self, world: World, site: SimulatedSite) -> None:
+        self.world = world
+        self.site = site
+        self.done: list[Done] = []
+        self._durable = 0
+        self._doubtful: Done | None = None
+        self._count = self._inserted = 0
+        self._was_inserted: set[int] = set()
+        self._stamps: dict[int, int] = {}
+
+    # --- the ledger -------------------------------------------------------------------------------
+    def is_durable_now(self) -> None:
+        """Everything committed is durable."""
+        self._durable = len(self.done)
+
+    def own_numbers(self, db: Any) -> set[int]:
+        """The journal's rows that are of this site, as a store has them."""
+        return {row[0] for row in rows_of(db, JOURNAL) if row[0] >> NUMBER_BITS == self.site.server_id}
+
+    def recovered(self) -> None:
+        """Hold the store against the ledger behind a crash, and forget what it took."""
+        there = self.own_numbers(self.site.db)
+        doubtful, self._doubtful = self._doubtful, None
+        if doubtful is not None and doubtful.number in there:
+            self.done.append(doubtful)
+        is_rejected = self.world.plan.case.is_transactional and self.site.number != 0
+        for done in self.done[: self._durable]:
+            if done.number not in there and not is_rejected:
+                self.world.break_promise(f"{self.site.name} has lost transaction {done.number:x}, which was durable")
+        while len(self.done) > self._durable and self.done[-1].number not in there:
+            self.done.pop()
+            self.world.tally.add("transactions lost before they were durable")
+        for done in self.done[self._durable :]:
+            if done.number not in there:
+                self.world.break_promise(f"{self.site.name} has lost {done.number:x}, and not what followed it")
+
+    # --- transactions -----------------------------------------------------------------------------
+    def commit(self) -> None:
+        """One transaction of a local client."""
+        rows = {row[0]: row for row in rows_of(self.site.db, MAIN)}
+        if rows and self.world.rng.random() < 0.1:
+            self._change_nothing(rows)
+        changes = self._drawn(rows)
+        if changes:
+            self._commit(changes)
+
+    def _change_nothing(self, rows: dict[int, Row]) -> None:
+        """A transaction that leaves rows as they are, which is none of those that are counted: no other site may lose a
+        change by it for good, and none end otherwise.
+        """
+        db, r = self.site.db, self.world.rng
+        owners = (self.site.number, None) if self.world.plan.case.is_epoch else (self.site.number,)
+        mine = [key for key in rows if owner_of(key) in owners]  # it moves the epoch of a row, which others go by
+        if not mine:
+            return
+        key = r.choice(mine)
+        _, tag, stamp, note, code = rows[key]
+        try:
+            with db.transaction() as txn:
+                if r.random() < 0.3:
+                    txn.update(MAIN, key, {"note": "other"})
+                    txn.update(MAIN, key, {"note": note})
+                else:
+                    txn.update(MAIN, key, {"tag": tag, "stamp": stamp, "note": note, "code": code})
+            self.world.tally.add("updates of nothing")
+        except Retryable as error:
+            self.world.tally.add(f"updates of nothing refused by {type(error).__name__}")
+
+    def _commit(self, changes: list[Change]) -> None:
+        db, world = self.site.db, self.world
+        self._count += 1
+        done = Done(
+            self.site.server_id << NUMBER_BITS | self._count,
+            world.next_moment(),
+            db.parts.store.epochs.current,
+            0,
+            changes,
+            {source: self.site.seen(source) for source in self.site.channels},
+        )
+        self._doubtful = done
+        try:
+            with db.transaction() as txn:
+                done.txid = txn.txid
+                for change in changes:
+                    self._change(txn, change)
+                txn.insert(JOURNAL, (done.number, self._count))
+        except (DuplicateKey, Retryable) as error:
+            world.tally.add(f"transactions refused by {type(error).__name__}")
+            self._doubtful = None
+            return
+        self._doubtful = None
+        self.done.append(done)
+        world.tally.add("transactions")
+        if db.parts.store.waits_for_disk:
+            self.is_durable_now()
+
+    def _change(self, txn: Any, change: Change) -> None:
+        note = f"n{change.tag:x}"  # every change of a row changes every column: images with changed ones are whole
+        if change.kind == "insert":
+            txn.insert(MAIN, (change.key, change.tag, change.stamp, note, change.code))
+        elif change.kind == "update":
+            values = {"tag": change.tag, "stamp": change.stamp, "note": note, "code": change.code}
+            txn.update(MAIN, change.key, values)
+        else:
+            txn.delete(MAIN, change.key)
+
+    def _drawn(self, rows: dict[int, Row]) -> list[Change]:
+        changes: dict[int, Change] = {}
+        for _ in range(self.world.rng.choice((1, 1, 2, 3))):
+            change = self._shared(rows) if self._has_shared() else self._owned(rows)
+            if change is not None:
+                changes.setdefault(change.key, change)
+        return list(changes.values())
+
+    def _has_shared(self) -> bool:
+        plan = self.world.plan
+        if not plan.case.is_shared or self.world.rng.random() < 0.25:
+            return False
+        is_merged = plan.topology == TWO_SOURCES and plan.case.inserts == ANYBODY and self.site.number != 2
+        return plan.is_closed or (is_merged and plan.case.is_equal)
+
+    def _owned(self, rows: dict[int, Row]) -> Change | None:
+        """A row that only this site changes."""
+        r = self.world.rng
+        key = self.site.number * OWNER_SPAN + r.randrange(OWN_KEYS)
+        if key not in rows:
+            case = self.world.plan.case
+            # Refused with its transaction it comes back as the delete of a missing row, and takes what was made since.
+            if key in self._was_inserted and case.is_transactional and not case.has_roles:
+                return None
+            self._was_inserted.add(key)
+            return self._made(key, "insert", None)
+        return self._made(key, "delete" if r.random() < 0.25 else "update", rows[key])
+
+    def _shared(self, rows: dict[int, Row]) -> Change | None:
+        """A row that several sites change."""
+        r, case = self.world.rng, self.world.plan.case
+        if case.inserts == OWNER:
+            there = [key for key in rows if owner_of(key) is None]
+            if len(there) < COMMON_KEYS and r.random() < 0.4:
+                self._inserted += 1
+                return self._made(self.site.number * OWNER_SPAN + SHARED_FROM + self._inserted, "insert", None)
+            if not there:
+                return None
+            key = r.choice(there)
+        else:
+            key = COMMON_FROM + r.randrange(COMMON_KEYS)
+            if key not in rows:
+                return self._made(key, "insert", None)
+        is_deleted = case.deletes == ANYBODY and r.random() < 0.2
+        return self._made(key, "delete" if is_deleted else "update", rows[key])
+
+    def _made(self, key: int, kind: str, row: Row | None) -> Change:
+        world, number = self.world, self.site.number
+        # A row that is inserted again goes on rising: applied in one epoch, a delete and an insert go on as an update.
+        before = self._stamps.get(key, 0) if row is None else int(row[2])
+        if world.plan.case.name == "TM$GREATEST":
+            stamp = before + world.rng.choice((1, 2))
+        elif world.plan.case.name == "NDB$OLD":
+            stamp = world.next_moment()  # no two alike, which is all that OLD asks for
+        else:
+            stamp = ((before >> 4) + world.rng.randrange(1, 50)) << 4 | number
+        self._stamps[key] = stamp
+        code = None
+        if world.plan.has_unique and owner_of(key) is None:
+            code = world.rng.choice([each for each in CODES if row is None or each != row[4]])
+        return Change(key, kind, world.next_moment() << 4 | number, stamp, code)

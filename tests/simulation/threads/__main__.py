@@ -1,0 +1,10 @@
+"""`python -m tests.simulation.threads --seeds A:B`: lives of threads that take turns, one life a seed."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.simulation.threads.lives import start
+
+if __name__ == "__main__":
+    sys.exit(start(sys.argv[1:]))

@@ -1,0 +1,214 @@
+"""Where turns may change beside locks: kernel calls, words of the arena, calls of the disk; and the clock of a life.
+
+Kernels come through the kernel door (`engine.kernels.set_door`), which only processes with TIDEMARK_KERNEL_DOOR=1 have.
+Words of the arena that Python reads or writes are seen by a kind of array; kernels take it for the array it is.
+
+Between two kernel calls nothing may look at memory that was given back: it is overwritten now and then.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+
+from engine.file_layer import CheckedFiles
+from engine.file_protocol import Buffer, File
+from engine.layout.arena import (
+    BLOCK_WORDS,
+    P_FREE_BLOCKS,
+    P_FREE_PAGES,
+    PAGE_SHIFT,
+    PAGE_WORDS,
+    S_POOL,
+)
+from recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
+from tests.simulation.threads import turn_taking
+from tests.simulation.threads.turns import Turns
+
+# How long half a sync may take: in the time of one point or of some hundred.
+SYNC_SECONDS = (0.0, 0.000_025, 0.000_25, 0.002)
+WALL_US = 1_700_000_000_000_000
+# What memory that was given back is overwritten with, after so many kernel calls: as an address it lies in the arena.
+OVERWRITTEN = 3
+OVERWRITTEN_EVERY = 100
+
+
+def overwrite_free_memory(mem: Any) -> None:
+    """Free pages and blocks of an arena lose all but the words that link them."""
+    words = np.asarray(mem).view(np.ndarray)
+    page = int(words[S_POOL + P_FREE_PAGES])
+    while page:
+        at = page << PAGE_SHIFT
+        words[at + 1 : at + PAGE_WORDS] = OVERWRITTEN
+        page = int(words[at])
+    block = int(words[S_POOL + P_FREE_BLOCKS])
+    while block:
+        words[block + 2 : block + BLOCK_WORDS] = OVERWRITTEN
+        block = int(words[block])
+
+
+class KernelDoor:
+    """Each kernel call is two points: nobody knows at which end of it a thread is made to wait."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._calls = 0
+        self._arenas: list[weakref.ref[Any]] = []
+
+    def opened(self, db: Any) -> None:
+        """A store whose given-back memory is overwritten from now on."""
+        self._arenas.append(weakref.ref(db.parts.store.mem))
+
+    def before(self, kernel: str) -> None:
+        """See `engine.kernels.Door`."""
+        self._turns.point(kernel, True)
+        self._calls += 1
+        if self._calls % OVERWRITTEN_EVERY == 0:
+            for arena in self._arenas:
+                mem = arena()
+                if mem is not None:
+                    overwrite_free_memory(mem)
+
+    def after(self, kernel: str) -> None:
+        """See `engine.kernels.Door`."""
+        self._turns.point("done", True)
+
+
+# Modules of the engine and of recovery whose lines are points, by the end of their path: those that follow what other
+# threads take away. Reading rows takes many lines and no turns.
+_LINES = (
+    "/engine/store.py",
+    "/engine/table.py",
+    "/engine/transaction.py",
+    "/engine/transactions.py",
+    "/engine/locks.py",
+    "/engine/epoch.py",
+    "/engine/snapshot.py",
+    "/engine/snapshot_reads.py",
+    "/engine/snapshot_index.py",
+    "/engine/batch_operations.py",
+    "/engine/disk_reading.py",
+    "/engine/program_scans.py",
+    "/engine/spool_files.py",
+    "/engine/memory/arena.py",
+    "/engine/log/leaders.py",
+    "/engine/log/redo.py",
+    "/engine/log/undo.py",
+    "/engine/disk/cache.py",
+    "/engine/disk/columns.py",
+    "/engine/disk/space.py",
+    "/recovery/check.py",
+    "/recovery/index_check.py",
+    "/recovery/local_checkpoint/writer.py",
+    "/recovery/local_checkpoint/copies.py",
+    "/tidemark/background.py",
+)
+
+
+class Lines:
+    """A trace function: lines of some modules are points, now and then, for the interpreter may switch at any."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._known: dict[CodeType, bool] = {}
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """As `sys.settrace` has it."""
+        if event == "call":
+            code = frame.f_code
+            is_wanted = self._known.get(code)
+            if is_wanted is None:
+                name = code.co_filename
+                is_wanted = self._known[code] = name.endswith(_LINES) or "/engine/index/" in name
+            return self if is_wanted else None
+        if event == "line":
+            self._turns.line()
+        return self
+
+
+class TurnWords(np.ndarray):
+    """Words of an arena: reads and writes by Python are points, now and then."""
+
+    def __getitem__(self, at: Any) -> Any:
+        turn_taking.read()
+        return super().__getitem__(at)
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        turn_taking.read()
+        super().__setitem__(at, value)
+
+
+class TurnClock:
+    """Time and entropy of a life: both follow from its seed."""
+
+    def __init__(self, turns: Turns, identity: str = "") -> None:
+        """identity: stores with different ones have different identities."""
+        self._turns = turns
+        self._rng = random.Random(f"entropy {turns.seed} {identity}")
+
+    def monotonic(self) -> float:
+        """Seconds of virtual time."""
+        return self._turns.now
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970."""
+        return WALL_US + int(self._turns.now * 1e6)
+
+    def sleep(self, seconds: float) -> None:
+        """Let others run until the time has passed."""
+        self._turns.sleep(seconds)
+
+    def random_bytes(self, count: int) -> bytes:
+        """Drawn from the seed."""
+        return self._rng.randbytes(count)
+
+
+class _TurnRaw(RawWrapper):
+    """A disk whose calls are points, and whose syncs take time."""
+
+    def __init__(self, inner: Any, turns: Turns) -> None:
+        super().__init__(inner)
+        self._turns = turns
+        self._rng = random.Random(f"disk {turns.seed}")
+        self._sync_seconds = self._rng.choice(SYNC_SECONDS)
+
+    def _take_time(self) -> None:
+        self._turns.sleep(self._rng.random() * self._sync_seconds)
+
+    def pread_into(self, file: File, view: memoryview, offset: int) -> int:
+        self._turns.point("read")
+        found = self.inner.pread_into(file, view, offset)
+        self._turns.point("was read")
+        return found
+
+    def pwrite(self, file: File, buffer: Buffer, offset: int) -> int:
+        self._turns.point("write")
+        return self.inner.pwrite(file, buffer, offset)
+
+    def fdatasync(self, file: File) -> None:
+        self._take_time()
+        self.inner.fdatasync(file)
+        self._take_time()
+
+    def sync_directory(self, path: str) -> None:
+        self._take_time()
+        self.inner.sync_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._turns.point("rename")
+        self.inner.rename(source, target)
+
+    def unlink(self, name: str) -> None:
+        self._turns.point("unlink")
+        self.inner.unlink(name)
+
+
+class TurnFiles(WrappedFiles):
+    """`Files` over such a disk."""
+
+    def __init__(self, inner: CheckedFiles, turns: Turns) -> None:
+        super().__init__(inner, _TurnRaw(inner.raw, turns))
