@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 4
 # Kernels first, by all cores: else each process that runs tests compiles what it meets, and tests of nodes that must
 # answer in time do so while others compile.
-KERNELS = $(BIN)/python -m engine.kernels
+KERNELS = $(BIN)/python -m engine.jit
 PYTEST = $(KERNELS) && $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 	--max-worker-restart 0 -p no:benchmark
 # Of `make soak`: how long, and with which seeds.
@@ -83,7 +83,7 @@ lint: setup
 	$(BIN)/python -m ruff format --check $(SOURCES)
 	$(BIN)/python -m ruff check $(SOURCES)
 	$(BIN)/python -m mypy --strict
-	$(BIN)/python -m engine.layout.document --check
+	$(BIN)/python -m tidemark.format_document --check
 
 kernels: setup
 	$(KERNELS)

@@ -14,7 +14,7 @@ __all__ = ["DefaultSource"]
 
 def _open_changes() -> Opener:
     # Only now: Spark imports this module to learn that there is such a source.
-    from replication.change_files import open_change_files
+    from replication.injector.change_files import open_change_files
 
     return open_change_files
 

@@ -14,11 +14,11 @@ import numpy as np
 
 import tidemark as tm
 from bench.rows import COLUMNS, make_table
-from engine.clock import SystemClock
-from engine.kernels.delete_log import note_deletes_of, setup_delete_log
-from engine.layout.arena import PAGE_WORDS, S_DELETE_LOG
-from engine.layout.redo import KIND_DELETE, KIND_UPDATE, OPERATION_WORDS, pack_kind, pack_rows
-from engine.options import Options
+from engine.base.clock import SystemClock
+from engine.base.options import Options
+from engine.log.redo_layout import KIND_DELETE, KIND_UPDATE, OPERATION_WORDS, pack_kind, pack_rows
+from engine.memory.arena_layout import PAGE_WORDS, S_DELETE_LOG
+from engine.txn.delete_log_kernels import note_deletes_of, setup_delete_log
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.database import Database
 

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.report import RESULTS, keep
-from engine.kernels import REGISTRY, kernel
-from engine.kernels.disk_extents import add_data_file, add_extents, join_tablespace, setup_tablespace
-from engine.kernels.disk_space import space_cleaned, space_reserve, space_settle, space_word, unused_words
-from engine.kernels.setup import fragment_handles, make_table, setup_pool
-from engine.layout import arena as a
-from engine.layout import disk_arena as d
+from engine.disk import cache_layout as d
+from engine.disk.extents_kernels import add_data_file, add_extents, join_tablespace, setup_tablespace
+from engine.disk.space_kernels import space_cleaned, space_reserve, space_settle, space_word, unused_words
+from engine.jit.kernel import REGISTRY, kernel
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
+from engine.table.setup_kernels import fragment_handles, make_table, setup_pool
 
 Words = NDArray[np.int64]
 

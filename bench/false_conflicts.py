@@ -25,13 +25,13 @@ from typing import Any
 import tidemark as tm
 from bench.pair import HOST, SECRET, DelayProxy, Remote
 from bench.report import RESULTS
-from engine.files import PosixFiles
-from engine.kernels import compile_declared
-from replication.any_value import FLAG_REFRESH
+from engine.files.directory import PosixFiles
+from engine.jit.kernel import compile_declared
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.index import Position
 from replication.binlog.reader import BinlogReader, StatementMaps
+from replication.settings.any_value import FLAG_REFRESH
 
 SEED = 31_337
 TABLE = "hot.t"

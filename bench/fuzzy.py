@@ -12,12 +12,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from engine.kernels import kernel
-from engine.kernels.handles import descriptor_of
-from engine.kernels.lcp import LCP_ABANDONED, LCP_OFF, start_lcp
-from engine.kernels.reads import entry_words, write_entry
-from engine.kernels.rows import map_get
-from engine.layout.arena import (
+from engine.access.reads_kernels import entry_words, write_entry
+from engine.jit.kernel import kernel
+from engine.memory.arena import address_of
+from engine.memory.arena_layout import (
     F_LCP_ACTIVE,
     F_LCP_PAGES,
     F_LCP_POSITION,
@@ -35,7 +33,9 @@ from engine.layout.arena import (
     STATE_MASK,
     STATE_SHIFT,
 )
-from engine.memory.arena import address_of
+from engine.memory.handles_kernels import descriptor_of
+from engine.rows.lcp_kernels import LCP_ABANDONED, LCP_OFF, start_lcp
+from engine.rows.rows_kernels import map_get
 from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, data_name, new_span
 from recovery.local_checkpoint.writer import SCAN_SLOTS
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 
 CLOCK = SystemClock()
 HOST = "127.0.0.1"

@@ -41,10 +41,10 @@ from bench.node_restart_live import (
     rows_of,
 )
 from bench.report import RESULTS, keep, put_table
-from engine.clock import SystemClock
-from engine.files import PosixFiles
-from engine.kernels import compile_declared
-from engine.options import Options
+from engine.base.clock import SystemClock
+from engine.base.options import Options
+from engine.files.directory import PosixFiles
+from engine.jit.kernel import compile_declared
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint
 from recovery.node_restart.finish import make_recoverable

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 import tidemark as tm
-from engine.kernels import compile_declared
-from engine.kernels.node_copy import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
-from engine.layout.arena import OK
+from engine.jit.kernel import compile_declared
 from engine.log.group import Group
 from engine.log.reader import described
+from engine.memory.arena_layout import OK
+from engine.store.node_copy_kernels import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
 from recovery.node_restart.messages import Deletes, GroupPart, Plan, Ready, Slice, Taken
 from recovery.node_restart.source import Source
 from replication.node_group.codec import decode, encode

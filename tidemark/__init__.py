@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 # First, before anything of ours: it refuses what cannot work.
 from tidemark import _preflight as _preflight  # isort: skip
 
-from engine.errors import (
+from engine.base.errors import (
     BackupDamaged,
     BinlogDamaged,
     BinlogOverloaded,
@@ -96,13 +96,21 @@ from engine.errors import (
     ViewDamaged,
     WrongThread,
 )
-from engine.expressions import Expression, col
-from engine.interpreter import Assembler, Program
-from engine.options import Options
-from engine.partition import MAXVALUE, HashPartition, KeyPartition, LinearHash, ListPartition, Partition, RangePartition
-from engine.private_files import read_secret
-from engine.schema import Column
-from engine.types import (
+from engine.base.options import Options
+from engine.files.private_files import read_secret
+from engine.programs.expressions import Expression, col
+from engine.programs.interpreter import Assembler, Program
+from engine.schema.definition import Column
+from engine.schema.partition import (
+    MAXVALUE,
+    HashPartition,
+    KeyPartition,
+    LinearHash,
+    ListPartition,
+    Partition,
+    RangePartition,
+)
+from engine.schema.types import (
     Blob,
     Bool,
     Date,
@@ -123,7 +131,7 @@ from engine.types import (
     UInt32,
     UInt64,
 )
-from engine.types_text import Binary, Char, VarBinary, VarChar
+from engine.schema.types_text import Binary, Char, VarBinary, VarChar
 from tidemark.database import Database
 from tidemark.handles import TableHandle
 from tidemark.opening import open_or_attach as open

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from engine.clock import SystemClock
-from engine.files import PosixFiles
+from engine.base.clock import SystemClock
+from engine.files.directory import PosixFiles
 from replication.node_group.arbitrator_process import ArbitratorProcess, check_begin
 from replication.node_group.carrier import Secrets
 from replication.node_group.configuration import GroupConfiguration
 from replication.node_group.view import ARBITRATOR
-from replication.wire import TlsContext, check_secret_at, parse_address
+from replication.wire.wire import TlsContext, check_secret_at, parse_address
 
 
 class Arbitrator:

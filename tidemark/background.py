@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import (
+from engine.base.errors import (
     InvariantBroken,
     NotPrimary,
     OutcomeUnknown,
@@ -20,14 +20,14 @@ from engine.errors import (
     StoreFailed,
     TooManyFiles,
 )
-from engine.owner import call_owner
+from engine.base.owner import call_owner
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from recovery.backup.archiver import Archiver
     from recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
     from recovery.system_restart.restart import Opened
-    from replication.binlog.attached import AttachedBinlog
+    from replication.injector.attached import AttachedBinlog
 
 _log = logging.getLogger("tidemark")
 

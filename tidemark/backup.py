@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
-from engine.clock import SystemClock
-from engine.errors import Rejected
-from engine.files import PosixFiles
-from engine.out_of_memory import types_memory_error
+from engine.base.clock import SystemClock
+from engine.base.errors import Rejected
+from engine.base.out_of_memory import types_memory_error
+from engine.files.directory import PosixFiles
 from recovery.backup.manifest import find_backups
 from recovery.backup.plan import check_number, make_plan
 from recovery.backup.planner import planned_tasks
@@ -23,16 +23,16 @@ from recovery.backup.storage import at_place, full_disk_named
 from recovery.backup.verify import verify as verify_files
 from recovery.backup.workers import Workers
 from recovery.system_restart.load import PARTS
-from replication.binlog.index_table import made_table
-from replication.binlog_restore import RestoreBinlog
+from replication.injector.binlog_restore import RestoreBinlog
+from replication.injector.index_table import made_table
 from replication.settings.options import OpenKeywords, divided
-from replication.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX
+from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX
 from tidemark.database import check_store
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
-    from engine.store import Store
+    from engine.base.clock import Clock
+    from engine.store.store import Store
     from recovery.backup.restore_task import Runner
 
 Progress = Callable[[int, int, str], None]

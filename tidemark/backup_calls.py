@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Error, ForeignFile, Rejected
-from engine.files import PosixFiles
+from engine.base.errors import Error, ForeignFile, Rejected
+from engine.files.directory import PosixFiles
 from recovery.backup.archiver import Archiver
 from recovery.backup.storage import at_place, open_place
 from recovery.backup.writer import BackupWriter
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from recovery.system_restart.restart import Opened
 
 Progress = Callable[[int, int, str], None]

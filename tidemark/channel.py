@@ -1,7 +1,8 @@
 """`tm.Channel`: the binlog of one store applied to another one, in this process or over the network.
 
-What is received and what is applied is kept in the replica (`replication/channel.py`), so a channel object holds
-nothing that must be kept: close it, make it again, and it goes on. It belongs to the replica; closing that closes it.
+What is received and what is applied is kept in the replica (`replication/channel/channel.py`), so a channel object
+holds nothing that must be kept: close it, make it again, and it goes on. It belongs to the replica; closing that closes
+it.
 
 Threads: a receiver and an applier, each started and stopped apart. Without them a caller steps the channel by hand.
 """
@@ -14,19 +15,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
-from engine.errors import BinlogDamaged, EpochGap, FileMissing, PeerRefused, Rejected, SchemaInvalid
+from engine.base.errors import BinlogDamaged, EpochGap, FileMissing, PeerRefused, Rejected, SchemaInvalid
 from replication.applier.applier import ApplierOptions
-from replication.channel import DEFAULT_NAME, ReplicaChannel
+from replication.channel.channel import DEFAULT_NAME, ReplicaChannel
+from replication.channel.endpoint import rows_of_settings
+from replication.channel.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
+from replication.channel.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
 from replication.conflict.roles import Role
-from replication.endpoint import rows_of_settings
-from replication.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
-from replication.link import Caller, LinkOptions
-from replication.protocol.copying import pack_request
-from replication.protocol.handshake import Site
-from replication.protocol.messages import Settings
-from replication.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
 from replication.settings.options import validated
-from replication.wire import TlsContext
+from replication.wire.copying import pack_request
+from replication.wire.handshake import Site
+from replication.wire.link import Caller, LinkOptions
+from replication.wire.messages import Settings
+from replication.wire.wire import TlsContext
 from tidemark.channel_links import ChannelKeywords, Link, Source, channel_options, link_to
 from tidemark.database import Database
 from tidemark.failover import Failover, check_failover_options

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from engine.errors import SchemaInvalid
-from engine.options import parse_size
-from replication.channel import ChannelOptions, check_name
-from replication.endpoint import Endpoint, check_source
-from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from engine.base.errors import SchemaInvalid
+from engine.base.options import parse_size
+from replication.channel.channel import ChannelOptions, check_name
+from replication.channel.endpoint import Endpoint, check_source
 from replication.settings.options import settings, validated
-from replication.wire import TlsContext, check_secret_at, parse_address
+from replication.wire.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from replication.wire.wire import TlsContext, check_secret_at, parse_address
 from tidemark.database import Database
 
 if TYPE_CHECKING:
-    from engine.options import Size
+    from engine.base.options import Size
 
 Source = Database | str | tuple[str, int]
 

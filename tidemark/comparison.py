@@ -7,24 +7,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine import snapshot as engine_snapshot
-from engine.errors import FileMissing, Rejected, ValueOutOfRange
-from engine.files import PosixFiles
-from engine.out_of_memory import types_memory_error
+from engine.access import snapshot as engine_snapshot
+from engine.base.errors import FileMissing, Rejected, ValueOutOfRange
+from engine.base.out_of_memory import types_memory_error
+from engine.files.directory import PosixFiles
 from recovery.backup.plan import make_plan
 from recovery.backup.segments import Until
 from recovery.backup.storage import LOCAL, open_place
-from recovery.digest.reading import BY_KEY, BY_ROWID
-from recovery.digest.report import Pair
-from recovery.digest.sides import BackupSide, Side, SnapshotSide, ViewSide
-from recovery.sysfile import NAMES
+from recovery.system_restart.sysfile import NAMES
+from recovery.verification.digest_reading import BY_KEY, BY_ROWID
+from recovery.verification.report import Pair
+from recovery.verification.sides import BackupSide, Side, SnapshotSide, ViewSide
 from tidemark.database import Database
 from tidemark.opening import open_or_attach
 from tidemark.read_only import ReadOnlyDatabase
 from tidemark.repairs import Repair
 
 if TYPE_CHECKING:
-    from engine.options import Size
+    from engine.base.options import Size
 
 Progress = Callable[[int, int, str], None]
 Copy = Any  # a Database, ReadOnlyDatabase, Snapshot, path, place of backups, or (place, number of a backup)

@@ -27,11 +27,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from engine import errors
-from engine.clock import Clock
-from engine.errors import Error, PeerError
-from engine.files import PosixFiles, is_own_user
-from engine.limited_log import LimitedLog
+from engine.base import errors
+from engine.base.clock import Clock
+from engine.base.errors import Error, PeerError
+from engine.base.limited_log import LimitedLog
+from engine.files.directory import PosixFiles, is_own_user
 
 _log = logging.getLogger("tidemark")
 

@@ -13,9 +13,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
-from engine.catalog import Catalog
-from engine.clock import SystemClock
-from engine.errors import (
+from engine.base.clock import SystemClock
+from engine.base.errors import (
     FileMissing,
     Retryable,
     SchemaInvalid,
@@ -23,20 +22,21 @@ from engine.errors import (
     StoreFailed,
     Unsupported,
 )
-from engine.files import PosixFiles
-from engine.options import Options
-from engine.out_of_memory import types_memory_errors
-from engine.outcome import find_outcome
-from engine.owner import call_owner
-from recovery.check import check_closed, check_live
+from engine.base.options import Options
+from engine.base.out_of_memory import types_memory_errors
+from engine.base.owner import call_owner
+from engine.files.directory import PosixFiles
+from engine.schema.catalog import Catalog
+from engine.store.outcome import find_outcome
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint, Progress
-from recovery.sysfile import NAMES, Sysfile
 from recovery.system_restart.restart import Restart
+from recovery.system_restart.sysfile import NAMES, Sysfile
 from recovery.system_restart.through import Through
-from replication.binlog.mark import leave_mark
+from recovery.verification.check import check_closed, check_live
+from replication.channel.status_report import ReplicationStatus
+from replication.injector.mark import leave_mark
 from replication.settings.options import OpenKeywords, divided, settings
-from replication.status_report import ReplicationStatus
 from tidemark.background import Clockwork
 from tidemark.binlog import attach
 from tidemark.control_socket import ControlSocket, serve
@@ -49,15 +49,15 @@ from tidemark.space_report import space_report
 from tidemark.store_status import store_status
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
-    from engine.file_protocol import Files
-    from engine.store import Store
+    from engine.base.clock import Clock
+    from engine.files.protocol import Files
+    from engine.store.store import Store
     from recovery.backup.archiver import Archiver
     from recovery.system_restart.restart import Opened
-    from replication.binlog.attached import AttachedBinlog
-    from replication.changes import Changes
-    from replication.check import Peer
-    from replication.endpoint import Endpoint
+    from replication.channel.endpoint import Endpoint
+    from replication.injector.attached import AttachedBinlog
+    from replication.injector.changes import Changes
+    from replication.settings.check import Peer
     from replication.settings.match import ReplicationRow
 
 _log = logging.getLogger("tidemark")
@@ -295,7 +295,7 @@ class Database(SchemaCalls, LoadCalls):
         with self._catalog_turn:
             if self._endpoint is None:
                 self.check_usable()
-                from replication.endpoint import Endpoint, OpenStore
+                from replication.channel.endpoint import Endpoint, OpenStore
 
                 opened = OpenStore(
                     self._store, self._files, self._opened.identity, self._values, self._binlog, self._replication
@@ -318,7 +318,7 @@ class Database(SchemaCalls, LoadCalls):
         yet, Rejected without a binlog, StoreFailed.
         """
         self.check_usable()
-        from replication.changes import Changes
+        from replication.injector.changes import Changes
 
         made = Changes(self.endpoint, since, tables, follow)
         self._readers.add(made)

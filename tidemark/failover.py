@@ -1,7 +1,7 @@
 """The sources of a channel in order of preference, and when it goes on with the next of them.
 
-`replication/failover.py` says when; where to go on at a source is asked of `mysql.ndb_apply_status` when the link to it
-is made (`ReplicaChannel.begin`), so nothing is kept here that a crash could lose.
+`replication/channel/failover.py` says when; where to go on at a source is asked of `mysql.ndb_apply_status` when the
+link to it is made (`ReplicaChannel.begin`), so nothing is kept here that a crash could lose.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Error, SchemaInvalid
-from replication.failover import FAILOVER_MS_MAX, HeartbeatWatch
-from replication.filters import Filter
-from replication.heartbeat import HEARTBEAT, newest
+from engine.base.errors import Error, SchemaInvalid
+from replication.applier.filters import Filter
+from replication.applier.heartbeat import HEARTBEAT, newest
+from replication.channel.failover import FAILOVER_MS_MAX, HeartbeatWatch
 from replication.settings.options import SERVER_ID_MAX
 
 if TYPE_CHECKING:
-    from replication.endpoint import Endpoint
+    from replication.channel.endpoint import Endpoint
     from tidemark.channel_links import Link
 
 _log = logging.getLogger("tidemark.replication")

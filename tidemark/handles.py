@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from engine import batch_operations, conditional_changes, row_operations
-from engine.errors import RowNotFound
-from engine.expressions import Expression
-from engine.index import unique_calls, unique_upserts
-from engine.interpreter import Program
-from engine.layout.arena import F_ROWS
-from engine.out_of_memory import no_memory, types_memory_errors
-from engine.partition import ListPartition, RangePartition
+from engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
+from engine.base.errors import RowNotFound
+from engine.base.out_of_memory import no_memory, types_memory_errors
+from engine.memory.arena_layout import F_ROWS
+from engine.programs.expressions import Expression
+from engine.programs.interpreter import Program
+from engine.schema.partition import ListPartition, RangePartition
 from tidemark.scans import ByIndex, Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema import TableDefinition
-    from engine.store import Store
-    from engine.table import Table
-    from engine.transaction import Transaction
+    from engine.schema.definition import TableDefinition
+    from engine.store.store import Store
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
 
 Progress = Callable[[int, int, str], None]
 Where = Expression | Program | None

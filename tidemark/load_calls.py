@@ -10,17 +10,17 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from engine.column_input import BATCH_ROWS, Batch, to_columns
-from engine.errors import Rejected
-from engine.out_of_memory import types_memory_errors
+from engine.base.errors import Rejected
+from engine.base.out_of_memory import types_memory_errors
+from engine.rows.column_input import BATCH_ROWS, Batch, to_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.file_protocol import Files
-    from engine.schema import TableDefinition
-    from engine.store import Store
-    from engine.table import Table
+    from engine.files.protocol import Files
+    from engine.schema.definition import TableDefinition
+    from engine.store.store import Store
+    from engine.table.table import Table
     from recovery.load.adopt import AdoptReport
     from recovery.load.job import LoadJob
     from recovery.system_restart.restart import Opened

@@ -12,19 +12,19 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from engine.errors import Error, Rejected, SchemaInvalid
-from replication.channel import DEFAULT_NAME
-from replication.receiver import Worker, is_passing
+from engine.base.errors import Error, Rejected, SchemaInvalid
+from replication.channel.channel import DEFAULT_NAME
+from replication.channel.receiver import Worker, is_passing
 from replication.settings.options import validated
-from replication.wire import check_secret_at, parse_address
+from replication.wire.wire import check_secret_at, parse_address
 from tidemark.channel import Channel
 from tidemark.channel_links import ChannelKeywords, channel_options
 from tidemark.failover import check_failover_options
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
+    from engine.base.clock import Clock
     from replication.conflict.roles import Role
-    from replication.wire import TlsContext
+    from replication.wire.wire import TlsContext
     from tidemark.database import Database
 
 _log = logging.getLogger("tidemark.replication")

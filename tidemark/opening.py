@@ -6,17 +6,17 @@ import difflib
 import os
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from engine.clock import SystemClock
-from engine.errors import SchemaInvalid
-from engine.files import PosixFiles
-from engine.out_of_memory import types_memory_error
+from engine.base.clock import SystemClock
+from engine.base.errors import SchemaInvalid
+from engine.base.out_of_memory import types_memory_error
+from engine.files.directory import PosixFiles
 from replication.settings.options import OpenKeywords, divided
 from tidemark.database import Database, open_database
 from tidemark.locator import Locator
 from tidemark.read_only import ReadOnlyDatabase
 
 if TYPE_CHECKING:
-    from engine.options import Size
+    from engine.base.options import Size
     from recovery.system_restart.load import Progress
 
 # The others are about writing, and a view does not write.

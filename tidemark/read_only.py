@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
-from engine.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed, Unsupported
-from engine.layout.arena import PAGE_BYTES
-from engine.out_of_memory import types_memory_errors
-from engine.schema import is_system_table
-from recovery.attach import Attachment, View
+from engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed, Unsupported
+from engine.base.out_of_memory import types_memory_errors
+from engine.memory.arena_layout import PAGE_BYTES
+from engine.schema.definition import is_system_table
+from recovery.system_restart.attach import Attachment, View
 from tidemark.handles import TableHandle, index_counters
 from tidemark.locator import Locator
 from tidemark.scans import Scan
@@ -27,14 +27,14 @@ from tidemark.session import Transaction
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.clock import Clock
-    from engine.failure import Failure
-    from engine.file_protocol import Files
-    from engine.options import Options
-    from engine.store import Store
-    from engine.table import Table
+    from engine.base.clock import Clock
+    from engine.base.failure import Failure
+    from engine.base.options import Options
+    from engine.files.protocol import Files
+    from engine.store.store import Store
+    from engine.table.table import Table
     from recovery.system_restart.load import Progress
-    from replication.check import Peer
+    from replication.settings.check import Peer
     from replication.settings.match import ReplicationRow
 
 R = TypeVar("R")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import DuplicateKey
-from recovery.digest.rows import digests
+from engine.base.errors import DuplicateKey
+from recovery.verification.digest_rows import digests
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recovery.digest.compare import Group
-    from recovery.digest.definitions import Comparable
+    from recovery.verification.compare import Group
+    from recovery.verification.definitions import Comparable
     from tidemark.database import Database
     from tidemark.session import Transaction
 

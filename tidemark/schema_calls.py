@@ -7,20 +7,20 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.catalog import Catalog
-from engine.disk.tablespaces import TablespaceDefinition
-from engine.errors import (
+from engine.base.errors import (
     CatalogDamaged,
     Rejected,
     StorageFull,
     TooManyFiles,
 )
-from engine.index_definition import IndexDefinition
-from engine.options import Size, parse_size
-from engine.out_of_memory import types_memory_errors
-from engine.partition import HashPartition, Partition
-from engine.schema import ABSENT, EXCEPTIONS_SUFFIX, Column, TableDefinition, is_system_table
-from engine.schema_changes import (
+from engine.base.options import Size, parse_size
+from engine.base.out_of_memory import types_memory_errors
+from engine.disk.tablespaces import TablespaceDefinition
+from engine.schema.catalog import Catalog
+from engine.schema.definition import ABSENT, EXCEPTIONS_SUFFIX, Column, TableDefinition, is_system_table
+from engine.schema.index_definition import IndexDefinition
+from engine.schema.partition import HashPartition, Partition
+from engine.store.schema_changes import (
     change_columns,
     fresh,
     with_column,
@@ -31,14 +31,14 @@ from engine.schema_changes import (
     without_column,
 )
 from recovery.local_checkpoint.writer import Progress
-from replication import system_tables
+from replication.settings import system_tables
 from tidemark.handles import TableHandle
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
-    from engine.store import Store
-    from engine.table import Table
-    from engine.types_base import ColumnType
+    from engine.files.protocol import Files
+    from engine.schema.types_base import ColumnType
+    from engine.store.store import Store
+    from engine.table.table import Table
     from recovery.system_restart.restart import Opened
 
 _log = logging.getLogger("tidemark")

@@ -6,11 +6,11 @@ import logging
 import threading
 from typing import Any
 
-from engine.errors import NotPrimary, Retryable, SchemaInvalid
-from replication.link import LinkOptions, Listener
-from replication.protocol.messages import HEARTBEAT_MS_MAX
-from replication.receiver import Worker
-from replication.wire import TlsContext, check_secret_at, parse_address
+from engine.base.errors import NotPrimary, Retryable, SchemaInvalid
+from replication.channel.receiver import Worker
+from replication.wire.link import LinkOptions, Listener
+from replication.wire.messages import HEARTBEAT_MS_MAX
+from replication.wire.wire import TlsContext, check_secret_at, parse_address
 from tidemark.database import Database
 
 _log = logging.getLogger("tidemark.replication")

@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine import batch_operations, conditional_changes, row_operations
-from engine.errors import SchemaInvalid
-from engine.expressions import Expression
-from engine.index import unique_calls, unique_upserts
-from engine.interpreter import Program
-from engine.out_of_memory import types_memory_errors
-from engine.transaction import Transaction as EngineTransaction
+from engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
+from engine.base.errors import SchemaInvalid
+from engine.base.out_of_memory import types_memory_errors
+from engine.programs.expressions import Expression
+from engine.programs.interpreter import Program
+from engine.txn.transaction import Transaction as EngineTransaction
 from tidemark.scans import ByIndex, Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.table import Table
+    from engine.table.table import Table
 
 Lock = Literal["shared", "exclusive"] | None
 Progress = Callable[[int, int, str], None]

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine import snapshot as engine_snapshot
-from engine import snapshot_reads
-from engine.batch_operations import ScanBatch, decode_entries
-from engine.columnar import encode_keys
-from engine.errors import RowNotFound
-from engine.expressions import Expression
-from engine.interpreter import Program
-from engine.out_of_memory import types_memory_errors
-from engine.program_scans import accepted_batches
-from engine.schema import is_system_table
-from engine.snapshot_index import SnapshotIndexScan
+from engine.access import snapshot as engine_snapshot
+from engine.access import snapshot_reads
+from engine.access.batch_operations import ScanBatch, decode_entries
+from engine.access.program_scans import accepted_batches
+from engine.access.snapshot_index import SnapshotIndexScan
+from engine.base.errors import RowNotFound
+from engine.base.out_of_memory import types_memory_errors
+from engine.programs.expressions import Expression
+from engine.programs.interpreter import Program
+from engine.rows.columnar import encode_keys
+from engine.schema.definition import is_system_table
 from tidemark.scans import NO_INDEX, ByIndex, Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema import TableDefinition
-    from engine.table import Table
+    from engine.schema.definition import TableDefinition
+    from engine.table.table import Table
 
 Progress = Callable[[int, int, str], None]
 Where = Expression | Program | None

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.column_values import decimals_of_text
-from engine.errors import Rejected, ValueOutOfRange
-from engine.schema import TableDefinition
-from engine.types import Decimal, Enum
-from engine.types_text import Char, LongText, VarChar
+from engine.base.errors import Rejected, ValueOutOfRange
+from engine.rows.column_values import decimals_of_text
+from engine.schema.definition import TableDefinition
+from engine.schema.types import Decimal, Enum
+from engine.schema.types_text import Char, LongText, VarChar
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,17 +11,17 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from engine.errors import Damaged, Rejected, Retryable
-from engine.files import PosixFiles
+from engine.base.errors import Damaged, Rejected, Retryable
+from engine.files.directory import PosixFiles
 from recovery.backup.storage import at_place
 from recovery.backup.verify import verify as verify_files
-from recovery.digest.tasks import diff_files
 from recovery.load import abort as give_up
 from recovery.spark import jobs
 from recovery.spark.conditions import to_text as condition
 from recovery.spark.failures import typed_errors
 from recovery.spark.plan import newest_local_checkpoint, option_map
 from recovery.spark.session import session
+from recovery.verification.digest_tasks import diff_files
 from tidemark.backup import PROCESSES_MAX, Place
 from tidemark.backup import restore as restore_natively
 
@@ -30,7 +30,7 @@ Progress = Callable[[int, int, str], None]
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from engine.expressions import Expression
+    from engine.programs.expressions import Expression
     from recovery.load.adopt import AdoptReport
     from replication.settings.options import OpenKeywords
     from tidemark.database import Database

@@ -11,16 +11,16 @@ import numpy as np
 from bench.context import Context
 from bench.report import OURS, Line, at_most, line_of, times_faster
 from bench.rounds import Work, interleave, timed
-from engine import types as t
-from engine.expression_programs import compile_aggregates, compile_filter
-from engine.expressions import col
-from engine.interpreter import Assembler, Program
-from engine.kernels import kernel
-from engine.kernels.vm_batch import run_batch
-from engine.layout import program as p
-from engine.layout.arena import ENTRY_WORDS
-from engine.layout.lcp import ENTRY_AUTHOR_MASK
-from engine.schema import Column, TableDefinition
+from engine.jit.kernel import kernel
+from engine.memory.arena_layout import ENTRY_WORDS
+from engine.programs import program_layout as p
+from engine.programs.expression_programs import compile_aggregates, compile_filter
+from engine.programs.expressions import col
+from engine.programs.interpreter import Assembler, Program
+from engine.programs.vm_batch_kernels import run_batch
+from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 
 ROWS = 65_536
 LOOP_ROWS = 4_096

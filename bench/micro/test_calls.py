@@ -8,11 +8,11 @@ import numpy as np
 
 from bench.micro.conftest import ROWS
 from bench.rows import make_table
-from engine.column_input import to_columns
-from engine.columnar import encode_rows
-from engine.kernels.operations import hash_images, put_rows, sort_by_fragment, touch_int_key
-from engine.layout.arena import MODE_INSERT, MODE_UPDATE, OK, ST_MORE, X_ROW
 from engine.memory.arena import NOTHING
+from engine.memory.arena_layout import MODE_INSERT, MODE_UPDATE, OK, ST_MORE, X_ROW
+from engine.rows.column_input import to_columns
+from engine.rows.columnar import encode_rows
+from engine.txn.operations_kernels import hash_images, put_rows, sort_by_fragment, touch_int_key
 
 BATCH = 1_000
 KEYS = 200

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from bench.micro.conftest import ROWS
-from engine.kernels.checksums import xxh3_signed, xxh64_words
-from engine.kernels.lcp import scan_lcp, start_lcp
-from engine.kernels.replay import replay_group
-from engine.layout.arena import OK, ST_SPACE
-from engine.layout.redo import GROUP_WORDS
 from engine.log.reader import LogReader
+from engine.log.redo_layout import GROUP_WORDS
+from engine.memory.arena_layout import OK, ST_SPACE
+from engine.rows.lcp_kernels import scan_lcp, start_lcp
+from engine.sealed.checksums_kernels import xxh3_signed, xxh64_words
+from engine.store.replay_kernels import replay_group
 from recovery.local_checkpoint.writer import SCAN_SLOTS
 
 MEBIBYTE_WORDS = 1 << 17

@@ -1,1 +1,5 @@
-"""Disk columns: tablespaces and their data files, page cache, double-write file."""
+"""Disk columns: tablespaces and data files, the page cache, the double-write file, the UNDO log.
+
+Read `disk_layout` (a page), `cache`, `page_writer`, `undo`. Before a page is written the UNDO log is durable through
+its LSN, and a copy of it in the double-write file.
+"""

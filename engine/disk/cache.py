@@ -1,7 +1,7 @@
 """The page cache of one page size: pages brought into memory, pinned, cleaned, and flushed for a local checkpoint.
 
 Owns the region of frames in the arena, who may fill a frame, and who waits. Kernels decide about pages and frames under
-the GIL (`engine/kernels/disk_frames.py`); here are files, threads and errors.
+the GIL (`engine/disk/frames_kernels.py`); here are files, threads and errors.
 
 Invariants: (H1) a frame that is being filled belongs to one thread, others wait until it is done or has failed;
 (H2) pages promised to holders never exceed the frames, so a holder gets its frames once others are cleaned, and two
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.disk.page_reader import PageReader, Scratch
-from engine.disk.read_ahead import ReadAhead
-from engine.disk.write_behind import WriteBehind
-from engine.errors import MemoryExhausted, NoSuchTable
-from engine.kernels.disk_frames import (
+from engine.base.errors import MemoryExhausted, NoSuchTable
+from engine.base.owner import call_owner
+from engine.disk import cache_layout as c
+from engine.disk.disk_layout import DOUBLE_WRITE_PAGES_MAX
+from engine.disk.frames_kernels import (
     COPIED_WORDS,
     claim_pages,
     copy_dirty_pages,
@@ -32,19 +32,19 @@ from engine.kernels.disk_frames import (
     unpin_pages,
     written_pages,
 )
-from engine.layout import disk_arena as c
-from engine.layout.arena import OK, S_UNDO, ST_INVARIANT
-from engine.layout.disk import DOUBLE_WRITE_PAGES_MAX
-from engine.owner import call_owner
+from engine.disk.page_reader import PageReader, Scratch
+from engine.disk.read_ahead import ReadAhead
+from engine.disk.write_behind import WriteBehind
+from engine.memory.arena_layout import OK, S_UNDO, ST_INVARIANT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from engine.clock import Clock
+    from engine.base.clock import Clock
     from engine.disk.double_write import Places
     from engine.disk.page_writer import PageWriter
-    from engine.file_protocol import Files
-    from engine.layout.sealed import Words
+    from engine.files.protocol import Files
+    from engine.sealed.sealed_layout import Words
 
 WAIT_MS = 10_000
 # A waiter looks for itself this often: a wake-up may be cut off by a signal in the thread that owes it.

@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.access.disk_reads_kernels import tablespace_of
+from engine.base.errors import PageDamaged
+from engine.base.owner import call_owner
 from engine.disk.cache import BEHIND_PAGES_MAX, PageCache
+from engine.disk.cache_layout import FRAMES_MIN, FRESH_PAGE, U_LSN, U_USED
 from engine.disk.double_write import FILE_NAME, DoubleWrite, create_double_write
+from engine.disk.frames_kernels import cache_region_words
 from engine.disk.page_writer import PageWriter
 from engine.disk.space import Space
 from engine.disk.tablespaces import PAGE_BYTES as DEFAULT_PAGE_BYTES
-from engine.errors import PageDamaged
-from engine.kernels.disk_commit import commit_at_hand, commit_pages
-from engine.kernels.disk_frames import cache_region_words
-from engine.kernels.disk_reads import tablespace_of
-from engine.kernels.undo import setup_undo, undo_region_words
-from engine.layout.arena import OK, S_UNDO, ST_SPOOLED
-from engine.layout.disk_arena import FRAMES_MIN, FRESH_PAGE, U_LSN, U_USED
-from engine.log.undo import UndoLog
-from engine.log.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
-from engine.owner import call_owner
+from engine.disk.undo import UndoLog
+from engine.disk.undo_kernels import setup_undo, undo_region_words
+from engine.disk.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
+from engine.memory.arena_layout import OK, S_UNDO, ST_SPOOLED
+from engine.txn.disk_commit_kernels import commit_at_hand, commit_pages
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
+    from engine.base.clock import Clock
+    from engine.base.options import Options
     from engine.disk.space import Tablespace
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.log.geometry import Geometry
     from engine.memory.arena import Arena
-    from engine.options import Options
-    from engine.transaction import Transaction
+    from engine.txn.transaction import Transaction
 
 AT_HAND_PAGES = 16  # of a commit that is tried without holding them
 COMMIT_PAGES = 64  # pages of one slice of a commit: what is done to them takes about 200 µs

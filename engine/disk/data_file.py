@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import FileTruncated, ForeignFile, IoFailed, PageDamaged, StorageFull
-from engine.firm import make_folder
-from engine.layout.disk import DATA_FILE, DATA_FILE_HEADER_BYTES
-from engine.layout.disk_arena import FILE_ID_MAX
-from engine.layout.sealed import KIND_DATA_FILE, check_version, header_of, is_sealed, seal, store_of, write_seal
+from engine.base.errors import FileTruncated, ForeignFile, IoFailed, PageDamaged, StorageFull
+from engine.disk.cache_layout import FILE_ID_MAX
+from engine.disk.disk_layout import DATA_FILE, DATA_FILE_HEADER_BYTES
+from engine.files.firm import make_folder
+from engine.sealed.sealed_layout import KIND_DATA_FILE, check_version, header_of, is_sealed, seal, store_of, write_seal
 
 if TYPE_CHECKING:
     from collections.abc import Set
 
     from engine.disk.tablespaces import TablespaceDefinition
-    from engine.file_protocol import File, Files
+    from engine.files.protocol import File, Files
 
 FOLDER = "space"
 SUFFIX = ".data"

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from engine.base.errors import FileMissing, ForeignFile, IoFailed, PageDamaged
+from engine.disk.disk_layout import DOUBLE_WRITE, DOUBLE_WRITE_PAGES_MAX, DP_PAGE
 from engine.disk.tablespaces import PAGE_SIZES_BYTES
-from engine.errors import FileMissing, ForeignFile, IoFailed, PageDamaged
-from engine.layout.disk import DOUBLE_WRITE, DOUBLE_WRITE_PAGES_MAX, DP_PAGE
-from engine.layout.sealed import (
+from engine.sealed.sealed_layout import (
     KIND_DISK_PAGE,
     KIND_DOUBLE_WRITE,
     check_version,
@@ -32,8 +32,8 @@ from engine.layout.sealed import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.file_protocol import File, Files
-    from engine.layout.sealed import Words
+    from engine.files.protocol import File, Files
+    from engine.sealed.sealed_layout import Words
 
 FILE_NAME = "double-write"
 HEADER_WORDS = DOUBLE_WRITE.itemsize // 8

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.base.errors import FileTruncated, IoFailed, PageDamaged
+from engine.disk import cache_layout as c
 from engine.disk.double_write import is_page
+from engine.disk.frames_kernels import loaded_intact_page, loaded_page
 from engine.disk.page_writer import is_behind
-from engine.errors import FileTruncated, IoFailed, PageDamaged
-from engine.kernels.checksums import STRIPE_WORDS, xxh3_lanes_of_page
-from engine.kernels.disk_frames import loaded_intact_page, loaded_page
-from engine.layout import disk_arena as c
-from engine.layout.arena import OK
-from engine.layout.sealed import KIND_DISK_PAGE, check_version, disk_page_word, is_sealed, store_halves
+from engine.memory.arena_layout import OK
+from engine.sealed.checksums_kernels import STRIPE_WORDS, xxh3_lanes_of_page
+from engine.sealed.sealed_layout import KIND_DISK_PAGE, check_version, disk_page_word, is_sealed, store_halves
 
 if TYPE_CHECKING:
     from engine.disk.double_write import Places
     from engine.disk.write_behind import WriteBehind
-    from engine.file_protocol import Files
-    from engine.layout.sealed import Words
+    from engine.files.protocol import Files
+    from engine.sealed.sealed_layout import Words
 
 READ_BYTES_MAX = 512 << 10
 

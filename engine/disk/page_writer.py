@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from engine.disk.double_write import HEADER_WORDS
-from engine.layout.sealed import disk_page_word, seal_units, store_halves
+from engine.sealed.sealed_layout import disk_page_word, seal_units, store_halves
 
 if TYPE_CHECKING:
     from engine.disk.double_write import DoubleWrite, Places
-    from engine.file_protocol import Files
-    from engine.layout.sealed import Words
+    from engine.files.protocol import Files
+    from engine.sealed.sealed_layout import Words
 
 
 class WriteAhead(Protocol):

@@ -1,8 +1,8 @@
 """The tablespaces of an open store: their data files, where pages lie in them, and how they grow.
 
-Owns every descriptor of a data file, and the descriptors in the arena that `engine/kernels/disk_space.py` works on. A
+Owns every descriptor of a data file, and the descriptors in the arena that `engine/disk/space_kernels.py` works on. A
 new extent is counted in memory only after its file has been synced at that size; the number of extents of a file is
-its size, so growing needs no record (ADR 0009). The store logs what is made and dropped (`engine/store.py`).
+its size, so growing needs no record (ADR 0009). The store logs what is made and dropped (`engine/store/store.py`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.disk.data_file import create_data_file, file_name, grow_data_file, open_data_file, remove_unnamed
-from engine.errors import LimitExceeded, MemoryExhausted, NoSuchTablespace, PageDamaged, SchemaInvalid, StorageFull
-from engine.kernels.disk_extents import (
-    add_data_file,
-    add_extents,
-    drop_data_file,
-    drop_tablespace,
-    free_dropped_extents,
-    setup_tablespace,
-)
-from engine.layout.arena import BLOCK_WORDS, ST_MORE
-from engine.layout.disk_arena import (
+from engine.base.errors import LimitExceeded, MemoryExhausted, NoSuchTablespace, PageDamaged, SchemaInvalid, StorageFull
+from engine.disk.cache_layout import (
     EX_NEXT,
     FILE_ID_MAX,
     FILE_LEAVES,
@@ -37,10 +27,20 @@ from engine.layout.disk_arena import (
     TS_FREE,
     TS_FREE_COUNT,
 )
+from engine.disk.data_file import create_data_file, file_name, grow_data_file, open_data_file, remove_unnamed
+from engine.disk.extents_kernels import (
+    add_data_file,
+    add_extents,
+    drop_data_file,
+    drop_tablespace,
+    free_dropped_extents,
+    setup_tablespace,
+)
+from engine.memory.arena_layout import BLOCK_WORDS, ST_MORE
 
 if TYPE_CHECKING:
     from engine.disk.tablespaces import TablespaceDefinition
-    from engine.file_protocol import File, Files
+    from engine.files.protocol import File, Files
     from engine.memory.arena import Words
 
 EXTENTS_PER_CALL = 64

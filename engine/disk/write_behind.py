@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.disk.cache_layout import FILE_SHIFT
 from engine.disk.double_write import HEADER_WORDS
-from engine.kernels.disk_frames import COPIED_WORDS
-from engine.layout.disk_arena import FILE_SHIFT
+from engine.disk.frames_kernels import COPIED_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from engine.disk.page_writer import PageWriter
-    from engine.layout.sealed import Words
+    from engine.sealed.sealed_layout import Words
 
 
 class Batch:

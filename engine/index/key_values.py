@@ -1,7 +1,7 @@
 """Keys of an ordered index in Python: key words of search values and bounds, and values out of key words.
 
-The bits are those of `engine/kernels/key_words.py`. A *target* is what kernels search for: a place, a count, key words.
-A bound is a target with a place below or above all places: its key may stop early, even inside a string.
+The bits are those of `engine/index/key_words_kernels.py`. A *target* is what kernels search for: a place, a count, key
+words. A bound is a target with a place below or above all places: its key may stop early, even inside a string.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.column_words import column_class, column_words
-from engine.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
-from engine.layout import columns as c
-from engine.layout import index_arena as ix
-from engine.layout.arena import BLOCK_WORDS
-from engine.layout.row import WORD_BYTES, words_for
-from engine.types import Floating
+from engine.base.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
+from engine.index import index_layout as ix
+from engine.memory.arena_layout import BLOCK_WORDS
+from engine.rows import columns_layout as c
+from engine.rows.column_words import column_class, column_words
+from engine.schema.row_layout import WORD_BYTES, words_for
+from engine.schema.types import Floating
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from engine.row_layout import RowLayout
-    from engine.schema import Column, TableDefinition
-    from engine.types_base import ColumnType
+    from engine.schema.definition import Column, TableDefinition
+    from engine.schema.row_shape import RowLayout
+    from engine.schema.types_base import ColumnType
 
     Words = NDArray[np.int64]
 

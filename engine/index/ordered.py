@@ -1,4 +1,4 @@
-"""An ordered index in Python: made, filled, searched and dropped; the work is done by `engine/kernels/tree_*.py`.
+"""An ordered index in Python: made, filled, searched and dropped; the work is done by `engine/index/tree_*_kernels.py`.
 
 The tree itself lies in the arena and is changed by whoever commits (docs/access.md, section 5). What lies here is for
 building and for scans: bounds, cursors, batches of places.
@@ -11,26 +11,33 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from engine.errors import InvariantBroken, MemoryExhausted
+from engine.base.errors import InvariantBroken, MemoryExhausted
+from engine.index import index_layout as ix
+from engine.index.key_columns_kernels import decode_keys
 from engine.index.key_values import KeyShape
-from engine.kernels.handles import descriptor_word, descriptor_words, withdraw
-from engine.kernels.key_columns import decode_keys
-from engine.kernels.tree_build import collect_keys, merge_runs, order_ties, tree_add_rows, tree_load, tree_load_finish
-from engine.kernels.tree_changes import tree_delete_run, tree_insert_run
-from engine.kernels.tree_check import tree_check, tree_check_free, tree_check_rows
-from engine.kernels.tree_promises import tree_promise, tree_unpromise
-from engine.kernels.tree_scans import tree_estimate, tree_scan, tree_scan_back
-from engine.kernels.tree_setup import drop_tree, make_tree, set_tree_state
-from engine.layout import index_arena as ix
-from engine.layout.arena import F_ROWS, OK, S_POOL, ST_MORE
+from engine.index.tree_build_kernels import (
+    collect_keys,
+    merge_runs,
+    order_ties,
+    tree_add_rows,
+    tree_load,
+    tree_load_finish,
+)
+from engine.index.tree_changes_kernels import tree_delete_run, tree_insert_run
+from engine.index.tree_check_kernels import tree_check, tree_check_free, tree_check_rows
+from engine.index.tree_promises_kernels import tree_promise, tree_unpromise
+from engine.index.tree_scans_kernels import tree_estimate, tree_scan, tree_scan_back
+from engine.index.tree_setup_kernels import drop_tree, make_tree, set_tree_state
 from engine.memory.arena import next_handle
+from engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE
+from engine.memory.handles_kernels import descriptor_word, descriptor_words, withdraw
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.memory.arena import Arena
-    from engine.row_layout import RowLayout
-    from engine.schema import TableDefinition
+    from engine.schema.definition import TableDefinition
+    from engine.schema.row_shape import RowLayout
 
     Words = NDArray[np.int64]
 

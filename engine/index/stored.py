@@ -1,7 +1,7 @@
 """An index that hangs on a table: its definition, and its tree or hash.
 
 Commits find trees through the table's list in the arena. The kernel call that takes one out of the list withdraws its
-handle too (`engine/kernels/handles.py`): from that instant every reader finds that it is gone.
+handle too (`engine/memory/handles_kernels.py`): from that instant every reader finds that it is gone.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from engine.errors import NoSuchIndex
+from engine.base.errors import NoSuchIndex
+from engine.index import index_layout as ix
+from engine.index.lists_kernels import remove_rows
 from engine.index.ordered import DROP_NODES, OrderedIndex
-from engine.kernels.handles import descriptor_word, withdraw
-from engine.kernels.index_lists import remove_rows
-from engine.kernels.tree_setup import drop_tree
-from engine.kernels.unique_setup import drop_unique
-from engine.layout import index_arena as ix
-from engine.layout.arena import S_UNLISTED, ST_DROPPED, ST_MORE
+from engine.index.tree_setup_kernels import drop_tree
+from engine.index.unique_setup_kernels import drop_unique
 from engine.memory.arena import next_handle
+from engine.memory.arena_layout import S_UNLISTED, ST_DROPPED, ST_MORE
+from engine.memory.handles_kernels import descriptor_word, withdraw
 
 if TYPE_CHECKING:
-    from engine.index_definition import IndexDefinition
     from engine.memory.arena import Arena, Words
-    from engine.row_layout import RowLayout
-    from engine.schema import TableDefinition
+    from engine.schema.definition import TableDefinition
+    from engine.schema.index_definition import IndexDefinition
+    from engine.schema.row_shape import RowLayout
 
 SLICE_SLOTS = 128
 

@@ -1,4 +1,4 @@
-"""A unique index in Python: made, filled, asked and dropped; the work is done by `engine/kernels/unique_*.py`.
+"""A unique index in Python: made, filled, asked and dropped; the work is done by `engine/index/unique_*_kernels.py`.
 
 The entries lie in the arena and are changed by whoever calls, commits or rolls back (docs/access.md, section 6).
 """
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import DuplicateKey, InvariantBroken, MemoryExhausted
+from engine.base.errors import DuplicateKey, InvariantBroken, MemoryExhausted
+from engine.index import index_layout as ix
+from engine.index import unique_layout as un
 from engine.index.key_values import KeyShape
 from engine.index.ordered import CHECK_SLOTS, COLLECT_SLOTS, FAULTS, LOAD_ENTRIES, Fault
 from engine.index.stored import SLICE_SLOTS, Stored
-from engine.kernels.handles import descriptor_word, withdraw
-from engine.kernels.unique_check import check_unique_entries, check_unique_rows, unique_counters
-from engine.kernels.unique_setup import (
+from engine.index.unique_check_kernels import check_unique_entries, check_unique_rows, unique_counters
+from engine.index.unique_setup_kernels import (
     collect_unique,
     drop_unique,
     forget_unique,
@@ -24,18 +25,17 @@ from engine.kernels.unique_setup import (
     make_unique,
     reserve_unique,
 )
-from engine.layout import index_arena as ix
-from engine.layout import unique_arena as un
-from engine.layout.arena import F_ROWS, OK, S_POOL, ST_MORE, X_UNIQUE
 from engine.memory.arena import next_handle
+from engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE, X_UNIQUE
+from engine.memory.handles_kernels import descriptor_word, withdraw
 
 if TYPE_CHECKING:
-    from engine.index_definition import IndexDefinition
     from engine.memory.arena import Arena, Words
-    from engine.row_layout import RowLayout
-    from engine.schema import TableDefinition
-    from engine.table import Table
-    from engine.transaction import Transaction
+    from engine.schema.definition import TableDefinition
+    from engine.schema.index_definition import IndexDefinition
+    from engine.schema.row_shape import RowLayout
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
 
 SLACK_WORDS = 2  # an encoder puts a value down before it looks at the limit
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.column_input import to_columns
-from engine.columnar import encode_rows
-from engine.errors import NotNullViolation, TypeMismatch
+from engine.base.errors import NotNullViolation, TypeMismatch
 from engine.index.key_values import KeyShape
-from engine.kernels.unique_keys import encode_lookups
-from engine.partition import HashPartition
-from engine.row_format import RowFormat, located
-from engine.schema import ABSENT, Column, TableDefinition
-from engine.types import Int64
-from engine.types_base import shown
+from engine.index.unique_keys_kernels import encode_lookups
+from engine.rows.column_input import to_columns
+from engine.rows.columnar import encode_rows
+from engine.rows.row_format import RowFormat, located
+from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.partition import HashPartition
+from engine.schema.types import Int64
+from engine.schema.types_base import shown
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import FileTruncated
-from engine.firm import make_folder
-from engine.layout.log import GROUP_ALIGN_BYTES
+from engine.base.errors import FileTruncated
+from engine.files.firm import make_folder
+from engine.log.group_layout import GROUP_ALIGN_BYTES
 
 if TYPE_CHECKING:
-    from engine.file_protocol import File, Files
+    from engine.files.protocol import File, Files
 
 FOLDER = "redo"
 SUFFIX = ".redo"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.layout.log import GROUP, GROUP_ALIGN_WORDS
-from engine.layout.redo import GROUP_WORDS
-from engine.layout.sealed import FORMAT_VERSION, KIND_GROUP, packer_of, seal
+from engine.log.group_layout import GROUP, GROUP_ALIGN_WORDS
+from engine.log.redo_layout import GROUP_WORDS
+from engine.sealed.sealed_layout import FORMAT_VERSION, KIND_GROUP, packer_of, seal
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import PageDamaged, RedoDamaged, Rejected
-from engine.layout.redo import (
+from engine.base.errors import PageDamaged, RedoDamaged, Rejected
+from engine.log.redo_layout import (
     ANY_VALUE_MASK,
     AUTHOR_MASK,
     AUTHOR_SHIFT,
@@ -43,11 +43,11 @@ from engine.layout.redo import (
     TRANSACTION_WORDS,
     WORDS_SHIFT,
 )
-from engine.layout.row import WORD_BYTES
 from engine.log.spool_reader import referred
-from engine.row_format import RowFormat
-from engine.row_part import image_words
-from engine.schema import TableDefinition
+from engine.rows.row_format import RowFormat
+from engine.rows.row_part import image_words
+from engine.schema.definition import TableDefinition
+from engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
     from engine.log.reader import GroupRead

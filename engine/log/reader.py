@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import ForeignFile, IoFailed, RedoDamaged
-from engine.layout.log import GROUP, GROUP_ALIGN_BYTES, GROUP_ALIGN_WORDS
-from engine.layout.redo import GROUP_WORDS
-from engine.layout.sealed import KIND_GROUP, SEAL, check_version, header_of, is_sealed, store_of
+from engine.base.errors import ForeignFile, IoFailed, RedoDamaged
 from engine.log.geometry import FOLDER, is_log_name
+from engine.log.group_layout import GROUP, GROUP_ALIGN_BYTES, GROUP_ALIGN_WORDS
+from engine.log.redo_layout import GROUP_WORDS
+from engine.sealed.sealed_layout import KIND_GROUP, SEAL, check_version, header_of, is_sealed, store_of
 
 if TYPE_CHECKING:
-    from engine.file_protocol import File, Files
+    from engine.files.protocol import File, Files
     from engine.log.geometry import Geometry
     from engine.memory.arena import Words
 

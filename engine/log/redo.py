@@ -21,21 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import CommitOnFailedStore, InvariantBroken, IoFailed, StorageFull, StoreFailed
-from engine.layout.arena import S_REDO_FREE
-from engine.layout.log import GROUP_ALIGN_WORDS
-from engine.layout.redo import GROUP_WORDS
-from engine.layout.sealed import store_halves
+from engine.base.errors import CommitOnFailedStore, InvariantBroken, IoFailed, StorageFull, StoreFailed
 from engine.log.geometry import Geometry, open_files
 from engine.log.group import Group, content_of
+from engine.log.group_layout import GROUP_ALIGN_WORDS
 from engine.log.leaders import Leaders
+from engine.log.redo_layout import GROUP_WORDS
 from engine.log.tail import RESTART, TailNeeds
+from engine.memory.arena_layout import S_REDO_FREE
+from engine.sealed.sealed_layout import store_halves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.clock import Clock
-    from engine.file_protocol import Files
+    from engine.base.clock import Clock
+    from engine.files.protocol import Files
     from engine.log.group import Position
     from engine.log.partner import CommitPartner
     from engine.log.reader import GroupRead

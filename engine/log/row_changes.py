@@ -18,12 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import RedoDamaged
-from engine.kernels.operations import hash_images
-from engine.kernels.row_changes import copy_records, join_rows, list_records, list_rows, place_rows
-from engine.layout.arena import COUNT_SHIFT, ST_INVARIANT, ST_MORE, ST_SPACE
-from engine.layout.partitions import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
-from engine.layout.redo import (
+from engine.base.errors import RedoDamaged
+from engine.log.redo_layout import (
     ANY_VALUE_MASK,
     AUTHOR_SHIFT,
     FRAGMENT_MASK,
@@ -36,7 +32,8 @@ from engine.layout.redo import (
     KIND_UPDATE,
     TABLE_MASK,
 )
-from engine.layout.row_changes import (
+from engine.log.row_changes_kernels import copy_records, join_rows, list_records, list_rows, place_rows
+from engine.log.row_changes_layout import (
     LIST_STATE_WORDS,
     LS_AT,
     LS_BEFORE,
@@ -60,14 +57,17 @@ from engine.layout.row_changes import (
     RW_TXID,
 )
 from engine.memory.arena import NOTHING
-from engine.row_format import RowFormat
-from engine.schema import TableDefinition
+from engine.memory.arena_layout import COUNT_SHIFT, ST_INVARIANT, ST_MORE, ST_SPACE
+from engine.rows.row_format import RowFormat
+from engine.schema.definition import TableDefinition
+from engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
+from engine.txn.operations_kernels import hash_images
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.memory.arena import Words
-    from engine.partition import Partition
+    from engine.schema.partition import Partition
 
 _RECORDS_GUESS_SHIFT = 4  # a record has 16 words, or more
 _EXTRA_WORDS = 4_096

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from engine.errors import FileMissing, IoFailed, RedoDamaged, Rejected, SpoolDamaged
-from engine.kernels.checksums import xxh3_signed
-from engine.kernels.load import add_pages
-from engine.layout.arena import OK
-from engine.layout.redo import (
+from engine.base.errors import FileMissing, IoFailed, RedoDamaged, Rejected, SpoolDamaged
+from engine.log.load_files import FOLDER as LOAD_FOLDER
+from engine.log.load_files import LoadFile, is_load_leaf
+from engine.log.load_kernels import add_pages
+from engine.log.redo_layout import (
     FILES_LOAD,
     FILES_SPOOL,
     FILES_WORDS,
@@ -28,18 +28,18 @@ from engine.layout.redo import (
     TRANSACTION_WORDS,
     WORDS_SHIFT,
 )
-from engine.layout.sealed import KIND_SPOOL, check_version, header_of, is_sealed, store_of
-from engine.layout.spool import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
-from engine.load_files import FOLDER as LOAD_FOLDER
-from engine.load_files import LoadFile, is_load_leaf
+from engine.log.spool_files import FOLDER as SPOOL_FOLDER
+from engine.log.spool_files import damaged, spool_name, txid_of
+from engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
 from engine.memory.arena import Words
-from engine.spool_files import FOLDER as SPOOL_FOLDER
-from engine.spool_files import damaged, spool_name, txid_of
+from engine.memory.arena_layout import OK
+from engine.sealed.checksums_kernels import xxh3_signed
+from engine.sealed.sealed_layout import KIND_SPOOL, check_version, header_of, is_sealed, store_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from engine.file_protocol import File, Files
+    from engine.files.protocol import File, Files
     from engine.log.reader import GroupRead
 
 

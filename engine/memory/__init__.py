@@ -1,1 +1,5 @@
-"""Data structures in main memory: the arena, its pages and blocks."""
+"""The arena: one anonymous mapping that holds all rows, indexes and buffers, in pages and blocks.
+
+Read `arena_layout` (every word that kernels share), `arena`, then the kernels of pools and handles. Python holds
+tables, fragments and indexes by handles, which kernels compare before use.
+"""

@@ -16,21 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import InvariantBroken, MemoryExhausted
-from engine.kernels.handles import descriptor_word, set_descriptor_word, sum_words, withdraw
-from engine.kernels.partitions import put_partition_words
-from engine.kernels.setup import (
-    add_fragment,
-    drop_fragment_pages,
-    drop_fragment_rest,
-    drop_table_rest,
-    fragment_handles,
-    make_table,
-    setup_memory,
-    take_transaction_block,
-    withdraw_table,
-)
-from engine.layout.arena import (
+from engine.base.errors import InvariantBroken, MemoryExhausted
+from engine.memory.arena_layout import (
     BLOCK_SHIFT,
     BLOCK_WORDS,
     CELL_WORDS,
@@ -56,6 +43,19 @@ from engine.layout.arena import (
     S_POOL,
     ST_MORE,
     TXN_WORDS,
+)
+from engine.memory.handles_kernels import descriptor_word, set_descriptor_word, sum_words, withdraw
+from engine.schema.partitions_kernels import put_partition_words
+from engine.table.setup_kernels import (
+    add_fragment,
+    drop_fragment_pages,
+    drop_fragment_rest,
+    drop_table_rest,
+    fragment_handles,
+    make_table,
+    setup_memory,
+    take_transaction_block,
+    withdraw_table,
 )
 
 Words = NDArray[np.int64]

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import BackupDamaged, Damaged, Error, ForeignFile, RedoDamaged, StorageFull
-from engine.load_files import FOLDER as LOAD_FOLDER
+from engine.base.errors import BackupDamaged, Damaged, Error, ForeignFile, RedoDamaged, StorageFull
 from engine.log.geometry import open_files
+from engine.log.load_files import FOLDER as LOAD_FOLDER
 from engine.log.reader import LogReader
+from engine.log.spool_files import FOLDER as SPOOL_FOLDER
 from engine.log.spool_reader import SpoolReader, referred
-from engine.spool_files import FOLDER as SPOOL_FOLDER
 from recovery.backup.segments import FOLDER, firm_up, read_segment, segment_names, write_segment
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.log.geometry import Geometry
     from engine.log.reader import GroupRead
-    from engine.store import Store
+    from engine.store.store import Store
     from recovery.backup.segments import Segment
 
 _log = logging.getLogger("tidemark.archive")

@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Error, RedoDamaged, StorageFull
-from engine.owner import call_owner
+from engine.base.errors import Error, RedoDamaged, StorageFull
+from engine.base.owner import call_owner
 from recovery.backup.archive import Archive
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.log.geometry import Geometry
-    from engine.store import Store
+    from engine.store.store import Store
 
 _log = logging.getLogger("tidemark.archive")
 

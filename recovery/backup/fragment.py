@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import BackupDamaged, RedoDamaged
-from engine.kernels.restore import (
+from engine.base.errors import BackupDamaged, RedoDamaged
+from engine.memory.arena_layout import OK, ST_DUPLICATE, ST_SPACE
+from engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from engine.rows.lcp_layout import BLOCK_HEADER_WORDS
+from engine.store.restore_kernels import (
     D_ROWID,
     FOLDED_WORDS,
     P_EPOCH,
@@ -34,17 +37,14 @@ from engine.kernels.restore import (
     merge_level,
     put_new_rows,
 )
-from engine.layout.arena import OK, ST_DUPLICATE, ST_SPACE
-from engine.layout.backup import BACKUP_BLOCK_WORDS, CONTENT_ROWS
-from engine.layout.lcp import BLOCK_HEADER_WORDS
 from recovery.backup.rows_file import Place, RowsReader, Sizes
 from recovery.backup.split import read_section
 from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, new_span
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.memory.arena import Words
-    from engine.row_layout import RowLayout
+    from engine.schema.row_shape import RowLayout
     from recovery.backup.restore_task import RestoreTask
     from recovery.backup.rows_file import Block
     from recovery.backup.split import Section

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.batch_operations import decode_entries
-from engine.row_format import RowFormat
-from recovery.digest.files import BackupFragment
+from engine.access.batch_operations import decode_entries
+from engine.rows.row_format import RowFormat
+from recovery.verification.digest_files import BackupFragment
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.file_protocol import Files
-    from engine.schema import TableDefinition
-    from engine.store import Store
+    from engine.files.protocol import Files
+    from engine.schema.definition import TableDefinition
+    from engine.store.store import Store
     from recovery.backup.manifest import Manifest
     from recovery.backup.segments import Until
 

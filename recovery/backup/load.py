@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import BackupDamaged, MemoryExhausted
-from engine.kernels.backup import (
+from engine.base.errors import BackupDamaged, MemoryExhausted
+from engine.log.reader import GroupRead
+from engine.log.redo_layout import pack_identity
+from engine.memory.arena_layout import F_LCP_HAS_VAR, F_REPLAY_EPOCH, F_ROWS, OK, ST_INVARIANT, ST_MEMORY, ST_SPACE
+from engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from engine.rows.growth_kernels import reserve_index
+from engine.rows.lcp_kernels import finish_entries, finish_load
+from engine.store.backup_kernels import (
     B_ENTRIES,
     B_NEXT,
     B_USED,
@@ -22,22 +28,16 @@ from engine.kernels.backup import (
     records_of_entries,
     stamp_rows,
 )
-from engine.kernels.growth import reserve_index
-from engine.kernels.lcp import finish_entries, finish_load
-from engine.layout.arena import F_LCP_HAS_VAR, F_REPLAY_EPOCH, F_ROWS, OK, ST_INVARIANT, ST_MEMORY, ST_SPACE
-from engine.layout.backup import BACKUP_BLOCK_WORDS, CONTENT_ROWS
-from engine.layout.redo import pack_identity
-from engine.log.reader import GroupRead
 from recovery.backup.rows_file import RowsReader
 from recovery.system_restart.load import PartsOutOfMemory
 from recovery.system_restart.spool import Records
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.memory.arena import Words
-    from engine.row_layout import RowLayout
-    from engine.store import Store
-    from engine.table import Table
+    from engine.schema.row_shape import RowLayout
+    from engine.store.store import Store
+    from engine.table.table import Table
     from recovery.backup.manifest import Level, Manifest
     from recovery.backup.rows_file import Block
     from recovery.system_restart.disk import DiskRestart

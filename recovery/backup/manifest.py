@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.base.errors import BackupDamaged, FileMissing, IoFailed, Rejected
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.errors import BackupDamaged, FileMissing, IoFailed, Rejected
-from engine.layout.backup import BACKUP_MANIFEST, BACKUP_MANIFEST_WORDS, BACKUP_UNIT_WORDS_MIN
-from engine.layout.sealed import (
+from engine.rows.backup_layout import BACKUP_MANIFEST, BACKUP_MANIFEST_WORDS, BACKUP_UNIT_WORDS_MIN
+from engine.schema.definition import TableDefinition
+from engine.sealed.sealed_layout import (
     KIND_BACKUP_MANIFEST,
     check_version,
     header_of,
@@ -24,13 +25,12 @@ from engine.layout.sealed import (
     store_of,
     write_seal,
 )
-from engine.schema import TableDefinition
 from recovery.backup.rows_file import Place, Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.memory.arena import Words
 
 NAME = "manifest"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import MemoryExhausted, RedoDamaged
-from engine.kernels.replay import replay_group
-from engine.kernels.restore import R_NEXT, R_USED, RESTORE_STATE_WORDS, take_epoch
-from engine.layout.arena import OK, ST_INVARIANT, ST_MEMORY
-from engine.layout.lcp import BLOCK_HEADER_WORDS
+from engine.base.errors import MemoryExhausted, RedoDamaged
 from engine.log.reader import GroupRead
+from engine.memory.arena_layout import OK, ST_INVARIANT, ST_MEMORY
+from engine.rows.lcp_layout import BLOCK_HEADER_WORDS
+from engine.store.replay_kernels import replay_group
+from engine.store.restore_kernels import R_NEXT, R_USED, RESTORE_STATE_WORDS, take_epoch
 from recovery.backup.load import BackupLoader
 from recovery.backup.split import read_section
 from recovery.system_restart.load import PartsOutOfMemory
@@ -26,9 +26,9 @@ from recovery.system_restart.spool import Records, does_not_fit
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.memory.arena import Words
-    from engine.store import Store
+    from engine.store.store import Store
     from recovery.backup.manifest import Manifest
     from recovery.backup.planner import Sections
     from recovery.backup.split import Section

@@ -11,7 +11,7 @@ from recovery.backup.restore_task import FRAGMENTS, SPLIT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from engine.table import Table
+    from engine.table.table import Table
     from recovery.backup.manifest import Manifest
     from recovery.backup.plan import Plan
     from recovery.backup.restore_task import RestoreTask

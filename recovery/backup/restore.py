@@ -18,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from engine.base.errors import BackupDamaged, Damaged, Error, FileMissing, InvariantBroken, MemoryExhausted, Rejected
+from engine.base.ids import gci_of, make_epoch
 from engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
-from engine.errors import BackupDamaged, Damaged, Error, FileMissing, InvariantBroken, MemoryExhausted, Rejected
-from engine.files import LOCK_NAME
-from engine.ids import gci_of, make_epoch
-from engine.layout.arena import F_SLOTS
+from engine.files.directory import LOCK_NAME
+from engine.memory.arena_layout import F_SLOTS
 from recovery.backup.native import NativeTables
 from recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
 from recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
@@ -31,19 +31,19 @@ from recovery.backup.whole import WholeStore, fragment_rows, index_entries
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.data_file import FOLDER, data_name
 from recovery.local_checkpoint.writer import LocalCheckpoint
-from recovery.sysfile import RESTORING
 from recovery.system_restart.indexes import build_indexes
 from recovery.system_restart.load import OnePool, PartsOutOfMemory
 from recovery.system_restart.replay import apply_schema
 from recovery.system_restart.restart import Restart
+from recovery.system_restart.sysfile import RESTORING
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
-    from engine.file_protocol import Files
+    from engine.base.clock import Clock
+    from engine.base.options import Options
+    from engine.files.protocol import Files
     from engine.memory.arena import Words
-    from engine.options import Options
-    from engine.store import Store
-    from engine.table import Table
+    from engine.store.store import Store
+    from engine.table.table import Table
     from recovery.backup.later_changes import LaterChanges
     from recovery.backup.plan import Plan
     from recovery.backup.restore_task import Runner

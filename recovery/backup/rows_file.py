@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import BackupDamaged, FileTruncated, ForeignFile, IoFailed
-from engine.kernels.backup import B_ENTRIES, B_NEXT, B_ROWID, B_ROWS, B_USED, BACKUP_STATE_WORDS, check_entries
-from engine.layout.arena import OK
-from engine.layout.backup import BACKUP_BLOCK, BACKUP_BLOCK_WORDS, BACKUP_UNIT_WORDS_MIN, CONTENT_LIVE, CONTENT_ROWS
-from engine.layout.sealed import (
+from engine.base.errors import BackupDamaged, FileTruncated, ForeignFile, IoFailed
+from engine.memory.arena_layout import OK
+from engine.rows.backup_layout import (
+    BACKUP_BLOCK,
+    BACKUP_BLOCK_WORDS,
+    BACKUP_UNIT_WORDS_MIN,
+    CONTENT_LIVE,
+    CONTENT_ROWS,
+)
+from engine.sealed.sealed_layout import (
     KIND_BACKUP_BLOCK,
     SEAL,
     check_version,
@@ -25,11 +30,12 @@ from engine.layout.sealed import (
     store_of,
     write_seal,
 )
+from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_ROWID, B_ROWS, B_USED, BACKUP_STATE_WORDS, check_entries
 
 if TYPE_CHECKING:
-    from engine.file_protocol import File, Files
+    from engine.files.protocol import File, Files
     from engine.memory.arena import Words
-    from engine.row_layout import RowLayout
+    from engine.schema.row_shape import RowLayout
 
 BLOCK_WORDS = 1 << 17  # 1 MiB
 SYNC_BYTES = 16 << 20  # sync this often, or one sync would hold up everybody's at the end

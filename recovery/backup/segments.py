@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import BackupDamaged, ForeignFile, IoFailed
-from engine.layout.backup import ARCHIVE_SEGMENT, ARCHIVE_WORDS
-from engine.layout.log import GROUP, GROUP_ALIGN_WORDS
-from engine.layout.redo import GROUP_WORDS
-from engine.layout.sealed import (
+from engine.base.errors import BackupDamaged, ForeignFile, IoFailed
+from engine.log.group_layout import GROUP, GROUP_ALIGN_WORDS
+from engine.log.reader import GroupRead, described
+from engine.log.redo_layout import GROUP_WORDS
+from engine.rows.backup_layout import ARCHIVE_SEGMENT, ARCHIVE_WORDS
+from engine.sealed.sealed_layout import (
     KIND_ARCHIVE,
     KIND_GROUP,
     SEAL,
@@ -28,11 +29,10 @@ from engine.layout.sealed import (
     store_of,
     write_seal,
 )
-from engine.log.reader import GroupRead, described
 from recovery.backup.storage import firm_up_file
 
 if TYPE_CHECKING:
-    from engine.file_protocol import File, Files
+    from engine.files.protocol import File, Files
     from engine.memory.arena import Words
 
 FOLDER = "archive"

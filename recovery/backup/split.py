@@ -1,8 +1,9 @@
 """Archived log told apart by fragment, so that each fragment's task reads what concerns it and nothing else.
 
 Some segments become one file of *sections*: blocks as in data files of local checkpoints, of one fragment each, with
-its changes in the order of the log (`engine/kernels/restore.py`). Nothing is sorted or dropped but what changes no row.
-A split file lives as long as the restore; a crash leaves it to the sweep of whoever opens or clears the directory.
+its changes in the order of the log (`engine/store/restore_kernels.py`). Nothing is sorted or dropped but what changes
+no row. A split file lives as long as the restore; a crash leaves it to the sweep of whoever opens or clears the
+directory.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import BackupDamaged, ForeignFile
-from engine.kernels.restore import (
+from engine.base.errors import BackupDamaged, ForeignFile
+from engine.log.redo_layout import FRAGMENT_SHIFT, TABLE_MASK
+from engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
+from engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK
+from engine.sealed.sealed_layout import check_version, header_of, store_of
+from engine.store.restore_kernels import (
     R_COUNT,
     R_NEXT,
     R_USED,
@@ -22,17 +27,13 @@ from engine.kernels.restore import (
     collect_changes,
     gather_changes,
 )
-from engine.layout.arena import OK, ST_INVARIANT, ST_SPACE
-from engine.layout.lcp import BLOCK_HEADER_WORDS, LCP_BLOCK
-from engine.layout.redo import FRAGMENT_SHIFT, TABLE_MASK
-from engine.layout.sealed import check_version, header_of, store_of
 from recovery.backup.segments import Segment, groups_of
 from recovery.local_checkpoint.data_file import BLOCK_WORDS, FOLDER, DataFileWriter, new_span, read_block
 from recovery.system_restart.replay import schema_changes
 from recovery.system_restart.spool import Spooled, does_not_fit
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.log.reader import GroupRead
     from engine.memory.arena import Words
     from recovery.backup.restore_task import RestoreTask

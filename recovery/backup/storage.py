@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import ReadOnly, Rejected, StorageFull
-from engine.file_layer import CheckedFiles
-from engine.file_protocol import File
-from engine.files import PosixFiles
-from engine.firm import write_again
+from engine.base.errors import ReadOnly, Rejected, StorageFull
+from engine.files.directory import PosixFiles
+from engine.files.firm import write_again
+from engine.files.layer import CheckedFiles
+from engine.files.protocol import File
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Buffer, Files
+    from engine.files.protocol import Buffer, Files
 
 LOCAL = "file://"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.\-]+://")

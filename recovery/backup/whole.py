@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.layout.arena import F_ROWS
+from engine.memory.arena_layout import F_ROWS
 from recovery.backup.later_changes import Applying
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint
@@ -17,8 +17,8 @@ from recovery.local_checkpoint.writer import LocalCheckpoint
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.file_protocol import Files
-    from engine.store import Store
+    from engine.files.protocol import Files
+    from engine.store.store import Store
     from recovery.backup.later_changes import LaterChanges, LaterPlan, LaterReport
     from recovery.system_restart.disk import DiskRestart
     from recovery.system_restart.restart import Opened

@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from engine.errors import Error
+from engine.base.errors import Error
 from recovery.backup.restore_task import RestoreTask
 from recovery.backup.tasks import restore_fragment
 

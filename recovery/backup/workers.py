@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from engine import errors
-from engine.errors import Error, MemoryExhausted, Rejected
+from engine.base import errors
+from engine.base.errors import Error, MemoryExhausted, Rejected
 from recovery.backup.restore_task import RestoreTask, TaskReport
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import snapshot_reads
-from engine.batch_operations import SCAN_BATCH_ROWS
-from engine.errors import Damaged, ForeignFile, SnapshotTooOld
-from engine.kernels.backup import B_NEXT, B_ROWS, append_entries
-from engine.layout.arena import F_PAGES, F_SLOTS, OK, ST_SPACE
-from engine.row_layout import RowLayout, compute_layout
-from engine.snapshot import Snapshot
+from engine.access import snapshot_reads
+from engine.access.batch_operations import SCAN_BATCH_ROWS
+from engine.access.snapshot import Snapshot
+from engine.base.errors import Damaged, ForeignFile, SnapshotTooOld
+from engine.memory.arena_layout import F_PAGES, F_SLOTS, OK, ST_SPACE
+from engine.schema.row_shape import RowLayout, compute_layout
+from engine.store.backup_kernels import B_NEXT, B_ROWS, append_entries
 from recovery.backup.manifest import (
     FULL,
     INCREMENTAL,
@@ -36,12 +36,12 @@ from recovery.backup.rows_file import BLOCK_WORDS, Place, RowsReader, RowsWriter
 from recovery.backup.storage import firm_up_file
 
 if TYPE_CHECKING:
-    from engine.batch_operations import ScanBatch
-    from engine.file_protocol import Files
+    from engine.access.batch_operations import ScanBatch
+    from engine.files.protocol import Files
     from engine.memory.arena import Words
-    from engine.schema import TableDefinition
-    from engine.store import Store
-    from engine.table import Table
+    from engine.schema.definition import TableDefinition
+    from engine.store.store import Store
+    from engine.table.table import Table
 
 _log = logging.getLogger("tidemark.backup")
 Progress = Callable[[int, int, str], None]

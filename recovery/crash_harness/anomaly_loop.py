@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from engine.clock import SystemClock
-from engine.errors import Damaged, Error, InvariantBroken, OutcomeUnknown, StorageFull, StoreFailed
+from engine.base.clock import SystemClock
+from engine.base.errors import Damaged, Error, InvariantBroken, OutcomeUnknown, StorageFull, StoreFailed
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles, Personality
 from recovery.crash_harness.disks.order import OrderMonitor

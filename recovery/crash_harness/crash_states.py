@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.clock import SystemClock
-from engine.errors import Error
+from engine.base.clock import SystemClock
+from engine.base.errors import Error
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles
 from recovery.crash_harness.disks.order import OrderMonitor, OrderViolation

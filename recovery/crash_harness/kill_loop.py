@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.clock import SystemClock
-from engine.errors import Error
+from engine.base.clock import SystemClock
+from engine.base.errors import Error
 from recovery.crash_harness.forks import FORKS
 from recovery.crash_harness.kill_child import ACKNOWLEDGE, BEGIN, GO, live
 from recovery.crash_harness.program import OPEN_DIRECTORY, Ledger, Verify, Violation, resolve

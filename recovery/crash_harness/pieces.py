@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from recovery.crash_harness.crash_states import StatesReport
 
 NUMBERS = ("points", "judged", "kills", "failed_syncs", "restarts", "second_restarts", "broken_off", "checks")

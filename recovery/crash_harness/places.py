@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.layout.log import GROUP
-from engine.layout.sealed import KIND_GROUP, header_of
+from engine.log.group_layout import GROUP
+from engine.sealed.sealed_layout import KIND_GROUP, header_of
 
 if TYPE_CHECKING:
     from recovery.crash_harness.disks.power_loss import Piece

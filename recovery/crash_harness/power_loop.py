@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.clock import SystemClock
-from engine.errors import Error
-from engine.options import Options
+from engine.base.clock import SystemClock
+from engine.base.errors import Error
+from engine.base.options import Options
 from recovery.crash_harness.crash_states import POLICIES
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import MemoryDisk, MemoryFiles

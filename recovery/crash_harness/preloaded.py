@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.kernels import compile_declared, import_all
+from engine.jit.kernel import compile_declared, import_all
 from recovery.crash_harness.program import OPEN_DIRECTORY, resolve
 
 import_all()

@@ -20,14 +20,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from engine.clock import ManualClock
-from engine.errors import RedoOverloaded, SchemaInvalid
-from engine.options import Options
-from engine.schema import Column
-from engine.types import Int64
+from engine.base.clock import ManualClock
+from engine.base.errors import RedoOverloaded, SchemaInvalid
+from engine.base.options import Options
+from engine.schema.definition import Column
+from engine.schema.types import Int64
 
 if TYPE_CHECKING:
-    from engine.file_layer import CheckedFiles
+    from engine.files.layer import CheckedFiles
 
 OPEN_DIRECTORY = "tidemark:open"
 OPEN_FILES = "tidemark.database:Database"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.adopted_records import AdoptedRecords, Block, Part
-from engine.errors import (
+from engine.access.row_operations import settle
+from engine.base.errors import (
     FileMissing,
     ForeignFile,
     LoadDamaged,
@@ -25,21 +25,7 @@ from engine.errors import (
     SpoolDamaged,
 )
 from engine.index.unique import refused as unique_refused
-from engine.kernels.growth import reserve_index
-from engine.kernels.load import survey_block
-from engine.kernels.load_rows import close_page, place_rows, reserve_pages
-from engine.layout.arena import (
-    F_INDEX_COUNT,
-    MODE_BITS,
-    OK,
-    ST_ALTERED,
-    ST_DUPLICATE,
-    ST_MORE,
-    ST_PARTITION,
-    ST_UNIQUE,
-    X_ROW,
-)
-from engine.layout.load_arena import (
+from engine.log.load_arena_layout import (
     LP_COUNT,
     LP_FIRST,
     LP_FORMAT,
@@ -50,24 +36,38 @@ from engine.layout.load_arena import (
     LR_AT,
     LR_WORDS,
 )
-from engine.layout.spool import SPOOL_HEADER_WORDS
-from engine.load_files import FOLDER
+from engine.log.load_files import FOLDER
+from engine.log.load_kernels import survey_block
+from engine.log.spool_layout import SPOOL_HEADER_WORDS
 from engine.log.spool_reader import records_of
-from engine.outcome import find_outcome
-from engine.row_operations import settle
-from engine.spool_commit import begin_to_adopt
-from engine.table import KEY_ROOM_WORDS
+from engine.memory.arena_layout import (
+    F_INDEX_COUNT,
+    MODE_BITS,
+    OK,
+    ST_ALTERED,
+    ST_DUPLICATE,
+    ST_MORE,
+    ST_PARTITION,
+    ST_UNIQUE,
+    X_ROW,
+)
+from engine.rows.growth_kernels import reserve_index
+from engine.store.load_rows_kernels import close_page, place_rows, reserve_pages
+from engine.store.outcome import find_outcome
+from engine.table.table import KEY_ROOM_WORDS
+from engine.txn.adopted_records import AdoptedRecords, Block, Part
+from engine.txn.spool_commit import begin_to_adopt
 from recovery.load.commit import read_manifest, sweep
 from recovery.load.directory import ADOPTING, Directory, directory_of, own_directory
 from recovery.load.job import EXAMPLES_MAX
 from recovery.load.tasks import shown
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.memory.arena import Words
-    from engine.store import Store
-    from engine.table import Table
-    from engine.transaction import Transaction
+    from engine.store.store import Store
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
     from recovery.load.commit import LoadManifest
     from recovery.load.job import LoadJob
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.clock import SystemClock
-from engine.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
-from engine.layout.load import LOAD_MANIFEST, LOAD_MANIFEST_WORDS, LOAD_UNIT_WORDS_MIN
-from engine.layout.sealed import KIND_LOAD_MANIFEST, check_version, header_of, is_sealed, seal, write_seal
+from engine.base.clock import SystemClock
+from engine.base.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
+from engine.log.load_layout import LOAD_MANIFEST, LOAD_MANIFEST_WORDS, LOAD_UNIT_WORDS_MIN
+from engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, check_version, header_of, is_sealed, seal, write_seal
 from recovery.load.directory import ABORTED, ADOPTING, MANIFEST, OPEN, PUBLISHED, directory_of
 from recovery.load.job import EXAMPLES_MAX, FragmentReport, LoadJob, file_of
 
 if TYPE_CHECKING:
-    from engine.load_files import LoadFile
+    from engine.log.load_files import LoadFile
     from engine.memory.arena import Words
     from recovery.load.directory import Directory
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from engine.errors import FileMissing
-from engine.firm import make_folder
-from engine.load_files import FOLDER
+from engine.base.errors import FileMissing
+from engine.files.firm import make_folder
+from engine.log.load_files import FOLDER
 from recovery.backup.storage import full_disk_named, open_place
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from recovery.load.job import LoadJob
 
 NEW = ".new"

@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.kernels.load import pack_rows_of_file
-from engine.layout.load_arena import (
+from engine.log.load_arena_layout import (
     LS_RECORD,
     LS_ROWS,
     LS_USED,
     LS_WORDS,
 )
-from engine.layout.redo import GROUP_WORDS, OPERATION_WORDS, TRANSACTION_WORDS
-from engine.layout.sealed import KIND_SPOOL, header_of, seal, write_seal
-from engine.layout.spool import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
-from engine.load_files import LoadFile
+from engine.log.load_files import LoadFile
+from engine.log.load_kernels import pack_rows_of_file
+from engine.log.redo_layout import GROUP_WORDS, OPERATION_WORDS, TRANSACTION_WORDS
+from engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
 from engine.log.spool_reader import records_digest
+from engine.sealed.sealed_layout import KIND_SPOOL, header_of, seal, write_seal
 from recovery.load.directory import NEW
 
 if TYPE_CHECKING:
-    from engine.columnar import EncodedRows
-    from engine.file_protocol import File
+    from engine.files.protocol import File
     from engine.memory.arena import Words
+    from engine.rows.columnar import EncodedRows
     from recovery.load.directory import Directory
     from recovery.load.job import LoadJob
 

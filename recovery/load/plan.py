@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.clock import SystemClock
-from engine.load_files import FOLDER
+from engine.base.clock import SystemClock
+from engine.log.load_files import FOLDER
 from recovery.backup.storage import open_place
 from recovery.load.commit import begin
 from recovery.load.directory import Directory, own_directory
 from recovery.load.job import JOB_BITS, LoadJob
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
-    from engine.table import Table
+    from engine.files.protocol import Files
+    from engine.table.table import Table
 
 
 def plan_load(

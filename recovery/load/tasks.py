@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.clock import SystemClock
-from engine.columnar import encode_keys, encode_rows
-from engine.errors import (
+from engine.base.clock import SystemClock
+from engine.base.errors import (
     FileMissing,
     LoadEnded,
     NotNullViolation,
@@ -21,11 +20,12 @@ from engine.errors import (
     TypeMismatch,
     ValueOutOfRange,
 )
-from engine.kernels.operations import hash_images, sort_by_fragment
-from engine.kernels.partitions import fragments_of_keys
-from engine.layout.arena import TAG_BITS
-from engine.layout.partitions import HH_PARTITION
-from engine.table import KEY_ROOM_WORDS
+from engine.memory.arena_layout import TAG_BITS
+from engine.rows.columnar import encode_keys, encode_rows
+from engine.schema.partitions_kernels import fragments_of_keys
+from engine.schema.partitions_layout import HH_PARTITION
+from engine.table.table import KEY_ROOM_WORDS
+from engine.txn.operations_kernels import hash_images, sort_by_fragment
 from recovery.load.directory import OPEN, directory_of
 from recovery.load.file_writer import FileWriter
 from recovery.load.job import EXAMPLES_MAX, FragmentReport
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from engine.columnar import EncodedRows
-    from engine.load_files import LoadFile
-    from engine.load_shape import LoadShape
+    from engine.log.load_files import LoadFile
     from engine.memory.arena import Words
+    from engine.rows.columnar import EncodedRows
+    from engine.store.load_shape import LoadShape
     from recovery.load.directory import Directory
     from recovery.load.job import LoadJob
 

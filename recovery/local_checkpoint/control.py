@@ -13,19 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.base.errors import ForeignFile, IoFailed, Rejected, StorageFull
+from engine.base.limits import TABLE_ID_MAX
+from engine.disk.disk_layout import OWNER_FRAGMENT_SHIFT
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.errors import ForeignFile, IoFailed, Rejected, StorageFull
-from engine.firm import write_again
-from engine.layout.arena import ENTRY_WORDS
-from engine.layout.disk import OWNER_FRAGMENT_SHIFT
-from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
-from engine.layout.sealed import KIND_LCP_CONTROL, check_version, header_of, is_sealed, seal, store_of, write_seal
-from engine.limits import TABLE_ID_MAX
-from engine.schema import TableDefinition
+from engine.files.firm import write_again
+from engine.memory.arena_layout import ENTRY_WORDS
+from engine.rows.lcp_layout import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
+from engine.schema.definition import TableDefinition
+from engine.sealed.sealed_layout import (
+    KIND_LCP_CONTROL,
+    check_version,
+    header_of,
+    is_sealed,
+    seal,
+    store_of,
+    write_seal,
+)
 from recovery.local_checkpoint.data_file import FOLDER
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
 
 _log = logging.getLogger("tidemark.recovery")
 

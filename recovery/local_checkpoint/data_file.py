@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import FileTruncated, ForeignFile, LcpDamaged
-from engine.layout.lcp import BLOCK_HEADER_WORDS, LCP_BLOCK, UNIT_WORDS_MIN
-from engine.layout.sealed import (
+from engine.base.errors import FileTruncated, ForeignFile, LcpDamaged
+from engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK, UNIT_WORDS_MIN
+from engine.sealed.sealed_layout import (
     KIND_LCP_BLOCK,
     SEAL,
     check_version,
@@ -21,7 +21,7 @@ from engine.layout.sealed import (
 )
 
 if TYPE_CHECKING:
-    from engine.file_protocol import File, Files
+    from engine.files.protocol import File, Files
     from engine.memory.arena import Words
 
 FOLDER = "lcp"

@@ -13,27 +13,36 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged
-from engine.kernels.disk_extents import copy_extents, restore_extent
-from engine.layout.arena import OK, ST_SPACE
-from engine.layout.disk import (
+from engine.base.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged
+from engine.disk.cache_layout import EXTENT_PAGES_MAX, EXTENT_PAGES_MIN
+from engine.disk.disk_layout import (
     EXTENT_FREE_BITS,
     EXTENT_HEADER_WORDS,
     EXTENTS,
     OWNER_FRAGMENT_SHIFT,
     OWNER_TABLE_MASK,
 )
-from engine.layout.disk_arena import EXTENT_PAGES_MAX, EXTENT_PAGES_MIN
-from engine.layout.lcp import EXTENTS_FRAGMENT, EXTENTS_TABLE, UNIT_WORDS_MIN
-from engine.layout.sealed import KIND_EXTENTS, SEAL, check_version, header_of, is_sealed, seal, store_of, write_seal
+from engine.disk.extents_kernels import copy_extents, restore_extent
+from engine.memory.arena_layout import OK, ST_SPACE
+from engine.rows.lcp_layout import EXTENTS_FRAGMENT, EXTENTS_TABLE, UNIT_WORDS_MIN
+from engine.sealed.sealed_layout import (
+    KIND_EXTENTS,
+    SEAL,
+    check_version,
+    header_of,
+    is_sealed,
+    seal,
+    store_of,
+    write_seal,
+)
 from recovery.local_checkpoint.data_file import FOLDER
 from recovery.system_restart.load import DataFileDamaged
 
 if TYPE_CHECKING:
     from engine.disk.space import Space
-    from engine.file_protocol import File, Files
+    from engine.files.protocol import File, Files
     from engine.memory.arena import Words
-    from engine.store import Store
+    from engine.store.store import Store
 
 BLOCK_WORDS = (256 << 10) // 8
 BLOCK_HEADER_WORDS = EXTENTS.itemsize // 8

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import InvariantBroken
-from engine.kernels.lcp import abandon_lcp, scan_lcp, start_lcp
-from engine.layout.arena import (
+from engine.base.errors import InvariantBroken
+from engine.disk.disk_layout import UNDO_MARK_WORDS
+from engine.memory.arena import address_of
+from engine.memory.arena_layout import (
     F_LCP_COPIED,
     F_LCP_EPOCH,
     F_LCP_POSITION,
@@ -32,9 +33,8 @@ from engine.layout.arena import (
     ST_MORE,
     ST_SPACE,
 )
-from engine.layout.disk import UNDO_MARK_WORDS
-from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE
-from engine.memory.arena import address_of
+from engine.rows.lcp_kernels import abandon_lcp, scan_lcp, start_lcp
+from engine.rows.lcp_layout import COPIES_FRAGMENT, COPIES_TABLE
 from recovery.local_checkpoint.control import (
     Control,
     UndoMark,
@@ -49,9 +49,9 @@ from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_n
 from recovery.local_checkpoint.extents_file import copy_headers, write_extents
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.memory.arena import Words
-    from engine.store import Store
+    from engine.store.store import Store
     from recovery.local_checkpoint.copies import CopySink
 
 _log = logging.getLogger("tidemark.lcp")

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.layout.delete_log import DE_PLACE, DE_ROWS
-from engine.layout.redo import FRAGMENT_SHIFT
+from engine.log.redo_layout import FRAGMENT_SHIFT
+from engine.txn.delete_log_layout import DE_PLACE, DE_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from engine.delete_log import DeleteLog
     from engine.memory.arena import Words
+    from engine.txn.delete_log import DeleteLog
     from recovery.node_restart.messages import FragmentPlace
 
 ENTRIES = 8_192  # of one message: 192 KiB are copied under the latch

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine import snapshot_reads
-from engine.errors import InvariantBroken
-from engine.kernels.backup import B_USED, BACKUP_STATE_WORDS, append_entries
-from engine.kernels.node_copy import N_RANGES, N_ROWS, NODE_COPY_STATE_WORDS, list_items
-from engine.layout.arena import ENTRY_WORDS, F_SLOTS, OK, ST_SPACE
+from engine.access import snapshot_reads
+from engine.base.errors import InvariantBroken
+from engine.memory.arena_layout import ENTRY_WORDS, F_SLOTS, OK, ST_SPACE
+from engine.store.backup_kernels import B_USED, BACKUP_STATE_WORDS, append_entries
+from engine.store.node_copy_kernels import N_RANGES, N_ROWS, NODE_COPY_STATE_WORDS, list_items
 
 if TYPE_CHECKING:
+    from engine.access.snapshot import Snapshot
     from engine.memory.arena import Words
-    from engine.snapshot import Snapshot
-    from engine.table import Table
+    from engine.table.table import Table
 
 
 @dataclass(frozen=True)

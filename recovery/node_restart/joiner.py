@@ -14,10 +14,21 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from engine.errors import InvariantBroken, MemoryExhausted, RedoDamaged
-from engine.kernels.lcp import finish_load
-from engine.kernels.node_copy import N_NEXT, N_POSITION, N_USED, NODE_COPY_STATE_WORDS
-from engine.kernels.node_join import (
+from engine.base.errors import InvariantBroken, MemoryExhausted, RedoDamaged
+from engine.log.reader import GroupRead
+from engine.log.redo_layout import (
+    KIND_DELETE,
+    OPERATION_WORDS,
+    TRANSACTION_WORDS,
+    WORDS_SHIFT,
+    pack_identity,
+    pack_kind,
+)
+from engine.memory.arena_layout import COUNT_SHIFT, F_REPLAY_EPOCH, OK, ST_MEMORY, ST_SPACE
+from engine.rows.lcp_kernels import finish_load
+from engine.store.node_copy_kernels import N_NEXT, N_POSITION, N_USED, NODE_COPY_STATE_WORDS
+from engine.store.node_copy_layout import DELETED_WORDS, F_UNCOPIED, ROWID_END
+from engine.store.node_join_kernels import (
     executed_records,
     find_deleted,
     find_in_the_way,
@@ -27,18 +38,7 @@ from engine.kernels.node_join import (
     set_uncopied,
     stamp_slice,
 )
-from engine.kernels.replay import replay_group
-from engine.layout.arena import COUNT_SHIFT, F_REPLAY_EPOCH, OK, ST_MEMORY, ST_SPACE
-from engine.layout.node_copy import DELETED_WORDS, F_UNCOPIED, ROWID_END
-from engine.layout.redo import (
-    KIND_DELETE,
-    OPERATION_WORDS,
-    TRANSACTION_WORDS,
-    WORDS_SHIFT,
-    pack_identity,
-    pack_kind,
-)
-from engine.log.reader import GroupRead
+from engine.store.replay_kernels import replay_group
 from recovery.node_restart.messages import (
     REPLAY_LOG,
     ROWID_SYNC,
@@ -60,8 +60,8 @@ from recovery.system_restart.spool import Records
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words
-    from engine.schema import TableDefinition
-    from engine.table import Table
+    from engine.schema.definition import TableDefinition
+    from engine.table.table import Table
     from recovery.node_restart.messages import FragmentPlace, FromJoiner, FromLive, TablespaceShape, Welcome
     from recovery.system_restart.catch_up import PrivateStore
 

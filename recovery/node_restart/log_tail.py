@@ -8,10 +8,10 @@ from engine.log.geometry import open_files
 from engine.log.reader import LogReader
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.log.reader import GroupRead
     from engine.log.redo import RedoLog
-    from engine.store import Store
+    from engine.store.store import Store
 
 HOLDER = "a node that is being copied"
 HELD_SHARE = 4  # the log is held for a joiner until no more than 1 / HELD_SHARE of it is left

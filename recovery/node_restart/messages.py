@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from engine.disk.tablespaces import TablespaceDefinition
     from engine.memory.arena import Words
-    from engine.schema import TableDefinition
+    from engine.schema.definition import TableDefinition
 
 ROWID_SYNC = "rowid_sync"
 REPLAY_LOG = "replay_log"
@@ -104,7 +104,7 @@ class GroupPart:
 class Slice:
     """Slots of a fragment from one ROWID to another as they are behind group `sequence`.
 
-    words: items (`engine/layout/node_copy.py`). epoch: open on the live node then: no slot has a higher one.
+    words: items (`engine/store/node_copy_layout.py`). epoch: open on the live node then: no slot has a higher one.
     """
 
     place: FragmentPlace
@@ -126,7 +126,7 @@ class Slice:
 class Deletes:
     """Rows deleted behind the joiner's epoch, out of the delete log; before the first slice.
 
-    epoch, sequence: as of a slice. words: items of DELETED_WORDS (`engine/layout/node_copy.py`).
+    epoch, sequence: as of a slice. words: items of DELETED_WORDS (`engine/store/node_copy_layout.py`).
     """
 
     epoch: int

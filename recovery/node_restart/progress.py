@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
+    from engine.base.clock import Clock
 
 
 @dataclass

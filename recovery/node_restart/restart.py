@@ -5,25 +5,25 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from engine.base.errors import Damaged, ForeignFile, ValueOutOfRange
 from engine.disk.data_file import FOLDER as SPACE_FOLDER
 from engine.disk.double_write import FILE_NAME as DOUBLE_WRITE_NAME
-from engine.errors import Damaged, ForeignFile, ValueOutOfRange
-from engine.layout.sealed import check_format
-from engine.load_files import FOLDER as LOAD_FOLDER
+from engine.disk.undo_ring import FOLDER as UNDO_FOLDER
 from engine.log.geometry import FOLDER as REDO_FOLDER
-from engine.log.undo_ring import FOLDER as UNDO_FOLDER
-from engine.spool_files import FOLDER as SPOOL_FOLDER
+from engine.log.load_files import FOLDER as LOAD_FOLDER
+from engine.log.spool_files import FOLDER as SPOOL_FOLDER
+from engine.sealed.sealed_layout import check_format
 from recovery.local_checkpoint.control import read_controls
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.node_restart.joiner import Join
 from recovery.node_restart.messages import ROWID_SYNC
-from recovery.sysfile import NAMES, read_sysfile
 from recovery.system_restart.restart import Restart
+from recovery.system_restart.sysfile import NAMES, read_sysfile
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
-    from engine.file_protocol import Files
-    from engine.options import Options
+    from engine.base.clock import Clock
+    from engine.base.options import Options
+    from engine.files.protocol import Files
     from recovery.node_restart.joiner import Link
     from recovery.node_restart.messages import Welcome
     from recovery.system_restart.catch_up import CaughtUp

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import InvariantBroken, SnapshotTooOld
-from engine.kernels.node_copy import N_LOOKED, N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
-from engine.kernels.node_join import find_schema_change
-from engine.layout.arena import F_PAGES, OK, ST_MORE, ST_SPACE
-from engine.layout.node_copy import DELETED_WORDS, ROWID_END
-from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS, WORDS_SHIFT
-from engine.layout.sealed import FORMAT_VERSION
+from engine.access.snapshot import Snapshot
+from engine.base.errors import InvariantBroken, SnapshotTooOld
+from engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS, WORDS_SHIFT
 from engine.log.spool_reader import SpoolReader, referred
-from engine.snapshot import Snapshot
+from engine.memory.arena_layout import F_PAGES, OK, ST_MORE, ST_SPACE
+from engine.sealed.sealed_layout import FORMAT_VERSION
+from engine.store.node_copy_kernels import N_LOOKED, N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
+from engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
+from engine.store.node_join_kernels import find_schema_change
 from recovery.node_restart.delete_tail import DeleteTail, why_not
 from recovery.node_restart.disk_slice import items_of, with_disk_parts
 from recovery.node_restart.log_tail import LogTail
@@ -46,10 +46,10 @@ from recovery.system_restart.replay import schema_change
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.log.reader import GroupRead
     from engine.memory.arena import Words
-    from engine.store import Store
+    from engine.store.store import Store
     from recovery.node_restart.messages import FragmentPlace, FromLive, Plan, Ready, Taken
 
 # The latch is held for the slots of one slice: 0.3 ms if none has changed, 256 KiB copied if all have.

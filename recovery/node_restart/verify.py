@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.kernels.node_copy import N_POSITION, N_USED, NODE_COPY_STATE_WORDS, scan_changed
-from engine.layout.arena import ENTRY_WORDS, OK, ST_SPACE
+from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_SPACE
+from engine.store.node_copy_kernels import N_POSITION, N_USED, NODE_COPY_STATE_WORDS, scan_changed
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words
-    from engine.store import Store
-    from engine.table import Table
+    from engine.store.store import Store
+    from engine.table.table import Table
 
 SLOTS = 65_536
 OUT_WORDS = 1 << 16
@@ -23,7 +23,7 @@ def different_slots(one: Store, other: Store, most: int = 100) -> list[str]:
     """What differs between two stores, a line for each table or row, at most so many; nothing if they are equal.
 
     Both stand behind the same group, and nobody writes. Disk parts are compared as their rows are read, by value
-    (`recovery/digest`): here only what memory has.
+    (`recovery/verification`): here only what memory has.
     """
     found: list[str] = []
     names = sorted({*one.tables, *other.tables})

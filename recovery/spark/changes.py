@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from engine.errors import EpochGap, Error, FileMissing, SchemaInvalid, TypeMismatch
-from engine.files import PosixFiles
-from engine.ids import gci_of
-from engine.schema import TableDefinition
-from recovery.listing import StoreListing
+from engine.base.errors import EpochGap, Error, FileMissing, SchemaInvalid, TypeMismatch
+from engine.base.ids import gci_of
+from engine.files.directory import PosixFiles
+from engine.schema.definition import TableDefinition
 from recovery.spark.plan import TASK_BYTES, checked_options, find_table, whole_number
 from recovery.spark.types import arrow_schema
-from recovery.sysfile import read_sysfile
+from recovery.system_restart.sysfile import read_sysfile
+from recovery.verification.log_listing import StoreListing
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,10 +9,10 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-from engine import expressions
-from engine.errors import SchemaInvalid, TypeMismatch
-from engine.expressions import Expression
-from engine.types_base import shown
+from engine.base.errors import SchemaInvalid, TypeMismatch
+from engine.programs import expressions
+from engine.programs.expressions import Expression
+from engine.schema.types_base import shown
 
 _NODES = {
     kind.__name__: kind

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine import errors
+from engine.base import errors
 
 EVIDENCE = "evidence: "  # begins the note of an error that has its evidence, as JSON
 _SAID = re.compile(rf"^(?:engine\.errors\.)(\w+): (.+)$(?:\n{EVIDENCE}(\{{.*\}})$)?", re.MULTILINE)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from recovery.backup.restore_task import RestoreTask, TaskReport
 from recovery.backup.tasks import restore_fragment
 from recovery.backup.verify import VerifyReport, VerifyTask, verify_task
-from recovery.digest.tasks import digest_fragment
 from recovery.spark.failures import evidence_noted, typed_errors
+from recovery.verification.digest_tasks import digest_fragment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

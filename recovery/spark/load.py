@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from engine.clock import SystemClock
-from engine.errors import NoSuchColumn, SchemaInvalid, Unsupported
+from engine.base.clock import SystemClock
+from engine.base.errors import NoSuchColumn, SchemaInvalid, Unsupported
 from recovery.load import FragmentReport, LoadJob, abort, fragments_of, publish, write_parts
 from recovery.spark.failures import evidence_noted
 

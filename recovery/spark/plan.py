@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.compiled import compile_filter
-from engine.condition_ranges import known_of
-from engine.errors import (
+from engine.base.errors import (
     BackupDamaged,
     FileMissing,
     LcpDamaged,
@@ -24,22 +22,24 @@ from engine.errors import (
     TypeMismatch,
     Unsupported,
 )
-from engine.files import PosixFiles
-from engine.partition_pruning import partitions_for
-from engine.schema import TableDefinition, is_system_table, qualified_name
+from engine.files.directory import PosixFiles
+from engine.programs.compiled import compile_filter
+from engine.programs.condition_ranges import known_of
+from engine.schema.definition import TableDefinition, is_system_table, qualified_name
+from engine.schema.partition_pruning import partitions_for
 from recovery.backup.manifest import find_backups
 from recovery.backup.storage import open_place
-from recovery.listing import StoreListing
 from recovery.local_checkpoint.control import control_name
 from recovery.spark.conditions import from_text
-from recovery.sysfile import NAMES
 from recovery.system_restart.load import shapes_of
+from recovery.system_restart.sysfile import NAMES
+from recovery.verification.log_listing import StoreListing
 
 if TYPE_CHECKING:
-    from engine.expressions import Expression
-    from engine.file_protocol import Files
-    from engine.files import Pin
-    from engine.schema import Column
+    from engine.files.directory import Pin
+    from engine.files.protocol import Files
+    from engine.programs.expressions import Expression
+    from engine.schema.definition import Column
     from recovery.backup.manifest import Level, Manifest
     from recovery.local_checkpoint.control import Control
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.column_output import decode_rows
-from engine.compiled import compile_filter
-from engine.conditions import failed
-from engine.errors import BackupDamaged, LcpDamaged, PageDamaged
-from engine.kernels.backup import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS, find_entries
-from engine.kernels.lcp import SHAPE_WORDS
-from engine.kernels.vm_batch import run_batch
-from engine.layout import program as p
-from engine.layout.arena import ENTRY_WORDS, OK
-from engine.layout.backup import BACKUP_BLOCK_WORDS, CONTENT_ROWS
-from engine.layout.lcp import (
+from engine.access.conditions import failed
+from engine.base.errors import BackupDamaged, LcpDamaged, PageDamaged
+from engine.memory.arena import NOTHING
+from engine.memory.arena_layout import ENTRY_WORDS, OK
+from engine.programs import program_layout as p
+from engine.programs.compiled import compile_filter
+from engine.programs.vm_batch_kernels import run_batch
+from engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from engine.rows.column_output import decode_rows
+from engine.rows.lcp_kernels import SHAPE_WORDS
+from engine.rows.lcp_layout import (
     BLOCK_HEADER_WORDS,
     COPIES_FRAGMENT,
     COPIES_TABLE,
@@ -29,10 +29,10 @@ from engine.layout.lcp import (
     ENTRY_FRAGMENT_MASK,
     ENTRY_FRAGMENT_SHIFT,
 )
-from engine.layout.row import VAR_HEADER_WORDS, var_header
-from engine.memory.arena import NOTHING
-from engine.row_format import RowFormat
-from engine.types_base import shown
+from engine.rows.row_format import RowFormat
+from engine.schema.row_layout import VAR_HEADER_WORDS, var_header
+from engine.schema.types_base import shown
+from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS, find_entries
 from recovery.backup.rows_file import RowsReader
 from recovery.backup.storage import open_place
 from recovery.backup.writer import layout_at
@@ -43,11 +43,11 @@ from recovery.system_restart.load import check_counts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.errors import Damaged
-    from engine.expressions import Expression
-    from engine.file_protocol import Files
+    from engine.base.errors import Damaged
+    from engine.files.protocol import Files
     from engine.memory.arena import Words
-    from engine.schema import TableDefinition
+    from engine.programs.expressions import Expression
+    from engine.schema.definition import TableDefinition
     from recovery.backup.manifest import Level
     from recovery.spark.plan import Origin, Part, ReadTask
 

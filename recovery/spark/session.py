@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from engine.errors import Unsupported
+from engine.base.errors import Unsupported
 from recovery.spark.java import java_variables
 from recovery.spark.plan import option_map
 

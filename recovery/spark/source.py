@@ -73,7 +73,7 @@ class TidemarkSource(DataSource):
 
     def _change_reader(self, changes: ChangePlan, schema: StructType, kind: Any, known: Sequence[str]) -> Any:
         """A reader of changes. Raises: TypeMismatch for a schema of the user's own, SchemaInvalid, Unsupported."""
-        from engine.errors import TypeMismatch, Unsupported
+        from engine.base.errors import TypeMismatch, Unsupported
         from recovery.spark.changes import change_spark_schema, check_options
 
         check_options(self.options, known)
@@ -86,7 +86,7 @@ class TidemarkSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream of row changes."""
-        from engine.errors import SchemaInvalid
+        from engine.base.errors import SchemaInvalid
         from recovery.spark.changes import STREAM_OPTIONS, SWITCH
         from recovery.spark.stream import ChangeStreamReader
 
@@ -98,7 +98,7 @@ class TidemarkSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of a schema, which is ours or a user's own; or of row changes."""
-        from engine.errors import TypeMismatch
+        from engine.base.errors import TypeMismatch
         from recovery.spark.changes import BATCH_OPTIONS
         from recovery.spark.plan import narrowed
         from recovery.spark.stream import ChangeReader

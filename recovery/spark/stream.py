@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from engine.errors import EpochGap, Unsupported
+from engine.base.errors import EpochGap, Unsupported
 from recovery.spark.changes import change_batches
 
 try:

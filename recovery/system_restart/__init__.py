@@ -1,1 +1,4 @@
-"""System restart: load, replay, make the log firm."""
+"""System restart: the sysfile, local checkpoint loaded, log replayed and made durable.
+
+Read `restart`, `load`, `replay`. `sysfile` is the floor of every restart.
+"""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
-    from engine.store import Store
+    from engine.base.clock import Clock
+    from engine.store.store import Store
     from recovery.system_restart.disk import DiskRestart
 
 

@@ -14,32 +14,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.base.errors import PageDamaged, SysfileDamaged, UndoDamaged
+from engine.disk.cache_layout import FRESH_PAGE
 from engine.disk.columns import DiskColumns
+from engine.disk.disk_layout import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
 from engine.disk.double_write import mend
-from engine.errors import PageDamaged, SysfileDamaged, UndoDamaged
-from engine.kernels.disk_replay import R_OFFSET, R_PAGE, REPLAY_STATE_WORDS, replay_disk_group, undo_records
-from engine.layout.arena import OK, PAGE_WORDS, ST_DAMAGED, ST_EXTENT, ST_MEMORY, ST_MORE, ST_PAGE, ST_UNDO
-from engine.layout.disk import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
-from engine.layout.disk_arena import FRESH_PAGE
+from engine.disk.undo_reader import UndoReader
 from engine.log.geometry import open_files
-from engine.log.undo_reader import UndoReader
+from engine.memory.arena_layout import OK, PAGE_WORDS, ST_DAMAGED, ST_EXTENT, ST_MEMORY, ST_MORE, ST_PAGE, ST_UNDO
+from engine.store.disk_replay_kernels import R_OFFSET, R_PAGE, REPLAY_STATE_WORDS, replay_disk_group, undo_records
 from recovery.local_checkpoint.extents_file import read_extents, restore_extents
-from recovery.sysfile import open_copies, write_both
 from recovery.system_restart.load import EXTENTS, DataFileDamaged, PartsOutOfMemory
 from recovery.system_restart.spool import does_not_fit
+from recovery.system_restart.sysfile import open_copies, write_both
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
-    from engine.file_protocol import Files
+    from engine.base.clock import Clock
+    from engine.base.options import Options
+    from engine.disk.undo_reader import UndoGroup
+    from engine.files.protocol import Files
     from engine.log.geometry import Geometry
     from engine.log.reader import GroupRead
-    from engine.log.undo_reader import UndoGroup
     from engine.memory.arena import Arena, Words
-    from engine.options import Options
-    from engine.store import Store
+    from engine.store.store import Store
     from recovery.local_checkpoint.control import Control
-    from recovery.sysfile import Sysfile
     from recovery.system_restart.spool import Records, Spooled
+    from recovery.system_restart.sysfile import Sysfile
 
 UNDO_FLUSH_WORDS = PAGE_WORDS + 64  # more than one step of a replay needs in the UNDO buffer, with the largest pages
 HELD_MAX = 8  # pages kept for one record that needs several

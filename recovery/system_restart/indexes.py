@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.index.index_layout import INDEX_READY
 from engine.index.stored import StoredIndex
 from engine.index.unique import StoredUnique
-from engine.layout.index_arena import INDEX_READY
 from recovery.system_restart.load import PARTS, run_parts
 
 if TYPE_CHECKING:
     from engine.index.ordered import Run
-    from engine.index_definition import IndexDefinition
     from engine.memory.arena import Words
-    from engine.store import Store
-    from engine.table import Table
+    from engine.schema.index_definition import IndexDefinition
+    from engine.store.store import Store
+    from engine.table.table import Table
 
 
 def build_indexes(store: Store) -> int:

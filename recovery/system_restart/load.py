@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged, MemoryExhausted
-from engine.kernels.growth import reserve_index
-from engine.kernels.lcp import SHAPE_WORDS, finish_entries, finish_load, load_copies, load_entries
-from engine.kernels.setup import join_pools, set_pool, split_pool
-from engine.layout.arena import F_LCP_HAS_VAR, F_REPLAY_EPOCH, OK, S_POOL, S_POOL_TOP, ST_MEMORY
-from engine.layout.lcp import (
+from engine.base.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged, MemoryExhausted
+from engine.memory.arena_layout import F_LCP_HAS_VAR, F_REPLAY_EPOCH, OK, S_POOL, S_POOL_TOP, ST_MEMORY
+from engine.rows.growth_kernels import reserve_index
+from engine.rows.lcp_kernels import SHAPE_WORDS, finish_entries, finish_load, load_copies, load_entries
+from engine.rows.lcp_layout import (
     BLOCK_HEADER_WORDS,
     COPIES_FRAGMENT,
     COPIES_TABLE,
     EXTENTS_FRAGMENT,
     EXTENTS_TABLE,
 )
-from engine.row_layout import compute_layout
+from engine.schema.row_shape import compute_layout
+from engine.table.setup_kernels import join_pools, set_pool, split_pool
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.memory.arena import Words
-    from engine.schema import TableDefinition
-    from engine.store import Store
-    from engine.table import Table
+    from engine.schema.definition import TableDefinition
+    from engine.store.store import Store
+    from engine.table.table import Table
     from recovery.local_checkpoint.control import Control
 
 PARTS = 2

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from engine.base.errors import RedoDamaged, Rejected, SysfileDamaged
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.errors import RedoDamaged, Rejected, SysfileDamaged
-from engine.kernels.replay import replay_group
-from engine.layout.arena import OK, ST_MEMORY
-from engine.layout.redo import (
+from engine.log.redo_layout import (
     GROUP_WORDS,
     KIND_MASK,
     KIND_SCHEMA,
@@ -19,18 +17,20 @@ from engine.layout.redo import (
     TRANSACTION_WORDS,
     WORDS_SHIFT,
 )
-from engine.schema import TableDefinition
-from engine.schema_changes import is_change_of_columns, take_view
-from engine.types_base import is_int
+from engine.memory.arena_layout import OK, ST_MEMORY
+from engine.schema.definition import TableDefinition
+from engine.schema.types_base import is_int
+from engine.store.replay_kernels import replay_group
+from engine.store.schema_changes import is_change_of_columns, take_view
 from recovery.system_restart.load import PartsOutOfMemory, run_parts
 from recovery.system_restart.spool import does_not_fit
 
 if TYPE_CHECKING:
-    from engine.delete_log import DeleteLog
     from engine.log.reader import GroupRead
     from engine.memory.arena import Words
-    from engine.store import Store
-    from engine.table import Table
+    from engine.store.store import Store
+    from engine.table.table import Table
+    from engine.txn.delete_log import DeleteLog
     from recovery.system_restart.spool import Spooled
 
 

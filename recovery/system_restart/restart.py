@@ -20,10 +20,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.delete_log import DeleteLog, delete_log_words
-from engine.disk.columns import region_words
-from engine.epoch import EpochClock
-from engine.errors import (
+from engine.access.snapshot import Snapshots, version_words
+from engine.base.errors import (
     FileMissing,
     ForeignFile,
     LcpDamaged,
@@ -32,17 +30,19 @@ from engine.errors import (
     SysfileDamaged,
     ValueOutOfRange,
 )
-from engine.ids import gci_of
+from engine.base.ids import gci_of
+from engine.base.owner import call_owner
+from engine.disk.columns import region_words
 from engine.log.geometry import FOLDER as REDO_FOLDER
 from engine.log.geometry import Geometry, create_files, is_log_name, open_files
 from engine.log.group import Position
 from engine.log.reader import GroupRead, LogReader, holds_groups
 from engine.log.redo import RedoLog
+from engine.log.spool_files import SpoolFiles
 from engine.memory.arena import Arena
-from engine.owner import call_owner
-from engine.snapshot import Snapshots, version_words
-from engine.spool_files import SpoolFiles
-from engine.store import Store
+from engine.store.store import Store
+from engine.txn.delete_log import DeleteLog, delete_log_words
+from engine.txn.epoch import EpochClock
 from recovery.local_checkpoint.control import (
     Control,
     LogStart,
@@ -56,7 +56,6 @@ from recovery.local_checkpoint.control import (
     used_ids,
 )
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
-from recovery.sysfile import NAMES, Sysfile, SysfileKeeper, open_copies, read_sysfile, write_both, write_sysfile
 from recovery.system_restart.catch_up import CaughtUp, PrivateStore
 from recovery.system_restart.disk import DiskRestart, disk_directory
 from recovery.system_restart.indexes import build_indexes
@@ -72,11 +71,20 @@ from recovery.system_restart.load import (
 from recovery.system_restart.replay import apply_schema, note_deletes, replay, schema_changes
 from recovery.system_restart.report import Phase, RestartReport
 from recovery.system_restart.spool import Spooled, sweep_unreferred
+from recovery.system_restart.sysfile import (
+    NAMES,
+    Sysfile,
+    SysfileKeeper,
+    open_copies,
+    read_sysfile,
+    write_both,
+    write_sysfile,
+)
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
-    from engine.file_protocol import File, Files
-    from engine.options import Options
+    from engine.base.clock import Clock
+    from engine.base.options import Options
+    from engine.files.protocol import File, Files
     from recovery.system_restart.catch_up import CatchUp
     from recovery.system_restart.through import Through
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import RedoDamaged
-from engine.layout.redo import GROUP_WORDS
+from engine.base.errors import RedoDamaged
+from engine.log.redo_layout import GROUP_WORDS
+from engine.log.spool_files import Kept, loads_in, spool_ids, sweep
 from engine.log.spool_reader import SpoolReader, referred
-from engine.spool_files import Kept, loads_in, spool_ids, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.log.reader import GroupRead, LogReader
     from engine.memory.arena import Words
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import ValueOutOfRange
+from engine.base.errors import ValueOutOfRange
 
 if TYPE_CHECKING:
     from engine.log.reader import GroupRead, LogReader
-    from engine.store import Store
+    from engine.store.store import Store
     from recovery.local_checkpoint.control import Control
-    from recovery.sysfile import Sysfile
+    from recovery.system_restart.sysfile import Sysfile
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.errors import Error, PeerError, Retryable, Unsupported
-from engine.options import parse_size
-from engine.out_of_memory import no_memory
+from engine.base.errors import Error, PeerError, Retryable, Unsupported
+from engine.base.options import parse_size
+from engine.base.out_of_memory import no_memory
 from replication.applier.batch import ChangeBatch
 from replication.applier.epoch_state import EpochState, track
 from replication.applier.intake import Intake, IntakeOptions, StatusRows
@@ -35,7 +35,7 @@ from replication.conflict.last_conflict import LastConflict
 from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
 from replication.conflict.passes import Ending, Pass, Passes
 from replication.conflict.verify import EpochVerifier, Verdict
-from replication.status import (
+from replication.settings.status import (
     CONFLICT_COMMITS,
     DETECT_ITERATIONS,
     REFLECTED_DISCARDED,
@@ -46,8 +46,8 @@ from replication.status import (
 )
 
 if TYPE_CHECKING:
-    from engine.store import Store
-    from engine.transaction import Transaction
+    from engine.store.store import Store
+    from engine.txn.transaction import Transaction
     from replication.applier.transactions import EpochTransaction
     from replication.binlog.index import Position
     from replication.settings.setup import SiteSettings
@@ -273,7 +273,7 @@ class Applier:
         self._recover_mre()
 
     def status(self) -> dict[str, int]:
-        """Values of the status variables the applier has, by their names in `replication.status`."""
+        """Values of the status variables the applier has, by their names in `replication.settings.status`."""
         return {
             **self.counters.totals,
             "conflict_last_conflict_epoch": self.last_conflict.last_conflict,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from replication.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
 from replication.applier.key_set import slice_keys, take_keys
 from replication.conflict.functions import Kind
+from replication.settings.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.columnar import EncodedKeys
-    from engine.table import Table
+    from engine.rows.columnar import EncodedKeys
+    from engine.table.table import Table
     from replication.applier.key_set import Words
     from replication.binlog.errors import Origin
 

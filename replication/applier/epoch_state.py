@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import PeerError
+from engine.base.errors import PeerError
 from replication.applier.intake import StatusRows
 from replication.applier.key_set import offsets_of
 from replication.applier.stops import Stop

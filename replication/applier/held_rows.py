@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import applied_rows
-from engine.batch_operations import get_many
-from engine.errors import DuplicateKey, LockTimeout, TransactionTooLarge
-from engine.index import unique_calls
-from engine.schema import ABSENT
+from engine.access import applied_rows, unique_calls
+from engine.access.batch_operations import get_many
+from engine.base.errors import DuplicateKey, LockTimeout, TransactionTooLarge
+from engine.schema.definition import ABSENT
 from replication.applier.intake import located
 from replication.applier.key_set import KeySet
 from replication.applier.marks import tag_applied
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from engine.table import Table
-    from engine.transaction import Transaction
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
     from replication.applier.batch import ChangeBatch
 
     Key = tuple[Any, ...]

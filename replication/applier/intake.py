@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from engine.columnar import encode_keys
-from engine.errors import NoSuchColumn, NoSuchTable, Rejected, Unsupported
+from engine.base.errors import NoSuchColumn, NoSuchTable, Rejected, Unsupported
+from engine.rows.columnar import encode_keys
 from replication.applier.batch import NO_TRANSACTION, ChangeBatch
 from replication.applier.key_set import KeySet, slice_keys
 from replication.applier.stops import corrupt_event
@@ -23,11 +23,11 @@ from replication.binlog.errors import Origin
 from replication.binlog.reader import STATUS_TABLE, StatementMaps, present
 from replication.binlog.row_plan import BodyReader
 from replication.conflict.functions import Kind
-from replication.system_tables import NDB_BINLOG_INDEX, NDB_SCHEMA
+from replication.settings.system_tables import NDB_BINLOG_INDEX, NDB_SCHEMA
 
 if TYPE_CHECKING:
-    from engine.table import Table
-    from engine.types_base import ColumnType
+    from engine.schema.types_base import ColumnType
+    from engine.table.table import Table
     from replication.applier.batch import Columns
     from replication.applier.key_set import Words
     from replication.applier.transactions import EpochTransaction

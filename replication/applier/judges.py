@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.applied_rows import Judge
-from engine.batch_operations import decode_entries
-from engine.column_buffers import primitive
-from engine.layout.arena import ENTRY_WORDS
-from engine.layout.lcp import ENTRY_AUTHOR_MASK
+from engine.access.applied_rows import Judge
+from engine.access.batch_operations import decode_entries
+from engine.memory.arena_layout import ENTRY_WORDS
+from engine.rows.column_buffers import primitive
+from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
 from replication.conflict.functions import Check, Decision
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.interpreter import Program
-    from engine.table import Table
+    from engine.programs.interpreter import Program
+    from engine.table.table import Table
     from replication.applier.batch import ChangeBatch
     from replication.applier.epoch_state import EpochState
     from replication.applier.key_set import Words

@@ -6,12 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.column_buffers import NO_WORDS
-from engine.columnar import EncodedKeys
-from engine.errors import InvariantBroken, TransactionTooLarge
-from engine.kernels.key_sets import add_keys, find_keys, rehash_keys
-from engine.layout.key_sets import KEY_SET_BROKEN, KEY_SET_STATE_WORDS, KS_HEAD_WORDS, KS_KEYS, KS_SEED, KS_WORDS
-from replication.hash_slots import SLOTS_MIN, longest_run, slots_for
+from engine.base.errors import InvariantBroken, TransactionTooLarge
+from engine.rows.column_buffers import NO_WORDS
+from engine.rows.columnar import EncodedKeys
+from replication.applier.key_sets_kernels import add_keys, find_keys, rehash_keys
+from replication.applier.key_sets_layout import (
+    KEY_SET_BROKEN,
+    KEY_SET_STATE_WORDS,
+    KS_HEAD_WORDS,
+    KS_KEYS,
+    KS_SEED,
+    KS_WORDS,
+)
+from replication.conflict.hash_slots import SLOTS_MIN, longest_run, slots_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from engine import applied_rows
-from engine.batch_operations import insert_many
-from engine.columnar import encode_keys
-from engine.errors import Error, Rejected
+from engine.access import applied_rows
+from engine.access.batch_operations import insert_many
+from engine.base.errors import Error, Rejected
+from engine.rows.columnar import encode_keys
 from replication.applier import marks
 from replication.applier.batch import NO_TRANSACTION, ChangeBatch
 from replication.applier.epoch_state import EpochState
@@ -29,7 +29,7 @@ from replication.conflict.causes import Cause, OperationType
 from replication.conflict.functions import Decision, Failure, Kind, Operation, decide
 from replication.conflict.passes import Pass
 from replication.settings.exceptions_batch import ConflictBatch, exceptions_columns
-from replication.status import (
+from replication.settings.status import (
     DELETE_DELETE,
     REFLECTED_DISCARDED,
     REFLECTED_PREPARED,
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from engine.applied_rows import Judge
-    from engine.store import Store
-    from engine.table import Table
-    from engine.transaction import Transaction
+    from engine.access.applied_rows import Judge
+    from engine.store.store import Store
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
     from replication.applier.batch import Columns
     from replication.applier.key_set import Words
     from replication.applier.setups import AppliedTable, AppliedTables
@@ -193,7 +193,7 @@ class OnePass:
             raise located(error, batch.origin) from error
 
     def change(self, operation: Operation, batch: ChangeBatch, judge: Judge | None) -> Words:
-        """Make a batch's changes; outcomes as of `engine.applied_rows`. Shape: (rows,)."""
+        """Make a batch's changes; outcomes as of `engine.access.applied_rows`. Shape: (rows,)."""
         rows = batch.changes(with_values=operation is not Operation.DELETE and batch.kind is not Kind.READ)
         if operation is Operation.INSERT:
             return applied_rows.apply_inserts(self.txn, batch.table, rows, batch.keys)

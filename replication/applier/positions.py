@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.layout.arena import ENTRY_WORDS
-from engine.row_operations import read_entry, write
+from engine.access.row_operations import read_entry, write
+from engine.memory.arena_layout import ENTRY_WORDS
 from replication.applier.marks import tag_position
 from replication.applier.setups import rows_of
-from replication.system_tables import NDB_APPLY_STATUS
+from replication.settings.system_tables import NDB_APPLY_STATUS
 
 if TYPE_CHECKING:
-    from engine.store import Store
-    from engine.transaction import Transaction
+    from engine.store.store import Store
+    from engine.txn.transaction import Transaction
     from replication.applier.transactions import EpochTransaction
 
 

@@ -18,26 +18,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine import applied_rows
-from engine.errors import BinlogDamaged, MemoryExhausted, Rejected, Retryable
-from engine.layout.redo import AUTHOR_MASK
-from engine.noted_rows import tag
-from replication.any_value import FLAG_READ, RESERVED
+from engine.access import applied_rows
+from engine.access.noted_rows import tag
+from engine.base.errors import BinlogDamaged, MemoryExhausted, Rejected, Retryable
+from engine.log.redo_layout import AUTHOR_MASK
 from replication.applier.held_rows import HeldRows
 from replication.applier.intake import Intake, IntakeOptions, StatusRows, located
 from replication.applier.positions import applied_epochs, write_row
+from replication.applier.schema_statements import apply_statement, said_of
 from replication.applier.stops import corrupt_event
 from replication.binlog.errors import Origin
-from replication.binlog.index_table import made_table
 from replication.conflict.functions import Kind
-from replication.schema_events import SchemaOperation, schema_row, write_schema_row
-from replication.schema_statements import apply_statement, said_of
-from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA
+from replication.injector.index_table import made_table
+from replication.injector.schema_events import SchemaOperation, schema_row, write_schema_row
+from replication.settings.any_value import FLAG_READ, RESERVED
+from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA
 
 if TYPE_CHECKING:
-    from engine.store import Store
-    from engine.table import Table
-    from engine.transaction import Transaction
+    from engine.store.store import Store
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
     from replication.applier.batch import ChangeBatch
     from replication.applier.key_set import Words
     from replication.applier.transactions import EpochTransaction, Statement
@@ -247,7 +247,7 @@ class AuthoredTransaction:
 
 
 def _change(txn: Transaction, batch: ChangeBatch) -> Words:
-    """Make a batch's changes; outcomes as of `engine.applied_rows`. Shape: (rows,)."""
+    """Make a batch's changes; outcomes as of `engine.access.applied_rows`. Shape: (rows,)."""
     rows = batch.changes(with_values=batch.event is not Kind.DELETE and batch.kind is not Kind.READ)
     if batch.event is Kind.DELETE:
         return applied_rows.apply_deletes(txn, batch.table, rows, keys=batch.keys)

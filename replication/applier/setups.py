@@ -9,24 +9,24 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from engine.batch_operations import decode_entries, scan
-from engine.errors import NoSuchTable
-from engine.schema import EXCEPTIONS_SUFFIX
+from engine.access.batch_operations import decode_entries, scan
+from engine.base.errors import NoSuchTable
+from engine.schema.definition import EXCEPTIONS_SUFFIX
 from replication.conflict.functions import Check
 from replication.conflict.programs import program_of
 from replication.settings.match import ReplicationRow, find_row, row_of
 from replication.settings.setup import SiteSettings, TableSetup, exceptions_of, set_up
-from replication.system_tables import NDB_REPLICATION
+from replication.settings.system_tables import NDB_REPLICATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from engine.interpreter import Program
-    from engine.schema import TableDefinition
-    from engine.store import Store
-    from engine.table import Table
-    from engine.transaction import Transaction
+    from engine.programs.interpreter import Program
+    from engine.schema.definition import TableDefinition
+    from engine.store.store import Store
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
 
 _log = logging.getLogger("tidemark.applier")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from engine.errors import PeerError, Rejected, Unsupported
+from engine.base.errors import PeerError, Rejected, Unsupported
 from replication.binlog.errors import Origin
 
 

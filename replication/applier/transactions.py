@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.errors import PeerError
-from engine.file_protocol import Files
+from engine.base.errors import PeerError
+from engine.files.protocol import Files
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.index import Position

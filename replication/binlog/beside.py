@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.clock import SystemClock
-from engine.errors import BinlogDamaged, FileMissing, LimitExceeded, PositionLost
-from engine.layout import binlog as b
+from engine.base.clock import SystemClock
+from engine.base.errors import BinlogDamaged, FileMissing, LimitExceeded, PositionLost
+from replication.binlog import binlog_layout as b
 from replication.binlog.errors import Origin
 from replication.binlog.file_end import check_end
 from replication.binlog.index import BinlogIndex, Position
@@ -25,8 +25,8 @@ from replication.binlog.scan import read_format
 from replication.binlog.stream import Boundary, EventStream
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
-    from engine.file_protocol import File, Files
+    from engine.base.clock import Clock
+    from engine.files.protocol import File, Files
 
 _PIECE_BYTES = 256 << 10
 # A writer that takes a transaction back and writes another one has done so within this.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
-from engine.layout import binlog as b
+from replication.binlog import binlog_layout as b
 from replication.binlog.cursor import Cursor, packed_length
 from replication.binlog.errors import Origin
 from replication.binlog.table_map import TableMap, parse_table_map

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 
-from engine.errors import BinlogDamaged
-from engine.file_protocol import File, Files
-from engine.layout import binlog as b
+from engine.base.errors import BinlogDamaged
+from engine.files.protocol import File, Files
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from engine.errors import BinlogDamaged, FileMissing, Rejected, Unsupported
-from engine.file_protocol import Files
-from engine.layout import binlog as b
+from engine.base.errors import BinlogDamaged, FileMissing, Rejected, Unsupported
+from engine.files.protocol import Files
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.index import BinlogIndex, Position

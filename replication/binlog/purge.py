@@ -5,7 +5,7 @@ Pure questions; `BinlogIndex.purge_to` removes. What a channel or a restart need
 
 from __future__ import annotations
 
-from engine.file_protocol import Files
+from engine.files.protocol import Files
 from replication.binlog.index import BinlogIndex
 from replication.binlog.scan import read_format
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from engine.errors import FileTruncated, LimitExceeded, Rejected, Unsupported, ValueOutOfRange
-from engine.file_protocol import File, Files
-from engine.layout import binlog as b
-from engine.layout.binlog_rows import BODY_BYTES_MAX
+from engine.base.errors import FileTruncated, LimitExceeded, Rejected, Unsupported, ValueOutOfRange
+from engine.files.protocol import File, Files
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.file_end import check_end
 from replication.binlog.index import BinlogIndex, Position
 from replication.binlog.row_plan import BodyReader, positions_of
+from replication.binlog.rows_layout import BODY_BYTES_MAX
 from replication.binlog.scan import Boundaries, check_magic, header_in, read_format, shift_of
 from replication.binlog.table_map import TableMap
 

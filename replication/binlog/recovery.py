@@ -9,10 +9,10 @@ is an end before a place the store knows to be durable. Files that nobody names 
 
 from __future__ import annotations
 
-from engine.errors import BinlogDamaged, FileMissing
-from engine.file_protocol import File, Files
-from engine.firm import make_folder, write_again
-from engine.layout import binlog as b
+from engine.base.errors import BinlogDamaged, FileMissing
+from engine.files.firm import make_folder, write_again
+from engine.files.protocol import File, Files
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.file_end import check_end, end_use, has_end

@@ -2,7 +2,7 @@
 
 Going out, images are found by word position in one array of words: entries as reads, scans and local checkpoints make
 them, behind their own header words, with the disk part if a disk column is asked for. Coming in, a body is read in
-chunks of bounded memory into Arrow columns, which `engine/columnar.py` takes as any other input.
+chunks of bounded memory into Arrow columns, which `engine/rows/columnar.py` takes as any other input.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.column_buffers import NO_BYTES, NO_WORDS, build_fixed, build_variable
-from engine.column_words import column_words
-from engine.errors import InvariantBroken, LimitExceeded, PageDamaged, ValueOutOfRange
-from engine.kernels import binlog_bodies as bodies
-from engine.kernels import binlog_rows as kernels
-from engine.layout import binlog as b
-from engine.layout import binlog_rows as r
-from engine.layout import program as p
-from engine.layout.row import words_for
-from engine.row_format import RowFormat, Words
-from engine.types import Boolean, Decimal, Enum, Floating
-from engine.types_base import ColumnType
-from engine.types_text import Char, LongText, VarChar
+from engine.base.errors import InvariantBroken, LimitExceeded, PageDamaged, ValueOutOfRange
+from engine.programs import program_layout as p
+from engine.rows.column_buffers import NO_BYTES, NO_WORDS, build_fixed, build_variable
+from engine.rows.column_words import column_words
+from engine.rows.row_format import RowFormat, Words
+from engine.schema.row_layout import words_for
+from engine.schema.types import Boolean, Decimal, Enum, Floating
+from engine.schema.types_base import ColumnType
+from engine.schema.types_text import Char, LongText, VarChar
+from replication.binlog import binlog_layout as b
+from replication.binlog import bodies_kernels as bodies
+from replication.binlog import rows_kernels as kernels
+from replication.binlog import rows_layout as r
 from replication.binlog.charsets import as_utf8, is_latin1
 from replication.binlog.errors import Origin
 from replication.binlog.types import MySqlType, OutgoingType, incoming, outgoing, row_code

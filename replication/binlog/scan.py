@@ -10,9 +10,9 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from engine.errors import FileTruncated
-from engine.file_protocol import File, Files
-from engine.layout import binlog as b
+from engine.base.errors import FileTruncated
+from engine.files.protocol import File, Files
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-from engine.errors import LimitExceeded
-from engine.layout import binlog as b
+from engine.base.errors import LimitExceeded
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.reader import EVENT_BYTES_MAX, StatementMaps, epoch_in

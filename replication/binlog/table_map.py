@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from engine.layout import binlog as b
-from engine.schema import TableDefinition
+from engine.schema.definition import TableDefinition
+from replication.binlog import binlog_layout as b
 from replication.binlog.charsets import is_latin1, text_of
 from replication.binlog.cursor import Cursor, packed_length, packed_text
 from replication.binlog.types import MySqlType, is_sound, outgoing

@@ -14,11 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine import limits
-from engine.errors import SchemaInvalid, Unsupported
-from engine.layout import binlog as b
-from engine.layout import binlog_rows as r
-from engine.types import (
+from engine.base import limits
+from engine.base.errors import SchemaInvalid, Unsupported
+from engine.schema.types import (
     Blob,
     Boolean,
     Date,
@@ -33,9 +31,11 @@ from engine.types import (
     Time,
     Timestamp,
 )
-from engine.types_base import ColumnType
-from engine.types_calendar import Calendar
-from engine.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from engine.schema.types_base import ColumnType
+from engine.schema.types_calendar import Calendar
+from engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from replication.binlog import binlog_layout as b
+from replication.binlog import rows_layout as r
 from replication.binlog.charsets import is_latin1
 
 FRACTION_DIGITS = 6
@@ -91,7 +91,7 @@ class MySqlType(NamedTuple):
 
 
 class RowCode(NamedTuple):
-    """The four words of a column in a row plan (`engine/layout/binlog_rows.py`)."""
+    """The four words of a column in a row plan (`replication/binlog/rows_layout.py`)."""
 
     code: int
     size: int

@@ -20,18 +20,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from engine.clock import Clock
-from engine.errors import InvariantBroken, StorageFull
-from engine.file_protocol import File, Files
-from engine.layout import binlog as b
-from engine.options import parse_size
+from engine.base.clock import Clock
+from engine.base.errors import InvariantBroken, StorageFull
+from engine.base.options import parse_size
+from engine.files.protocol import File, Files
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.file_end import end_use
-from replication.binlog.images import BinlogOptions, RowBatch, Run, plans_of, runs
 from replication.binlog.index import BinlogIndex, Position
 from replication.binlog.recovery import recover
 from replication.binlog.row_plan import BodyWriter, TablePlans
 from replication.binlog.table_map import TableMap, table_map
+from replication.injector.images import BinlogOptions, RowBatch, Run, plans_of, runs
 
 _log = logging.getLogger("tidemark.binlog")
 

@@ -23,14 +23,15 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from engine import errors, expressions, limits
-from engine.errors import Error, FrameRejected, LimitExceeded, PeerRefused, Rejected, TypeMismatch
-from engine.interpreter import Program
-from engine.kernels import packed_values as m
-from engine.schema import ABSENT, Column, TableDefinition, column_from_json
-from engine.types import from_json as type_from_json
-from engine.types_base import ColumnType, shown
-from replication.arrow_streams import Room, arrow_batch, arrow_bytes, arrow_table, no_limit
+from engine.base import errors, limits
+from engine.base.errors import Error, FrameRejected, LimitExceeded, PeerRefused, Rejected, TypeMismatch
+from engine.programs import expressions
+from engine.programs.interpreter import Program
+from engine.schema.definition import ABSENT, Column, TableDefinition, column_from_json
+from engine.schema.types import from_json as type_from_json
+from engine.schema.types_base import ColumnType, shown
+from replication.calls import packed_values_kernels as m
+from replication.wire.arrow_streams import Room, arrow_batch, arrow_bytes, arrow_table, no_limit
 
 NESTING_MAX = 32
 VALUE_BYTES_MAX = 1 << 30

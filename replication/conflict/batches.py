@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from replication.conflict.functions import Check, Decision, Failure, Operation
-from replication.status import DELETE_DELETE, REFLECTED_DISCARDED, ROW_CONFLICTS
+from replication.settings.status import DELETE_DELETE, REFLECTED_DISCARDED, ROW_CONFLICTS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cache
 from typing import Final
 
-from engine.errors import Rejected
+from engine.base.errors import Rejected
 from replication.conflict.causes import Cause
 from replication.conflict.roles import Role
 from replication.settings.conflict_function import FunctionDefinition

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from engine.errors import PeerError
+from engine.base.errors import PeerError
 
 PASSES_MAX = 100
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import SchemaInvalid
-from engine.instruction_set import INTEGER, WIDE
-from engine.interpreter import Assembler
-from engine.types import UInt32, UInt64
+from engine.base.errors import SchemaInvalid
+from engine.programs.instruction_set import INTEGER, WIDE
+from engine.programs.interpreter import Assembler
+from engine.schema.types import UInt32, UInt64
 from replication.conflict.causes import REFUSED_CODE
 from replication.conflict.functions import Check
 from replication.settings.epoch_bits import LOW_MASK, saturated_from
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from engine.interpreter import Program
-    from engine.schema import TableDefinition
+    from engine.programs.interpreter import Program
+    from engine.schema.definition import TableDefinition
 
 # Parameters by check: what each stands for.
 VALUE = 0  # the event's value of the resolve column, as a signed word; EPOCH: max replicated epoch

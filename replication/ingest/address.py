@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from engine.errors import SchemaInvalid
+from engine.base.errors import SchemaInvalid
 from replication.settings.pattern import matches
 
 SCHEME = "mysql"

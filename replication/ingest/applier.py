@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import Rejected, Unsupported
+from engine.base.errors import Rejected, Unsupported
 from replication.binlog.errors import Origin
 from replication.binlog.events import Buffer
 from replication.ingest import schema
@@ -26,8 +26,8 @@ from replication.ingest.transactions import Change, Commit, Moved, Place, Rollba
 from replication.sql.statements import Statement
 
 if TYPE_CHECKING:
-    from engine.store import Store
-    from engine.transaction import Transaction
+    from engine.store.store import Store
+    from engine.txn.transaction import Transaction
 
 # Bytes of rows that wait before they are applied, and source transactions that are put together at most.
 WAITING_BYTES_MAX = 4 << 20

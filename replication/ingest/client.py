@@ -11,8 +11,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from engine.errors import Error, PeerError, PeerRefused, PeerTimeout, PeerUnauthenticated, PositionLost, Unsupported
-from engine.layout import result_rows as r
+from engine.base.errors import (
+    Error,
+    PeerError,
+    PeerRefused,
+    PeerTimeout,
+    PeerUnauthenticated,
+    PositionLost,
+    Unsupported,
+)
+from replication.ingest import result_rows_layout as r
 from replication.ingest.address import Address
 
 CONNECT_TIMEOUT_S = 10

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.batch_operations import insert_many
-from engine.column_values import decimals_of_text
-from engine.errors import PeerRefused, Rejected, TableExists, Unsupported, ValueOutOfRange
-from engine.schema import TableDefinition
-from engine.types import Blob, Boolean, Date, DateTime, Decimal, Enum, Floating, Integer, Time, Timestamp
-from engine.types_base import ColumnType
-from engine.types_text import Binary, Char, LongText, VarBinary, VarChar
+from engine.access.batch_operations import insert_many
+from engine.base.errors import PeerRefused, Rejected, TableExists, Unsupported, ValueOutOfRange
+from engine.rows.column_values import decimals_of_text
+from engine.schema.definition import TableDefinition
+from engine.schema.types import Blob, Boolean, Date, DateTime, Decimal, Enum, Floating, Integer, Time, Timestamp
+from engine.schema.types_base import ColumnType
+from engine.schema.types_text import Binary, Char, LongText, VarBinary, VarChar
 from replication.ingest import schema, standing, text_rows
 from replication.ingest.address import Filter
 from replication.ingest.checks import check_engines
@@ -31,8 +31,8 @@ from replication.sql.emit import name as quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.store import Store
-    from engine.transaction import Transaction
+    from engine.store.store import Store
+    from engine.txn.transaction import Transaction
 
 # Of keys, not of constraints: these are shown to nobody who may only read.
 _TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM information_schema.statistics k

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import (
+from engine.base.errors import (
     MemoryExhausted,
     PeerRefused,
     PeerTimeout,
@@ -31,7 +31,7 @@ from replication.ingest.standing import INGEST, INGEST_TABLE, Standing, read_sta
 from replication.ingest.transactions import TransactionReader
 
 if TYPE_CHECKING:
-    from engine.store import Store
+    from engine.store.store import Store
     from replication.ingest.schema import Schema
 
 _log = logging.getLogger("tidemark.ingest")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.applied_rows import APPLIED, EXISTS, apply_deletes, apply_inserts, apply_updates, apply_upserts
-from engine.batch_operations import get_many
-from engine.errors import (
+from engine.access.applied_rows import APPLIED, EXISTS, apply_deletes, apply_inserts, apply_updates, apply_upserts
+from engine.access.batch_operations import get_many
+from engine.base.errors import (
     DuplicateKey,
     Error,
     NoSuchColumn,
@@ -21,8 +21,8 @@ from engine.errors import (
     Unsupported,
     ValueOutOfRange,
 )
-from engine.row_format import Words
-from engine.types import Boolean
+from engine.rows.row_format import Words
+from engine.schema.types import Boolean
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.reader import present
@@ -33,9 +33,9 @@ from replication.ingest.duplicates import has_duplicates, key_numbers, last_of_e
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.store import Store
-    from engine.table import Table
-    from engine.transaction import Transaction
+    from engine.store.store import Store
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
 
 _TARGETS_MAX = 512
 

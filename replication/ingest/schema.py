@@ -15,26 +15,26 @@ from dataclasses import dataclass, replace
 from decimal import Decimal as PythonDecimal
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.conditional_changes import delete_where
-from engine.errors import Rejected, Unsupported
-from engine.expressions import col
-from engine.index_definition import IndexDefinition
-from engine.partition import ListPartition, Partition
-from engine.schema import ABSENT, Column, TableDefinition
-from engine.types import Boolean, Decimal, Enum, Floating, Int8, Integer, Timestamp
-from engine.types_base import ColumnType
-from engine.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from engine.access.conditional_changes import delete_where
+from engine.base.errors import Rejected, Unsupported
+from engine.programs.expressions import col
+from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.index_definition import IndexDefinition
+from engine.schema.partition import ListPartition, Partition
+from engine.schema.types import Boolean, Decimal, Enum, Floating, Int8, Integer, Timestamp
+from engine.schema.types_base import ColumnType
+from engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from replication.applier.schema_statements import as_new
 from replication.binlog.errors import Origin
 from replication.ingest.address import Filter
-from replication.schema_statements import as_new
 from replication.sql import statements as s
 from replication.sql.literals import Literal, value_of
 from replication.sql.parse import parse
 from replication.sql.tokens import OURS
 
 if TYPE_CHECKING:
-    from engine.store import Store
-    from engine.transaction import Transaction
+    from engine.store.store import Store
+    from engine.txn.transaction import Transaction
 
 _NAME = r"(?:`((?:[^`]|``)+)`|([A-Za-z0-9_$]+))"
 _DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+EXISTS\s+)?{_NAME}\s*\Z", re.IGNORECASE)

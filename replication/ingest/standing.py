@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.errors import PeerRefused
-from engine.row_operations import get_committed, write
-from engine.schema import Column, TableDefinition
-from engine.types import Enum, Text, Timestamp, UInt32, UInt64
-from engine.types_text import VarChar
+from engine.access.row_operations import get_committed, write
+from engine.base.errors import PeerRefused
+from engine.schema.definition import Column, TableDefinition
+from engine.schema.types import Enum, Text, Timestamp, UInt32, UInt64
+from engine.schema.types_text import VarChar
 from replication.ingest.transactions import Place
 
 if TYPE_CHECKING:
-    from engine.store import Store
-    from engine.transaction import Transaction
+    from engine.store.store import Store
+    from engine.txn.transaction import Transaction
 
 INGEST = "mysql.tidemark_ingest"
 COPYING, STREAMING = "copying", "streaming"

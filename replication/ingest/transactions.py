@@ -12,8 +12,8 @@ import zlib
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from engine.errors import PositionLost, Unsupported
-from engine.layout import binlog as b
+from engine.base.errors import PositionLost, Unsupported
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.cursor import Cursor
 from replication.binlog.errors import Origin

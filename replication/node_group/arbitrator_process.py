@@ -13,10 +13,10 @@ import threading
 from collections import deque
 from typing import Any
 
-from engine.clock import Clock
-from engine.errors import Error, ForeignFile, PeerError, Rejected
-from engine.file_protocol import Files
-from recovery.sysfile import NAMES as SYSFILE_NAMES
+from engine.base.clock import Clock
+from engine.base.errors import Error, ForeignFile, PeerError, Rejected
+from engine.files.protocol import Files
+from recovery.system_restart.sysfile import NAMES as SYSFILE_NAMES
 from replication.node_group.arbitrator import Arbitrator
 from replication.node_group.carrier import Address, Carrier, Secrets
 from replication.node_group.configuration import GroupConfiguration

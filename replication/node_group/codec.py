@@ -17,11 +17,11 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from engine.base.errors import Error, FrameRejected
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.errors import Error, FrameRejected
 from engine.log.spool_reader import is_name
 from engine.memory.arena import Words
-from engine.schema import TableDefinition
+from engine.schema.definition import TableDefinition
 from recovery.node_restart import messages as restart
 from recovery.node_restart.messages import TablespaceShape
 from replication.node_group import carried
@@ -37,7 +37,7 @@ from replication.node_group.view import (
     check_member,
     check_view,
 )
-from replication.protocol.frames import Buffer
+from replication.wire.frames import Buffer
 
 TEXT_CHARACTERS_MAX = 2_000
 FILE_PART_BYTES_MAX = 256 << 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.errors import SchemaInvalid
+from engine.base.errors import SchemaInvalid
 from replication.node_group.placement import ONLY_GROUP, Placement
 from replication.node_group.view import (
     ARBITRATOR,
@@ -16,7 +16,7 @@ from replication.node_group.view import (
     check_member,
     first_view,
 )
-from replication.wire import parse_address
+from replication.wire.wire import parse_address
 
 Address = tuple[str, int]
 ARBITRATOR_NAME = "arbitrator"

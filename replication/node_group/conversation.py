@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from engine.clock import Clock
-from engine.errors import LimitExceeded, PeerError
-from engine.layout.frame import FRAME_ERROR, FRAME_NODE_PIECE
+from engine.base.clock import Clock
+from engine.base.errors import LimitExceeded, PeerError
 from replication.node_group.codec import MESSAGE_BYTES_MAX, RESTART_MESSAGES, decode, encode
 from replication.node_group.outbox import PIECE_BYTES
 from replication.node_group.party import NodeParty
-from replication.protocol.handshake import error_payload, refusal_of
-from replication.protocol.pieces import Pieces, frames_of
-from replication.wire import Met, Wake, tell, wait_readable
+from replication.wire.frame_layout import FRAME_ERROR, FRAME_NODE_PIECE
+from replication.wire.handshake import error_payload, refusal_of
+from replication.wire.pieces import Pieces, frames_of
+from replication.wire.wire import Met, Wake, tell, wait_readable
 
 EARLY_BYTES_MAX = 1 << 20  # of messages taken in while one went out; more stays in the buffers of TCP
 UNTAKEN_MS = 60_000  # a step of a node restart may take long

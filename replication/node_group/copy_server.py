@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import Error, NotPrimary, PeerError, PeerRefused
+from engine.base.errors import Error, NotPrimary, PeerError, PeerRefused
 from engine.log.reader import described
 from recovery.node_restart.log_tail import is_full
 from recovery.node_restart.messages import End, Plan, Ready, Taken

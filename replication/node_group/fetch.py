@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import PeerError, PositionLost
-from engine.firm import make_folder
+from engine.base.errors import PeerError, PositionLost
+from engine.files.firm import make_folder
 from engine.log.reader import described
 from engine.log.spool_reader import is_name, referred
 from replication.node_group.carried import FilePart, FileWanted
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.memory.arena import Words
     from replication.node_group.conversation import Conversation
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
-    from engine.group_apply import GroupApplier
-    from engine.store import Store
+    from engine.files.protocol import Files
+    from engine.store.group_apply import GroupApplier
+    from engine.store.store import Store
     from recovery.node_restart.joiner import Link
     from recovery.node_restart.messages import Welcome
 

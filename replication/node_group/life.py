@@ -16,7 +16,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Error, InvariantBroken, NotPrimary, PeerError, RedoOverloaded, StoreClosed
+from engine.base.errors import Error, InvariantBroken, NotPrimary, PeerError, RedoOverloaded, StoreClosed
 from replication.node_group.carried import EpochIs, EpochWanted
 from replication.node_group.copy_server import CopyServer
 from replication.node_group.messages import (
@@ -44,7 +44,7 @@ from replication.node_group.store_thread import StoreThread
 from replication.node_group.views import Node
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
+    from engine.base.clock import Clock
     from replication.node_group.carrier import Carrier
     from replication.node_group.conversation import Conversation
     from replication.node_group.home import Home, NodeStore

@@ -17,7 +17,16 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Damaged, Error, InvariantBroken, NotPrimary, PeerError, PeerRefused, Rejected, StoreClosed
+from engine.base.errors import (
+    Damaged,
+    Error,
+    InvariantBroken,
+    NotPrimary,
+    PeerError,
+    PeerRefused,
+    Rejected,
+    StoreClosed,
+)
 from replication.node_group.carrier import Carrier, Secrets
 from replication.node_group.configuration import GroupConfiguration
 from replication.node_group.life import Ending, Life
@@ -26,8 +35,8 @@ from replication.node_group.view import Member, Record
 from replication.node_group.view_file import ViewFile, read_record
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
-    from engine.file_protocol import Files
+    from engine.base.clock import Clock
+    from engine.files.protocol import Files
     from replication.node_group.conversation import Conversation
     from replication.node_group.home import Home, NodeStore
 

@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from engine.clock import Clock
-from engine.errors import FrameRejected, PeerError, PeerRefused
-from engine.layout.frame import FRAME_ERROR
+from engine.base.clock import Clock
+from engine.base.errors import FrameRejected, PeerError, PeerRefused
 from replication.node_group.outbox import Message, Outbox
 from replication.node_group.party import NO_PROCESS, NodeParty
-from replication.protocol.frames import Frame
-from replication.protocol.handshake import refusal_of
-from replication.wire import Met, Wake, Wire, is_refusal_of_machine, wait_readable
+from replication.wire.frame_layout import FRAME_ERROR
+from replication.wire.frames import Frame
+from replication.wire.handshake import refusal_of
+from replication.wire.wire import Met, Wake, Wire, is_refusal_of_machine, wait_readable
 
 _log = logging.getLogger("tidemark.node")
 

@@ -1,5 +1,5 @@
-"""Which node group holds a fragment: rows go to fragments (`engine/partition.py`), fragments to node groups, and a
-group to nodes that all hold the same (D9).
+"""Which node group holds a fragment: rows go to fragments (`engine/schema/partition.py`), fragments to node groups, and
+a group to nodes that all hold the same (D9).
 
 One node group is built, and holds everything. What asks where a fragment is asks here, so that a second one changes
 nobody but those who make the map.

@@ -10,7 +10,7 @@ from engine.log.geometry import open_files
 from engine.log.reader import LogReader
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.files.protocol import Files
     from engine.log.redo import RedoLog
     from engine.memory.arena import Words
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import (
+from engine.base.errors import (
     BinlogOverloaded,
     Error,
     InvariantBroken,
@@ -30,7 +30,7 @@ from replication.node_group.syncer import Syncer
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words
-    from engine.store import Store
+    from engine.store.store import Store
     from recovery.node_restart.messages import FromJoiner, FromLive
     from replication.node_group.conversation import Conversation
     from replication.node_group.home import Home, NodeStore

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from engine.errors import Error, InvariantBroken
+from engine.base.errors import Error, InvariantBroken
 
 if TYPE_CHECKING:
-    from engine.store import Store
+    from engine.store.store import Store
     from replication.node_group.stream import GroupStream
 
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import ForeignFile, SchemaInvalid, ViewDamaged
-from engine.file_protocol import Files
-from engine.layout.sealed import KIND_VIEW, header_of, seal, store_of, write_seal
-from engine.layout.view import VIEW, VIEW_ADDRESS_BYTES, VIEW_BYTES, VIEW_MEMBERS
-from recovery.two_copies import open_both, read_sealed, write_copy
+from engine.base.errors import ForeignFile, SchemaInvalid, ViewDamaged
+from engine.files.protocol import Files
+from engine.sealed.sealed_layout import KIND_VIEW, header_of, seal, store_of, write_seal
+from recovery.system_restart.two_copies import open_both, read_sealed, write_copy
 from replication.node_group.view import (
     ADDRESS_BYTES_MAX,
     MEMBERS_MAX,
@@ -26,6 +25,7 @@ from replication.node_group.view import (
     View,
     check_view,
 )
+from replication.node_group.view_layout import VIEW, VIEW_ADDRESS_BYTES, VIEW_BYTES, VIEW_MEMBERS
 
 NAMES = ("view.0", "view.1")
 

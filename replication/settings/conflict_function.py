@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from engine.errors import SchemaInvalid
+from engine.base.errors import SchemaInvalid
 from replication.settings.epoch_bits import BITS_DEFAULT, BITS_MAX
 from replication.settings.finding import ER_CONFLICT_FN_PARSE
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import ValueOutOfRange
+from engine.base.errors import ValueOutOfRange
 from replication.settings.finding import Finding
 
 if TYPE_CHECKING:

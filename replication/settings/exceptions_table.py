@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from engine.schema import ABSENT
-from engine.types import Decimal, Floating, Integer, UInt16, UInt32, UInt64
-from engine.types import Enum as EnumType
-from engine.types_text import Binary, Char, VarBinary, VarChar
+from engine.schema.definition import ABSENT
+from engine.schema.types import Decimal, Floating, Integer, UInt16, UInt32, UInt64
+from engine.schema.types import Enum as EnumType
+from engine.schema.types_text import Binary, Char, VarBinary, VarChar
 from replication.conflict.causes import Cause, OperationType
 from replication.settings.finding import Finding
 
 if TYPE_CHECKING:
-    from engine.schema import Column, TableDefinition
-    from engine.types_base import ColumnType
+    from engine.schema.definition import Column, TableDefinition
+    from engine.schema.types_base import ColumnType
 
 PREFIX = "NDB$"
 OLD_SUFFIX = "$OLD"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Final
 
-from engine.errors import SchemaInvalid
-from engine.layout.redo import AUTHOR_MASK
-from engine.options import OptionKeywords, Options, Size, format_size, parse_size
+from engine.base.errors import SchemaInvalid
+from engine.base.options import OptionKeywords, Options, Size, format_size, parse_size
+from engine.log.redo_layout import AUTHOR_MASK
 from replication.conflict.roles import Role
 
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.errors import SchemaInvalid
-from engine.schema import EXCEPTIONS_SUFFIX, TableDefinition
-from engine.types import UInt32, UInt64
+from engine.base.errors import SchemaInvalid
+from engine.schema.definition import EXCEPTIONS_SUFFIX, TableDefinition
+from engine.schema.types import UInt32, UInt64
 from replication.conflict.roles import Role
 from replication.settings import binlog_type as b
 from replication.settings.conflict_function import COLUMN, ConflictFunction, parse

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.errors import Unsupported
-from engine.index_definition import IndexDefinition
-from engine.schema import ABSENT, Column
-from engine.types_base import ColumnType
+from engine.base.errors import Unsupported
+from engine.schema.definition import ABSENT, Column
+from engine.schema.index_definition import IndexDefinition
+from engine.schema.types_base import ColumnType
 from replication.sql.column_types import KNOWN, from_sql
 from replication.sql.literals import value_of
 from replication.sql.token_reader import TokenReader

@@ -14,12 +14,12 @@ from decimal import Decimal as PythonDecimal
 from math import isfinite
 from typing import Any
 
-from engine.partition import MAXVALUE, HashPartition, KeyPartition, ListPartition, RangePartition
-from engine.schema import ABSENT, Column, TableDefinition
-from engine.types import Integer
-from engine.types_base import ColumnType
-from engine.types_calendar import Calendar
-from engine.types_text import Binary, Char, VarBinary, VarChar
+from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.partition import MAXVALUE, HashPartition, KeyPartition, ListPartition, RangePartition
+from engine.schema.types import Integer
+from engine.schema.types_base import ColumnType
+from engine.schema.types_calendar import Calendar
+from engine.schema.types_text import Binary, Char, VarBinary, VarChar
 from replication.sql import statements as s
 from replication.sql.column_types import quoted, to_sql
 from replication.sql.tokens import OURS

@@ -7,12 +7,12 @@ from decimal import Decimal as PythonDecimal
 from decimal import InvalidOperation
 from typing import Any, NamedTuple
 
-from engine.errors import Unsupported
-from engine.partition import MAXVALUE
-from engine.types import Decimal, Floating, Integer
-from engine.types_base import ColumnType
-from engine.types_calendar import Calendar
-from engine.types_text import Binary, LongBinary, VarBinary
+from engine.base.errors import Unsupported
+from engine.schema.partition import MAXVALUE
+from engine.schema.types import Decimal, Floating, Integer
+from engine.schema.types_base import ColumnType
+from engine.schema.types_calendar import Calendar
+from engine.schema.types_text import Binary, LongBinary, VarBinary
 from replication.sql.tokens import HEX, NUMBER, STRING
 
 NULL, MOST = "null", "maxvalue"

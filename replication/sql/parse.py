@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import Rejected, Unsupported
-from engine.index_definition import IndexDefinition
-from engine.partition import HashPartition, KeyPartition, LinearHash, ListPartition, Partition, RangePartition
-from engine.schema import ABSENT, Column, TableDefinition
-from engine.types_base import ColumnType
+from engine.base.errors import Rejected, Unsupported
+from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.index_definition import IndexDefinition
+from engine.schema.partition import HashPartition, KeyPartition, LinearHash, ListPartition, Partition, RangePartition
+from engine.schema.types_base import ColumnType
 from replication.sql import statements as s
 from replication.sql.column_reader import CHARSETS, CONSTRAINTS, ColumnReader
 from replication.sql.literals import MOST, Literal, value_of

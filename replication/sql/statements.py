@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine.index_definition import IndexDefinition
-from engine.schema import Column, TableDefinition
+from engine.schema.definition import Column, TableDefinition
+from engine.schema.index_definition import IndexDefinition
 
 
 @dataclass(frozen=True)

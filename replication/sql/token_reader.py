@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from engine.errors import Unsupported
+from engine.base.errors import Unsupported
 from replication.sql.literals import MOST, NULL, Literal
 from replication.sql.tokens import END, HEX, NAME, NUMBER, SIGN, STRING, WORD, Token, tokens
 

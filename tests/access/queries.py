@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import tidemark as tm
-from engine.types import Boolean, Enum
+from engine.schema.types import Boolean, Enum
 from tests.interpreter.generate import value_of
 
 Sql = tuple[str, list[Any]]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.column_output import arrow_schema
+from engine.rows.column_output import arrow_schema
 from tests.access.queries import COLUMNS, FOR_SQLITE, KIND, Maker, SqliteMaker, for_sqlite, row_of
 from tests.shares import few
 from tests.store.support import open_memory

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine import types as t
-from engine.index import choice
+from engine.access import index_choice as choice
+from engine.schema import types as t
 from tests.access.queries import Leaf, Maker
 from tests.interpreter.generate import value_of
 from tests.shares import few

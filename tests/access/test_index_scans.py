@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.index import choice
+from engine.access import index_choice as choice
 from tests.store.support import open_memory
 
 NAME = "test.t"

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
+from engine.base.clock import ManualClock
+from engine.rows.row_format import RowFormat
+from engine.schema.definition import Column, TableDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.applier.applier import Applied, Applier, ApplierOptions
 from replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from replication.binlog import events as e
-from replication.binlog.images import BinlogOptions, RowBatch, image_rule
 from replication.binlog.index import Position
 from replication.binlog.row_plan import RowImages, TablePlans
 from replication.binlog.writer import BinlogWriter, WriterOptions
 from replication.conflict.roles import Role
+from replication.injector.images import BinlogOptions, RowBatch, image_rule
 from replication.settings.setup import SiteSettings
-from replication.system_tables import MADE_WITH_STORE, NDB_APPLY_STATUS, NDB_REPLICATION_TABLE
+from replication.settings.system_tables import MADE_WITH_STORE, NDB_APPLY_STATUS, NDB_REPLICATION_TABLE
 from tests.replication.stage import STATUS
 from tests.replication.support import entries_of
 from tests.store.support import open_memory

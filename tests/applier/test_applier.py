@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import (
+from engine.base.errors import (
     DuplicateKey,
     NoSuchColumn,
     NoSuchTable,
@@ -19,10 +19,10 @@ from engine.errors import (
     Unsupported,
     ValueOutOfRange,
 )
-from replication.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
 from replication.applier.stops import Stop, stop_of
 from replication.applier.transactions import EpochTransaction, Loss, Statement
 from replication.conflict.roles import Role
+from replication.settings.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
 from tests.applier.logs import (
     COLUMNS,
     NAME,

@@ -9,7 +9,7 @@ import pytest
 
 import replication.applier.applier as rooms
 import tidemark as tm
-from engine.errors import TransactionTooLarge
+from engine.base.errors import TransactionTooLarge
 from replication.conflict.tracker import DependencyTracker
 from tests.applier.logs import NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import Error, LockTimeout, NoSuchTable
+from engine.base.errors import Error, LockTimeout, NoSuchTable
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.applier.one_pass import OnePass
 from tests.applier.logs import COLUMNS, NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.columnar import EncodedKeys
-from engine.kernels.keyed_hash import headed_hash_of
-from engine.layout.dependencies import KEY_TABLE_SHIFT
-from engine.layout.key_sets import KS_TABLE_SHIFT
+from engine.rows.columnar import EncodedKeys
+from engine.sealed.keyed_hash_kernels import headed_hash_of
 from replication.applier.key_set import KeySet
+from replication.applier.key_sets_layout import KS_TABLE_SHIFT
+from replication.conflict.dependencies_layout import KEY_TABLE_SHIFT
 from replication.conflict.tracker import DependencyTracker
 from tests.applier.logs import NAME, Log, applier_of, apply_all, make_store
 from tests.engine.hostile_keys import same_low_bits, state_after, words_that_hash_to

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.columnar import EncodedKeys
-from engine.errors import InvariantBroken, TransactionTooLarge
-from engine.kernels.key_sets import add_keys, find_keys, rehash_keys
-from engine.layout.key_sets import KEY_SET_BROKEN
+from engine.base.errors import InvariantBroken, TransactionTooLarge
+from engine.rows.columnar import EncodedKeys
 from replication.applier.key_set import KeySet, offsets_of, slice_keys, take_keys
+from replication.applier.key_sets_kernels import add_keys, find_keys, rehash_keys
+from replication.applier.key_sets_layout import KEY_SET_BROKEN
 from tests.naive import key_sets as naive
 
 Key = tuple[int, ...]

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import Error, NotNullViolation, PeerError, Retryable
+from engine.base.errors import Error, NotNullViolation, PeerError, Retryable
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.applier.stops import Stop, stop_of
 from replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from replication.binlog import events as e
 from replication.binlog.index import Position
-from replication.system_tables import NDB_APPLY_STATUS
+from replication.settings.system_tables import NDB_APPLY_STATUS
 from tests.applier.logs import COLUMNS, NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in
 
 FILE = "binlog/binlog.000001"

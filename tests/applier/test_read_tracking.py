@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import Rejected
+from engine.base.errors import Rejected
 from tests.applier.stage import HEAD
 from tests.conformance.scenario import parse_scenario
 from tests.conformance.store_site import StoreSite, store_sites

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import kernels
+from engine.jit import kernel as kernels
 from tests.audit import lines, planted
 from tests.audit.changes import Change, changes
 from tests.audit.rooms import ROOMS, Room

@@ -17,7 +17,7 @@ class Room:
 ROOMS = (
     Room(
         "commit",
-        ("engine/transaction.py", "engine/transactions.py", "engine/locks.py", "engine/epoch.py"),
+        ("engine/txn/transaction.py", "engine/txn/transactions.py", "engine/txn/locks.py", "engine/txn/epoch.py"),
         (
             *("tests/store", "tests/engine", "tests/log/test_group_commit.py", "tests/access/test_changes.py"),
             *(
@@ -32,8 +32,8 @@ ROOMS = (
         "log",
         (
             *("engine/log/redo.py", "engine/log/reader.py", "engine/log/group.py", "engine/log/geometry.py"),
-            *("engine/log/tail.py", "engine/log/follower.py", "engine/log/undo.py", "engine/log/undo_reader.py"),
-            *("engine/log/undo_ring.py", "engine/log/leaders.py", "engine/firm.py"),
+            *("engine/log/tail.py", "engine/log/follower.py", "engine/disk/undo.py", "engine/disk/undo_reader.py"),
+            *("engine/disk/undo_ring.py", "engine/log/leaders.py", "engine/files/firm.py"),
         ),
         (
             *("tests/log", "tests/store", "tests/recovery", "tests/engine", "tests/node_group/test_partner.py"),
@@ -46,15 +46,19 @@ ROOMS = (
             *("recovery/system_restart/catch_up.py", "recovery/system_restart/disk.py"),
             *("recovery/system_restart/indexes.py", "recovery/system_restart/load.py"),
             *("recovery/system_restart/replay.py", "recovery/system_restart/restart.py"),
-            *("recovery/system_restart/spool.py", "recovery/system_restart/through.py", "recovery/sysfile.py"),
+            *(
+                "recovery/system_restart/spool.py",
+                "recovery/system_restart/through.py",
+                "recovery/system_restart/sysfile.py",
+            ),
         ),
         ("tests/recovery", "tests/log", "tests/spool", "tests/store", "tests/schema"),
     ),
     Room(
         "wire",
         (
-            *("replication/wire.py", "replication/server.py", "replication/link.py"),
-            *("replication/protocol/frames.py", "replication/protocol/handshake.py", "replication/protocol/pieces.py"),
+            *("replication/wire/wire.py", "replication/wire/server.py", "replication/wire/link.py"),
+            *("replication/wire/frames.py", "replication/wire/handshake.py", "replication/wire/pieces.py"),
         ),
         (
             *("tests/replication/test_wire_server.py", "tests/replication/test_link.py"),
@@ -67,7 +71,7 @@ ROOMS = (
     Room(
         "sessions",
         (
-            *("replication/protocol/sessions.py", "replication/endpoint.py", "replication/source.py"),
+            *("replication/wire/sessions.py", "replication/channel/endpoint.py", "replication/channel/source.py"),
             *("tidemark/remote/executor.py", "tidemark/remote/serving.py", "tidemark/session.py"),
         ),
         (
@@ -84,7 +88,7 @@ ROOMS = (
             *("replication/applier/held_rows.py", "replication/applier/intake.py", "replication/applier/judges.py"),
             *("replication/applier/key_set.py", "replication/applier/marks.py", "replication/applier/one_pass.py"),
             *("replication/applier/positions.py", "replication/applier/replay.py", "replication/applier/stops.py"),
-            *("replication/applier/setups.py", "replication/applier/transactions.py", "replication/channel.py"),
+            *("replication/applier/setups.py", "replication/applier/transactions.py", "replication/channel/channel.py"),
         ),
         ("tests/applier", "tests/replication", "tests/conformance", "tests/backup/test_binlog.py"),
     ),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.options import Options
+from engine.base.clock import ManualClock
+from engine.base.options import Options
 from recovery.backup.plan import Plan, make_plan
 from recovery.backup.restore import How, Restore
 from recovery.backup.segments import Until
 from recovery.backup.writer import BackupWriter
 from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog_restore import RestoreBinlog
+from replication.injector.binlog_restore import RestoreBinlog
 from tests.replication.site import open_site
 from tests.store.support import SMALL, open_memory
 

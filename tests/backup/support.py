@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.options import Options
+from engine.base.clock import ManualClock
+from engine.base.options import Options
 from recovery.backup.archive import Archive
 from recovery.backup.plan import make_plan
 from recovery.backup.restore import How, Restore

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.noted_rows import refresh_rows, tag
+from engine.access.noted_rows import refresh_rows, tag
 from recovery.backup.archive import Archive
 from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.any_value import REFLECT, REFRESH
+from replication.settings.any_value import REFLECT, REFRESH
 from tests.backup.binlog_support import (
     ROOM,
     Tables,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.load_files import FOLDER as LOAD_FOLDER
+from engine.log.load_files import FOLDER as LOAD_FOLDER
 from recovery import load
 from recovery.backup.later_changes import Standing
 from recovery.backup.manifest import find_backups
@@ -22,8 +22,8 @@ from replication.applier import replay
 from replication.applier.transactions import LogFolder
 from replication.binlog.beside import BinlogBeside
 from replication.binlog.index import Position
-from replication.binlog_images import ImageCheck
-from replication.binlog_restore import RestoreBinlog
+from replication.injector.binlog_images import ImageCheck
+from replication.injector.binlog_restore import RestoreBinlog
 from tests.backup.binlog_support import (
     ROOM,
     Tables,
@@ -195,7 +195,7 @@ def test_images_without_a_key_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     worked(db)
     files = files_of(db)
     db.close()
-    monkeypatch.setattr("replication.binlog_images.present", lambda rows: ((1,), (1,)))
+    monkeypatch.setattr("replication.injector.binlog_images.present", lambda rows: ((1,), (1,)))
     with pytest.raises(tm.Unsupported, match="no image with the primary key"):
         planned(place, files)
 

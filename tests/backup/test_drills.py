@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.clock import ManualClock
+from engine.base.clock import ManualClock
 from tests.backup.support import content
 from tidemark.backup import drills
 from tidemark.cli.commands import commands

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.options import Options
+from engine.base.clock import ManualClock
+from engine.base.options import Options
 from recovery.backup.manifest import find_backups, level_numbers
 from recovery.backup.plan import make_plan
 from recovery.backup.restore import How, Restore

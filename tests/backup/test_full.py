@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.noted_rows import tag
+from engine.access.noted_rows import tag
 from recovery.backup import writer as writer_room
 from recovery.backup.manifest import read_manifest
 from recovery.crash_harness.disks.memory import MemoryFiles

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels import backup as k
-from engine.kernels.lcp import SHAPE_WORDS
-from engine.layout.arena import OK, ST_INVARIANT, ST_SPACE
-from engine.layout.redo import pack_identity
-from engine.layout.row import VAR_COUNT_SHIFT
+from engine.log.redo_layout import pack_identity
+from engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
+from engine.rows.lcp_kernels import SHAPE_WORDS
+from engine.schema.row_layout import VAR_COUNT_SHIFT
+from engine.store import backup_kernels as k
 from tests.naive import backup as naive
 
 TABLE, FRAGMENT, SLOTS, FIXED = 5, 3, 40, 4

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels import restore as k
-from engine.layout.arena import OK, ST_DUPLICATE, ST_INVARIANT, ST_MISSING, ST_SPACE
+from engine.memory.arena_layout import OK, ST_DUPLICATE, ST_INVARIANT, ST_MISSING, ST_SPACE
+from engine.store import restore_kernels as k
 from tests.naive import restore as naive
 from tests.naive.backup import Row, live_map
 

@@ -69,7 +69,7 @@ def files_below(path: Path) -> list[str]:
 @pytest.fixture
 def vanishing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Names of files that go away as soon as they were listed."""
-    from engine.files import PosixFiles
+    from engine.files.directory import PosixFiles
 
     names: list[str] = []
     real = PosixFiles.list

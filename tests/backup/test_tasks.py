@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.options import Options
+from engine.base.clock import ManualClock
+from engine.base.options import Options
 from recovery.backup import split as split_room
 from recovery.backup.plan import make_plan
 from recovery.backup.restore import How, Restore
@@ -240,7 +240,7 @@ def test_checkpoints_that_lack_rows_are_not_fallen_back_to() -> None:
 
 def find_store(files: MemoryFiles) -> list[bytes]:
     """UUID of a store, from its sysfile."""
-    from recovery.sysfile import read_sysfile
+    from recovery.system_restart.sysfile import read_sysfile
 
     found = read_sysfile(files)
     assert found is not None

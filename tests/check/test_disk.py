@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
+from engine.base.clock import ManualClock
+from engine.base.options import Options
+from engine.disk import cache_layout as d
+from engine.disk import disk_layout as p
 from engine.disk.double_write import FILE_NAME
-from engine.layout import arena as a
-from engine.layout import disk as p
-from engine.layout import disk_arena as d
-from engine.layout.sealed import SEAL, header_of, seal
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
-from engine.options import Options
-from recovery.check import check_closed
+from engine.sealed.sealed_layout import SEAL, header_of, seal
 from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.verification.check import check_closed
 from tests.engine.arena_check import check_arena
 from tests.seeds import fresh_seeds
 from tests.store.support import SMALL, open_memory

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.disk_check import (
+from engine.access.disk_check_kernels import (
     CD_CHAINS,
     CD_CHUNKS,
     CD_PIECES,
@@ -16,8 +16,8 @@ from engine.kernels.disk_check import (
     check_disk_page,
     rows_not_marked,
 )
-from engine.layout import arena as a
-from engine.layout.disk_arena import SLOT_BITS, TS_PAGE_WORDS
+from engine.disk.cache_layout import SLOT_BITS, TS_PAGE_WORDS
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
 from tests.check.test_disk import Plant
 from tests.naive import disk_check as naive

@@ -13,9 +13,9 @@ import pytest
 
 import tidemark as tm
 from engine.index.ordered import OrderedIndex
-from engine.layout import arena as a
-from recovery import check
-from recovery.index_check import check_indexes
+from engine.memory import arena_layout as a
+from recovery.verification import check
+from recovery.verification.index_check import check_indexes
 from tests.engine.arena_check import check_arena
 from tests.store.support import ACCOUNT, open_memory
 

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.clock import Clock, ManualClock, SystemClock
-from engine.files import PosixFiles
-from engine.limited_log import EVERY_SECONDS
+from engine.base.clock import Clock, ManualClock, SystemClock
+from engine.base.limited_log import EVERY_SECONDS
+from engine.files.directory import PosixFiles
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.cli.support import ROOT, SMALL, document, held_open, run
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder

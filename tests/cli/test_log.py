@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
-from engine.files import PosixFiles
+from engine.files.directory import PosixFiles
 from engine.log.geometry import FOLDER
-from recovery.listing import StoreListing
+from recovery.verification.log_listing import StoreListing
 from tests.cli.support import SMALL, document, held_open, json_lines, make_store, refused, run
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.clock import ManualClock
-from engine.files import PosixFiles
+from engine.base.clock import ManualClock
+from engine.files.directory import PosixFiles
 from replication.binlog.writer import BinlogWriter
 from tests.cli.support import json_lines, refused, run
 from tests.replication.stage import rows_of, write_epoch

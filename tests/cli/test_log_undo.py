@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.files import PosixFiles
-from engine.kernels.undo import append_undo, setup_undo, undo_region_words
-from engine.layout.disk import UNDO_ALLOC, UNDO_FREE, UNDO_UPDATE
-from engine.log.undo import UndoLog
-from engine.log.undo_ring import UndoPosition, create_undo_files, undo_geometry
-from recovery.sysfile import open_copies, read_sysfile, write_sysfile
+from engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_UPDATE
+from engine.disk.undo import UndoLog
+from engine.disk.undo_kernels import append_undo, setup_undo, undo_region_words
+from engine.disk.undo_ring import UndoPosition, create_undo_files, undo_geometry
+from engine.files.directory import PosixFiles
+from recovery.system_restart.sysfile import open_copies, read_sysfile, write_sysfile
 from tests.cli.support import document, json_lines, refused, run
 
 REFERENCE = 3 << 48 | 5 << 16 | 2

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidemark as tm
-from engine.column_inference import columns_from_arrow
-from engine.column_output import arrow_schema
-from engine.schema import TableDefinition
+from engine.rows.column_output import arrow_schema
+from engine.schema.column_inference import columns_from_arrow
+from engine.schema.definition import TableDefinition
 from tests.cli.processes import Command
 from tests.cli.support import ROOT, SMALL, document, json_lines, refused, run
 from tidemark import sources

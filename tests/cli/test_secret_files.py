@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.private_files import SECRET_BYTES_MAX, check_secret_file
+from engine.files.private_files import SECRET_BYTES_MAX, check_secret_file
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder, write_secret
 from tidemark.cli import channel_commands, mysql_commands, node_commands
 from tidemark.cli.commands import commands

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
-from engine.layout.document import fingerprint
 from tests.cli.support import ROOT, SMALL, document, held_open, make_store, refused, run
 from tidemark.control_socket import NAME
+from tidemark.format_document import fingerprint
 
 
 def contents(directory: Path) -> dict[str, bytes]:

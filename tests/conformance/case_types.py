@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from engine import types as t
-from engine.schema import ABSENT, Column, TableDefinition
-from engine.types_base import ColumnType
-from engine.types_text import Binary, Char, VarBinary, VarChar
+from engine.schema import types as t
+from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.types_base import ColumnType
+from engine.schema.types_text import Binary, Char, VarBinary, VarChar
 from replication.conflict.causes import Cause, OperationType
 
 

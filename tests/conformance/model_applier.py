@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import PeerError, Rejected
+from engine.base.errors import PeerError, Rejected
 from replication.conflict.batches import APPLIED, FAILURES, outcomes
 from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
 from replication.conflict.functions import IMPLICATED, Check, Decision, Failure, Handling, Kind, Operation, decide
@@ -20,7 +20,7 @@ from replication.conflict.tracker import DependencyTracker, pack_keys
 from replication.conflict.verify import EpochVerifier
 from replication.settings.epoch_bits import is_in_conflict
 from replication.settings.exceptions_row import Conflict, exceptions_row
-from replication.status import (
+from replication.settings.status import (
     CONFLICT_COMMITS,
     DELETE_DELETE,
     DETECT_ITERATIONS,

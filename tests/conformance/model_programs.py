@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.kernels.vm_batch import run_batch
-from engine.layout import program as p
-from engine.row_format import RowFormat
-from engine.schema import TableDefinition
+from engine.programs import program_layout as p
+from engine.programs.vm_batch_kernels import run_batch
+from engine.rows.row_format import RowFormat
+from engine.schema.definition import TableDefinition
 from replication.conflict.functions import Check
 from replication.conflict.programs import parameter_words, program_of
 from tests.conformance.model import ModelSite, model_sites

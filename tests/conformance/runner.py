@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.errors import Error
+from engine.base.errors import Error
 from tests.conformance.case_types import CaseInvalid
 from tests.conformance.model import model_sites
 from tests.conformance.model_programs import program_sites

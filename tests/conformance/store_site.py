@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from engine import row_operations
-from engine.clock import ManualClock
-from engine.errors import Error
-from engine.schema import TableDefinition
+from engine.access import row_operations
+from engine.base.clock import ManualClock
+from engine.base.errors import Error
+from engine.schema.definition import TableDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.applier.applier import Applier, ApplierOptions
 from replication.applier.stops import stop_of
@@ -21,7 +21,7 @@ from replication.applier.transactions import EpochTransaction, LogFolder, transa
 from replication.binlog.index import Position
 from replication.settings.options import divided
 from replication.settings.setup import SiteSettings
-from replication.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
+from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
 from tests.conformance.scenario import SiteCase
 from tests.store.support import SMALL
 from tidemark.database import Database

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import PeerError, Rejected, SchemaInvalid
-from engine.schema import ABSENT, Column, TableDefinition
-from replication.any_value import meaning_of
+from engine.base.errors import PeerError, Rejected, SchemaInvalid
+from engine.schema.definition import ABSENT, Column, TableDefinition
 from replication.conflict.causes import Cause, OperationType
 from replication.conflict.last_conflict import LastConflict
 from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
 from replication.conflict.roles import Role, change_role
 from replication.conflict.verify import EpochVerifier
+from replication.settings.any_value import meaning_of
 from replication.settings.binlog_type import binlog_type
 from replication.settings.conflict_function import parse
 from replication.settings.epoch_bits import is_in_conflict, read_epoch
@@ -22,7 +22,7 @@ from replication.settings.exceptions_row import Conflict, exceptions_row
 from replication.settings.exceptions_table import plan_exceptions
 from replication.settings.match import ReplicationRow, find_row
 from replication.settings.setup import SiteSettings, set_up
-from replication.system_tables import NDB_REPLICATION, NDB_REPLICATION_TABLE, verify
+from replication.settings.system_tables import NDB_REPLICATION, NDB_REPLICATION_TABLE, verify
 from tests.conformance.case_types import CaseInvalid, column_of, table_of
 from tests.naive.extra_row_info import variable_header
 

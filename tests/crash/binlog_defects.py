@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.crash.defects import Defect
 
-_ATTACHED = "replication.binlog.attached"
+_ATTACHED = "replication.injector.attached"
 
 BINLOG_DEFECTS: tuple[Defect, ...] = (
     # --- capture -------------------------------------------------------------------------------------
     Defect(
         "images-before-without-columns-left-alone",
-        "replication.binlog.table_rules",
+        "replication.injector.table_rules",
         "return CAPTURE_WHOLE if is_whole or self.has_function else CAPTURE_CHANGED",
         "return CAPTURE_CHANGED",
         "binlog-types",
@@ -74,7 +74,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "mark-stopped-not-left",
-        "replication.binlog.mark",
+        "replication.injector.mark",
         "        files.close(files.create(STOPPED))",
         "        pass",
         "binlog-gap",
@@ -96,7 +96,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "index-row-forgotten",
-        "replication.binlog.owed_rows",
+        "replication.injector.owed_rows",
         "                self._pending.append(written)",
         "                pass",
         "binlog-openings",
@@ -111,7 +111,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     # --- what a killed process or a failed sync left is not believed --------------------------------------
     Defect(
         "relay-log-only-synced",
-        "replication.relay_log",
+        "replication.channel.relay_log",
         "            write_again(self.files, self._file, run.offset_of(self._whole))",
         "            self.files.fdatasync(self._file)",
         "binlog-shown-relay",
@@ -132,7 +132,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "mark-that-is-there-believed",
-        "replication.binlog.mark",
+        "replication.injector.mark",
         "        if not files.exists(STOPPED):\n            files.close(files.create(STOPPED))\n",
         "        if not files.exists(STOPPED):\n            files.close(files.create(STOPPED))\n        else:\n"
         "            return\n",
@@ -141,21 +141,21 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     # --- a channel that goes on with another server -------------------------------------------------------
     Defect(
         "old-peer-confirms-for-the-new-one",
-        "replication.channel",
+        "replication.channel.channel",
         "        if met not in (0, left):",
         "        if False:",
         "binlog-moves",
     ),
     Defect(
         "server-at-an-address-confirms-for-another-one",
-        "replication.channel",
+        "replication.channel.channel",
         "        if self.left_source not in (0, source.server_id):",
         "        if False:",
         "binlog-moves",
     ),
     Defect(
         "failover-source-confirms-for-the-one-before",
-        "replication.channel",
+        "replication.channel.channel",
         "        self._positions.unconfirm()\n        relay.reset()",
         "        relay.reset()",
         "binlog-moves",

@@ -8,14 +8,14 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     # --- commits that are stopped ----------------------------------------------------------------------
     Defect(
         "store-fails-after-the-latch-is-released",
-        "engine.transaction",
+        "engine.txn.transaction",
         "            self._check_step(status)\n            ticket = log.sequence\n        if",
         "            ticket = log.sequence\n        self._check_step(status)\n        if",
         "commit-stopped",
     ),
     Defect(
         "stopped-commit-of-a-spool-is-told-as-not-written",
-        "engine.spool_commit",
+        "engine.txn.spool_commit",
         "    txn.apply_logged(group)",
         "    txn.apply_slices(group)",
         "commit-stopped",
@@ -23,14 +23,14 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     # --- full stores -----------------------------------------------------------------------------------
     Defect(
         "bounds-of-a-drop-take-nothing-kept",
-        "engine.table",
+        "engine.table.table",
         "makes_room=number in before",
         "makes_room=False",
         "full-partition",
     ),
     Defect(
         "room-of-dropped-tables-not-waited-for",
-        "engine.row_operations",
+        "engine.access.row_operations",
         "            if not disk.has_dropped(table.fragments[0]):",
         "            if full:",
         "full-tablespace",
@@ -38,7 +38,7 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     # --- drops ---------------------------------------------------------------------------------------------
     Defect(
         "wake-up-of-the-last-user-is-lost",
-        "engine.transactions",
+        "engine.txn.transactions",
         "        users.intersection_update({*self.locks.by_slot.values(), *self.pins})",
         "        pass",
         "left-user",
@@ -46,14 +46,14 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     # --- values of callers -----------------------------------------------------------------------------
     Defect(
         "exponent-of-a-condition-not-judged",
-        "engine.decimals",
+        "engine.base.decimals",
         "        return _COMPARED.plus(value) if value.is_finite() else value",
         "        return value",
         "values-short",
     ),
     Defect(
         "exponents-of-rows-not-judged-before-arrow",
-        "engine.column_values",
+        "engine.rows.column_values",
         "values = [None if value is None else kind.exact(value) for value in values]",
         "pass",
         "values-of-rows",
@@ -63,28 +63,28 @@ CALL_DEFECTS: tuple[Defect, ...] = (
 CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "blocks-never-become-pages",
-        "engine.kernels.pool",
+        "engine.memory.pool_kernels",
         "if mem[mem[S_BLOCK_COUNTS] + page] == BLOCKS_PER_PAGE:",
         "if mem[mem[S_BLOCK_COUNTS] + page] > BLOCKS_PER_PAGE:",
         "pool",
     ),
     Defect(
         "free-block-leads-back-to-one-that-is-taken",
-        "engine.kernels.pool",
+        "engine.memory.pool_kernels",
         "        mem[after + 1] = before\n",
         "        mem[after + 1] = mem[after + 1]\n",
         "pool",
     ),
     Defect(
         "cell-past-the-end",
-        "engine.kernels.pool",
+        "engine.memory.pool_kernels",
         "    if cell + CELL_WORDS > mem[S_CELL_LIMIT]:",
         "    if cell > mem[S_CELL_LIMIT]:",
         "pool",
     ),
     Defect(
         "scan-compares-no-handle",
-        "engine.kernels.reads",
+        "engine.access.reads_kernels",
         """    fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return ST_DROPPED
@@ -101,14 +101,14 @@ CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "index-that-commits-leave-keeps-its-handle",
-        "engine.kernels.index_lists",
+        "engine.index.lists_kernels",
         "    renew_handle(mem, tree)\n",
         "",
         "withdrawn",
     ),
     Defect(
         "handle-comes-again",
-        "engine.kernels.handles",
+        "engine.memory.handles_kernels",
         "    mem[descriptor + D_GENERATION] = generation\n",
         "    mem[descriptor + D_GENERATION] = 1\n",
         "withdrawn",

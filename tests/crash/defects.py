@@ -20,24 +20,26 @@ DEFECTS: tuple[Defect, ...] = (
     # --- unique indexes ------------------------------------------------------------------------------
     Defect(
         "unique-build-does-not-wait-twice",
-        "engine.index.unique_build",
+        "engine.store.unique_build",
         "        self._wait_for(table, index, generation)",
         "        pass",
         "unique-build",
     ),
     # --- spooled transactions ------------------------------------------------------------------------
-    Defect("spool-file-not-synced", "engine.spool", "self._files.files.fdatasync(self._file)", "pass", "spool-order"),
-    Defect("spool-name-not-durable", "engine.spool", "self._files.sync_names()", "pass", "spool-order"),
+    Defect(
+        "spool-file-not-synced", "engine.txn.spool", "self._files.files.fdatasync(self._file)", "pass", "spool-order"
+    ),
+    Defect("spool-name-not-durable", "engine.txn.spool", "self._files.sync_names()", "pass", "spool-order"),
     Defect(
         "spool-file-goes-too-early",
-        "engine.spool_files",
+        "engine.log.spool_files",
         "if kept.lsn < tail_lsn:",
         "if tail_lsn >= 0:",
         "spool-order",
     ),
     Defect(
         "changed-block-not-written-again",
-        "engine.spool",
+        "engine.txn.spool",
         "if checksum == block.checksum:",
         "if block.checksum is not None:",
         "spool-states",
@@ -51,7 +53,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "savepoint-leaves-its-blocks",
-        "engine.spool",
+        "engine.txn.spool",
         "while self.blocks and self.blocks[-1].stop > used:",
         "while self.blocks and self.blocks[-1].start > used + (1 << 40):",
         "spool-states",
@@ -64,7 +66,9 @@ DEFECTS: tuple[Defect, ...] = (
         "            pass",
         "states",
     ),
-    Defect("commit-does-not-wait", "engine.transaction", "(log.wait if wait else log.share)(ticket)", "pass", "states"),
+    Defect(
+        "commit-does-not-wait", "engine.txn.transaction", "(log.wait if wait else log.share)(ticket)", "pass", "states"
+    ),
     Defect(
         "next-group-counts-as-durable",
         "engine.log.redo",
@@ -204,21 +208,21 @@ DEFECTS: tuple[Defect, ...] = (
     # --- the disk ------------------------------------------------------------------------------------
     Defect(
         "short-write-taken-for-whole",
-        "engine.file_layer",
+        "engine.files.layer",
         "            if done != view.nbytes:\n                self._pwrite_rest",
         "            if done == 0:\n                self._pwrite_rest",
         "short-write",
     ),
     Defect(
         "short-read-taken-for-whole",
-        "engine.file_layer",
+        "engine.files.layer",
         "        if got != view.nbytes:\n            got",
         "        if got == 0:\n            got",
         "short-read",
     ),
     Defect(
         "failed-sync-forgotten",
-        "engine.file_layer",
+        "engine.files.layer",
         '                failure.first = (SyncFailed, "fdatasync", file.name, cause)',
         "                return",
         "sync-error-reverting",
@@ -226,14 +230,14 @@ DEFECTS: tuple[Defect, ...] = (
     # --- indexes and partitions ----------------------------------------------------------------------
     Defect(
         "schema-change-does-not-wait",
-        "engine.store",
+        "engine.store.store",
         "        self.log.wait(ticket)",
         "        pass",
         "index-states",
     ),
     Defect(
         "index-published-and-not-logged",
-        "engine.index.online",
+        "engine.store.index_build",
         "            store.log_schema(\n"
         '                {"alter": json.loads(after.to_json())},'
         " lambda: table.take_definition(after, {index.name: index})\n"
@@ -243,28 +247,28 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "index-published-before-its-walk-ends",
-        "engine.index.online",
+        "engine.store.index_build",
         "if any(number > self._walked for number in table.by_number):\n                return",
         "if self._walked < 0 and table.count():\n                self._walked = 0\n                return",
         "stress",
     ),
     Defect(
         "older-transactions-not-waited-for",
-        "engine.index.online",
+        "engine.store.index_build",
         "while any(int(store.mem[txn.desc + X_GENERATION]) < birth for txn",
         "while any(False for txn",
         "stress",
     ),
     Defect(
         "build-given-up-stays-in-the-list",
-        "engine.index.online",
+        "engine.store.index_build",
         "            withdraw_index(self._store.mem, table.handle, index.tree.handle)",
         "            pass",
         "stress",
     ),
     Defect(
         "dropped-index-comes-back",
-        "engine.index.online",
+        "engine.store.index_build",
         'store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.lose_index(after, index))',
         "table.lose_index(after, index)",
         "index-states",
@@ -278,14 +282,14 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "entries-of-a-dropped-partition-stay",
-        "engine.table",
+        "engine.table.table",
         "            index.forget(self.fragment)",
         "            pass",
         "life",
     ),
     Defect(
         "dropped-partition-comes-back",
-        "engine.store",
+        "engine.store.store",
         'self.log_schema({"alter": json.loads(change.definition.to_json())}, lambda: table.apply(change))',
         'self.log_schema({"alter": json.loads(before.to_json())}, lambda: table.apply(change))',
         "partition-states",
@@ -293,14 +297,14 @@ DEFECTS: tuple[Defect, ...] = (
     # --- transactions in memory ----------------------------------------------------------------------
     Defect(
         "savepoint-undoes-nothing",
-        "engine.transaction",
+        "engine.txn.transaction",
         "int(self.mem[self.desc + X_LAST]) != until:",
         "False:",
         "stateful",
     ),
     Defect(
         "batch-stays-half-done",
-        "engine.batch_operations",
+        "engine.access.batch_operations",
         "    with txn.savepoint():\n        touch_many(txn, table, encoded, MODE_DELETE, 0)",
         "    if True:\n        touch_many(txn, table, encoded, MODE_DELETE, 0)",
         "stateful",
@@ -311,84 +315,84 @@ DEFECTS: tuple[Defect, ...] = (
 KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "scan-position-off-by-one",
-        "engine.kernels.commit",
+        "engine.txn.commit_kernels",
         "and rowid >= mem[fragment + F_LCP_POSITION]",
         "and rowid > mem[fragment + F_LCP_POSITION] + 3",
         "states",
     ),
     Defect(
         "inserted-row-not-marked",
-        "engine.kernels.commit",
+        "engine.txn.commit_kernels",
         "        if not_passed(mem, fragment, rowid):\n            mem[row] |= LCP_BIT",
         "        if False:\n            mem[row] |= LCP_BIT",
         "states",
     ),
     Defect(
         "old-row-not-copied",
-        "engine.kernels.commit",
+        "engine.txn.commit_kernels",
         "        copies[0] += write_lcp_entry(mem, fragment, rowid, row, copies, copies[0])",
         "        copies[0] += 0",
         "states",
     ),
     Defect(
         "build-position-not-advanced",
-        "engine.kernels.tree_build",
+        "engine.index.tree_build_kernels",
         "        mem[tree + I_BUILT_ROWID] = state[0]\n        if place == -1:",
         "        if place == -1:",
         "life",
     ),
     Defect(
         "entry-of-a-deleted-row-stays",
-        "engine.kernels.index_commit",
+        "engine.txn.index_commit_kernels",
         "    status = remove_entries(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)",
         "    status = OK",
         "life",
     ),
     Defect(
         "entry-of-a-changed-key-not-added",
-        "engine.kernels.index_changes",
+        "engine.index.changes_kernels",
         "        changed |= 1 << i",
         "        changed |= 0",
         "life",
     ),
     Defect(
         "records-of-a-dropped-partition-not-passed-over",
-        "engine.kernels.replay",
+        "engine.store.replay_kernels",
         "                if fragment != 0 and epoch > mem[fragment + F_REPLAY_EPOCH]:",
         "                if epoch > mem[fragment + F_REPLAY_EPOCH]:",
         "partition-states",
     ),
     Defect(
         "unique-entry-of-the-old-key-stays",
-        "engine.kernels.index_commit",
+        "engine.txn.index_commit_kernels",
         "    leave_replaced(mem, txn, buf, operation, fragment, rowid, row)\n",
         "    pass\n",
         "unique",
     ),
     Defect(
         "unique-entry-of-a-deleted-row-stays",
-        "engine.kernels.index_commit",
+        "engine.txn.index_commit_kernels",
         "    leave_deleted(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)\n",
         "    pass\n",
         "unique",
     ),
     Defect(
         "unique-entry-of-an-undone-update-stays",
-        "engine.kernels.commit",
+        "engine.txn.commit_kernels",
         "        give_updated(mem, txn, buf, operation, fragment, row)\n",
         "        pass\n",
         "unique",
     ),
     Defect(
         "unique-entry-another-image-needs-is-removed",
-        "engine.kernels.unique_changes",
+        "engine.index.unique_changes_kernels",
         "        if newest == operation or tag != applied_tag(mem, buf, index, fragment, row, newest, operation):",
         "        if True:",
         "unique",
     ),
     Defect(
         "savepoint-ends-its-transaction",
-        "engine.kernels.commit",
+        "engine.txn.commit_kernels",
         "        mem[txn + X_CHANGES] = changes\n",
         "        mem[txn + X_CHANGES] = changes\n        finish(mem, txn)\n",
         "stateful",

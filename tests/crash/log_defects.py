@@ -69,14 +69,14 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     # --- and so is all else that a killed process or a failed sync leaves in the cache --------------------
     Defect(
         "folder-that-is-there-believed",
-        "engine.firm",
+        "engine.files.firm",
         "        files.make_directory(path)\n    files.sync_directory",
         "        files.make_directory(path)\n        files.sync_directory",
         "shown-names",
     ),
     Defect(
         "names-of-a-store-believed",
-        "recovery.two_copies",
+        "recovery.system_restart.two_copies",
         '    files.sync_directory("")\n    return',
         '    if missing:\n        files.sync_directory("")\n    return',
         "shown-names",
@@ -119,7 +119,7 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "floor-goes-back",
-        "recovery.sysfile",
+        "recovery.system_restart.sysfile",
         "            if changed.durable_lsn < self.content.durable_lsn:",
         "            if False:",
         "floor",
@@ -134,7 +134,7 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "openings-not-counted",
-        "engine.ids",
+        "engine.base.ids",
         "    if incarnation >= INCARNATION_MAX:",
         "    if False:",
         "tail",

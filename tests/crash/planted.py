@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import Error  # and nothing else of the program: what is loaded before cannot be changed
+from engine.base.errors import Error  # and nothing else of the program: what is loaded before cannot be changed
 from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.call_defects import CALL_DEFECTS, CALL_KERNEL_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
@@ -32,7 +32,7 @@ from tests.crash.view_defects import PART as VIEWS
 from tests.crash.view_defects import VIEW_DEFECTS
 from tests.planting import plant
 
-COMPILED = ("engine.kernels", "engine.layout")
+COMPILED = ("_kernels", "_layout")
 MISSED = 1
 SIMULATED_SEEDS = 60
 STRESS_SEEDS = 4
@@ -230,8 +230,8 @@ def schedule(arguments: Sequence[str]) -> None:
 
 def stress_lives() -> None:
     """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
-    from engine.clock import SystemClock
-    from engine.options import Options
+    from engine.base.clock import SystemClock
+    from engine.base.options import Options
     from recovery.crash_harness.disks.memory import MemoryFiles
     from recovery.crash_harness.program import Ledger
     from tests.crash.programs import stress
@@ -484,7 +484,7 @@ def main(name: str) -> int:
     defect = next(each for each in planted if each.name == name)
     plant(defect.module, functools.partial(changed, defect))
     with tempfile.TemporaryDirectory() as folder:
-        if defect.module.startswith(COMPILED):
+        if defect.module.endswith(COMPILED):
             # The cache is keyed on the sources, which do not show the defect: others would be given its code.
             os.environ["TIDEMARK_CACHE"] = folder
         try:

@@ -9,7 +9,7 @@ PART = "simulation"  # followed by the names of functions to draw from
 REPLICATION_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "received-counts-as-applied-after-a-restart",
-        "replication.channel",
+        "replication.channel.channel",
         "self.progress.applied_epoch = 0 if row is None else row.epoch",
         "self.progress.applied_epoch = 0 if row is None else relay.epoch",
         "simulation NONE NDB$MAX_INS",
@@ -58,14 +58,14 @@ REPLICATION_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "binlog-served-before-it-is-synced",
-        "replication.binlog.attached",
+        "replication.injector.attached",
         "        self.writer.sync()\n        return self.writer.synced",
         "        return self.writer.end",
         "simulation NONE NDB$OLD",
     ),
     Defect(
         "epochs-logged-again-after-a-restart",
-        "replication.binlog.attached",
+        "replication.injector.attached",
         "            self._written = self._handled = self.newest_epoch = tail.epoch\n",
         "            self._written = self._handled = self.newest_epoch = 0\n",
         "simulation NONE NDB$OLD",
@@ -79,7 +79,7 @@ REPLICATION_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "reset-forgets-what-was-judged",
-        "replication.endpoint",
+        "replication.channel.endpoint",
         "            if self._is_judged_once():\n                return None\n",
         "",
         "site-reset",
@@ -107,21 +107,21 @@ REPLICATION_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "update-of-nothing-not-logged",
-        "replication.binlog.images",
+        "replication.injector.images",
         "not (options.empty_update or batch.rule.logs_empty)",
         "not options.empty_update",
         "site-nothing",
     ),
     Defect(
         "site-on-the-way-speaks-for-those-behind-it",
-        "replication.reach",
+        "replication.channel.reach",
         "brought.through(handled if epoch >= newest else epoch)",
         "brought.through(handled)",
         "simulation NONE NDB$OLD NDB$MAX",
     ),
     Defect(
         "sites-further-on-are-not-told-of",
-        "replication.reach",
+        "replication.channel.reach",
         "for each in ((server_id, applied), *onward)]",
         "for each in ((server_id, applied),)]",
         "simulation NONE NDB$OLD NDB$MAX",

@@ -13,21 +13,21 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     # --- what is dropped is kept for those that look at it -----------------------------------------------
     Defect(
         "dropped-memory-goes-at-once",
-        "engine.transactions",
+        "engine.txn.transactions",
         "        users: set[object] = {*self.locks.by_slot.values(), *self.pins}",
         "        users: set[object] = set()",
         f"{PART} --seeds 0:40 --actors historian,member",
     ),
     Defect(
         "user-that-leaves-under-the-schema-latch-is-forgotten",
-        "engine.transactions",
+        "engine.txn.transactions",
         "            self._left.append(gone)",
         "            self.schema_latch.locked() or self._left.append(gone)",
         f"{PART} --seeds 0:60 --actors background,historian",
     ),
     Defect(
         "snapshot-pins-nothing",
-        "engine.snapshot",
+        "engine.access.snapshot",
         "                store.pin(snapshot)  #",
         "                # store.pin(snapshot)  #",
         f"{PART} --seeds 0:40 --actors historian",
@@ -41,7 +41,7 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "check-pins-nothing",
-        "recovery.check",
+        "recovery.verification.check",
         "    store.pin(pin)  #",
         "    # store.pin(pin)  #",
         # One life in some hundred: what is read is sound until the memory was given back and taken again.
@@ -50,7 +50,7 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     # --- indexes -----------------------------------------------------------------------------------------
     Defect(
         "build-does-not-wait-for-older-transactions",
-        "engine.index.online",
+        "engine.store.index_build",
         "            self._wait_for_older(table, index)",
         "            set_tree_state(store.mem, index.tree.handle, ix.INDEX_BUILDING)",
         f"{PART} --seeds 0:60 --actors checker",
@@ -64,7 +64,7 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "entries-that-are-kept-are-counted",
-        "engine.transactions",
+        "engine.txn.transactions",
         "        return any(each.table.handle == table.handle for each in dropped)",
         "        return False",
         f"{PART} --seeds 0:60 --actors checker,keeper,background",
@@ -72,7 +72,7 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     # --- channels ----------------------------------------------------------------------------------------
     Defect(
         "relay-log-thrown-away-under-the-applier",
-        "replication.channel",
+        "replication.channel.channel",
         "        with self._turn:\n            return self._begin(source)",
         "        return self._begin(source)",
         f"{PART} --seeds 0:60 --actors background,replica",

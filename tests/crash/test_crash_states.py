@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.errors import RedoOverloaded
-from engine.schema import Column
-from engine.types import Int64, VarChar
+from engine.base.errors import RedoOverloaded
+from engine.schema.definition import Column
+from engine.schema.types import Int64, VarChar
 from recovery.crash_harness.__main__ import main
 from recovery.crash_harness.crash_states import choices, crash_states
 from recovery.crash_harness.disks.memory import MemoryFiles

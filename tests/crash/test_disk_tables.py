@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import StorageFull
+from engine.base.errors import StorageFull
 from recovery.crash_harness.__main__ import main
 from recovery.crash_harness.anomaly_loop import anomaly_loop
 from recovery.crash_harness.crash_states import crash_states, record

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
-from engine.layout.arena import (
+from engine.memory.arena_layout import (
     BLOCK_WORDS,
     P_FREE_BLOCK_COUNT,
     P_FREE_BLOCKS,

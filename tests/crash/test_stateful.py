@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 import tidemark as tm
-from engine.options import parse_size
+from engine.base.options import parse_size
 from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.program import SIMULATED, open_simulated

@@ -6,7 +6,7 @@ from typing import Any
 
 import tidemark as tm
 from recovery.backup.plan import make_plan
-from recovery.digest.sides import BackupSide
+from recovery.verification.sides import BackupSide
 from tests.store.support import open_memory
 
 LARGE: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "32 MiB", "transaction_memory": "32 MiB"}

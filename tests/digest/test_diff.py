@@ -9,7 +9,8 @@ import pytest
 
 import tidemark as tm
 from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.digest import compare, ranges
+from recovery.verification import compare
+from recovery.verification import digest_ranges as ranges
 from tests.backup.support import take
 from tests.digest.support import COLUMNS, ON_DISK, ON_FILES, backup_side, found, naive, row_of, rows_in, store
 from tests.replication.site import open_site

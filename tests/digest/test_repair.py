@@ -8,7 +8,7 @@ import pytest
 
 import tidemark as tm
 from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.digest import compare
+from recovery.verification import compare
 from tests.backup.support import take
 from tests.digest.support import COLUMNS, ON_DISK, backup_side, naive, row_of, rows_in, store
 from tests.seeds import fresh_seeds

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemark as tm
-from engine.column_output import decode_rows
-from engine.errors import Unsupported
-from engine.kernels import digests as k
-from engine.kernels.backup import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
-from engine.layout.arena import OK, ST_INVARIANT, ST_SPACE
-from engine.row_format import RowFormat
-from engine.schema import TableDefinition
-from recovery.digest.ranges import Ranges, differing, first_by_key, first_by_rowid, narrowed
-from recovery.digest.rows import digests, key_places
+from engine.base.errors import Unsupported
+from engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
+from engine.rows.column_output import decode_rows
+from engine.rows.row_format import RowFormat
+from engine.schema.definition import TableDefinition
+from engine.store import digests_kernels as k
+from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from recovery.verification.digest_ranges import Ranges, differing, first_by_key, first_by_rowid, narrowed
+from recovery.verification.digest_rows import digests, key_places
 from tests.naive import backup as naive_backup
 from tests.naive import digests as naive
 

@@ -9,7 +9,7 @@ import random
 import pytest
 
 import tidemark as tm
-from recovery.digest.tasks import diff_files, digest_fragment
+from recovery.verification.digest_tasks import diff_files, digest_fragment
 from tests.digest.support import COLUMNS, ON_DISK, ON_FILES, found, naive, row_of, rows_in
 
 

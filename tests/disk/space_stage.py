@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.kernels import REGISTRY, disk_extents, disk_matrix, kernel
-from engine.kernels import disk_space as s
-from engine.kernels.handles import descriptor_of
-from engine.kernels.setup import fragment_handles, make_table, setup_memory
-from engine.layout import arena as a
-from engine.layout import disk_arena as d
+from engine.disk import cache_layout as d
+from engine.disk import extents_kernels as disk_extents
+from engine.disk import matrix_kernels as disk_matrix
+from engine.disk import space_kernels as s
+from engine.jit.kernel import REGISTRY, kernel
+from engine.memory import arena_layout as a
+from engine.memory.handles_kernels import descriptor_of
+from engine.table.setup_kernels import fragment_handles, make_table, setup_memory
 
 RESERVE, RELEASE, SETTLE, CLEANED, FREE, FRESH, WORD, ROW = range(8)
 

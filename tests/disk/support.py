@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from engine.clock import ManualClock
+from engine.base.clock import ManualClock
+from engine.base.errors import FileMissing
+from engine.disk import cache_layout as c
 from engine.disk.cache import PageCache
+from engine.disk.disk_layout import PAGE_HEADER_WORDS
 from engine.disk.double_write import DoubleWrite, create_double_write, mend
+from engine.disk.frames_kernels import cache_region_words
 from engine.disk.page_writer import PageWriter
-from engine.errors import FileMissing
-from engine.kernels.disk_frames import cache_region_words
-from engine.layout import arena as a
-from engine.layout import disk_arena as c
-from engine.layout.disk import PAGE_HEADER_WORDS
+from engine.memory import arena_layout as a
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.disk import kernels as k
 

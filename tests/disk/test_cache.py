@@ -8,16 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from engine.clock import SystemClock
-from engine.disk.cache import distinct
-from engine.errors import (
+from engine.base.clock import SystemClock
+from engine.base.errors import (
     MemoryExhausted,
     NoSuchTable,
     PageDamaged,
 )
-from engine.layout import arena as a
-from engine.layout import disk_arena as c
-from engine.layout.disk import DP_LSN, DP_OWNER
+from engine.disk import cache_layout as c
+from engine.disk.cache import distinct
+from engine.disk.disk_layout import DP_LSN, DP_OWNER
+from engine.memory import arena_layout as a
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.trace import TraceFiles
 from tests.disk import kernels as k

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.disk.double_write import is_page
-from engine.errors import (
+from engine.base.errors import (
     FileMissing,
     FileTruncated,
     IoFailed,
@@ -20,10 +19,11 @@ from engine.errors import (
     SyncFailed,
     VersionTooNew,
 )
-from engine.kernels.checksums import xxh3_lanes_of_page
-from engine.kernels.disk_frames import claim_pages, loaded_intact_page, loaded_page
-from engine.layout.arena import OK, ST_INVARIANT
-from engine.layout.sealed import seal
+from engine.disk.double_write import is_page
+from engine.disk.frames_kernels import claim_pages, loaded_intact_page, loaded_page
+from engine.memory.arena_layout import OK, ST_INVARIANT
+from engine.sealed.checksums_kernels import xxh3_lanes_of_page
+from engine.sealed.sealed_layout import seal
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.disks.trace import TraceFiles

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.base.errors import ForeignFile, IoFailed, PageDamaged, VersionTooNew
 from engine.disk.double_write import FILE_NAME, HEADER_BYTES, mend
-from engine.errors import ForeignFile, IoFailed, PageDamaged, VersionTooNew
-from engine.layout.sealed import seal
+from engine.sealed.sealed_layout import seal
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.trace import TraceFiles
 from tests.disk.support import PAGE_BYTES, STORE, Places, Stage, new_disk, page, restart, spoil

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.kernels.disk_page import check_page
-from engine.layout import disk as d
-from engine.layout.arena import OK, P_SCRATCH, PAGE_WORDS, S_POOL, ST_INVARIANT
+from engine.disk import disk_layout as d
+from engine.disk.page_kernels import check_page
+from engine.memory.arena_layout import OK, P_SCRATCH, PAGE_WORDS, S_POOL, ST_INVARIANT
 from tests.disk import kernels as k
 from tests.naive.disk import SlottedPage
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.kernels import disk_frames as f
-from engine.layout import disk_arena as c
-from engine.layout.arena import OK, P_SCRATCH, PAGE_WORDS, S_POOL, ST_INVARIANT, ST_MISSING
+from engine.disk import cache_layout as c
+from engine.disk import frames_kernels as f
+from engine.memory.arena_layout import OK, P_SCRATCH, PAGE_WORDS, S_POOL, ST_INVARIANT, ST_MISSING
 from tests.disk import kernels as k
 from tests.naive import disk as naive
 

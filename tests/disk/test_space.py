@@ -7,9 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from engine.kernels import disk_extents, disk_matrix
-from engine.layout import arena as a
-from engine.layout import disk_arena as d
+from engine.disk import cache_layout as d
+from engine.disk import extents_kernels as disk_extents
+from engine.disk import matrix_kernels as disk_matrix
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
 from tests.disk.space_stage import ROW, Stage
 from tests.naive import space as naive

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.errors import ForeignFile
-from engine.kernels import disk_extents
-from engine.layout import arena as a
-from engine.options import Options
+from engine.base.clock import ManualClock
+from engine.base.errors import ForeignFile
+from engine.base.options import Options
+from engine.disk import extents_kernels as disk_extents
+from engine.memory import arena_layout as a
 from recovery.crash_harness.crash_states import choices, crash_points, image_of
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles

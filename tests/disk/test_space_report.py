@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.kernels.disk_extents import join_tablespace
-from engine.layout import arena as a
-from engine.layout import disk_arena as d
+from engine.disk import cache_layout as d
+from engine.disk.extents_kernels import join_tablespace
+from engine.memory import arena_layout as a
 from tests.disk.space_stage import RESERVE, SETTLE, steps
 from tests.store.support import open_memory
 from tidemark.cli.commands import commands

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock, SystemClock
+from engine.base.clock import ManualClock, SystemClock
+from engine.base.options import Options
+from engine.disk import cache_layout as d
 from engine.disk.data_file import file_name
+from engine.disk.extents_kernels import join_tablespace
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.files import PosixFiles
-from engine.kernels.disk_extents import join_tablespace
-from engine.kernels.setup import make_table
-from engine.layout import arena as a
-from engine.layout import disk_arena as d
-from engine.options import Options
+from engine.files.directory import PosixFiles
+from engine.memory import arena_layout as a
+from engine.table.setup_kernels import make_table
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.listing import StoreListing
+from recovery.verification.log_listing import StoreListing
 from tests.disk.space_stage import RESERVE, steps
 from tests.store.support import SMALL, open_memory
 from tidemark.database import Database

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.batch_operations import scan
-from engine.layout import arena as a
-from engine.layout import index_arena as ix
-from engine.layout import unique_arena as un
-from engine.layout.partitions import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
+from engine.access.batch_operations import scan
+from engine.index import index_layout as ix
+from engine.index import unique_layout as un
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
-from engine.table import DroppedFragment
+from engine.schema.partitions_layout import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
+from engine.table.table import DroppedFragment
 from tests.engine.disk_arena_check import DiskArenaCheck
 from tests.naive.sip_hash import keyed_hash
 

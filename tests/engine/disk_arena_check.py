@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from engine.delete_log import delete_log_words
-from engine.layout import arena as a
-from engine.layout import delete_log as dl
-from engine.layout import disk_arena as d
-from engine.layout import redo
-from engine.layout.disk import PIECE_HEADER_WORDS, PIECE_LINK_WORDS
-from engine.layout.versions import SNAPSHOTS_LISTED
+from engine.disk import cache_layout as d
+from engine.disk.disk_layout import PIECE_HEADER_WORDS, PIECE_LINK_WORDS
+from engine.log import redo_layout as redo
+from engine.memory import arena_layout as a
+from engine.txn import delete_log_layout as dl
+from engine.txn.delete_log import delete_log_words
+from engine.txn.versions_layout import SNAPSHOTS_LISTED
 
 if TYPE_CHECKING:
     from tests.engine.arena_check import ArenaCheck

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tidemark as tm
-from engine.clock import SystemClock
-from engine.options import Options
+from engine.base.clock import SystemClock
+from engine.base.options import Options
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import SMALL
 from tidemark.database import Database

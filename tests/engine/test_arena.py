@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.layout import arena as a
-from engine.layout import disk_arena as d
+from engine.disk import cache_layout as d
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena

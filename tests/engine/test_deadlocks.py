@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import IoFailed
+from engine.base.errors import IoFailed
 from tests.engine.stage import LONG_MS, NAME, Actor, Stage
 from tests.store.trouble import promises
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.layout import arena as a
-from engine.layout.index_arena import I_UNIQUE
+from engine.base.clock import ManualClock
+from engine.base.options import Options
+from engine.index.index_layout import I_UNIQUE
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
-from engine.options import Options
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.engine.hash_shape import Shape, shape_of

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.kernels import kernel
-from engine.kernels.primary import index_insert
-from engine.layout import arena as a
-from engine.layout.arena import OK, ST_MEMORY
+from engine.jit.kernel import kernel
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
+from engine.memory.arena_layout import OK, ST_MEMORY
+from engine.rows.primary_kernels import index_insert
 from tests.engine.arena_check import ArenaCheck
 from tests.shares import few
 from tests.store.support import open_memory

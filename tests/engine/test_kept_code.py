@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import kept_code
-from engine.kept_code import KEY_BYTES, KEY_NAME, SEAL_BYTES, KeptCode
+from engine.jit import kept_code
+from engine.jit.kept_code import KEY_BYTES, KEY_NAME, SEAL_BYTES, KeptCode
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder
 
 CODE = b"machine code" * 50

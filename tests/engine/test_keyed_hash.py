@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from engine.kernels.checksums import xxh64_words
-from engine.kernels.keyed_hash import headed_hash_of, keyed_hash_of
-from engine.layout.arena import TAG_MASK
+from engine.memory.arena_layout import TAG_MASK
+from engine.sealed.checksums_kernels import xxh64_words
+from engine.sealed.keyed_hash_kernels import headed_hash_of, keyed_hash_of
 from tests.engine.hostile_keys import colliding_words
 from tests.naive.sip_hash import keyed_hash, siphash13
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.layout.arena import X_OPS
+from engine.memory.arena_layout import X_OPS
 from tests.engine.stage import LONG_MS, NAME, Stage
 from tests.store.trouble import promises
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine import transaction, transactions
+from engine.txn import transaction, transactions
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.shares import few
@@ -40,7 +40,7 @@ POINTS = few(5, 80)  # per case
 def is_the_callers(point: Point) -> bool:
     """Whether a MemoryError at a point comes out as it is: also where a caller makes a condition, before the call."""
     where = point.where
-    return point.is_entry or where.endswith(ON_THE_WAY) or where.startswith("engine/expressions.py")
+    return point.is_entry or where.endswith(ON_THE_WAY) or where.startswith("engine/programs/expressions.py")
 
 
 @pytest.fixture(scope="module", params=["memory", "disk"])
@@ -172,7 +172,7 @@ def test_memory_error_at_any_point_of_an_opening_is_typed_and_changes_nothing_th
         files = MemoryFiles.from_snapshot(start)
         point = fail_at(nth, lambda files=files: open_memory(files, **OPTIONS), MemoryError)  # type: ignore[misc]
         place = f"point {nth}: {point.where}, and {point.error!r} came out"
-        is_before = point.is_entry or point.where.startswith("engine/options.py")
+        is_before = point.is_entry or point.where.startswith("engine/base/options.py")
         assert is_before or isinstance(point.error, (tm.MemoryExhausted, tm.StoreFailed, type(None))), place
         has_begun |= any("/recovery/" in each for each in point.files)
         after = files.kill()  # which a file that is still open, or the lock, would not keep from being opened

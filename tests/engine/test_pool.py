@@ -8,10 +8,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from engine.kernels import kernel
-from engine.kernels.pool import give_block, give_cell, give_page, take_block, take_cell, take_page
-from engine.kernels.setup import setup_memory
-from engine.layout import arena as a
+from engine.jit.kernel import kernel
+from engine.memory import arena_layout as a
+from engine.memory.pool_kernels import give_block, give_cell, give_page, take_block, take_cell, take_page
+from engine.table.setup_kernels import setup_memory
 from tests.seeds import fresh_seeds
 
 CELLS_FROM, PAGES_FROM, LIMIT = 2, 3, 9

@@ -17,16 +17,17 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine import batch_operations, disk_reading, program_scans
-from engine.kernels import disk_reads, handles
-from engine.kernels.handles import descriptor_word, withdraw
-from engine.kernels.operations import touch_int_key
-from engine.kernels.reads import read_int_key, scan_rows
-from engine.kernels.setup import drop_fragment_pages
-from engine.kernels.tree_scans import tree_estimate
-from engine.kernels.unique_check import unique_counters
-from engine.layout import arena as a
+from engine.access import batch_operations, disk_reading, program_scans
+from engine.access import disk_reads_kernels as disk_reads
+from engine.access.reads_kernels import read_int_key, scan_rows
+from engine.index.tree_scans_kernels import tree_estimate
+from engine.index.unique_check_kernels import unique_counters
+from engine.memory import arena_layout as a
+from engine.memory import handles_kernels as handles
 from engine.memory.arena import NOTHING, address_of, next_handle
+from engine.memory.handles_kernels import descriptor_word, withdraw
+from engine.table.setup_kernels import drop_fragment_pages
+from engine.txn.operations_kernels import touch_int_key
 from tidemark.handles import TableHandle
 
 RANGES = [("a", 100), ("b", 200), ("c", 300)]

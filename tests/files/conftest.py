@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.file_layer import CheckedFiles
-from engine.files import PosixFiles
+from engine.files.directory import PosixFiles
+from engine.files.layer import CheckedFiles
 from recovery.crash_harness.disks import MemoryFiles
 
 

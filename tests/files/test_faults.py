@@ -11,9 +11,9 @@ from types import CodeType
 
 import pytest
 
-from engine.errors import FileMissing, IoFailed, ReadOnly, Rejected, StorageFull, SyncFailed, TooManyFiles
-from engine.failure import Failure
-from engine.file_layer import CheckedFiles
+from engine.base.errors import FileMissing, IoFailed, ReadOnly, Rejected, StorageFull, SyncFailed, TooManyFiles
+from engine.base.failure import Failure
+from engine.files.layer import CheckedFiles
 from recovery.crash_harness.disks import FaultFiles, MemoryFiles, Rule
 
 PERSONALITIES = ("clean", "reverted", "late")

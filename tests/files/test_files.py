@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import (
+from engine.base.errors import (
     FileMissing,
     InvalidName,
     InvariantBroken,
@@ -19,7 +19,7 @@ from engine.errors import (
     TypeMismatch,
     ValueOutOfRange,
 )
-from engine.file_layer import ZERO_PIECE_BYTES, CheckedFiles, check_name
+from engine.files.layer import ZERO_PIECE_BYTES, CheckedFiles, check_name
 from recovery.crash_harness.disks import MemoryFiles
 
 

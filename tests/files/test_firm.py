@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from engine.errors import SyncFailed, TooManyFiles
-from engine.firm import PIECE_BYTES, make_folder, write_again
+from engine.base.errors import SyncFailed, TooManyFiles
+from engine.files.firm import PIECE_BYTES, make_folder, write_again
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import PowerOff, power_off
-from recovery.sysfile import RESTORING
+from recovery.system_restart.sysfile import RESTORING
 from replication.node_group.carried import FilePart
 from replication.node_group.fetch import write_file
 from replication.node_group.view_file import ViewFile, read_record

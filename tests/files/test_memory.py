@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import Locked, Rejected
+from engine.base.errors import Locked, Rejected
 from recovery.crash_harness.disks import CRASH_POLICIES, MemoryFiles, Piece
 
 SECTOR = 512

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.files import PosixFiles
+from engine.files.directory import PosixFiles
 from recovery import load
 from recovery.crash_harness.forks import FORKS
 from recovery.load.job import LoadJob

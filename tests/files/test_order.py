@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import SyncFailed
-from engine.file_layer import CheckedFiles
-from engine.file_protocol import File
-from engine.files import PosixFiles
+from engine.base.errors import SyncFailed
+from engine.files.directory import PosixFiles
+from engine.files.layer import CheckedFiles
+from engine.files.protocol import File
 from recovery.crash_harness.disks import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule, order
 
 FILE_BYTES = 4 * 4096

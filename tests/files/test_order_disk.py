@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from engine.disk.disk_layout import DP_LSN, DP_PAGE
 from engine.disk.double_write import HEADER_WORDS, DoubleWrite, create_double_write
 from engine.disk.page_writer import PageWriter
-from engine.file_protocol import File
-from engine.layout.disk import DP_LSN, DP_PAGE
-from engine.layout.sealed import KIND_DISK_PAGE, seal_units, store_halves
+from engine.files.protocol import File
+from engine.sealed.sealed_layout import KIND_DISK_PAGE, seal_units, store_halves
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
 from tests.log.undo_support import STORE, Undo

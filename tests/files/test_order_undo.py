@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.layout.disk import UNDO_FREE
+from engine.disk.disk_layout import UNDO_FREE
+from engine.disk.undo_reader import UndoReader
 from engine.log.geometry import open_files
-from engine.log.undo_reader import UndoReader
 from recovery.crash_harness.disks import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule
 from tests.log.undo_support import STORE, Undo, geometry_of
 

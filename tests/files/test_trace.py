@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import given
 
-from engine.errors import IoFailed, SyncFailed
+from engine.base.errors import IoFailed, SyncFailed
 from recovery.crash_harness.disks import CRASH_POLICIES, FaultFiles, MemoryFiles, Rule, TraceFiles
 from tests.files.test_memory import play, steps
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.layout.document import fingerprint
-from engine.layout.sealed import FORMAT_VERSION
-from engine.options import Options
+from engine.base.clock import ManualClock
+from engine.base.options import Options
+from engine.sealed.sealed_layout import FORMAT_VERSION
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import SMALL
 from tidemark.database import Database
+from tidemark.format_document import fingerprint
 
 FOLDER = Path(__file__).resolve().parent
 SEED = 20_260

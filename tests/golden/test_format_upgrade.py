@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.layout.sealed import FORMAT_VERSION
+from engine.sealed.sealed_layout import FORMAT_VERSION
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import PowerOff, power_off

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from engine.index import index_layout as ix
 from engine.index.ordered import OrderedIndex
-from engine.layout import arena as a
-from engine.layout import index_arena as ix
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
-from engine.partition import HashPartition
-from engine.types import Binary, Enum
+from engine.schema.partition import HashPartition
+from engine.schema.types import Binary, Enum
 from tests.store.support import open_memory
 
 NAME = "test.indexed"

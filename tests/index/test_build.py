@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.errors import MemoryExhausted
+from engine.base.errors import MemoryExhausted
+from engine.index import index_layout as ix
 from engine.index.ordered import OrderedIndex
-from engine.kernels.handles import withdraw
-from engine.kernels.tree_setup import drop_tree
-from engine.layout import arena as a
-from engine.layout import index_arena as ix
+from engine.index.tree_setup_kernels import drop_tree
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of, next_handle
+from engine.memory.handles_kernels import withdraw
 from tests.index.stage import Stage
 from tests.index.test_tree import LONG, SHAPES, SMALL, TINY, make
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine import types as t
-from engine.index import index_only
-from engine.index.index_only import CALL_KEYS
-from engine.layout import index_arena as ix
-from engine.layout.arena import PAGE_HEADER_WORDS, PAGE_WORDS
+from engine.access import index_only
+from engine.access.index_only import CALL_KEYS
+from engine.index import index_layout as ix
+from engine.memory.arena_layout import PAGE_HEADER_WORDS, PAGE_WORDS
+from engine.schema import types as t
 from tests.index.stage import numpy_random, order_of
 from tests.index.values import KINDS, row_of
 from tests.seeds import fresh_seeds

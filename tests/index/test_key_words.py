@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine import types as t
-from engine.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
+from engine.base.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
+from engine.index import index_layout as ix
 from engine.index.key_values import KeyShape
-from engine.kernels import kernel
-from engine.kernels.key_words import encode_images, encode_places, image_changes_key
-from engine.layout import index_arena as ix
+from engine.index.key_words_kernels import encode_images, encode_places, image_changes_key
+from engine.jit.kernel import kernel
 from engine.memory.arena import address_of
+from engine.schema import types as t
 from tests.index.stage import Stage, numpy_random, order_of
 from tests.index.values import KEY_KINDS, KINDS, columns_of, row_of, value_of
 from tests.naive import keys as naive

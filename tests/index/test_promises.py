@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.errors import MemoryExhausted
-from engine.kernels.setup import take_transaction_block
-from engine.layout import arena as a
-from engine.layout import index_arena as ix
+from engine.base.errors import MemoryExhausted
+from engine.index import index_layout as ix
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
+from engine.table.setup_kernels import take_transaction_block
 from tests.index.stage import Stage, numpy_random
 
 ROWS = 1_500

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.kernels.tree_changes import tree_delete_run
-from engine.layout import index_arena as ix
+from engine.index import index_layout as ix
+from engine.index.tree_changes_kernels import tree_delete_run
 from engine.memory.arena import address_of
 from tests.index.stored import INDEXES, NAME, Indexed
 from tidemark.cli.commands import commands

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.clock import SystemClock
-from engine.index_definition import IndexDefinition
-from engine.options import Options
-from engine.schema import TableDefinition
+from engine.base.clock import SystemClock
+from engine.base.options import Options
+from engine.schema.definition import TableDefinition
+from engine.schema.index_definition import IndexDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.index.stored import INDEXES, NAME, ROOM, Indexed, columns

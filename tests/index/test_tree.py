@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tidemark as tm
+from engine.index import index_layout as ix
 from engine.index.ordered import OrderedIndex
-from engine.layout import index_arena as ix
 from tests.index.stage import Stage, numpy_random
 from tests.index.values import columns_of, row_of
 

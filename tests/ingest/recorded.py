@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine import types as t
-from engine.layout import binlog as b
-from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.row_plan import NO_PLAN, BodyWriter, RowImages, TablePlans
 from replication.binlog.table_map import table_map

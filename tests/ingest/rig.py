@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.types_base import ColumnType
+from engine.schema.types_base import ColumnType
 from replication.ingest.address import Address, Filter, Tls
 from replication.ingest.ingest import COPY, Ingest, IngestOptions
 from tests.ports import free_port

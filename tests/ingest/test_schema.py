@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.types import Int8
+from engine.schema.types import Int8
 from replication.binlog.errors import Origin
 from replication.ingest import schema
 from replication.ingest.address import Filter

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.types_base import ColumnType
+from engine.schema.types_base import ColumnType
 from replication.ingest import applier as applier_module
 from tests.ingest.rig import (
     TABLES,

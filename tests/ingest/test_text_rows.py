@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidemark as tm
-from engine.kernels.result_rows import find_result_cells
-from engine.layout.binlog_rows import CELL_NULL, CELL_SIZE_BITS, CELL_SIZE_MASK
+from replication.binlog.rows_layout import CELL_NULL, CELL_SIZE_BITS, CELL_SIZE_MASK
 from replication.ingest import text_rows
 from replication.ingest.address import Address
 from replication.ingest.client import Result
+from replication.ingest.result_rows_kernels import find_result_cells
 from tests.naive.result_rows import lenenc, packet, rows_of
 
 END = packet(b"\xfe\0\0\0\0")

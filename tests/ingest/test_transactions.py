@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tidemark as tm
-from engine.layout import binlog as b
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.ingest.transactions import (
     Change,

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from engine import types as t
-from engine.column_words import column_class
-from engine.instruction_set import FLOAT, INSTRUCTIONS, INTEGER, WIDE
-from engine.interpreter import Assembler, Program
-from engine.layout import program as p
-from engine.program_verifier import CLASS_TYPES
-from engine.row_format import RowFormat
-from engine.schema import ABSENT, Column, TableDefinition
+from engine.programs import program_layout as p
+from engine.programs.instruction_set import FLOAT, INSTRUCTIONS, INTEGER, WIDE
+from engine.programs.interpreter import Assembler, Program
+from engine.programs.verifier import CLASS_TYPES
+from engine.rows.column_words import column_class
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import ABSENT, Column, TableDefinition
 from tests.interpreter.machine import ARITHMETIC, DIVISIONS, ONE_OPERAND, Row
 
 KINDS: list[Any] = [
@@ -122,7 +122,7 @@ class Batch:
     @staticmethod
     def _without_last(row_format: RowFormat, image: np.ndarray, row: Row) -> np.ndarray:
         """The image as written before the last var column was added."""
-        from engine.row_var import build_var_part, split_var_part
+        from engine.rows.row_var import build_var_part, split_var_part
 
         if not row_format.layout.var_places:
             return image

@@ -10,10 +10,10 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.interpreter import Program, bits_float
-from engine.layout import columns as c
-from engine.layout import program as p
-from engine.program_verifier import stored_limits
+from engine.programs import program_layout as p
+from engine.programs.interpreter import Program, bits_float
+from engine.programs.verifier import stored_limits
+from engine.rows import columns_layout as c
 
 ORDERS = {0: (0,), 1: (-1, 1), 2: (-1,), 3: (-1, 0), 4: (1,), 5: (0, 1)}
 

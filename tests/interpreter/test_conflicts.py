@@ -6,13 +6,13 @@ import random
 
 import numpy as np
 
-from engine import types as t
-from engine.interpreter import Assembler, Program
-from engine.kernels.vm_batch import run_batch
-from engine.kernels.vm_run import run_program
-from engine.layout import program as p
-from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
+from engine.programs import program_layout as p
+from engine.programs.interpreter import Assembler, Program
+from engine.programs.vm_batch_kernels import run_batch
+from engine.programs.vm_run_kernels import run_program
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 
 TABLE = TableDefinition(1, 1, "t", (Column("id", t.Int64), Column("version", t.UInt32)), ("id",))
 CONFLICT = 9999

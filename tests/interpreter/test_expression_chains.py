@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from engine import expressions as x
-from engine.condition_ranges import known_of
-from engine.errors import ProgramInvalid, Rejected
-from engine.expression_programs import compile_filter
-from engine.expressions import DEPTH_MAX, PARTS_MAX, Expression, col
-from engine.partition_pruning import Between
+from engine.base.errors import ProgramInvalid, Rejected
+from engine.programs import expressions as x
+from engine.programs.condition_ranges import known_of
+from engine.programs.expression_programs import compile_filter
+from engine.programs.expressions import DEPTH_MAX, PARTS_MAX, Expression, col
+from engine.schema.partition_pruning import Between
 from replication.calls.values import pack, unpack
 from tests.interpreter.test_expressions import NAMES, TABLE, accepted, rows_of
 from tests.seeds import fresh_seeds

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import types as t
-from engine.errors import ProgramInvalid, TypeMismatch
-from engine.expression_programs import compile_aggregates, compile_filter, compile_update
-from engine.expressions import Expression, col
-from engine.interpreter import Program
-from engine.kernels.vm_batch import run_batch
-from engine.layout import program as p
-from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
+from engine.base.errors import ProgramInvalid, TypeMismatch
+from engine.programs import program_layout as p
+from engine.programs.expression_programs import compile_aggregates, compile_filter, compile_update
+from engine.programs.expressions import Expression, col
+from engine.programs.interpreter import Program
+from engine.programs.vm_batch_kernels import run_batch
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 
 TABLE = TableDefinition(
     1,

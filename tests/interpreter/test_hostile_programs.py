@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine import conditions
-from engine import types as t
-from engine.errors import FrameRejected, ProgramInvalid, Rejected
-from engine.instruction_set import INSTRUCTIONS
-from engine.interpreter import Assembler, Program
-from engine.kernels.vm_batch import run_batch
-from engine.layout import columns as c
-from engine.layout import program as p
-from engine.schema import Column, TableDefinition
+from engine.access import conditions
+from engine.base.errors import FrameRejected, ProgramInvalid, Rejected
+from engine.programs import program_layout as p
+from engine.programs.instruction_set import INSTRUCTIONS
+from engine.programs.interpreter import Assembler, Program
+from engine.programs.vm_batch_kernels import run_batch
+from engine.rows import columns_layout as c
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 from replication.calls.values import EXTENSIONS, pack, unpack
 from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.shares import few

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from engine import types as t
-from engine.interpreter import Assembler
-from engine.program_listing import listing
-from engine.schema import Column, TableDefinition
+from engine.programs.interpreter import Assembler
+from engine.programs.listing import listing
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 from tests.interpreter.generate import Writer, definition_of
 
 TABLE = TableDefinition(1, 1, "t", (Column("id", t.Int64), Column("s", t.VarChar(9)), Column("u", t.UInt64)), ("id",))

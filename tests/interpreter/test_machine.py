@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from engine.interpreter import Program, bits_float
-from engine.kernels.vm_batch import run_batch
-from engine.layout import program as p
+from engine.programs import program_layout as p
+from engine.programs.interpreter import Program, bits_float
+from engine.programs.vm_batch_kernels import run_batch
 from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.interpreter.machine import Machine, Result, float_sum, order
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import types as t
-from engine.interpreter import Assembler
-from engine.kernels.vm_batch import run_batch
-from engine.layout import program as p
-from engine.schema import Column, TableDefinition
+from engine.programs import program_layout as p
+from engine.programs.interpreter import Assembler
+from engine.programs.vm_batch_kernels import run_batch
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 
 TABLE = TableDefinition(1, 1, "t", (Column("id", t.Int64),), ("id",))
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine import types as t
-from engine.errors import ProgramInvalid
-from engine.instruction_set import FLOAT
-from engine.interpreter import Assembler, Program
-from engine.layout import program as p
-from engine.schema import Column, TableDefinition
+from engine.base.errors import ProgramInvalid
+from engine.programs import program_layout as p
+from engine.programs.instruction_set import FLOAT
+from engine.programs.interpreter import Assembler, Program
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.interpreter.test_machine import run
 

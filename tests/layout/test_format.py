@@ -8,18 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.errors import SchemaInvalid
-from engine.layout import document, lcp, redo, sealed
-from engine.layout.log import GROUP
-from engine.layout.notes import NOTES
-from engine.layout.sealed import KIND_GROUP, KIND_SYSFILE, header_of, is_sealed, seal, write_seal
+from engine.base.errors import SchemaInvalid
+from engine.log import redo_layout as redo
+from engine.log.group_layout import GROUP
+from engine.rows import lcp_layout as lcp
+from engine.sealed import sealed_layout as sealed
+from engine.sealed.sealed_layout import KIND_GROUP, KIND_SYSFILE, header_of, is_sealed, seal, write_seal
+from tidemark import format_document as document
+from tidemark.format_notes import NOTES
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_document_says_what_the_layouts_say() -> None:
     text = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
-    assert document.render(text) == text, "run `python -m engine.layout.document --write`"
+    assert document.render(text) == text, "run `python -m tidemark.format_document --write`"
 
 
 def test_format_fingerprint_is_the_golden_one() -> None:
@@ -31,23 +34,23 @@ def test_format_fingerprint_is_the_golden_one() -> None:
 
 
 CONSTANTS = [
-    ("redo", "KIND_NOOP"),
-    ("redo", "FLAG_VAR_KEPT"),
-    ("redo", "WORDS_SHIFT"),
-    ("redo", "FRAGMENT_SHIFT"),
-    ("redo", "COUNT_MASK"),
-    ("redo", "AUTHOR_SHIFT"),
-    ("redo", "TRANSACTION_WORDS"),
-    ("lcp", "ENTRY_TABLE_SHIFT"),
-    ("lcp", "ENTRY_FRAGMENT_MASK"),
-    ("lcp", "COPIES_FRAGMENT"),
-    ("lcp", "BLOCK_HEADER_WORDS"),
-    ("log", "GROUP_ALIGN_BYTES"),
-    ("row", "VAR_KEY_WORDS_SHIFT"),
-    ("row", "VAR_NULL_BIT"),
-    ("sealed", "KIND_GROUP"),
-    ("sealed", "FORMAT_VERSION"),
-    ("sysfile", "SYSFILE_BYTES"),
+    ("engine.log.redo_layout", "KIND_NOOP"),
+    ("engine.log.redo_layout", "FLAG_VAR_KEPT"),
+    ("engine.log.redo_layout", "WORDS_SHIFT"),
+    ("engine.log.redo_layout", "FRAGMENT_SHIFT"),
+    ("engine.log.redo_layout", "COUNT_MASK"),
+    ("engine.log.redo_layout", "AUTHOR_SHIFT"),
+    ("engine.log.redo_layout", "TRANSACTION_WORDS"),
+    ("engine.rows.lcp_layout", "ENTRY_TABLE_SHIFT"),
+    ("engine.rows.lcp_layout", "ENTRY_FRAGMENT_MASK"),
+    ("engine.rows.lcp_layout", "COPIES_FRAGMENT"),
+    ("engine.rows.lcp_layout", "BLOCK_HEADER_WORDS"),
+    ("engine.log.group_layout", "GROUP_ALIGN_BYTES"),
+    ("engine.schema.row_layout", "VAR_KEY_WORDS_SHIFT"),
+    ("engine.schema.row_layout", "VAR_NULL_BIT"),
+    ("engine.sealed.sealed_layout", "KIND_GROUP"),
+    ("engine.sealed.sealed_layout", "FORMAT_VERSION"),
+    ("recovery.system_restart.sysfile_layout", "SYSFILE_BYTES"),
 ]
 
 
@@ -57,7 +60,7 @@ def test_any_changed_constant_of_a_layout_changes_the_fingerprint(
 ) -> None:
     # Bits inside words were listed by hand: moving a shift changed the bytes of every log and not the fingerprint.
     before = document.fingerprint()
-    target = importlib.import_module(f"engine.layout.{module}")
+    target = importlib.import_module(module)
     monkeypatch.setattr(target, name, getattr(target, name) + 1)
     assert document.fingerprint() != before
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 import tidemark as tm
-from engine.column_values import from_python, input_type
-from engine.load_files import FOLDER
+from engine.log.load_files import FOLDER
+from engine.rows.column_values import from_python, input_type
 from recovery import load
 from recovery.load.directory import Directory
 from recovery.load.job import FragmentReport, LoadJob

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.layout.arena import F_PAGES, F_RELEASED
 from engine.memory.arena import address_of
+from engine.memory.arena_layout import F_PAGES, F_RELEASED
 from recovery import load
 from recovery.load.adopt import Adopter, mark_of
 from tests.backup.support import content

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.load_files import FOLDER
+from engine.log.load_files import FOLDER
 from recovery import load
 from recovery.backup.storage import open_place
 from recovery.crash_harness.crash_states import crash_states

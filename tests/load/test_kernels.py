@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.columnar import encode_rows
-from engine.kernels.load import add_pages, pack_rows_of_file, survey_block
-from engine.layout.arena import OK, ST_INVARIANT, ST_PARTITION
-from engine.layout.load_arena import LR_AT, LR_RECORD, LR_ROWID, LR_WORDS, LS_RECORD, LS_ROWS, LS_USED, LS_WORDS
-from engine.load_shape import LoadShape
-from engine.schema import TableDefinition
-from engine.table import KEY_ROOM_WORDS
+from engine.log.load_arena_layout import LR_AT, LR_RECORD, LR_ROWID, LR_WORDS, LS_RECORD, LS_ROWS, LS_USED, LS_WORDS
+from engine.log.load_kernels import add_pages, pack_rows_of_file, survey_block
+from engine.memory.arena_layout import OK, ST_INVARIANT, ST_PARTITION
+from engine.rows.columnar import encode_rows
+from engine.schema.definition import TableDefinition
+from engine.store.load_shape import LoadShape
+from engine.table.table import KEY_ROOM_WORDS
 from tests.load.support import NAME, batch, columns, rows
 
 KEY = np.zeros(KEY_ROOM_WORDS, dtype=np.int64)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.files import PosixFiles
+from engine.files.directory import PosixFiles
 from recovery.backup.verify import verify
 from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.listing import StoreListing
+from recovery.verification.log_listing import StoreListing
 from tests.backup.support import Tables, archived, content, content_of, restored, take
 from tests.load.support import NAME, ROOM, columns, found, leaves, new_store, published, rows
 from tests.replication.site import epochs_in, open_site, replayed

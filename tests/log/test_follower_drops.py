@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine import noted_rows
-from engine.errors import RedoDamaged
-from engine.layout.redo import FRAGMENT_MASK, FRAGMENT_SHIFT, GROUP_WORDS, KIND_REFRESH, TRANSACTION_WORDS
+from engine.access import noted_rows
+from engine.base.errors import RedoDamaged
 from engine.log.follower import FollowPoint, LogFollower
+from engine.log.redo_layout import FRAGMENT_MASK, FRAGMENT_SHIFT, GROUP_WORDS, KIND_REFRESH, TRANSACTION_WORDS
 from engine.log.row_changes import ChangeReader, RowChanges, SchemaChange
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.local_checkpoint.control import read_controls

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine import noted_rows
+from engine.access import noted_rows
 from engine.log.row_changes import RowChanges
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.log.test_follower import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import CommitOnFailedStore, StoreFailed
+from engine.base.errors import CommitOnFailedStore, StoreFailed
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles, Personality
 from tests.log.support import Log, read, records

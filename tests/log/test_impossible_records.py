@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
+from engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import put, refused, resealed
 from tests.store.support import ACCOUNT, open_memory, rows_of

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import types as t
-from engine.errors import RedoDamaged
-from engine.layout.redo import (
+from engine.base.errors import RedoDamaged
+from engine.log.listing import Dictionary, list_group
+from engine.log.reader import GroupRead
+from engine.log.redo_layout import (
     FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
     GROUP_WORDS,
@@ -18,9 +19,8 @@ from engine.layout.redo import (
     pack_kind,
     pack_rows,
 )
-from engine.log.listing import Dictionary, list_group
-from engine.log.reader import GroupRead
-from engine.schema import Column, TableDefinition
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 
 DEFINITION = TableDefinition(
     7,

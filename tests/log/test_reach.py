@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_protocol import File
-from engine.layout.log import GROUP_ALIGN_BYTES
+from engine.files.protocol import File
 from engine.log.geometry import Geometry
+from engine.log.group_layout import GROUP_ALIGN_BYTES
 from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.sysfile import NAMES, read_sysfile
+from recovery.system_restart.sysfile import NAMES, read_sysfile
 from tests.recovery.support import flipped, refused
 from tests.store.support import ACCOUNT, open_memory, rows_of
 

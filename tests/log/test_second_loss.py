@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import CommitOnFailedStore, StoreFailed
+from engine.base.errors import CommitOnFailedStore, StoreFailed
 from engine.log.group import Position
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.ids import TXID_COUNTER_BITS, first_txid, txids_from
-from engine.limits import INCARNATION_MAX
+from engine.base.clock import ManualClock
+from engine.base.ids import TXID_COUNTER_BITS, first_txid, txids_from
+from engine.base.limits import INCARNATION_MAX
 from engine.log.tail import TailNeeds
 from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.sysfile import NAMES, open_copies, read_sysfile, write_sysfile
+from recovery.system_restart.sysfile import NAMES, open_copies, read_sysfile, write_sysfile
 from tests.log.support import Log
 from tests.store.support import ACCOUNT, open_memory, rows_of
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvariantBroken, StoreFailed
-from engine.kernels.undo import undo_region_words
-from engine.layout.disk import UNDO_ALLOC, UNDO_FREE, UNDO_LCP
-from engine.log.undo_ring import (
+from engine.base.errors import InvariantBroken, StoreFailed
+from engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_LCP
+from engine.disk.undo_kernels import undo_region_words
+from engine.disk.undo_ring import (
     buffer_words_of,
     create_undo_files,
     group_bytes_max,
@@ -73,7 +73,7 @@ def append(undo: Undo, value: int, words: int) -> int:
     """As a commit does: room before the latch, looked at again under it. The LSN."""
     import numpy as np
 
-    from engine.kernels.undo import append_undo
+    from engine.disk.undo_kernels import append_undo
 
     source = np.full(1 + words, value, dtype=np.int64)
     while True:

@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from engine.kernels import undo as k
-from engine.layout import disk_arena as d
-from engine.layout.arena import OK, S_UNDO, ST_INVARIANT, ST_SPACE, ST_UNDO, X_UNDO_WORDS
-from engine.layout.disk import UNDO_ALLOC, UNDO_CREATE, UNDO_FREE, UNDO_RESTART, UNDO_UPDATE
+from engine.disk import cache_layout as d
+from engine.disk import undo_kernels as k
+from engine.disk.disk_layout import UNDO_ALLOC, UNDO_CREATE, UNDO_FREE, UNDO_RESTART, UNDO_UPDATE
+from engine.memory.arena_layout import OK, S_UNDO, ST_INVARIANT, ST_SPACE, ST_UNDO, X_UNDO_WORDS
 from tests.naive import undo as naive
 
 AT = 256

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.undo import append_undo, release_undo, reserve_undo, setup_undo, undo_region_words
-from engine.layout.arena import OK
-from engine.layout.disk import (
+from engine.disk.cache_layout import U_FREE, U_PROMISED
+from engine.disk.disk_layout import (
     UNDO_KIND_MASK,
     UNDO_MARK_WORDS,
     UNDO_RECORD_WORDS,
     UNDO_UPDATE,
     UNDO_WORDS_SHIFT,
 )
-from engine.layout.disk_arena import U_FREE, U_PROMISED
+from engine.disk.undo import UndoLog
+from engine.disk.undo_kernels import append_undo, release_undo, reserve_undo, setup_undo, undo_region_words
+from engine.disk.undo_reader import UndoReader
+from engine.disk.undo_ring import UndoPosition, create_undo_files, undo_ring
 from engine.log.geometry import Geometry, open_files
-from engine.log.undo import UndoLog
-from engine.log.undo_reader import UndoReader
-from engine.log.undo_ring import UndoPosition, create_undo_files, undo_ring
+from engine.memory.arena_layout import OK
 from recovery.crash_harness.disks.memory import MemoryFiles
 
 STORE = b"0123456789abcdef"

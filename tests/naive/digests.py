@@ -1,4 +1,4 @@
-"""Naive twins of `engine/kernels/digests.py`: digests of Python values, and entries chosen one by one."""
+"""Naive twins of `engine/store/digests_kernels.py`: digests of Python values, and entries chosen one by one."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.layout import arena as a
-from engine.layout import redo as r
-from engine.layout.node_copy import F_UNCOPIED, ROWID_END
+from engine.log import redo_layout as r
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
+from engine.store.node_copy_layout import F_UNCOPIED, ROWID_END
 
 Key = tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""The naive twin of `engine/kernels/partitions.py`: partitions by Python values, hashes by the xxhash library."""
+"""The naive twin of `engine/schema/partitions_kernels.py`: partitions by Python values, hashes by xxhash."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import xxhash
 
 import tidemark as tm
-from engine.row_format import RowFormat
-from engine.schema import TableDefinition
+from engine.rows.row_format import RowFormat
+from engine.schema.definition import TableDefinition
 
 
 def _rule(value: int, count: int, is_linear: bool) -> int:

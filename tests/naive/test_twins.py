@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import engine.kernels
-from engine.kernels import operations as k
-from engine.kernels.setup import setup_memory, take_transaction_block
-from engine.layout import arena as a
+from engine.jit import kernel
+from engine.memory import arena_layout as a
+from engine.table.setup_kernels import setup_memory, take_transaction_block
+from engine.txn import operations_kernels as k
 from tests.naive import batches as naive
 
 CODEC = "tests.rows.test_kernels"
@@ -97,59 +96,71 @@ BODIES = "tests.replication.test_row_bodies"
 GROUPS = "tests.node_group.test_twin:test_random_groups_leave_the_rows_that_the_twin_has"
 
 TWINS = {
-    "group_apply.apply_records": GROUPS,
-    "delete_log.note_deletes_of": DELETE_RING,
-    "delete_log.setup_delete_log": DELETE_RING,
+    "store.group_apply.apply_records": GROUPS,
+    "txn.delete_log.note_deletes_of": DELETE_RING,
+    "txn.delete_log.setup_delete_log": DELETE_RING,
     **dict.fromkeys(
         [
-            *(f"node_copy.{name}" for name in ("list_items", "scan_changed")),
-            *(f"node_join.find_{name}" for name in ("deleted", "in_the_way", "schema_change", "stale")),
-            *(f"node_join.{name}" for name in ("executed_records", "records_of_slice", "set_uncopied", "stamp_slice")),
+            *(f"store.node_copy.{name}" for name in ("list_items", "scan_changed")),
+            *(f"store.node_join.find_{name}" for name in ("deleted", "in_the_way", "schema_change", "stale")),
+            *(
+                f"store.node_join.{name}"
+                for name in ("executed_records", "records_of_slice", "set_uncopied", "stamp_slice")
+            ),
         ],
         JOINED_NODE,
     ),
-    "applied.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
+    "access.applied.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
     **dict.fromkeys(
         [
-            "versions_reads.find_snapshot_keys",
-            "versions_reads.read_snapshot_rows",
-            "versions_reads.scan_snapshot",
-            "versions_reads.snapshot_pages",
-            "versions_reads.snapshot_places",
-            "versions_index.gather_versions",
-            "versions_index.snapshot_entries",
+            "access.versions_reads.find_snapshot_keys",
+            "access.versions_reads.read_snapshot_rows",
+            "access.versions_reads.scan_snapshot",
+            "access.versions_reads.snapshot_pages",
+            "access.versions_reads.snapshot_places",
+            "access.versions_index.gather_versions",
+            "access.versions_index.snapshot_entries",
         ],
         SNAPSHOTS,
     ),
-    **dict.fromkeys([f"versions.{name}_snapshot" for name in ("close", "find", "open")], SNAPSHOT_LIFE),
-    "versions.cut_versions": SNAPSHOT_LIFE,
-    "versions.setup_versions": "tests.snapshot.test_life:test_snapshot_memory_is_checked_and_named",
+    **dict.fromkeys([f"txn.versions.{name}_snapshot" for name in ("close", "find", "open")], SNAPSHOT_LIFE),
+    "txn.versions.cut_versions": SNAPSHOT_LIFE,
+    "txn.versions.setup_versions": "tests.snapshot.test_life:test_snapshot_memory_is_checked_and_named",
     **dict.fromkeys(
         [
-            "binlog_rows.encode_images",
-            *(f"binlog_bodies.{name}" for name in ("find_cells", "read_numbers", "measure_strings", "copy_strings")),
+            "replication.binlog.rows.encode_images",
+            *(
+                f"replication.binlog.bodies.{name}"
+                for name in ("find_cells", "read_numbers", "measure_strings", "copy_strings")
+            ),
         ],
         f"{BODIES}:test_any_rows_of_any_table_equal_twin_and_come_back",
     ),
-    "binlog_rows.changed_columns": f"{BODIES}:test_changed_columns_of_any_pairs_equal_twin",
-    "binlog_rows.find_runs": f"{BODIES}:test_runs_of_rows_alike_equal_twin",
-    **dict.fromkeys(["check.check_rows", "check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"),
-    "checksums.xxh3_lanes": XXH3,
-    "checksums.xxh3_lanes_of_units": "tests.engine.test_checksums:test_xxh3_of_several_ranges_equals_that_of_each",
-    "checksums.xxh3_lanes_of_page": INTACT,
-    "checksums.xxh3_merge": XXH3,
-    "disk_frames.loaded_intact_page": INTACT,
+    "replication.binlog.rows.changed_columns": f"{BODIES}:test_changed_columns_of_any_pairs_equal_twin",
+    "replication.binlog.rows.find_runs": f"{BODIES}:test_runs_of_rows_alike_equal_twin",
     **dict.fromkeys(
-        ["keyed_hash.keyed_hash_of", "keyed_hash.headed_hash_of"],
+        ["rows.check.check_rows", "rows.check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"
+    ),
+    "sealed.checksums.xxh3_lanes": XXH3,
+    "sealed.checksums.xxh3_lanes_of_units": (
+        "tests.engine.test_checksums:test_xxh3_of_several_ranges_equals_that_of_each"
+    ),
+    "sealed.checksums.xxh3_lanes_of_page": INTACT,
+    "sealed.checksums.xxh3_merge": XXH3,
+    "disk.frames.loaded_intact_page": INTACT,
+    **dict.fromkeys(
+        ["sealed.keyed_hash.keyed_hash_of", "sealed.keyed_hash.headed_hash_of"],
         "tests.engine.test_keyed_hash:test_hash_of_any_words_equals_twin",
     ),
-    "checksums.xxh64_words": "tests.engine.test_checksums:test_xxh64_equals_the_reference_for_every_short_length",
-    **dict.fromkeys([f"columns.{way}_{width}" for way in ("scatter", "gather") for width in (1, 2, 4, 8)], COPIES),
-    **dict.fromkeys(["columns.stamp_nulls", "columns.gather_nulls"], NULLS),
-    **dict.fromkeys([f"columns.{name}_padded" for name in ("scatter", "measure", "copy")], PADDED),
+    "sealed.checksums.xxh64_words": (
+        "tests.engine.test_checksums:test_xxh64_equals_the_reference_for_every_short_length"
+    ),
+    **dict.fromkeys([f"rows.columns.{way}_{width}" for way in ("scatter", "gather") for width in (1, 2, 4, 8)], COPIES),
+    **dict.fromkeys(["rows.columns.stamp_nulls", "rows.columns.gather_nulls"], NULLS),
+    **dict.fromkeys([f"rows.columns.{name}_padded" for name in ("scatter", "measure", "copy")], PADDED),
     **dict.fromkeys(
         [
-            f"var_columns.{name}"
+            f"rows.var_columns.{name}"
             for name in (
                 "add_key_words append_key_bytes append_key_words measure_key_bytes sum_offsets walk_key_bytes"
                 " walk_key_words"
@@ -159,7 +170,7 @@ TWINS = {
     ),
     **dict.fromkeys(
         [
-            f"var_columns.{name}"
+            f"rows.var_columns.{name}"
             for name in (
                 "add_lengths append_var_column collect_fixed copy_keys copy_var_column lay_out_rows measure_keys"
                 " measure_var_column place_rows"
@@ -168,199 +179,230 @@ TWINS = {
         VAR,
     ),
     **dict.fromkeys(
-        ["disk_check.check_disk_page", "disk_check.rows_not_marked"],
+        ["access.disk_check.check_disk_page", "access.disk_check.rows_not_marked"],
         "tests.check.test_disk_twins:test_pages_and_rows_of_any_state_are_judged_as_by_the_twin",
     ),
-    "disk_check.check_disk_row": "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
-    **dict.fromkeys([f"disk_changes.{name}" for name in ("delete_disk_rows", "put_disk_rows", "unplan_step")], WALK),
-    **dict.fromkeys([f"disk_commit.commit_{name}" for name in ("at_hand", "disk", "disk_step", "pages")], WALK),
+    "access.disk_check.check_disk_row": "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
     **dict.fromkeys(
-        [f"disk_reads.{name}" for name in ("read_chunks", "read_disk_row", "read_disk_rowids", "scan_pages")], WALK
+        [f"txn.disk_changes.{name}" for name in ("delete_disk_rows", "put_disk_rows", "unplan_step")], WALK
     ),
-    **dict.fromkeys(["disk_reads.pages_of_keys", "disk_reads.read_disk_keys"], SAME),
-    "spool.has_updates": "tests.spool.test_blocks:test_blocks_with_updates_of_some_tables_are_found_as_by_a_loop",
-    "spool.block_end": "tests.spool.test_blocks:test_block_ends_equal_twin_for_any_records",
-    "load.pack_rows_of_file": LOADED,
-    **dict.fromkeys(["load.survey_block", "load.add_pages"], SURVEYED),
-    **dict.fromkeys(["load_rows.place_rows", "load_rows.reserve_pages", "load_rows.close_page"], ADOPTED),
-    "load_rows.release_pages": LOADS_REFUSED,
-    **dict.fromkeys([f"spool.{name}" for name in ("begin_spool", "commit_spooled", "slice_copy_words")], SPOOLED),
-    **dict.fromkeys(["disk_replay.replay_disk_group", "disk_replay.undo_records"], WALK),
-    **dict.fromkeys(["begin.begin_transaction", "begin.reserve_redo"], WALK),
-    "begin.next_txid": f"{WITHDRAWN}:test_transaction_ids_of_threads_are_never_behind_what_is_said_to_be_given",
+    **dict.fromkeys([f"txn.disk_commit.commit_{name}" for name in ("at_hand", "disk", "disk_step", "pages")], WALK),
     **dict.fromkeys(
-        [f"handles.{name}" for name in "descriptor_word descriptor_words set_descriptor_word sum_words".split()],
+        [f"access.disk_reads.{name}" for name in ("read_chunks", "read_disk_row", "read_disk_rowids", "scan_pages")],
+        WALK,
+    ),
+    **dict.fromkeys(["access.disk_reads.pages_of_keys", "access.disk_reads.read_disk_keys"], SAME),
+    "txn.spool.has_updates": "tests.spool.test_blocks:test_blocks_with_updates_of_some_tables_are_found_as_by_a_loop",
+    "txn.spool.block_end": "tests.spool.test_blocks:test_block_ends_equal_twin_for_any_records",
+    "log.load.pack_rows_of_file": LOADED,
+    **dict.fromkeys(["log.load.survey_block", "log.load.add_pages"], SURVEYED),
+    **dict.fromkeys(
+        ["store.load_rows.place_rows", "store.load_rows.reserve_pages", "store.load_rows.close_page"], ADOPTED
+    ),
+    "store.load_rows.release_pages": LOADS_REFUSED,
+    **dict.fromkeys([f"txn.spool.{name}" for name in ("begin_spool", "commit_spooled", "slice_copy_words")], SPOOLED),
+    **dict.fromkeys(["store.disk_replay.replay_disk_group", "store.disk_replay.undo_records"], WALK),
+    **dict.fromkeys(["txn.begin.begin_transaction", "txn.begin.reserve_redo"], WALK),
+    "txn.begin.next_txid": f"{WITHDRAWN}:test_transaction_ids_of_threads_are_never_behind_what_is_said_to_be_given",
+    **dict.fromkeys(
+        [f"memory.handles.{name}" for name in "descriptor_word descriptor_words set_descriptor_word sum_words".split()],
         f"{WITHDRAWN}:test_words_of_descriptors_equal_those_in_the_arena",
     ),
-    "handles.withdraw": f"{WITHDRAWN}:test_only_the_next_handle_gives_memory_back",
+    "memory.handles.withdraw": f"{WITHDRAWN}:test_only_the_next_handle_gives_memory_back",
     **dict.fromkeys(
-        ["setup.fragment_handles", "setup.withdraw_table"],
+        ["table.setup.fragment_handles", "table.setup.withdraw_table"],
         f"{WITHDRAWN}:test_withdrawn_handle_leads_to_nothing_for_good",
     ),
     **dict.fromkeys(
-        ["unique_check.unique_counters", "disk_reads.chunk_words_of", "disk_reads.tablespace_of"],
+        ["index.unique_check.unique_counters", "access.disk_reads.chunk_words_of", "access.disk_reads.tablespace_of"],
         f"{WITHDRAWN}:test_words_of_descriptors_equal_those_in_the_arena",
     ),
-    **dict.fromkeys(["begin.tag_transaction", "before_images.note_rows"], TAGGED),
-    "before_images.set_capture": FOLLOWED,
-    "absent.lock_absent": "tests.store.test_absent_keys:test_keys_told_absent_among_all_other_work_leave_nothing",
-    "result_rows.find_result_cells": "tests.ingest.test_text_rows:test_rows_of_any_result_equal_twin",
-    **dict.fromkeys(
-        [f"row_changes.{name}" for name in "copy_records join_rows list_records list_rows place_rows".split()], FOLLOWED
+    **dict.fromkeys(["txn.begin.tag_transaction", "txn.before_images.note_rows"], TAGGED),
+    "txn.before_images.set_capture": FOLLOWED,
+    "access.absent.lock_absent": (
+        "tests.store.test_absent_keys:test_keys_told_absent_among_all_other_work_leave_nothing"
     ),
-    "disk_columns.join_parts": JOINED,
-    "disk_columns.find_disk_parts": JOINED,
+    "replication.ingest.result_rows.find_result_cells": (
+        "tests.ingest.test_text_rows:test_rows_of_any_result_equal_twin"
+    ),
+    **dict.fromkeys(
+        [f"log.row_changes.{name}" for name in "copy_records join_rows list_records list_rows place_rows".split()],
+        FOLLOWED,
+    ),
+    "rows.disk_columns.join_parts": JOINED,
+    "rows.disk_columns.find_disk_parts": JOINED,
     **dict.fromkeys(
         [
-            f"commit.{name}"
+            f"txn.commit.{name}"
             for name in ("abort_step abort_to_savepoint_step commit_begin commit_small commit_step end_run").split()
         ],
         WALK,
     ),
-    **dict.fromkeys(["operations.put_rows", "operations.touch_rows", "operations.touch_int_key"], WALK),
-    **dict.fromkeys(["reads.read_row", "reads.read_rows", "reads.read_int_key", "reads.scan_rows"], WALK),
-    **dict.fromkeys([f"backup.{name}_entries" for name in ("append", "check")], BACKED_UP),
-    "backup.records_of_entries": BACKED_UP,
-    "backup.find_entries": "tests.backup.test_kernels:test_entries_found_equal_twin",
+    **dict.fromkeys(["txn.operations.put_rows", "txn.operations.touch_rows", "txn.operations.touch_int_key"], WALK),
     **dict.fromkeys(
-        [f"digests.{name}" for name in "begin_digests fold_words fold_bytes finish_digests".split()], DIGESTS
+        ["access.reads.read_row", "access.reads.read_rows", "access.reads.read_int_key", "access.reads.scan_rows"], WALK
     ),
-    "digests.sum_digests": "tests.digest.test_rows:test_sums_of_ranges_and_what_differs_equal_twin",
-    "digests.copy_chosen": "tests.digest.test_rows:test_chosen_entries_copied_equal_twin",
-    "digests.copy_of_fragment": "tests.digest.test_rows:test_entries_of_one_fragment_among_others_equal_twin",
-    **dict.fromkeys([f"restore.{name}_changes" for name in ("list", "fold")], MERGED),
-    **dict.fromkeys(["restore.merge_level", "restore.put_new_rows"], MERGED),
-    **dict.fromkeys([f"restore.{name}_changes" for name in ("collect", "gather")], COLLECTED),
-    "restore.take_epoch": EPOCHS_TAKEN,
-    **dict.fromkeys(["backup.load_chosen", "backup.stamp_rows"], CHAINS),
-    **dict.fromkeys(["replay.replay_group", "lcp.load_entries", "lcp.finish_entries", "lcp.finish_load"], WALK),
-    "growth.reserve_index": GROWN,
-    **dict.fromkeys(["lcp.start_lcp", "lcp.scan_lcp", "lcp.load_copies"], SCAN),
-    "lcp.abandon_lcp": BITS,
-    "operations.exchange_lock": f"{HERE}:test_exchange_and_mark_of_any_lock_word_equal_twin",
-    "operations.mark_waited": f"{HERE}:test_exchange_and_mark_of_any_lock_word_equal_twin",
-    "operations.upgrade_lock": f"{LOCKS}:test_upgrade_of_a_lone_shared_lock_is_granted_at_once_and_held",
-    "operations.hash_images": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
-    "operations.sort_by_fragment": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
+    **dict.fromkeys([f"store.backup.{name}_entries" for name in ("append", "check")], BACKED_UP),
+    "store.backup.records_of_entries": BACKED_UP,
+    "store.backup.find_entries": "tests.backup.test_kernels:test_entries_found_equal_twin",
     **dict.fromkeys(
-        [f"undo.{name}" for name in "append_undo append_undo_mark release_undo reserve_undo".split()], UNDO
+        [f"store.digests.{name}" for name in "begin_digests fold_words fold_bytes finish_digests".split()], DIGESTS
     ),
-    **dict.fromkeys(["undo.filter_records", "undo.parse_records"], UNDO_WORDS),
-    **dict.fromkeys(["disk_matrix.check_space", "disk_matrix.matrix_of"], SPACE),
-    **dict.fromkeys(["disk_extents.join_tablespace", "disk_extents.add_extents"], SPACE),
-    **dict.fromkeys(["disk_extents.copy_extents", "disk_extents.restore_extent"], SPACE_COPIES),
-    **dict.fromkeys(["disk_extents.drop_fragment_extents", "disk_extents.free_dropped_extents"], SPACE_DROPPED),
+    "store.digests.sum_digests": "tests.digest.test_rows:test_sums_of_ranges_and_what_differs_equal_twin",
+    "store.digests.copy_chosen": "tests.digest.test_rows:test_chosen_entries_copied_equal_twin",
+    "store.digests.copy_of_fragment": "tests.digest.test_rows:test_entries_of_one_fragment_among_others_equal_twin",
+    **dict.fromkeys([f"store.restore.{name}_changes" for name in ("list", "fold")], MERGED),
+    **dict.fromkeys(["store.restore.merge_level", "store.restore.put_new_rows"], MERGED),
+    **dict.fromkeys([f"store.restore.{name}_changes" for name in ("collect", "gather")], COLLECTED),
+    "store.restore.take_epoch": EPOCHS_TAKEN,
+    **dict.fromkeys(["store.backup.load_chosen", "store.backup.stamp_rows"], CHAINS),
     **dict.fromkeys(
-        [f"disk_extents.{name}" for name in ("setup_tablespace", "add_data_file", "drop_data_file", "drop_tablespace")],
+        ["store.replay.replay_group", "rows.lcp.load_entries", "rows.lcp.finish_entries", "rows.lcp.finish_load"], WALK
+    ),
+    "rows.growth.reserve_index": GROWN,
+    **dict.fromkeys(["rows.lcp.start_lcp", "rows.lcp.scan_lcp", "rows.lcp.load_copies"], SCAN),
+    "rows.lcp.abandon_lcp": BITS,
+    "txn.operations.exchange_lock": f"{HERE}:test_exchange_and_mark_of_any_lock_word_equal_twin",
+    "txn.operations.mark_waited": f"{HERE}:test_exchange_and_mark_of_any_lock_word_equal_twin",
+    "txn.operations.upgrade_lock": f"{LOCKS}:test_upgrade_of_a_lone_shared_lock_is_granted_at_once_and_held",
+    "txn.operations.hash_images": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
+    "txn.operations.sort_by_fragment": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
+    **dict.fromkeys(
+        [f"disk.undo.{name}" for name in "append_undo append_undo_mark release_undo reserve_undo".split()], UNDO
+    ),
+    **dict.fromkeys(["disk.undo.filter_records", "disk.undo.parse_records"], UNDO_WORDS),
+    **dict.fromkeys(["disk.matrix.check_space", "disk.matrix.matrix_of"], SPACE),
+    **dict.fromkeys(["disk.extents.join_tablespace", "disk.extents.add_extents"], SPACE),
+    **dict.fromkeys(["disk.extents.copy_extents", "disk.extents.restore_extent"], SPACE_COPIES),
+    **dict.fromkeys(["disk.extents.drop_fragment_extents", "disk.extents.free_dropped_extents"], SPACE_DROPPED),
+    **dict.fromkeys(
+        [f"disk.extents.{name}" for name in ("setup_tablespace", "add_data_file", "drop_data_file", "drop_tablespace")],
         SPACE_GIVEN_BACK,
     ),
-    "disk_matrix.fill_of_extents": "tests.disk.test_space:test_fill_of_extents_lists_used_words_of_each_page",
-    "setup.setup_memory": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
-    "setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
-    "partitions.fragments_of_keys": PARTITIONS,
-    "packed_values.measure_value": "tests.remote.test_hostile:"
+    "disk.matrix.fill_of_extents": "tests.disk.test_space:test_fill_of_extents_lists_used_words_of_each_page",
+    "table.setup.setup_memory": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
+    "table.setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
+    "schema.partitions.fragments_of_keys": PARTITIONS,
+    "replication.calls.packed_values.measure_value": "tests.remote.test_hostile:"
     "test_altered_messages_are_measured_as_a_naive_twin_does_and_refused_or_built",
-    "side_pages.change_format": SCHEMA_CHANGES,
+    "rows.side_pages.change_format": SCHEMA_CHANGES,
     **dict.fromkeys(
         [
-            "partitions.put_partition_words",
-            "partitions.drop_partition_words",
-            "setup.set_partition_words",
-            "setup.change_partitions",
-            "setup.add_fragment",
-            "setup.drop_fragment_rest",
-            "disk_extents.join_new_fragment",
+            "schema.partitions.put_partition_words",
+            "schema.partitions.drop_partition_words",
+            "table.setup.set_partition_words",
+            "table.setup.change_partitions",
+            "table.setup.add_fragment",
+            "table.setup.drop_fragment_rest",
+            "disk.extents.join_new_fragment",
         ],
         "tests.partition.test_changes:test_partitions_that_come_and_go_leave_every_word_owned_once",
     ),
-    **dict.fromkeys(["setup.make_table", "setup.drop_fragment_pages", "setup.drop_table_rest"], DROPPED),
-    "disk_page.check_page": "tests.disk.test_pages:test_random_pieces_taken_and_given_equal_twin",
+    **dict.fromkeys(
+        ["table.setup.make_table", "table.setup.drop_fragment_pages", "table.setup.drop_table_rest"], DROPPED
+    ),
+    "disk.page.check_page": "tests.disk.test_pages:test_random_pieces_taken_and_given_equal_twin",
     **dict.fromkeys(
         [
-            f"disk_frames.{name}"
+            f"disk.frames.{name}"
             for name in (
                 "setup_cache claim_pages loaded_page drop_page unpin_pages forget_page copy_dirty_pages written_pages"
             ).split()
         ],
         TRACES,
     ),
-    **dict.fromkeys(["key_words.encode_places", "key_words.encode_images"], KEY_WORDS),
-    "key_columns.decode_keys": KEY_VALUES,
-    **dict.fromkeys(["tree_changes.tree_insert_run", "tree_changes.tree_delete_run", "tree_scans.tree_scan"], TREE),
-    **dict.fromkeys(["tree_scans.tree_scan_back", "tree_scans.tree_estimate"], TREE_RANGES),
-    **dict.fromkeys(["tree_promises.tree_promise", "tree_promises.tree_unpromise"], TREE_PROMISES),
+    **dict.fromkeys(["index.key_words.encode_places", "index.key_words.encode_images"], KEY_WORDS),
+    "index.key_columns.decode_keys": KEY_VALUES,
     **dict.fromkeys(
-        [f"tree_build.{name}" for name in "collect_keys order_ties merge_runs tree_load tree_load_finish".split()],
-        TREE_BUILT,
+        ["index.tree_changes.tree_insert_run", "index.tree_changes.tree_delete_run", "index.tree_scans.tree_scan"], TREE
     ),
-    "tree_build.tree_add_rows": TREE_ONLINE,
-    **dict.fromkeys([f"tree_check.tree_check{what}" for what in ("", "_free", "_rows")], TREE_DAMAGE),
-    **dict.fromkeys(["tree_setup.make_tree", "tree_setup.drop_tree"], TREE_DROPPED),
-    "tree_setup.set_tree_state": "tests.index.test_build:test_built_index_is_published_by_its_state",
+    **dict.fromkeys(["index.tree_scans.tree_scan_back", "index.tree_scans.tree_estimate"], TREE_RANGES),
+    **dict.fromkeys(["index.tree_promises.tree_promise", "index.tree_promises.tree_unpromise"], TREE_PROMISES),
     **dict.fromkeys(
         [
-            "index_commit.commit_indexed",
-            "index_reads.index_pages",
-            "index_reads.index_rows",
-            "index_reads.own_rows",
-            "index_lists.announce_index",
-            "index_lists.publish_index",
+            f"index.tree_build.{name}"
+            for name in "collect_keys order_ties merge_runs tree_load tree_load_finish".split()
+        ],
+        TREE_BUILT,
+    ),
+    "index.tree_build.tree_add_rows": TREE_ONLINE,
+    **dict.fromkeys([f"index.tree_check.tree_check{what}" for what in ("", "_free", "_rows")], TREE_DAMAGE),
+    **dict.fromkeys(["index.tree_setup.make_tree", "index.tree_setup.drop_tree"], TREE_DROPPED),
+    "index.tree_setup.set_tree_state": "tests.index.test_build:test_built_index_is_published_by_its_state",
+    **dict.fromkeys(
+        [
+            "txn.index_commit.commit_indexed",
+            "access.index_reads.index_pages",
+            "access.index_reads.index_rows",
+            "access.index_reads.own_rows",
+            "index.lists.announce_index",
+            "index.lists.publish_index",
         ],
         STORED,
     ),
     **dict.fromkeys(
-        ["index_only.index_keys", "index_only.images_of_keys"],
+        ["access.index_only.index_keys", "access.index_only.images_of_keys"],
         f"{INDEX_ONLY}:test_entries_of_random_columns_are_what_their_rows_are",
     ),
-    "index_only.count_entries": f"{INDEX_ONLY}:test_counts_of_ranges_are_what_scans_of_them_find",
-    "index_lists.withdraw_index": f"{STORED_ONLINE}:test_scan_of_a_dropped_index_ends_and_its_memory_comes_back",
-    "index_lists.remove_rows": f"{STORED_ONLINE}:test_partitions_that_come_and_go_take_their_entries_with_them",
-    **dict.fromkeys(["unique_setup.make_unique", "unique_reads.read_by_unique", "unique_reads.find_by_unique"], UNIQUE),
-    "unique_reads.lock_by_primary": UNIQUE,
-    "unique_keys.encode_lookups": f"{UNIQUE_KEYS}:test_keys_looked_for_have_the_words_of_the_encoder_for_single_ones",
+    "access.index_only.count_entries": f"{INDEX_ONLY}:test_counts_of_ranges_are_what_scans_of_them_find",
+    "index.lists.withdraw_index": f"{STORED_ONLINE}:test_scan_of_a_dropped_index_ends_and_its_memory_comes_back",
+    "index.lists.remove_rows": f"{STORED_ONLINE}:test_partitions_that_come_and_go_take_their_entries_with_them",
     **dict.fromkeys(
-        [f"unique_setup.{name}_unique" for name in "begin enforce walk".split()],
+        ["index.unique_setup.make_unique", "access.unique_reads.read_by_unique", "access.unique_reads.find_by_unique"],
+        UNIQUE,
+    ),
+    "access.unique_reads.lock_by_primary": UNIQUE,
+    "index.unique_keys.encode_lookups": (
+        f"{UNIQUE_KEYS}:test_keys_looked_for_have_the_words_of_the_encoder_for_single_ones"
+    ),
+    **dict.fromkeys(
+        [f"index.unique_setup.{name}_unique" for name in "begin enforce walk".split()],
         f"{UNIQUE_LIFE}:test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_is_what_rows_say",
     ),
-    "unique_setup.drop_unique": f"{UNIQUE_LIFE}:test_build_refuses_two_rows_with_one_key_and_leaves_no_index",
-    "unique_setup.forget_unique": (
+    "index.unique_setup.drop_unique": f"{UNIQUE_LIFE}:test_build_refuses_two_rows_with_one_key_and_leaves_no_index",
+    "index.unique_setup.forget_unique": (
         f"{UNIQUE_LIFE}:test_dropped_partition_frees_its_keys_at_once_and_its_entries_with_its_memory"
     ),
     **dict.fromkeys(
-        [f"unique_setup.{name}_unique" for name in "collect reserve load".split()],
+        [f"index.unique_setup.{name}_unique" for name in "collect reserve load".split()],
         f"{UNIQUE_LIFE}:test_restart_builds_what_was_there_after_any_crash",
     ),
     **dict.fromkeys(
-        ["unique_check.check_unique_rows", "unique_check.check_unique_entries"],
+        ["index.unique_check.check_unique_rows", "index.unique_check.check_unique_entries"],
         f"{UNIQUE_LIFE}:test_damage_of_a_unique_index_is_found",
     ),
-    **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
-    "program_scan.sum_column": "tests.access.test_conditions:test_sum_of_a_column_equals_the_sum_a_program_makes",
-    "program_scan.scan_program": (
+    **dict.fromkeys(["table.setup.split_pool", "table.setup.join_pools", "table.setup.set_pool"], RESTARTED),
+    "access.program_scan.sum_column": (
+        "tests.access.test_conditions:test_sum_of_a_column_equals_the_sum_a_program_makes"
+    ),
+    "access.program_scan.scan_program": (
         "tests.access.test_conditions:test_scan_in_place_and_over_copies_find_what_the_rows_say_own_changes_included"
     ),
     **dict.fromkeys(
-        [f"key_sets.{name}" for name in ("add_keys", "find_keys")],
+        [f"replication.applier.key_sets.{name}" for name in ("add_keys", "find_keys")],
         "tests.applier.test_key_set:test_any_batches_of_any_tables_equal_twin",
     ),
-    "key_sets.rehash_keys": "tests.applier.test_key_set:test_many_keys_grow_the_set_and_are_found_again",
+    "replication.applier.key_sets.rehash_keys": (
+        "tests.applier.test_key_set:test_many_keys_grow_the_set_and_are_found_again"
+    ),
     **dict.fromkeys(
-        [f"dependencies.{name}" for name in ("mark_transactions", "read_marks", "track_keys")],
+        [f"replication.conflict.dependencies.{name}" for name in ("mark_transactions", "read_marks", "track_keys")],
         "tests.replication.test_tracker:test_any_stream_of_writes_and_marks_equals_twin",
     ),
-    "dependencies.rehash_dependencies": (
+    "replication.conflict.dependencies.rehash_dependencies": (
         "tests.replication.test_tracker:test_many_keys_in_many_batches_keep_their_owners_through_growth"
     ),
-    "vm_batch.run_batch": MACHINE,
-    "vm_run.run_program": ADDRESSES,
+    "programs.vm_batch.run_batch": MACHINE,
+    "programs.vm_run.run_program": ADDRESSES,
 }
 
 
 def kernels() -> list[str]:
-    for module in pkgutil.iter_modules(engine.kernels.__path__):
-        importlib.import_module(f"engine.kernels.{module.name}")
-    own = "engine.kernels."  # tests declare some of their own, around helpers
-    return sorted(name.removeprefix(own) for name in engine.kernels.REGISTRY if name.startswith(own))
+    kernel.import_all()
+    # Tests declare some of their own, around helpers.
+    found = [name.rpartition(".") for name in kernel.REGISTRY]
+    own = [(module, name) for module, _, name in found if kernel.is_kernels(module)]
+    return sorted(f"{module.removesuffix(kernel.KERNELS).removeprefix('engine.')}.{name}" for module, name in own)
 
 
 def test_every_kernel_names_its_test_and_no_other_is_named() -> None:

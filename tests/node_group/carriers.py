@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from replication.node_group.carrier import Address, Carrier, Secrets
 from replication.node_group.conversation import Conversation
 from replication.node_group.party import NodeParty

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 
-from engine.layout import sealed
+from engine.sealed import sealed_layout as sealed
 
 sealed.FORMAT_VERSION += 1
 assert "engine.log.group" not in sys.modules, "the format is already known elsewhere"
 
-from replication.protocol import handshake  # noqa: E402
+from replication.wire.wire import handshake  # noqa: E402
 
 handshake.VERSION += 1
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.group_apply import GroupApplier
-from engine.layout import arena as a
-from engine.layout.sealed import KIND_GROUP, is_sealed
 from engine.log.group import Group
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
+from engine.sealed.sealed_layout import KIND_GROUP, is_sealed
+from engine.store.group_apply import GroupApplier
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.node_group.codec import decode, encode
 from replication.node_group.messages import Groups

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import tidemark as tm
-from engine.clock import ManualClock
+from engine.base.clock import ManualClock
+from engine.base.options import Options
 from engine.log.geometry import open_files
 from engine.log.reader import LogReader
-from engine.options import Options
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.layout.redo import GROUP_WORDS
 from engine.log.geometry import open_files
 from engine.log.reader import GroupRead, LogReader
+from engine.log.redo_layout import GROUP_WORDS
 from tests.node_group.pair import Pair, PairWorld, slots_of
 from tests.store.history import LEAST, PAGE_SIZES, History, Step
 from tests.store.support import ACCOUNT

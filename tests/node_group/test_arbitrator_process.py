@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.clock import SystemClock
-from engine.errors import SyncFailed
+from engine.base.clock import SystemClock
+from engine.base.errors import SyncFailed
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.node_group.arbitrator import NO_RECORD

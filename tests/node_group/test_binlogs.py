@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.ids import make_epoch
-from engine.limits import GCI_MAX
+from engine.base.ids import make_epoch
+from engine.base.limits import GCI_MAX
 from replication.binlog import events as e
-from replication.binlog import owed_rows
 from replication.binlog.reader import BinlogReader
+from replication.injector import owed_rows
 from replication.node_group.messages import Applied
-from replication.protocol.messages import Start
-from replication.system_tables import NDB_SCHEMA
+from replication.settings.system_tables import NDB_SCHEMA
+from replication.wire.messages import Start
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.node_group.test_node import COLUMNS, equal
 from tests.ports import free_ports

@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 import trustme
 
-from engine.errors import LimitExceeded, PeerError, SchemaInvalid
-from engine.layout.frame import FRAME_NODE_MESSAGE
-from replication import wire
+from engine.base.errors import LimitExceeded, PeerError, SchemaInvalid
 from replication.node_group import carrier, codec, outbox
 from replication.node_group.carrier import Secrets
 from replication.node_group.messages import Adopted, Applied, Groups, Opened
 from replication.node_group.party import CONVERSATION, MESSAGES, NO_STORE, NodeParty
-from replication.protocol.frames import FrameWriter
-from replication.wire import call, client_tls, server_tls
+from replication.wire import wire
+from replication.wire.frame_layout import FRAME_NODE_MESSAGE
+from replication.wire.frames import FrameWriter
+from replication.wire.wire import call, client_tls, server_tls
 from tests.node_group.carriers import CLOCK, HOST, SECRET, STORE, End, Site, free_address
 from tests.waiting import wait_until
 

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.clock import SystemClock
-from replication.first_copy import CopyTarget, is_broken_off
+from engine.base.clock import SystemClock
+from replication.channel.first_copy import CopyTarget, is_broken_off
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.node_group.test_binlogs import LOGGED, do, rows, said
 from tests.other_user import write_secret

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemark as tm
+from engine.base.errors import FrameRejected
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.errors import FrameRejected
-from engine.kernels.checksums import xxh3_signed
-from engine.load_files import LoadFile
-from engine.schema import TableDefinition
-from engine.spool_files import spool_name
+from engine.log.load_files import LoadFile
+from engine.log.spool_files import spool_name
+from engine.schema.definition import TableDefinition
+from engine.sealed.checksums_kernels import xxh3_signed
 from recovery.node_restart.messages import (
     ROWID_SYNC,
     Begin,

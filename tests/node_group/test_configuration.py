@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.errors import SchemaInvalid
+from engine.base.errors import SchemaInvalid
 from replication.node_group.configuration import GroupConfiguration
 from replication.node_group.placement import Placement
 from replication.node_group.view import Member, first_view

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.group_apply import GroupApplier
+from engine.store.group_apply import GroupApplier
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.engine.arena_check import check_arena

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.layout import arena as a
-from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
-from engine.layout.sealed import seal
+from engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
+from engine.sealed.sealed_layout import seal
 from tests.node_group.pair import Pair, page_of, same_slots
 from tests.store.support import ACCOUNT
 
@@ -137,7 +137,7 @@ def test_groups_out_of_order_or_of_others_are_refused() -> None:
 
 
 def test_store_with_open_transactions_cannot_become_a_member() -> None:
-    from engine.group_apply import GroupApplier
+    from engine.store.group_apply import GroupApplier
     from tests.store.support import open_memory
 
     db: Any = open_memory()

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.delete_log import DeleteLog
-from engine.errors import SchemaInvalid
-from engine.kernels.delete_log import note_deletes_of, setup_delete_log
-from engine.layout import arena as a
-from engine.layout import delete_log as dl
-from engine.layout.redo import FRAGMENT_SHIFT, TABLE_MASK
-from engine.options import Options
+from engine.base.errors import SchemaInvalid
+from engine.base.options import Options
+from engine.log.redo_layout import FRAGMENT_SHIFT, TABLE_MASK
+from engine.memory import arena_layout as a
+from engine.txn import delete_log_layout as dl
+from engine.txn.delete_log import DeleteLog
+from engine.txn.delete_log_kernels import note_deletes_of, setup_delete_log
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.system_restart.spool import Spooled
 from tests.naive import delete_log as naive

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.spool_files import spool_ids
+from engine.log.spool_files import spool_ids
 from tests.engine.arena_check import check_arena
 from tests.load import support as load
 from tests.node_group.pair import Pair

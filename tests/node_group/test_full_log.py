@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.clock import SystemClock
-from engine.group_apply import GroupRun
+from engine.base.clock import SystemClock
+from engine.store.group_apply import GroupRun
 from replication.node_group.life import Life
 from replication.node_group.store_thread import StoreThread
 from replication.node_group.view import Times

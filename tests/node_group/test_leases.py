@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.errors import SchemaInvalid
+from engine.base.errors import SchemaInvalid
 from replication.node_group.leases import Leases
 from replication.node_group.machine import Joiner
 from replication.node_group.messages import Adopted, Open, Ping, Pong, Received, Send, Tick, ViewIs, Write, Written

@@ -10,8 +10,8 @@ import pytest
 
 import recovery.node_restart.joiner as joiner_module
 import recovery.node_restart.source as source_module
-from engine.errors import InvariantBroken, LcpDamaged
-from engine.layout.node_copy import ROWID_END
+from engine.base.errors import InvariantBroken, LcpDamaged
+from engine.store.node_copy_layout import ROWID_END
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.node_restart.messages import VARIANTS, GroupPart
 from tests.node_group.support import (

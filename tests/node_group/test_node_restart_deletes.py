@@ -11,8 +11,8 @@ import pytest
 import recovery.node_restart.delete_tail as tail_module
 import recovery.node_restart.joiner as joiner_module
 import tidemark as tm
-from engine.delete_log import DeleteLog
-from engine.errors import InvariantBroken
+from engine.base.errors import InvariantBroken
+from engine.txn.delete_log import DeleteLog
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.node_restart.messages import Begin, Deletes, End, GroupPart, Slice
 from recovery.node_restart.verify import rows_by_rowid

@@ -12,12 +12,12 @@ import recovery.node_restart.disk_slice as disk_slice
 import recovery.node_restart.joiner as joiner
 import recovery.node_restart.source as source
 import tidemark as tm
-from engine.kernels import node_copy as k
-from engine.kernels import node_join
-from engine.kernels.setup import fragment_handles
-from engine.layout import arena as a
-from engine.layout import redo as r
+from engine.log import redo_layout as r
+from engine.memory import arena_layout as a
 from engine.memory.arena import NOTHING, address_of
+from engine.store import node_copy_kernels as k
+from engine.store import node_join_kernels as node_join
+from engine.table.setup_kernels import fragment_handles
 from tests.naive import node_copy as naive
 from tests.node_group.support import COPYING, Wire, away, open_node, restarted
 from tests.seeds import fresh_seeds

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.transaction import Transaction
+from engine.txn.transaction import Transaction
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.node_restart.messages import Plan, Ready
 from recovery.node_restart.source import Source

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from engine.clock import ManualClock
-from engine.errors import LcpDamaged
+from engine.base.clock import ManualClock
+from engine.base.errors import LcpDamaged
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.local_checkpoint.control import read_controls
 from recovery.local_checkpoint.data_file import FOLDER, data_name
 from recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from recovery.node_restart.restart import bring_back
-from recovery.sysfile import read_sysfile
 from recovery.system_restart.restart import Restart
+from recovery.system_restart.sysfile import read_sysfile
 from recovery.system_restart.through import Through
 from tests.node_group.support import (
     SourceGone,

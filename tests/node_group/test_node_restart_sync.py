@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.errors import ForeignFile, MemoryExhausted
-from engine.options import Options
+from engine.base.clock import ManualClock
+from engine.base.errors import ForeignFile, MemoryExhausted
+from engine.base.options import Options
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.node_restart.joiner import Join
 from recovery.node_restart.messages import Begin, End, Slice

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.layout.sealed import KIND_GROUP, is_sealed
 from engine.log.group import Group
+from engine.sealed.sealed_layout import KIND_GROUP, is_sealed
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import ACCOUNT, open_memory
 from tests.waiting import wait_until

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
-from engine.layout.sealed import seal
+from engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
+from engine.sealed.sealed_layout import seal
 from tests.engine.arena_check import check_arena
 from tests.node_group.pair import Pair
 from tests.replication.site import DISK

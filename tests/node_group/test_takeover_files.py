@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import PeerError
+from engine.base.errors import PeerError
 from replication.node_group import copy_server, fetch
 from replication.node_group.primacy import Primacy
 from tests.node_group.site import PATIENCE_MS, site_of

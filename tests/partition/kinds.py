@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import tidemark as tm
-from engine.schema import Column, TableDefinition
+from engine.schema.definition import Column, TableDefinition
 from tests.naive.partitions import comparable
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.table import Table
+from engine.table.table import Table
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidemark as tm
-from engine.kernels import kernel
-from engine.kernels.partitions import drop_partition_words, fragment_number
-from engine.layout import arena as a
-from engine.layout.partitions import SP_UNIT_COUNT, SP_UNIT_IS_PAGE
-from engine.limits import FRAGMENTS_MAX, PARTITION_VALUES_MAX
+from engine.base.limits import FRAGMENTS_MAX, PARTITION_VALUES_MAX
+from engine.jit.kernel import kernel
+from engine.memory import arena_layout as a
 from engine.memory.arena import Arena, address_of
-from engine.schema import TableDefinition
-from engine.table import Table
+from engine.schema.definition import TableDefinition
+from engine.schema.partitions_kernels import drop_partition_words, fragment_number
+from engine.schema.partitions_layout import SP_UNIT_COUNT, SP_UNIT_IS_PAGE
+from engine.table.table import Table
 from tests.naive.partitions import number_of
 from tests.partition.kinds import table as random_table
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidemark as tm
-from engine.partition_pruning import Between, Known, partitions_for
-from engine.schema import TableDefinition
+from engine.schema.definition import TableDefinition
+from engine.schema.partition_pruning import Between, Known, partitions_for
 from tests.naive.partitions import comparable, number_of
 from tests.partition.kinds import TYPES
 from tests.partition.kinds import table as random_table

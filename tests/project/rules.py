@@ -16,6 +16,14 @@ from pathlib import Path
 # Floors from the ground up: a floor imports itself and what stands before it here.
 FLOORS = ("engine", "recovery", "replication", "tidemark")
 
+# Rooms of the engine, each importing itself and what stands before it here, for types too.
+ROOMS = (
+    *("base", "files", "jit", "sealed", "memory", "schema", "rows", "log", "programs", "index", "disk", "table", "txn"),
+    *("access", "store"),
+)
+# Modules of kernels and of layouts: compiled code is made of these alone, and its cache is kept by their sources.
+COMPILED = ("_kernels", "_layout")
+
 FUNCTION_LINES_MAX = 60
 LINE_CHARACTERS_MAX = 120
 
@@ -27,26 +35,27 @@ LONG_FUNCTIONS: frozenset[str] = frozenset()
 BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
     {
         "recovery.system_restart.load:guarded",
-        "engine.kernels:load_overload",
+        "engine.jit.kernel:load_overload",
         "engine.log.redo:_agree",
-        "engine.store:log_schema",
+        "engine.store.store:log_schema",
         # Bytes of a stranger, and defects of ours: the port stays open.
-        "replication.server:_advance",
-        "replication.server:_admit",
+        "replication.wire.server:_advance",
+        "replication.wire.server:_admit",
     }
 )
 
-# Names of modules (or of things in them) and the only modules, or packages with a trailing dot, that may use them.
+# Names of modules (or of things in them) and the only modules that may use them: packages with a trailing dot, ends of
+# names with a star before.
 HOMES: dict[str, tuple[str, ...]] = {
-    "fcntl": ("engine.files",),
-    "io.open": ("engine.files",),
-    "codecs.open": ("engine.files",),
-    "tempfile": ("engine.files",),
+    "fcntl": ("engine.files.directory",),
+    "io.open": ("engine.files.directory",),
+    "codecs.open": ("engine.files.directory",),
+    "tempfile": ("engine.files.directory",),
     # The main job and the command line read and write the user's own files; the store's go through engine.files.
-    "shutil": ("engine.files", "tidemark.demo."),
-    "glob": ("engine.files",),
-    "pathlib.Path": ("engine.files", "tidemark.demo.", "tidemark.cli.", "tidemark.report"),
-    "pathlib.PosixPath": ("engine.files",),
+    "shutil": ("engine.files.directory", "tidemark.demo."),
+    "glob": ("engine.files.directory",),
+    "pathlib.Path": ("engine.files.directory", "tidemark.demo.", "tidemark.cli.", "tidemark.report"),
+    "pathlib.PosixPath": ("engine.files.directory",),
     "numpy.memmap": (),
     "numpy.load": (),
     "numpy.save": (),
@@ -54,24 +63,24 @@ HOMES: dict[str, tuple[str, ...]] = {
     "numpy.fromfile": (),
     # Anonymous memory for the arena; `check_anonymous_memory` refuses files even there (D1, RD8 of F71).
     "mmap": ("engine.memory.arena",),
-    "time": ("engine.clock",),
+    "time": ("engine.base.clock",),
     # The crash harness draws its faults from a printed seed.
-    "random": ("engine.clock", "recovery.crash_harness."),
-    "secrets": ("engine.clock",),
-    "uuid": ("engine.clock",),
+    "random": ("engine.base.clock", "recovery.crash_harness."),
+    "secrets": ("engine.base.clock",),
+    "uuid": ("engine.base.clock",),
     # The main job draws its work from a printed seed.
-    "numpy.random": ("engine.clock", "tidemark.demo."),
-    "datetime.datetime.now": ("engine.clock",),
-    "datetime.datetime.utcnow": ("engine.clock",),
-    "datetime.datetime.today": ("engine.clock",),
-    "datetime.date.today": ("engine.clock",),
-    "numba": ("engine.kernels.",),
-    "lmdb": ("engine.catalog",),
+    "numpy.random": ("engine.base.clock", "tidemark.demo."),
+    "datetime.datetime.now": ("engine.base.clock",),
+    "datetime.datetime.utcnow": ("engine.base.clock",),
+    "datetime.datetime.today": ("engine.base.clock",),
+    "datetime.date.today": ("engine.base.clock",),
+    "numba": ("engine.jit.", "*_kernels"),
+    "lmdb": ("engine.schema.catalog",),
     "pyspark": ("recovery.spark.",),
     "py4j": ("recovery.spark.",),
-    "socket": ("replication.wire", "replication.server", "tidemark.control_socket"),
+    "socket": ("replication.wire.wire", "replication.wire.server", "tidemark.control_socket"),
     "socketserver": (),
-    "ssl": ("replication.wire", "replication.server"),
+    "ssl": ("replication.wire.wire", "replication.wire.server"),
     # Sockets of their own: the MySQL server that is taken in.
     "pymysql": ("replication.ingest.client",),
     "pymysqlreplication": ("replication.ingest.client",),
@@ -87,16 +96,16 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyarrow.PyExtensionType": (),
     "runpy": (),
     # Modules by their names: of this tree, and the program a command line of the harness names.
-    "importlib.import_module": ("engine.kernels", "recovery.crash_harness.", "tidemark"),
+    "importlib.import_module": ("engine.jit.kernel", "recovery.crash_harness.", "tidemark"),
     # Its pipes unpickle: from processes that this one has forked, and from no others.
-    "multiprocessing": ("engine.kernels.", "recovery.crash_harness."),
+    "multiprocessing": ("engine.jit.__main__", "recovery.crash_harness."),
     "concurrent.futures.ProcessPoolExecutor": (),
     "tests": (),
     "bench": (),
 }
 
 # Of a store's files, and of those of the user alone.
-DISK_DOORS = frozenset({"engine.files", "engine.private_files", "engine.kept_code"})
+DISK_DOORS = frozenset({"engine.files.directory", "engine.files.private_files", "engine.jit.kept_code"})
 # What of `os` touches no file: allowed everywhere, or in the named places only.
 OS_ANYWHERE = frozenset(
     "PathLike fspath fsdecode fsencode sep cpu_count sched_getaffinity getpid register_at_fork"
@@ -108,11 +117,13 @@ PRIVATE_PLACES: dict[str, frozenset[str]] = {
     "tests.simulation.threads.turns": frozenset({"_current_frames"}),
 }
 OS_PLACES: dict[str, frozenset[str]] = {
-    "engine.clock": frozenset({"urandom"}),
+    "engine.base.clock": frozenset({"urandom"}),
     # What wakes a loop is a descriptor of no file.
-    "replication.wire": frozenset({"eventfd", "eventfd_read", "eventfd_write", "EFD_NONBLOCK", "EFD_CLOEXEC", "close"}),
+    "replication.wire.wire": frozenset(
+        {"eventfd", "eventfd_read", "eventfd_write", "EFD_NONBLOCK", "EFD_CLOEXEC", "close"}
+    ),
     # Where compiled code is kept.
-    "engine.kernels": frozenset({"environ", "path.expanduser"}),
+    "engine.jit.kernel": frozenset({"environ", "path.expanduser"}),
     # Which Java and which Python Spark starts is said in the environment, and nowhere else.
     "recovery.spark.java": frozenset({"environ"}),
     "recovery.spark.session": frozenset({"environ"}),
@@ -123,7 +134,7 @@ OS_PLACES: dict[str, frozenset[str]] = {
 # Names of what unpickles, whatever they are reached through.
 UNPICKLING = frozenset({"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "Unpickler", "read_pickle"})
 # Compiled code out of the user's own cache, as numba keeps it.
-UNPICKLING_PLACES = ("engine.kernels",)
+UNPICKLING_PLACES = ("engine.jit.kernel",)
 
 BUILTINS_NOWHERE = ("eval", "exec", "compile", "__import__")
 
@@ -199,6 +210,17 @@ class Source:
                 found.extend((node, f"{base}.{alias.name}", alias.asname or alias.name) for alias in node.names)
         return found
 
+    @cached_property
+    def every_import(self) -> list[tuple[int, str]]:
+        """(line, full dotted name) of every import, those for type checkers too."""
+        found: list[tuple[int, str]] = []
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                found.extend((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                found.extend((node.lineno, f"{self._absolute(node)}.{alias.name}") for alias in node.names)
+        return found
+
     def _absolute(self, node: ast.ImportFrom) -> str:
         if not node.level:
             return node.module or ""
@@ -248,7 +270,12 @@ def read_tree(root: Path, folders: Iterable[str]) -> list[Source]:
 
 
 def _is_home(module: str, homes: tuple[str, ...]) -> bool:
-    return any(module == home.rstrip(".") or (home.endswith(".") and module.startswith(home)) for home in homes)
+    return any(
+        module == home.rstrip(".")
+        or (home.endswith(".") and module.startswith(home))
+        or (home.startswith("*") and module.endswith(home[1:]))
+        for home in homes
+    )
 
 
 def _within(name: str, rule: str) -> bool:
@@ -262,6 +289,40 @@ def check_floors(source: Source) -> Iterator[str]:
         top = name.split(".")[0]
         if top in FLOORS and top not in allowed:
             yield f"{source.module}:{node.lineno} imports {name}, a floor above"
+
+
+def check_rooms(source: Source) -> Iterator[str]:
+    """A room of the engine imports itself and the rooms before it."""
+    parts = source.module.split(".")
+    if parts[0] != "engine" or len(parts) < 2:
+        return
+    allowed = ROOMS[: ROOMS.index(parts[1]) + 1]
+    for line, name in source.every_import:
+        other = name.split(".")
+        if other[0] == "engine" and len(other) > 1 and other[1] not in allowed:
+            yield f"{source.module}:{line} imports {name}, of a room after its own"
+
+
+def check_compiled(source: Source) -> Iterator[str]:
+    """Kernels and layouts are made of kernels and layouts: nothing else is in the digest their code is kept by."""
+    if not source.module.endswith(COMPILED):
+        return
+    for line, name in source.every_import:
+        top, inside = name.partition(".")[0], name.split(".")
+        is_compiled = any(each.endswith(COMPILED) for each in inside[-2:])
+        if top in FLOORS and not is_compiled and not name.startswith("engine.jit.kernel."):
+            yield f"{source.module}:{line} imports {name}, whose source is in no digest"
+
+
+def check_kernels_inside(source: Source) -> Iterator[str]:
+    """Floors above the engine use no kernels but those of their own room."""
+    if source.floor == "engine":
+        return
+    room = source.module.rpartition(".")[0]
+    for line, name in source.every_import:
+        module = name if name.endswith("_kernels") else name.rpartition(".")[0]
+        if module.endswith("_kernels") and module.rpartition(".")[0] != room:
+            yield f"{source.module}:{line} imports {name}, kernels of another room"
 
 
 def check_cycles(sources: list[Source]) -> Iterator[str]:
@@ -303,7 +364,7 @@ def check_os(source: Source) -> Iterator[str]:
     for line, name in source.used:
         rest = name.removeprefix("os.") if name.startswith("os.") else None
         if rest is not None and rest != "path" and not any(_within(rest, entry) for entry in allowed):
-            yield f"{source.module}:{line} uses {name}; files are reached through engine.files"
+            yield f"{source.module}:{line} uses {name}; files are reached through engine.files.directory"
 
 
 def _bound_at_top(tree: ast.Module) -> set[str]:
@@ -325,7 +386,7 @@ def check_builtins(source: Source) -> Iterator[str]:
         if node.id in BUILTINS_NOWHERE:
             yield f"{source.module}:{node.lineno} uses {node.id}"
         elif node.id == "open" and source.module not in DISK_DOORS:
-            yield f"{source.module}:{node.lineno} uses open; files are reached through engine.files"
+            yield f"{source.module}:{node.lineno} uses open; files are reached through engine.files.directory"
 
 
 def check_unpickling(source: Source) -> Iterator[str]:
@@ -419,11 +480,13 @@ def check_broad_except(source: Source) -> Iterator[str]:
                 yield f"{source.module}:{node.lineno} suppresses everything"
 
 
-# What Python hands to kernels of tables, fragments and indexes are handles (engine/kernels/handles.py).
+# What Python hands to kernels of tables, fragments and indexes are handles (engine/memory/handles_kernels.py).
 HANDLE_NAMES = frozenset({"table", "fragment", "tree", "index"})
 HANDLE_ARRAYS = frozenset({"tables", "fragments", "targets", "handles"})
 # Arrays of these names that hold numbers of tables, as "module:function".
-NUMBER_ARRAYS = frozenset({"engine.kernels.spool:has_updates", "engine.kernels.dependencies:track_keys"})
+NUMBER_ARRAYS = frozenset(
+    {"engine.txn.spool_kernels:has_updates", "replication.conflict.dependencies_kernels:track_keys"}
+)
 
 
 def _is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -432,7 +495,7 @@ def _is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def check_handles(source: Source) -> Iterator[str]:
     """A kernel compares the identity of each table, fragment and index it takes before it does anything with it."""
-    if not source.module.startswith("engine.kernels."):
+    if not source.module.endswith("_kernels"):
         return
     for node in functions(source):
         where = f"{source.module}:{node.lineno} {node.name}"

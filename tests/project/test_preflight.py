@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import engine.errors
+import engine.base.errors
 import tidemark
 from tidemark import _preflight
 
@@ -45,7 +45,7 @@ def test_users_module_imported_earlier_is_named(tmp_path: Path) -> None:
 def test_users_folder_without_init_does_not_hide_a_floor(tmp_path: Path) -> None:
     (tmp_path / "engine").mkdir()
     outcome = run_python("-c", "import tidemark; print(tidemark.Error.__module__)", cwd=tmp_path)
-    assert (outcome.returncode, outcome.stdout) == (0, "engine.errors\n")
+    assert (outcome.returncode, outcome.stdout) == (0, "engine.base.errors\n")
 
 
 def test_module_made_at_run_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +71,9 @@ def test_free_threaded_build_is_refused_in_one_line() -> None:
 
 
 def test_every_error_class_is_public() -> None:
-    classes = {name for name, value in vars(engine.errors).items() if inspect.isclass(value) and name[0] != "_"}
+    classes = {name for name, value in vars(engine.base.errors).items() if inspect.isclass(value) and name[0] != "_"}
     assert classes <= set(tidemark.__all__)
-    assert all(getattr(tidemark, name) is getattr(engine.errors, name) for name in classes)
+    assert all(getattr(tidemark, name) is getattr(engine.base.errors, name) for name in classes)
 
 
 def test_import_and_opening_leave_what_most_programs_never_use(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_import_and_opening_leave_what_most_programs_never_use(tmp_path: Path) -
     loaded = set(outcome.stdout.split())
     rooms = (
         "recovery.backup",
-        "replication.binlog.attached",
+        "replication.injector.attached",
         "replication.applier",
-        "replication.channel",
+        "replication.channel.channel",
         "ssl",
         "click",
     )

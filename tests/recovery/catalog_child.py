@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.catalog import DATA_NAME, SEAL_NAME, Catalog
-from engine.files import PosixFiles
-from engine.schema import TableDefinition
+from engine.files.directory import PosixFiles
+from engine.schema.catalog import DATA_NAME, SEAL_NAME, Catalog
+from engine.schema.definition import TableDefinition
 from tests.store.support import SMALL
 
 BIT_STEP = 211  # a prime, so that every bit of a byte and every place in a page has its turn

@@ -10,13 +10,21 @@ from typing import Any, NoReturn
 import numpy as np
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_BLOCK, LCP_CONTROL, UNIT_WORDS_MIN
-from engine.layout.log import GROUP
-from engine.layout.sealed import KIND_GROUP, KIND_LCP_BLOCK, KIND_LCP_CONTROL, KIND_SYSFILE, SEAL, header_of, seal
-from engine.layout.sysfile import SYSFILE
+from engine.base.clock import ManualClock
+from engine.log.group_layout import GROUP
+from engine.rows.lcp_layout import CONTROL_HEADER_WORDS, LCP_BLOCK, LCP_CONTROL, UNIT_WORDS_MIN
+from engine.sealed.sealed_layout import (
+    KIND_GROUP,
+    KIND_LCP_BLOCK,
+    KIND_LCP_CONTROL,
+    KIND_SYSFILE,
+    SEAL,
+    header_of,
+    seal,
+)
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.system_restart.sysfile_layout import SYSFILE
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
 Contents = dict[str, bytes]
@@ -86,7 +94,7 @@ def make_history(lcps: int = 3, seed: int = 0) -> History:
 
 def control_epoch(content: bytes) -> int:
     """Epoch in the header of a control file."""
-    from engine.layout.lcp import LCP_CONTROL
+    from engine.rows.lcp_layout import LCP_CONTROL
 
     assert LCP_CONTROL.fields is not None
     at = LCP_CONTROL.fields["epoch"][1]

@@ -16,10 +16,10 @@ import lmdb
 import pytest
 
 import tidemark as tm
-from engine.catalog import DATA_NAME, FOLDER, SEAL_NAME
-from engine.clock import ManualClock
-from engine.files import PosixFiles
-from engine.options import Options
+from engine.base.clock import ManualClock
+from engine.base.options import Options
+from engine.files.directory import PosixFiles
+from engine.schema.catalog import DATA_NAME, FOLDER, SEAL_NAME
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tests.recovery.catalog_child import expected, served
 from tests.store.support import ACCOUNT, SMALL, rows_of

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.options import Options
+from engine.base.clock import ManualClock
+from engine.base.options import Options
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import History, make_history, put, refused, survives
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of

@@ -8,8 +8,8 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.layout.arena import F_MAP, F_ROW_WORDS, PAGE_HEADER_WORDS, PAGE_SHIFT
 from engine.memory.arena import address_of
+from engine.memory.arena_layout import F_MAP, F_ROW_WORDS, PAGE_HEADER_WORDS, PAGE_SHIFT
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import Contents, History, flipped, make_history, refused, reopened, survives
@@ -198,7 +198,7 @@ def foreign(content: bytes) -> bytes:
     """The sealed units of a file as another store would have written them."""
     import numpy as np
 
-    from engine.layout.sealed import SEAL, header_of, seal
+    from engine.sealed.sealed_layout import SEAL, header_of, seal
 
     words = np.frombuffer(content, dtype=np.int64).copy()
     at = 0

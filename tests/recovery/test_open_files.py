@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.options import Options
+from engine.base.clock import ManualClock
+from engine.base.options import Options
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import ACCOUNT, open_memory
 

@@ -13,7 +13,7 @@ import msgpack
 import pyarrow as pa
 
 import tidemark as tm
-from engine.kernels import packed_values as m
+from replication.calls import packed_values_kernels as m
 from replication.calls.values import EXTENSIONS, KINDS, NESTING_MAX, VALUE_BYTES_MAX, measured, pack, unpack
 
 Row = namedtuple("Row", ["id", "owner"])

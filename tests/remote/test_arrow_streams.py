@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.errors import FrameRejected, TypeMismatch
-from replication.arrow_streams import METADATA_FACTOR, arrow_bytes, arrow_table
+from engine.base.errors import FrameRejected, TypeMismatch
 from replication.calls.values import EXTENSIONS, pack, unpack
+from replication.wire.arrow_streams import METADATA_FACTOR, arrow_bytes, arrow_table
 from tests.seeds import fresh_seeds
 
 

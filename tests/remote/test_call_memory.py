@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.clock import SystemClock
-from engine.errors import CallMemoryExhausted, FrameRejected, LimitExceeded, PeerError, Rejected
-from engine.layout.frame import FRAME_ANSWER, FRAME_CALL
+from engine.base.clock import SystemClock
+from engine.base.errors import CallMemoryExhausted, FrameRejected, LimitExceeded, PeerError, Rejected
 from replication.calls import conversation
 from replication.calls.conversation import PIECE_BYTES, CallLink, CallServer, Client
 from replication.calls.memory import FREE_BYTES, CallMemory, Share
 from replication.calls.values import EXTENSIONS, pack, unpack
-from replication.protocol.frames import Frame
-from replication.protocol.pieces import Pieces, frames_of
-from replication.server import Server
-from replication.wire import Met, Wake
+from replication.wire.frame_layout import FRAME_ANSWER, FRAME_CALL
+from replication.wire.frames import Frame
+from replication.wire.pieces import Pieces, frames_of
+from replication.wire.server import Server
+from replication.wire.wire import Met, Wake
 from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT
 from tests.waiting import wait_until

@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from engine.clock import ManualClock
-from engine.errors import Error
+from engine.base.clock import ManualClock
+from engine.base.errors import Error
 from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.apply_protocol import StatusRow
+from replication.applier.apply_protocol import StatusRow
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.index import Position as Place
 from replication.binlog.reader import StatementMaps
-from replication.channel import ChannelOptions, ReplicaChannel
-from replication.protocol.handshake import Site
-from replication.protocol.messages import Events, Position
-from replication.receiver import LocalReceiver
-from replication.relay_reader import RelayTransaction
-from replication.source import BinlogEnd, IndexRow, SourceBinlog
+from replication.channel.channel import ChannelOptions, ReplicaChannel
+from replication.channel.receiver import LocalReceiver
+from replication.channel.relay_reader import RelayTransaction
+from replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
+from replication.wire.handshake import Site
+from replication.wire.messages import Events, Position
 from tests.replication.stage import rows_of, write_epoch, writer_on
 
 SOURCE = Site(1, "ab" * 16, 3)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine import types as t
-from engine.clock import ManualClock
-from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
+from engine.base.clock import ManualClock
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
-from replication.binlog.images import BinlogOptions, RowBatch, image_rule
 from replication.binlog.index import Position
 from replication.binlog.reader import BinlogReader, StatementMaps
 from replication.binlog.row_plan import RowImages, TablePlans
 from replication.binlog.writer import BinlogWriter, WriterOptions
+from replication.injector.images import BinlogOptions, RowBatch, image_rule
 from tests.replication.support import entries_of
 
 OPTIONS = BinlogOptions()

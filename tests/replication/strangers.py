@@ -31,15 +31,15 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from engine.clock import SystemClock
-from engine.errors import PeerError
+from engine.base.clock import SystemClock
+from engine.base.errors import PeerError
 from recovery.crash_harness.forks import FORKS
 from replication.calls.conversation import Client
 from replication.node_group.party import MESSAGES, NodeParty
-from replication.protocol.frames import FrameReader, FrameWriter
-from replication.protocol.handshake import CallerHandshake, Party, Site
-from replication.server import UNPROVED_MAX, Server
-from replication.wire import call
+from replication.wire.frames import FrameReader, FrameWriter
+from replication.wire.handshake import CallerHandshake, Party, Site
+from replication.wire.server import UNPROVED_MAX, Server
+from replication.wire.wire import call
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET
 from tests.ports import free_ports
 from tests.waiting import wait_until

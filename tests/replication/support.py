@@ -8,10 +8,10 @@ import math
 
 import numpy as np
 
-from engine import types as t
-from engine.layout.arena import ENTRY_WORDS
-from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
+from engine.memory.arena_layout import ENTRY_WORDS
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 
 MEMBERS = tuple(f"m{number}" for number in range(300))
 _TEXTS = ["", "a", "ü" * 7, "\U0001f40b" * 7, 'it\'s \\ "q"\n\t']

@@ -18,15 +18,15 @@ from pathlib import Path
 import pytest
 import trustme
 
-from engine.clock import Clock, ManualClock, SystemClock
-from engine.errors import PeerError, PeerRefused, PeerTimeout, PeerUnproved, PositionLost
-from engine.layout.frame import FRAME_HELLO
-from engine.limited_log import EVERY_SECONDS, LimitedLog
+from engine.base.clock import Clock, ManualClock, SystemClock
+from engine.base.errors import PeerError, PeerRefused, PeerTimeout, PeerUnproved, PositionLost
+from engine.base.limited_log import EVERY_SECONDS, LimitedLog
 from recovery.crash_harness.forks import FORKS
-from replication.protocol.frames import Frame, FrameReader, FrameWriter
-from replication.protocol.handshake import CalledHandshake, CallerHandshake, Site
-from replication.server import UNPROVED_MAX, UNPROVED_OF_ADDRESS_MAX, Server
-from replication.wire import Met, TlsContext, Wake, Wire, call, client_tls, server_tls, wait_readable
+from replication.wire.frame_layout import FRAME_HELLO
+from replication.wire.frames import Frame, FrameReader, FrameWriter
+from replication.wire.handshake import CalledHandshake, CallerHandshake, Site
+from replication.wire.server import UNPROVED_MAX, UNPROVED_OF_ADDRESS_MAX, Server
+from replication.wire.wire import Met, TlsContext, Wake, Wire, call, client_tls, server_tls, wait_readable
 from tests.replication.doubles import REPLICA, SECRET, SOURCE
 from tests.replication.strangers import PORTS, visit
 from tests.seeds import fresh_seeds

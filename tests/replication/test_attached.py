@@ -9,8 +9,8 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.errors import Rejected, SchemaInvalid, StorageFull
-from engine.files import PosixFiles
+from engine.base.errors import Rejected, SchemaInvalid, StorageFull
+from engine.files.directory import PosixFiles
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog.index import Position
@@ -109,7 +109,7 @@ def test_tables_of_the_system_and_unlogged_transactions_stay_out():
     db, table = account_site()
     db.create_replication_table().insert((b"x", b"y", 0, 7, None))
     txn = db.parts.store.begin(0x8000_007F)
-    from engine import row_operations
+    from engine.access import row_operations
 
     row_operations.insert(txn, table.table, (1, "a", 1.0, None))
     txn.commit(True)
@@ -271,7 +271,7 @@ def test_epoch_with_a_row_that_no_event_takes_is_told_of_by_an_incident_and_the_
     db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
-    monkeypatch.setattr("engine.layout.binlog_rows.BODY_BYTES_MAX", 128 << 10)
+    monkeypatch.setattr("replication.binlog.rows_layout.BODY_BYTES_MAX", 128 << 10)
     table.insert((2, "a", 1.0, "small"))
     table.insert((3, "a", 1.0, "x" * 700_000))
     lost = db.sync()

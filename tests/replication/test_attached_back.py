@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from engine.errors import BinlogDamaged
+from engine.base.errors import BinlogDamaged
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import PowerOff, power_off

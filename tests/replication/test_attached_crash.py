@@ -9,7 +9,7 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.errors import StoreFailed
+from engine.base.errors import StoreFailed
 from recovery.crash_harness.crash_states import choices, crash_points, image_of
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 import tidemark as tm
-from engine.errors import BinlogOverloaded, RedoOverloaded, Retryable, StorageFull
+from engine.base.errors import BinlogOverloaded, RedoOverloaded, Retryable, StorageFull
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.replication.site import epochs_in, index_rows, open_site, replayed
@@ -238,7 +238,7 @@ def test_threads_wait_for_a_slow_binlog_and_are_told_so_and_all_that_was_acknowl
             thread.join()
         assert rows_of(db).keys() == written.keys()
         db.close()
-    from engine.files import PosixFiles
+    from engine.files.directory import PosixFiles
 
     files = PosixFiles(tmp_path / "s")
     try:

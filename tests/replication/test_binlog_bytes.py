@@ -15,9 +15,9 @@ import zlib
 
 import pytest
 
-from engine.errors import BinlogDamaged, Damaged, Rejected, StoreFailed
-from engine.layout import binlog as b
+from engine.base.errors import BinlogDamaged, Damaged, Rejected, StoreFailed
 from recovery.crash_harness.disks.memory import MemoryFiles
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.reader import BinlogReader, StatementMaps

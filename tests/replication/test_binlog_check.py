@@ -8,8 +8,8 @@ import random
 import pytest
 
 import tidemark as tm
-from engine import row_operations
-from recovery import binlog_check as room
+from engine.access import row_operations
+from recovery.verification import binlog_check as room
 from tests.replication.history import History
 from tests.replication.site import open_site
 from tests.seeds import fresh_seeds

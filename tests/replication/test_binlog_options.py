@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
-from engine import row_operations
-from engine.errors import NoSuchColumn, Rejected, SchemaInvalid
-from engine.options import format_size, parse_size
+from engine.access import row_operations
+from engine.base.errors import NoSuchColumn, Rejected, SchemaInvalid
+from engine.base.options import format_size, parse_size
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.disks.trace import TraceFiles
-from replication.any_value import REFLECT
+from replication.settings.any_value import REFLECT
 from replication.settings.options import BY_NAME, OF_BINLOG, OPTIONS, Effect, Scope
 from tests.replication.site import epochs_in, index_rows, open_site, transactions_in
 from tests.store.support import ACCOUNT

@@ -12,8 +12,8 @@ import threading
 import pytest
 
 import tidemark as tm
-from replication import changes as room
 from replication.binlog.index import Position
+from replication.injector import changes as room
 from tests.replication.history import History
 from tests.replication.site import DISK, WHOLE, account_site, open_site
 from tests.seeds import fresh_seeds

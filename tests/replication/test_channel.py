@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.clock import ManualClock
-from engine.errors import (
+from engine.base.clock import ManualClock
+from engine.base.errors import (
     BinlogDamaged,
     EpochGap,
     InvalidName,
@@ -15,12 +15,12 @@ from engine.errors import (
     SchemaInvalid,
 )
 from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.apply_protocol import StatusRow
-from replication.channel import ChannelOptions, ReplicaChannel, check_name
-from replication.protocol.handshake import Site
-from replication.protocol.messages import Events, Heartbeat, Position, Start
-from replication.receiver import LocalReceiver
-from replication.relay_log import RelayLog
+from replication.applier.apply_protocol import StatusRow
+from replication.channel.channel import ChannelOptions, ReplicaChannel, check_name
+from replication.channel.receiver import LocalReceiver
+from replication.channel.relay_log import RelayLog
+from replication.wire.handshake import Site
+from replication.wire.messages import Events, Heartbeat, Position, Start
 from tests.replication.channel_rig import REPLICA, SOURCE, Replica, Source, Store, run
 
 SEED = 9_210_533

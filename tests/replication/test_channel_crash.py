@@ -17,7 +17,7 @@ from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.disks.trace import TraceFiles
 from recovery.crash_harness.program import PowerOff, power_off
-from replication.first_copy import is_broken_off
+from replication.channel.first_copy import is_broken_off
 from tests.replication.site import open_site
 from tests.shares import share
 

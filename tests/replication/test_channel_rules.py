@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine import types as t
-from engine.errors import SchemaInvalid
-from engine.schema import Column, TableDefinition
-from replication.channel_rules import check_functions
+from engine.base.errors import SchemaInvalid
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
+from replication.channel.rules import check_functions
 from replication.settings.match import ReplicationRow
 from replication.settings.setup import SiteSettings
 

@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from engine.errors import PeerError, Rejected
-from replication.any_value import NO_LOGGING, READ, REFLECT, REFRESH, meaning_of
+from engine.base.errors import PeerError, Rejected
 from replication.conflict.last_conflict import LastConflict
 from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, source_epoch, starting_epoch
 from replication.conflict.passes import PASSES_MAX, Ending, Pass, Passes
 from replication.conflict.roles import Role, change_role
 from replication.conflict.verify import EpochVerifier, Verdict
+from replication.settings.any_value import NO_LOGGING, READ, REFLECT, REFRESH, meaning_of
 from replication.settings.conflict_function import FUNCTIONS
-from replication.status import COUNTERS, VARIABLES, Counters, find, shown_name
+from replication.settings.status import COUNTERS, VARIABLES, Counters, find, shown_name
 
 
 def test_first_epoch_may_be_old_and_those_after_it_are_taken_again() -> None:

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from engine.errors import BinlogDamaged, LimitExceeded
-from engine.layout import binlog as b
+from engine.base.errors import BinlogDamaged, LimitExceeded
 from recovery.crash_harness.disks.memory import MemoryFiles
+from replication.binlog import binlog_layout as b
 from replication.binlog.errors import Origin
 from replication.binlog.stream import EventStream
 from tests.replication.stage import rows_of, write_epoch, writer_on

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import BinlogDamaged
-from engine.layout import binlog as b
+from engine.base.errors import BinlogDamaged
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.cursor import Cursor, packed_length
 from replication.binlog.errors import Origin

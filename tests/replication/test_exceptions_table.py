@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import types as t
-from engine.schema import Column, TableDefinition
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
 from replication.settings.exceptions_batch import ConflictBatch, exceptions_columns
 from replication.settings.exceptions_row import Conflict, exceptions_row

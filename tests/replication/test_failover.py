@@ -7,9 +7,9 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock, SystemClock
+from engine.base.clock import ManualClock, SystemClock
 from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.failover import HeartbeatWatch
+from replication.channel.failover import HeartbeatWatch
 from tests.replication.site import open_site
 from tests.replication.test_channel_stores import PASSES_ON, applied, make_table, put, rows, site
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from engine.errors import Error, IoFailed, StorageFull, SyncFailed
+from engine.base.errors import Error, IoFailed, StorageFull, SyncFailed
 from recovery.crash_harness.crash_states import CHANGES, choices, crash_points, image_of
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles

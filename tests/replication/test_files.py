@@ -7,21 +7,20 @@ import hashlib
 import numpy as np
 import pytest
 
-from engine import types as t
-from engine.clock import ManualClock
-from engine.errors import (
+from engine.base.clock import ManualClock
+from engine.base.errors import (
     BinlogDamaged,
     FileMissing,
     FileTruncated,
     Rejected,
 )
-from engine.layout import binlog as b
-from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
-from replication.binlog.images import BinlogOptions
 from replication.binlog.index import BinlogIndex, Position
 from replication.binlog.purge import expired, oversized
 from replication.binlog.reader import BinlogReader, StatementMaps, find_epoch
@@ -29,6 +28,7 @@ from replication.binlog.row_plan import TablePlans
 from replication.binlog.scan import read_format, walk
 from replication.binlog.table_map import table_map
 from replication.binlog.writer import EVENT_ROWS_BYTES, BinlogWriter, WriterOptions
+from replication.injector.images import BinlogOptions
 from tests.replication.stage import (
     TABLE,
     batch_of,

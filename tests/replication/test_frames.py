@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import (
+from engine.base.errors import (
     FrameRejected,
     PeerError,
     PeerRefused,
@@ -21,7 +21,7 @@ from engine.errors import (
     PeerVersion,
     SchemaInvalid,
 )
-from engine.layout.frame import (
+from replication.wire.frame_layout import (
     FRAME_BYE,
     FRAME_ERROR,
     FRAME_EVENTS,
@@ -35,9 +35,9 @@ from engine.layout.frame import (
     HANDSHAKE_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
 )
-from replication.protocol.frames import Frame, FrameReader, FrameWriter
-from replication.protocol.handshake import CalledHandshake, CallerHandshake, Site
-from replication.protocol.pieces import Pieces, frames_of
+from replication.wire.frames import Frame, FrameReader, FrameWriter
+from replication.wire.handshake import CalledHandshake, CallerHandshake, Site
+from replication.wire.pieces import Pieces, frames_of
 from tests.replication.doubles import REPLICA, SECRET, SOURCE
 
 KEY = bytes(range(32))

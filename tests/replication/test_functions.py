@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import types as t
-from engine.errors import Rejected, SchemaInvalid
-from engine.kernels.vm_batch import run_batch
-from engine.layout import program as p
-from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
+from engine.base.errors import Rejected, SchemaInvalid
+from engine.programs import program_layout as p
+from engine.programs.vm_batch_kernels import run_batch
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 from replication.conflict.batches import APPLIED, FAILURES, outcomes, rows_with, tally, unhandled
 from replication.conflict.causes import REFUSED_CODE, Cause
 from replication.conflict.functions import Check, Failure, Kind, Operation, decide

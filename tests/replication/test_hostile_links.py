@@ -15,9 +15,10 @@ from contextlib import suppress
 import pytest
 
 import tidemark as tm
-from engine.clock import SystemClock
-from engine.errors import FrameRejected, PeerError, PeerTimeout, PeerUnauthenticated, PeerUnproved
-from engine.layout.frame import (
+from engine.base.clock import SystemClock
+from engine.base.errors import FrameRejected, PeerError, PeerTimeout, PeerUnauthenticated, PeerUnproved
+from replication.wire import wire
+from replication.wire.frame_layout import (
     FRAME_ACKNOWLEDGE,
     FRAME_CALL,
     FRAME_EVENTS,
@@ -26,13 +27,12 @@ from engine.layout.frame import (
     FRAME_START,
     PAYLOAD_BYTES_MAX,
 )
-from replication import wire
-from replication.link import LinkOptions, Listener
-from replication.protocol.frames import Frame, FrameReader, FrameWriter
-from replication.protocol.handshake import CalledHandshake, Site
-from replication.protocol.messages import FIRST_POSITION, Acknowledge, Heartbeat, Position, Start
-from replication.protocol.pieces import Pieces
-from replication.protocol.sessions import ReplicaSession, SourceSession
+from replication.wire.frames import Frame, FrameReader, FrameWriter
+from replication.wire.handshake import CalledHandshake, Site
+from replication.wire.link import LinkOptions, Listener
+from replication.wire.messages import FIRST_POSITION, Acknowledge, Heartbeat, Position, Start
+from replication.wire.pieces import Pieces
+from replication.wire.sessions import ReplicaSession, SourceSession
 from tests.replication.doubles import REPLICA, SECRET, SOURCE, MemoryBinlog, MemoryRelay
 from tests.replication.test_channel_network import HOST, WAIT_MS, follow, site
 from tests.replication.test_channel_network import SECRET as SITES_SECRET
@@ -60,7 +60,7 @@ def begun(address: tuple[str, int], secret: bytes, heartbeat_ms: int) -> tuple[w
 def test_replica_that_takes_nothing_costs_the_source_its_window_and_holds_up_no_commit_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("replication.protocol.sessions.CHUNK_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr("replication.wire.sessions.CHUNK_BYTES", CHUNK_BYTES)
     source, healthy = site(1), site(2)
     make_table(source)
     for number in range(40):

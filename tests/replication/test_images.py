@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import types as t
-from engine.errors import InvariantBroken, PageDamaged, SchemaInvalid
-from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
+from engine.base.errors import InvariantBroken, PageDamaged, SchemaInvalid
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 from replication.binlog.events import DELETE, UPDATE, WRITE
-from replication.binlog.images import BinlogOptions, RowBatch, effective_type, image_rule, runs
 from replication.binlog.row_plan import PLANS_MAX, RowImages, TablePlans
+from replication.injector.images import BinlogOptions, RowBatch, effective_type, image_rule, runs
 from tests.replication.stage import batch_of
 
 DEFAULTS = BinlogOptions()

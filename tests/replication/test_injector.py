@@ -7,22 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine import types as t
-from engine.errors import InvariantBroken
-from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
+from engine.base.errors import InvariantBroken
+from engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
 from engine.log.row_changes import RowChanges, SchemaChange
-from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.any_value import NO_LOGGING, READ, REFLECT, REFRESH, RESERVED
-from replication.binlog.found_epochs import epochs_between, last_epoch
 from replication.binlog.index import Position
-from replication.binlog.injector import Injector, InjectorOptions
 from replication.binlog.row_plan import TablePlans
-from replication.binlog.table_rules import TableRules
 from replication.binlog.writer import BinlogWriter, WriterOptions
+from replication.injector.found_epochs import epochs_between, last_epoch
+from replication.injector.injector import Injector, InjectorOptions
+from replication.injector.table_rules import TableRules
+from replication.settings.any_value import NO_LOGGING, READ, REFLECT, REFRESH, RESERVED
 from replication.settings.options import settings
-from replication.system_tables import NDB_APPLY_STATUS_TABLE
+from replication.settings.system_tables import NDB_APPLY_STATUS_TABLE
 from tests.replication.site import epochs_in, transactions_in
 from tests.replication.stage import ManualClock
 from tests.replication.support import entries_of

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from engine.schema import Column
-from engine.types import Int64
-from replication.lag import EpochTrail, Stretch
-from replication.status import VARIABLES, find, shown_name
-from replication.status_report import ReplicationStatus
+from engine.schema.definition import Column
+from engine.schema.types import Int64
+from replication.channel.lag import EpochTrail, Stretch
+from replication.channel.status_report import ReplicationStatus
+from replication.settings.status import VARIABLES, find, shown_name
 from tests.store.support import open_memory
 
 STATIONS = ("received", "applied", "returned", "confirmed")

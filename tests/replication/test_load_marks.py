@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine import row_operations
-from engine.load_files import FOLDER
+from engine.access import row_operations
+from engine.log.load_files import FOLDER
 from recovery import load
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.load.directory import Directory
-from replication.binlog.load_mark import LoadMark, load_mark
+from replication.injector.load_mark import LoadMark, load_mark
 from tests.replication.mariadb_rig import mysqlbinlog
 from tests.replication.offline_reader import events_of
 from tests.replication.site import WHOLE, open_site, transactions_in

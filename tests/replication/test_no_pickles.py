@@ -19,18 +19,18 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.errors import Error, FrameRejected
-from engine.interpreter import Program
-from engine.layout.frame import FRAME_COPIED
+from engine.base.errors import Error, FrameRejected
+from engine.programs.interpreter import Program
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.load.job import LoadJob
-from replication.arrow_streams import arrow_table, no_limit
 from replication.calls.values import EXTENSIONS, unpack
 from replication.node_group.codec import decode
-from replication.protocol.copying import CopySession, unpack_request
-from replication.protocol.frames import Frame, FrameReader, FrameWriter
-from replication.protocol.handshake import CalledHandshake, CallerHandshake
-from replication.protocol.messages import Acknowledge, Events, Heartbeat, Settings, Start
+from replication.wire.arrow_streams import arrow_table, no_limit
+from replication.wire.copying import CopySession, unpack_request
+from replication.wire.frame_layout import FRAME_COPIED
+from replication.wire.frames import Frame, FrameReader, FrameWriter
+from replication.wire.handshake import CalledHandshake, CallerHandshake
+from replication.wire.messages import Acknowledge, Events, Heartbeat, Settings, Start
 from tests.recovery.support import make_history, with_body
 from tests.replication.doubles import REPLICA, SECRET, SOURCE
 from tests.store.support import ACCOUNT, open_memory, rows_of

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine import types as t
-from engine.schema import Column, TableDefinition
-from engine.types_text import VarChar
-from replication.check import Peer, ReplicationReport, check
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
+from engine.schema.types_text import VarChar
+from replication.settings.check import Peer, ReplicationReport, check
 from replication.settings.match import ReplicationRow
 from replication.settings.setup import SiteSettings
-from replication.system_tables import NDB_REPLICATION_TABLE, SYSTEM_TABLES
+from replication.settings.system_tables import NDB_REPLICATION_TABLE, SYSTEM_TABLES
 from tests.cli.support import SMALL, document, held_open, run
 from tests.store.support import open_memory
 

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import types as t
-from engine.columnar import encode_rows
-from engine.errors import BinlogDamaged, LimitExceeded, PageDamaged, Unsupported, ValueOutOfRange
-from engine.kernels import binlog_bodies, binlog_rows
-from engine.layout import binlog as b
-from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
-from engine.types_text import VarChar
+from engine.base.errors import BinlogDamaged, LimitExceeded, PageDamaged, Unsupported, ValueOutOfRange
+from engine.rows.columnar import encode_rows
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
+from engine.schema.types_text import VarChar
+from replication.binlog import binlog_layout as b
+from replication.binlog import bodies_kernels as binlog_bodies
+from replication.binlog import rows_kernels as binlog_rows
 from replication.binlog.errors import Origin
 from replication.binlog.row_plan import (
     NO_PLAN,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import (
+from engine.base.errors import (
     IndexExists,
     InvariantBroken,
     NoSuchColumn,
@@ -21,10 +21,11 @@ from engine.errors import (
     TableExists,
     Unsupported,
 )
-from engine.schema import ABSENT, TableDefinition
+from engine.schema.definition import ABSENT, TableDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.system_restart.replay import definition_in
-from replication.schema_events import (
+from replication.applier.schema_statements import apply_statement, as_new
+from replication.injector.schema_events import (
     SchemaOperation,
     alteration,
     schema_row,
@@ -32,9 +33,8 @@ from replication.schema_events import (
     statements_of,
     write_schema_row,
 )
-from replication.schema_statements import apply_statement, as_new
+from replication.settings.system_tables import make_missing
 from replication.sql.parse import parse
-from replication.system_tables import make_missing
 from tests.replication.support import EXTREMES
 from tests.store.support import open_memory
 

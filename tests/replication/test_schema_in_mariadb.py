@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.files import PosixFiles
-from engine.schema import ABSENT, Column, TableDefinition
+from engine.base.clock import ManualClock
+from engine.files.directory import PosixFiles
+from engine.schema.definition import ABSENT, Column, TableDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog.writer import BinlogWriter
-from replication.schema_events import statements_of
+from replication.injector.schema_events import statements_of
 from replication.sql.emit import table_name
 from replication.sql.parse import parse
 from replication.sql.statements import CreateTable

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.errors import EpochGap, FrameRejected, PeerError, PeerTimeout, PositionLost
-from engine.layout.frame import (
+from engine.base.errors import EpochGap, FrameRejected, PeerError, PeerTimeout, PositionLost
+from replication.wire.frame_layout import (
     FRAME_ACKNOWLEDGE,
     FRAME_BYE,
     FRAME_COPY,
@@ -19,9 +19,9 @@ from engine.layout.frame import (
     FRAME_START,
     FRAME_WELCOME,
 )
-from replication.protocol.frames import Frame, FrameReader, FrameWriter
-from replication.protocol.messages import Acknowledge, Events, Heartbeat, Position, Start
-from replication.protocol.sessions import CHUNK_BYTES, COPY_SILENT_SECONDS, ReplicaSession, SourceSession
+from replication.wire.frames import Frame, FrameReader, FrameWriter
+from replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Start
+from replication.wire.sessions import CHUNK_BYTES, COPY_SILENT_SECONDS, ReplicaSession, SourceSession
 from tests.replication.doubles import MemoryBinlog, MemoryRelay
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import types as t
-from engine.errors import SchemaInvalid, ValueOutOfRange
-from engine.schema import Column, TableDefinition
+from engine.base.errors import SchemaInvalid, ValueOutOfRange
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
 from replication.conflict.roles import Role
 from replication.settings.binlog_type import binlog_type
 from replication.settings.conflict_function import FUNCTIONS, parse

@@ -6,13 +6,13 @@ import errno
 
 import pytest
 
-from engine.errors import EpochGap, PeerError, PositionLost
+from engine.base.errors import EpochGap, PeerError, PositionLost
 from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog.index import Position as Place
-from replication.protocol.messages import FIRST_POSITION, Position, Start
-from replication.receiver import is_passing
-from replication.source import BinlogEnd, IndexRow, SourceBinlog
+from replication.channel.receiver import is_passing
+from replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
+from replication.wire.messages import FIRST_POSITION, Position, Start
 from tests.replication.channel_rig import Source, pieces
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import Unsupported
-from engine.index_definition import IndexDefinition
-from engine.schema import ABSENT, Column, TableDefinition
-from engine.types_base import ColumnType
+from engine.base.errors import Unsupported
+from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.index_definition import IndexDefinition
+from engine.schema.types_base import ColumnType
 from replication.sql import statements as s
 from replication.sql.emit import emit
 from replication.sql.literals import Literal, value_of

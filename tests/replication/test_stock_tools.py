@@ -8,19 +8,19 @@ import struct
 
 import pytest
 
-from engine import types as t
-from engine.layout import binlog as b
-from engine.row_format import RowFormat
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
 from recovery.crash_harness.disks.memory import MemoryFiles
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
-from replication.binlog.images import BinlogOptions
 from replication.binlog.index import Position
 from replication.binlog.reader import StatementMaps
 from replication.binlog.row_plan import BodyReader, TablePlans
 from replication.binlog.scan import read_format
 from replication.binlog.table_map import table_map
 from replication.binlog.types import outgoing
+from replication.injector.images import BinlogOptions
 from tests.replication.mariadb_rig import mysqlbinlog, running_server
 from tests.replication.offline_reader import events_of
 from tests.replication.stage import batch_of, status_of, writer_on

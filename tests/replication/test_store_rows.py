@@ -5,15 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from engine import batch_operations
-from engine.errors import PageDamaged
-from engine.layout.arena import VAR_WORDS_MASK
+from engine.access import batch_operations
+from engine.base.errors import PageDamaged
+from engine.memory.arena_layout import VAR_WORDS_MASK
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
-from replication.binlog.images import RowBatch, image_rule
 from replication.binlog.reader import BinlogReader, StatementMaps, present
 from replication.binlog.row_plan import BodyReader, RowImages, TablePlans
+from replication.injector.images import RowBatch, image_rule
 from tests.replication.stage import OPTIONS, epochs_in, status_of, writer_on
 from tests.replication.support import EXTREMES, every_type, extreme_rows
 from tests.rows.strategies import expected_row

@@ -11,15 +11,21 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine import types as t
-from engine.errors import NoSuchTable, SchemaInvalid, TableExists
-from engine.options import Options
-from engine.schema import Column, TableDefinition, is_system_table
-from engine.types_text import VarChar
+from engine.base.errors import NoSuchTable, SchemaInvalid, TableExists
+from engine.base.options import Options
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition, is_system_table
+from engine.schema.types_text import VarChar
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.conflict.roles import Role
 from replication.settings.options import OPTIONS, parse_text, settings, validated
-from replication.system_tables import MADE_WITH_STORE, NDB_REPLICATION_TABLE, SYSTEM_TABLES, make_missing, verify
+from replication.settings.system_tables import (
+    MADE_WITH_STORE,
+    NDB_REPLICATION_TABLE,
+    SYSTEM_TABLES,
+    make_missing,
+    verify,
+)
 from tests.conformance.case_types import column_of
 from tests.store.support import open_memory
 

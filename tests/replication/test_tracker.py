@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import InvariantBroken, PeerError, TransactionTooLarge
+from engine.base.errors import InvariantBroken, PeerError, TransactionTooLarge
 from replication.conflict.tracker import DependencyTracker, pack_keys
 from tests.naive import dependencies as naive
 

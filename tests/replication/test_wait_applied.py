@@ -9,7 +9,7 @@ import pytest
 
 import tidemark as tm
 from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.protocol.messages import ONWARD_MAX, Acknowledge
+from replication.wire.messages import ONWARD_MAX, Acknowledge
 from tests.replication.test_channel_stores import PASSES_ON, circle, make_table, put, site, turn
 
 SECRET = b"a secret of sixteen"

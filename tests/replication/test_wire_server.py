@@ -9,12 +9,12 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from engine.clock import ManualClock, SystemClock
-from engine.errors import PeerError
-from replication import server as called
-from replication import wire
-from replication.protocol.frames import FrameReader, FrameWriter
-from replication.protocol.handshake import CallerHandshake
+from engine.base.clock import ManualClock, SystemClock
+from engine.base.errors import PeerError
+from replication.wire import server as called
+from replication.wire import wire
+from replication.wire.frames import FrameReader, FrameWriter
+from replication.wire.handshake import CallerHandshake
 from tests.replication.doubles import REPLICA, SECRET, SOURCE
 from tests.waiting import wait_until
 

@@ -10,9 +10,9 @@ import struct
 
 from hypothesis import strategies as st
 
-from engine import types as t
-from engine.schema import STORAGES, Column, TableDefinition
-from engine.schema_changes import without_column
+from engine.schema import types as t
+from engine.schema.definition import STORAGES, Column, TableDefinition
+from engine.store.schema_changes import without_column
 
 _TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 _FIXED_TYPES = [

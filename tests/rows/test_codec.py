@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import types as t
-from engine.column_input import to_columns
-from engine.column_output import decode_rows, to_numpy
-from engine.column_patch import encode_columns_patch
-from engine.columnar import encode_keys, encode_rows
-from engine.errors import NoSuchColumn, PageDamaged, Rejected
-from engine.row_format import RowFormat
-from engine.row_layout import FIXED, compute_layout
-from engine.schema import Column, TableDefinition
+from engine.base.errors import NoSuchColumn, PageDamaged, Rejected
+from engine.rows.column_input import to_columns
+from engine.rows.column_output import decode_rows, to_numpy
+from engine.rows.column_patch import encode_columns_patch
+from engine.rows.columnar import encode_keys, encode_rows
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
+from engine.schema.row_shape import FIXED, compute_layout
 from tests.rows.strategies import column_values, definitions, expected, expected_row, rows
 
 
@@ -162,7 +162,7 @@ def test_changes_any_columns_equal_encoding_the_changed_row(data):
 
 
 def encoded_column(column, values):
-    from engine.column_values import from_python
+    from engine.rows.column_values import from_python
 
     return from_python(values, column, "t", 0)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.column_words import column_class, column_words
-from engine.layout import columns as c
-from engine.row_format import RowFormat
-from engine.schema import TableDefinition
+from engine.rows import columns_layout as c
+from engine.rows.column_words import column_class, column_words
+from engine.rows.row_format import RowFormat
+from engine.schema.definition import TableDefinition
 
 
 def definition() -> TableDefinition:

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import types as t
-from engine.column_input import to_columns
-from engine.column_output import decode_rows
-from engine.column_patch import encode_columns_patch
-from engine.column_values import from_python
-from engine.columnar import encode_rows
-from engine.errors import NoSuchColumn, PageDamaged
-from engine.kernels import disk_columns as k
-from engine.row_format import RowFormat
-from engine.row_layout import FIXED, VAR, compute_layout
-from engine.schema import Column, TableDefinition
+from engine.base.errors import NoSuchColumn, PageDamaged
+from engine.rows import disk_columns_kernels as k
+from engine.rows.column_input import to_columns
+from engine.rows.column_output import decode_rows
+from engine.rows.column_patch import encode_columns_patch
+from engine.rows.column_values import from_python
+from engine.rows.columnar import encode_rows
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
+from engine.schema.row_shape import FIXED, VAR, compute_layout
 from tests.naive import columns as naive_columns
 from tests.naive import disk_columns as naive
 from tests.rows.strategies import column_values, disk_definitions, expected, expected_row, rows

@@ -7,12 +7,12 @@ import json
 import pytest
 from hypothesis import given, settings
 
-from engine import types as t
-from engine.errors import InvalidName, SchemaInvalid
-from engine.limits import disk_part_words_max
-from engine.row_format import RowFormat
-from engine.row_layout import check_disk_part_fits, disk_part_words
-from engine.schema import Column, TableDefinition
+from engine.base.errors import InvalidName, SchemaInvalid
+from engine.base.limits import disk_part_words_max
+from engine.rows.row_format import RowFormat
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition
+from engine.schema.row_shape import check_disk_part_fits, disk_part_words
 from tests.rows.strategies import definitions, disk_definitions
 
 DISK = "disk"

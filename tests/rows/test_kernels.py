@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.kernels import columns as k
-from engine.kernels import var_columns as v
+from engine.rows import columns_kernels as k
+from engine.rows import var_columns_kernels as v
 from tests.naive import columns as naive
 
 seeds = st.integers(0, 2**32 - 1)

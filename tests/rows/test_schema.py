@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from engine import types as t
-from engine.errors import InvalidName, SchemaInvalid, TypeMismatch, ValueOutOfRange
-from engine.partition import HashPartition
-from engine.schema import Column, TableDefinition, qualified_name
+from engine.base.errors import InvalidName, SchemaInvalid, TypeMismatch, ValueOutOfRange
+from engine.schema import types as t
+from engine.schema.definition import Column, TableDefinition, qualified_name
+from engine.schema.partition import HashPartition
 from tests.rows.strategies import definitions
 
 ZONED = dt.datetime(2020, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2)))

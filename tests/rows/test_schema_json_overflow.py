@@ -10,9 +10,9 @@ import json
 
 import pytest
 
-from engine.errors import SchemaInvalid
-from engine.schema import Column, TableDefinition
-from engine.types import Int64
+from engine.base.errors import SchemaInvalid
+from engine.schema.definition import Column, TableDefinition
+from engine.schema.types import Int64
 
 
 @pytest.mark.parametrize("kind", ["Time", "Date", "DateTime", "Timestamp"])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.errors import PageDamaged
-from engine.partition import HashPartition
+from engine.base.errors import PageDamaged
+from engine.schema.partition import HashPartition
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.index.stage import order_of

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.row_layout import compute_layout
-from engine.schema import ABSENT, TableDefinition
-from engine.schema_changes import (
+from engine.schema.definition import ABSENT, TableDefinition
+from engine.schema.row_shape import compute_layout
+from engine.store.schema_changes import (
     is_change_of_columns,
     is_wider,
     with_column,

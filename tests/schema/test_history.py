@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.schema import Column
+from engine.schema.definition import Column
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import Ledger, open_simulated
 from tests.crash.programs import schema_history
@@ -53,7 +53,7 @@ def test_default_that_changes_for_rows_that_are_there_is_seen(monkeypatch: pytes
 
 def test_dropped_column_whose_place_is_given_again_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the definition forgets where the bytes of dropped columns lie."""
-    from engine.schema import TableDefinition
+    from engine.schema.definition import TableDefinition
 
     monkeypatch.setattr(TableDefinition, "physical", property(lambda table: tuple(enumerate(table.columns))))
     with pytest.raises(Exception, match=r".*"):  # whatever meets the garbage first

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.layout import arena as a
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
 from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.listing import StoreListing
+from recovery.verification.log_listing import StoreListing
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory
 

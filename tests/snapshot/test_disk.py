@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.layout import versions as v
+from engine.txn import versions_layout as v
 from tests.snapshot import walk
 from tests.store.support import open_memory
 

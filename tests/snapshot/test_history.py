@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tidemark as tm
-from engine.layout import arena as a
-from engine.layout import versions as v
+from engine.memory import arena_layout as a
+from engine.txn import versions_layout as v
 from tests.index.stored import NAME
 from tests.snapshot import walk
 from tests.snapshot.watched import Watched, small_steps

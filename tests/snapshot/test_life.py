@@ -10,11 +10,11 @@ from typing import Any, Literal
 import pytest
 
 import tidemark as tm
-from engine.errors import LimitExceeded
-from engine.layout import arena as a
-from engine.limits import SNAPSHOTS_OPEN_MAX
+from engine.base.errors import LimitExceeded
+from engine.base.limits import SNAPSHOTS_OPEN_MAX
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
-from engine.transaction import Transaction
+from engine.txn.transaction import Transaction
 from tests.snapshot import walk
 from tests.store.support import open_memory
 

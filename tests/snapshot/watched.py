@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine import snapshot_index, snapshot_reads
+from engine.access import snapshot_index, snapshot_reads
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.index.stage import order_of
 from tests.index.stored import INDEXES, KEYS, NAME, ROOM, Indexed, columns

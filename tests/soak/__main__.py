@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.clock import Clock, SystemClock
+from engine.base.clock import Clock, SystemClock
 from tests.soak.turns import FOLDER, TURNS, Turn
 
 ROOT = Path(__file__).resolve().parents[2]

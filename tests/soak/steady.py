@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 
 OPTIONS: dict[str, Any] = {
     "data_memory": "32 MiB",

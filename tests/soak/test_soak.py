@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.clock import ManualClock
+from engine.base.clock import ManualClock
 from recovery.crash_harness.__main__ import command_line
 from recovery.crash_harness.program import resolve
 from tests.soak.__main__ import counts_in, main, soak, table

@@ -26,12 +26,12 @@ from pyspark.errors import PySparkException
 
 import tidemark as tm
 import tidemark.spark
-from engine.files import PosixFiles
-from engine.load_files import SUFFIX
+from engine.files.directory import PosixFiles
+from engine.log.load_files import SUFFIX
 from recovery.crash_harness.program import Violation
-from recovery.digest.tasks import diff_files
 from recovery.load.commit import sweep
 from recovery.load.directory import NEW, Directory
+from recovery.verification.digest_tasks import diff_files
 from tests.spark.killer import ExecutorKiller, Killer, is_restore_worker, is_spark_task
 
 ROOM: dict[str, Any] = {"data_memory": "256 MiB", "redo_log": "32 MiB", "undo_log": "2 MiB", "background": False}

@@ -18,8 +18,8 @@ import pytest
 import tidemark as tm
 from recovery.spark.changes import change_arrow_schema, change_batches, make_change_plan, wants_changes
 from replication.binlog import writer
-from replication.binlog.mark import FOLDER
-from replication.change_files import ChangeFiles
+from replication.injector.change_files import ChangeFiles
+from replication.injector.mark import FOLDER
 from tests.replication.history import History
 from tests.seeds import fresh_seeds
 from tests.spark.support import EVERY, LOGGED, NUMBERS, SMALL, every_column, every_row, logged, place_of

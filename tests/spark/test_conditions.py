@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.expressions import Expression
+from engine.programs.expressions import Expression
 from recovery.spark.conditions import NESTING_MAX, from_text, to_text
 from recovery.spark.plan import make_plan
 from tests.spark.support import SMALL, rows_in

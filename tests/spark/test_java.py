@@ -90,5 +90,5 @@ def test_error_of_an_executor_is_found_in_what_spark_says() -> None:
     text = "Traceback (most recent call last):\n  File x\nengine.errors.BackupDamaged: 1/2 fails; use it\n\nat java"
     found = error_in(text)
     assert type(found) is tm.BackupDamaged and found.message == "1/2 fails; use it"
-    assert error_in("engine.errors.Nothing: x") is None
-    assert error_in("ValueError: engine.errors.BackupDamaged: no line of its own") is None
+    assert error_in("engine.base.errors.Nothing: x") is None
+    assert error_in("ValueError: engine.base.errors.BackupDamaged: no line of its own") is None

@@ -13,8 +13,8 @@ import pytest
 
 import tidemark as tm
 import tidemark.spark
-from engine.errors import Damaged
-from engine.files import PosixFiles
+from engine.base.errors import Damaged
+from engine.files.directory import PosixFiles
 from recovery.local_checkpoint.control import control_ids
 from recovery.spark.plan import Part, make_plan, packed
 from recovery.spark.rows import read_task

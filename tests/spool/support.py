@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
-from engine.spool_files import FOLDER
+from engine.log.spool_files import FOLDER
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import ACCOUNT, open_memory
 

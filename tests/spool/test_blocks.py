@@ -1,4 +1,4 @@
-"""Blocks of a spool file beside a naive twin, and the kernels of `engine/kernels/spool.py`."""
+"""Blocks of a spool file beside a naive twin, and the kernels of `engine/txn/spool_kernels.py`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.files import PosixFiles
-from engine.kernels.spool import block_end, has_updates
-from engine.layout.redo import KIND_DELETE, KIND_UPDATE, pack_kind
-from engine.layout.spool import SPOOL_ALIGN_WORDS, SPOOL_HEADER_WORDS
-from engine.spool import FIRST_WORD, Spool
-from engine.spool_files import SpoolFiles, spool_name
+from engine.files.directory import PosixFiles
+from engine.log.redo_layout import KIND_DELETE, KIND_UPDATE, pack_kind
+from engine.log.spool_files import SpoolFiles, spool_name
+from engine.log.spool_layout import SPOOL_ALIGN_WORDS, SPOOL_HEADER_WORDS
+from engine.txn.spool import FIRST_WORD, Spool
+from engine.txn.spool_kernels import block_end, has_updates
 from recovery.crash_harness.disks.memory import MemoryFiles
 
 IDENTITY = (bytes(range(16)), 3)

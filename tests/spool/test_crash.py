@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from engine.spool_files import FOLDER
+from engine.log.spool_files import FOLDER
 from recovery.crash_harness.crash_states import crash_states
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.disks.order import OrderMonitor

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.layout.sealed import seal
-from engine.spool_files import FOLDER
+from engine.log.spool_files import FOLDER
+from engine.sealed.sealed_layout import seal
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.spool.support import NAME, found, insert_spooled, low_store, open_low, rows, spool_names
 

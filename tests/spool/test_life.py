@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.batch_operations import scan
-from engine.layout.arena import X_USED
-from engine.spool_files import FOLDER, spool_name, txid_of
+from engine.access.batch_operations import scan
+from engine.log.spool_files import FOLDER, spool_name, txid_of
+from engine.memory.arena_layout import X_USED
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.listing import StoreListing
+from recovery.verification.log_listing import StoreListing
 from tests.spool.support import NAME, found, insert_spooled, low_store, open_low, rows, spool_names
 
 

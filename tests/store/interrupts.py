@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from engine.errors import Error
+from engine.base.errors import Error
 
 ROOT = str(Path(__file__).resolve().parents[2])
 PACKAGES = tuple(f"{ROOT}/{name}/" for name in ("engine", "recovery", "tidemark"))
@@ -32,7 +32,7 @@ class Point:
 
 
 # These frames turn one error into another; what fails on the way into them fails in the caller.
-_OUTSIDE = ("/crash_harness/disks/", "engine/out_of_memory.py")
+_OUTSIDE = ("/crash_harness/disks/", "engine/base/out_of_memory.py")
 
 
 def fail_at(

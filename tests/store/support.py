@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.options import Options
+from engine.base.clock import ManualClock
+from engine.base.options import Options
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.database import Database
 

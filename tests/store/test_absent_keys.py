@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.noted_rows import refresh_rows
+from engine.access.noted_rows import refresh_rows
 from tests.replication.site import account_site, epochs_in
 from tests.store.support import open_memory
 from tests.waiting import wait_until

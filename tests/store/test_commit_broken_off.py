@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.transaction import Transaction
+from engine.txn.transaction import Transaction
 from tests.store.support import open_memory
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine import transaction
-from engine.layout.arena import ST_INVARIANT
+from engine.memory.arena_layout import ST_INVARIANT
+from engine.txn import transaction
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
 

@@ -10,8 +10,8 @@ import pytest
 
 import tidemark as tm
 from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.sysfile import NAMES as SYSFILES
-from recovery.sysfile import read_copy
+from recovery.system_restart.sysfile import NAMES as SYSFILES
+from recovery.system_restart.sysfile import read_copy
 from tests.recovery.support import flipped, powered_off
 from tests.store.disk_support import DISK, NAME, DiskStore
 from tests.store.support import open_memory, rows_of

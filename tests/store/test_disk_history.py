@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.layout.arena import S_UNDO
-from engine.layout.disk_arena import U_FREE, U_PROMISED
+from engine.disk.cache_layout import U_FREE, U_PROMISED
+from engine.memory.arena_layout import S_UNDO
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.disk_support import NAME, OTHER, DiskStore

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.layout.disk import UNDO_MARK_WORDS
+from engine.disk.disk_layout import UNDO_MARK_WORDS
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.disk_support import DISK, NAME, OTHER, PAGE_BYTES, DiskStore

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.layout.disk import UNDO_GROUP, UNDO_GROUP_WORDS
-from engine.layout.disk_arena import U_FREE
-from engine.layout.sealed import header_of
+from engine.disk.cache_layout import U_FREE
+from engine.disk.disk_layout import UNDO_GROUP, UNDO_GROUP_WORDS
+from engine.sealed.sealed_layout import header_of
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import flipped, powered_off
 from tests.store.disk_support import DISK, NAME, DiskStore

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.layout.log import GROUP_ALIGN_BYTES
-from engine.options import Options
-from recovery.check import check_closed
+from engine.base.options import Options
+from engine.log.group_layout import GROUP_ALIGN_BYTES
 from recovery.crash_harness.disks.memory import MemoryFiles
+from recovery.verification.check import check_closed
 from tests.recovery.support import flipped, refused
 from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
@@ -43,7 +43,7 @@ def written(durability: str = "epoch") -> tuple[Any, MemoryFiles]:
 
 
 def problems_of(files: MemoryFiles) -> list[str]:
-    from engine.clock import ManualClock
+    from engine.base.clock import ManualClock
 
     def no_catalog(sysfile: object) -> Any:
         return None

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.kernels.lcp import scan_lcp
-from engine.layout.arena import OK, ST_MORE, ST_SPACE
+from engine.memory.arena_layout import OK, ST_MORE, ST_SPACE
+from engine.rows.lcp_kernels import scan_lcp
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import ACCOUNT, open_memory, rows_of
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.owner import call_owner
+from engine.base.owner import call_owner
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
 
@@ -90,7 +90,8 @@ for _ in range(2):
     with tm.open(directory, read_only=True) as view:
         assert len(list(view["x"].scan(["id"]))) == 5_000
     del view
-assert not [found for found in gc.get_objects() if type(found).__module__ in ("engine.store", "engine.memory.arena")]
+ROOMS = ("engine.store.store", "engine.memory.arena")
+assert not [found for found in gc.get_objects() if type(found).__module__ in ROOMS]
 print("free")
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_protocol import Buffer, File, flat
+from engine.files.protocol import Buffer, File, flat
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.disks.power_loss import Piece

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.transactions import SPARE_PLACES
+from engine.txn.transactions import SPARE_PLACES
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
+from engine.base.clock import ManualClock
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.forks import FORKS

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import tidemark as tm
-from engine.layout import disk_arena as c
-from engine.layout.arena import F_DISK_EXTENTS, S_COPY_RESERVED, S_REDO_RESERVED, S_UNDO
+from engine.disk import cache_layout as c
 from engine.memory.arena import address_of
+from engine.memory.arena_layout import F_DISK_EXTENTS, S_COPY_RESERVED, S_REDO_RESERVED, S_UNDO
 from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
 

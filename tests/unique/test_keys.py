@@ -12,8 +12,8 @@ import pytest
 import tidemark as tm
 from engine.index.key_values import KeyShape
 from engine.index.unique_keys import KeyEncoder, one_key
-from engine.row_format import RowFormat
-from engine.schema import TableDefinition
+from engine.rows.row_format import RowFormat
+from engine.schema.definition import TableDefinition
 
 COLUMNS = [
     tm.Column("id", tm.Int64),

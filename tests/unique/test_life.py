@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import MemoryExhausted
-from engine.layout import arena as a
-from engine.layout import index_arena as ix
+from engine.base.errors import MemoryExhausted
+from engine.index import index_layout as ix
+from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
 from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.engine.arena_check import check_arena

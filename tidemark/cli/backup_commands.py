@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import tidemark as tm
-from engine.ids import gci_of, micro_of
+from engine.base.ids import gci_of, micro_of
 from tidemark.cli.output import json_option, memory_option, one_line, open_store, reported, say, table_lines, tree_lines
 from tidemark.cli.store_commands import ask_owner
 

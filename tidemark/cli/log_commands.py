@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from engine.errors import Rejected
-from engine.files import PosixFiles
-from engine.ids import MICRO_BITS, SLOT_BITS
-from engine.layout.binlog import FIRST_POSITION
-from recovery.listing import StoreListing
+from engine.base.errors import Rejected
+from engine.base.ids import MICRO_BITS, SLOT_BITS
+from engine.files.directory import PosixFiles
+from recovery.verification.log_listing import StoreListing
+from replication.binlog.binlog_layout import FIRST_POSITION
 from replication.binlog.index import Position
 from tidemark.cli.output import cell, json_option, one_line, store_argument, to_json
 

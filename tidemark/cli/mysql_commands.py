@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import tidemark as tm
-from engine.private_files import check_secret_file, read_secret
+from engine.files.private_files import check_secret_file, read_secret
 from replication.ingest.address import Filter, Tls, parse_address
 from replication.ingest.ingest import COPY, CURRENT, IngestOptions
 from tidemark.cli.output import bar

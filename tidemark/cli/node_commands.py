@@ -134,7 +134,7 @@ def _channel(
     if given["source_secret_file"] is not None:
         found["secret"] = secret_of(given["source_secret_file"])
     if given["source_tls_ca"] is not None:
-        from replication.wire import client_tls
+        from replication.wire.wire import client_tls
 
         own = [None if each is None else str(each) for each in (certificate, key)]
         found["tls"] = tls_context(lambda: client_tls(str(given["source_tls_ca"]), *own), None)  # of `node_tls`

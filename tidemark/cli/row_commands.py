@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import tidemark as tm
-from engine.column_inference import columns_from_arrow
+from engine.schema.column_inference import columns_from_arrow
 from tidemark.cli.output import (
     bar,
     json_option,

@@ -10,14 +10,13 @@ from typing import Any
 import click
 
 import tidemark as tm
+from engine.base.ids import gci_of
+from engine.base.options import format_size
 from engine.disk.tablespaces import DEFAULT_NAME
-from engine.files import PosixFiles
-from engine.ids import gci_of
-from engine.layout.document import fingerprint
-from engine.layout.sealed import FORMAT_VERSION
-from engine.options import format_size
-from engine.schema import TableDefinition, is_system_table
-from recovery.listing import StoreListing
+from engine.files.directory import PosixFiles
+from engine.schema.definition import TableDefinition, is_system_table
+from engine.sealed.sealed_layout import FORMAT_VERSION
+from recovery.verification.log_listing import StoreListing
 from tidemark.cli.output import (
     attach,
     attach_beside,
@@ -36,6 +35,7 @@ from tidemark.cli.output import (
 from tidemark.cli.verify_commands import binlog_lines, check_binlog
 from tidemark.control_socket import ask
 from tidemark.database import check_store
+from tidemark.format_document import fingerprint
 from tidemark.report import draw_space
 
 
@@ -359,7 +359,7 @@ def check(
 def _check_replication(
     store: Path, given: tuple[str, ...], peer: tuple[Path, int] | None, data_memory: str
 ) -> dict[str, Any]:
-    from replication.check import Peer
+    from replication.settings.check import Peer
     from replication.settings.options import parse_text
 
     options: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.errors import Rejected
+from engine.base.errors import Rejected
 from tidemark import sources
 from tidemark.sources import ARROW, CSV, PARQUET
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import tidemark as tm
-from engine.files import PosixFiles
+from engine.files.directory import PosixFiles
 from tidemark.cli.output import json_option, memory_option, open_store, reported, say, table_lines, to_json
 
 FAILED = 2
@@ -136,8 +136,8 @@ def _identity(store: Path) -> dict[str, Any]:
     """Name and server id, as the files of the binlog have them."""
     from replication.binlog.index import BinlogIndex
     from replication.binlog.listing import bases
-    from replication.binlog.mark import FOLDER
     from replication.binlog.scan import read_format
+    from replication.injector.mark import FOLDER
 
     files = PosixFiles(store)
     try:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tidemark as tm
-from engine.clock import SystemClock
-from engine.errors import Unsupported
-from engine.partition import HashPartition
-from engine.schema import Column
-from engine.types import Int32, Int64
+from engine.base.clock import SystemClock
+from engine.base.errors import Unsupported
+from engine.schema.definition import Column
+from engine.schema.partition import HashPartition
+from engine.schema.types import Int32, Int64
 from tidemark.demo import data
 from tidemark.demo.run import DemoFailed
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import FileMissing
-from engine.partition import HashPartition
-from engine.schema import Column
-from engine.types import Date, Decimal, Int32, Int64
-from engine.types_text import Char, VarChar
+from engine.base.errors import FileMissing
+from engine.schema.definition import Column
+from engine.schema.partition import HashPartition
+from engine.schema.types import Date, Decimal, Int32, Int64
+from engine.schema.types_text import Char, VarChar
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from tidemark.demo.data import PAGE_BUFFER_BYTES, changed_comment, disk_figures, line_cents
 
 THREADS = 4

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tidemark as tm
-from engine.clock import SystemClock
-from engine.errors import Error
+from engine.base.clock import SystemClock
+from engine.base.errors import Error
 from tidemark.demo import data
 from tidemark.demo.verify import check
 from tidemark.report import restart_timeline

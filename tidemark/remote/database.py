@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from engine.clock import Clock, SystemClock
-from engine.errors import Retryable, SchemaInvalid, StoreClosed, StoreFailed
-from engine.partition import HashPartition, Partition
-from engine.schema import ABSENT, Column, TableDefinition, is_system_table, qualified_name
-from engine.schema_changes import fresh
-from replication.wire import TlsContext, check_secret_at, parse_address
+from engine.base.clock import Clock, SystemClock
+from engine.base.errors import Retryable, SchemaInvalid, StoreClosed, StoreFailed
+from engine.schema.definition import ABSENT, Column, TableDefinition, is_system_table, qualified_name
+from engine.schema.partition import HashPartition, Partition
+from engine.store.schema_changes import fresh
+from replication.wire.wire import TlsContext, check_secret_at, parse_address
 from tidemark.database import RETRY_PAUSE_SECONDS
 from tidemark.remote.links import Address, Links
 from tidemark.remote.table import RemoteTable
 from tidemark.remote.transaction import RemoteTransaction
 
 if TYPE_CHECKING:
-    from engine.options import Size
-    from engine.types_base import ColumnType
+    from engine.base.options import Size
+    from engine.schema.types_base import ColumnType
 
 R = TypeVar("R")
 TIMEOUT_MS = 10_000

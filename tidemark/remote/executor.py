@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from engine.errors import Error, FrameRejected, OutcomeUnknown, Rejected, StoreFailed, TransactionEnded
-from engine.outcome import is_open
+from engine.base.errors import Error, FrameRejected, OutcomeUnknown, Rejected, StoreFailed, TransactionEnded
+from engine.store.outcome import is_open
 from tidemark.scans import Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema import TableDefinition
+    from engine.schema.definition import TableDefinition
     from tidemark.database import Database
     from tidemark.session import Transaction
 

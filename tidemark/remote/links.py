@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from engine.clock import Clock
-from engine.errors import FrameRejected, NotPrimary, PeerError, PeerRefused, PeerTimeout, PrimaryLost
+from engine.base.clock import Clock
+from engine.base.errors import FrameRejected, NotPrimary, PeerError, PeerRefused, PeerTimeout, PrimaryLost
 from replication.calls.conversation import CallLink
-from replication.wire import HANDSHAKE_SECONDS, TlsContext
+from replication.wire.wire import HANDSHAKE_SECONDS, TlsContext
 
 _log = logging.getLogger("tidemark.remote")
 

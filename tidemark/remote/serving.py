@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from replication.calls.conversation import CallServer
-from replication.wire import TlsContext, check_secret_at, parse_address
+from replication.wire.wire import TlsContext, check_secret_at, parse_address
 from tidemark.remote.executor import Executor
 
 if TYPE_CHECKING:
-    from engine.errors import Error
+    from engine.base.errors import Error
     from tidemark.database import Database
 
 

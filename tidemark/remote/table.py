@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import RowNotFound
+from engine.base.errors import RowNotFound
 from tidemark.remote.scan import RemoteScan
 from tidemark.scans import ByIndex
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema import TableDefinition
+    from engine.schema.definition import TableDefinition
     from replication.calls.conversation import CallLink
     from tidemark.remote.links import Address, Links
     from tidemark.remote.transaction import RemoteTransaction

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from engine.column_input import to_columns
-from engine.errors import (
+from engine.base.errors import (
     CommitUnanswered,
     Error,
     OutcomeUnknown,
@@ -19,6 +18,7 @@ from engine.errors import (
     TransactionEnded,
     WrongThread,
 )
+from engine.rows.column_input import to_columns
 from tidemark.remote.executor import FINAL_OUTCOME, OPEN
 from tidemark.remote.scan import RemoteScan
 from tidemark.scans import ByIndex
@@ -27,7 +27,7 @@ from tidemark.session import Lock, check_lock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema import TableDefinition
+    from engine.schema.definition import TableDefinition
     from replication.calls.conversation import CallLink
     from tidemark.remote.links import Address, Links
 

@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from engine.file_layer import CheckedFiles
-from engine.file_protocol import Buffer, File, RawFiles, flat
+from engine.files.layer import CheckedFiles
+from engine.files.protocol import Buffer, File, RawFiles, flat
 from recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
 
 OPERATIONS = (

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, get_args
 
-from engine.errors import Locked, Rejected
-from engine.file_layer import CheckedFiles
-from engine.file_protocol import Buffer, File, flat
+from engine.base.errors import Locked, Rejected
+from engine.files.layer import CheckedFiles
+from engine.files.protocol import Buffer, File, flat
 from recovery.crash_harness.disks.content import Content
 from recovery.crash_harness.disks.power_loss import (
     Change,

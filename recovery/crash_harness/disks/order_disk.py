@@ -10,8 +10,16 @@ import re
 
 import numpy as np
 
-from engine.layout.disk import DOUBLE_WRITE, DP_LSN, DP_PAGE, UNDO_GROUP_WORDS, UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
-from engine.layout.sealed import KIND_DISK_PAGE, KIND_DOUBLE_WRITE, KIND_UNDO_GROUP
+from engine.disk.disk_layout import (
+    DOUBLE_WRITE,
+    DP_LSN,
+    DP_PAGE,
+    UNDO_GROUP_WORDS,
+    UNDO_KIND_MASK,
+    UNDO_LCP,
+    UNDO_RESTART,
+)
+from engine.sealed.sealed_layout import KIND_DISK_PAGE, KIND_DOUBLE_WRITE, KIND_UNDO_GROUP
 
 _DATA_FILE = re.compile(r"space/\d+\.data")
 DOUBLE_WRITE_NAME = "double-write"

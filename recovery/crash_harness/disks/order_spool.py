@@ -12,8 +12,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.layout.log import GROUP
-from engine.layout.redo import (
+from engine.log.group_layout import GROUP
+from engine.log.load_files import LoadFile
+from engine.log.redo_layout import (
     FILES_LOAD,
     GROUP_WORDS,
     KIND_FILES,
@@ -23,9 +24,8 @@ from engine.layout.redo import (
     LOAD_WORDS,
     TRANSACTION_WORDS,
 )
-from engine.layout.sealed import KIND_GROUP
-from engine.load_files import LoadFile
-from engine.spool_files import spool_name
+from engine.log.spool_files import spool_name
+from engine.sealed.sealed_layout import KIND_GROUP
 
 _RECORD = GROUP_WORDS + TRANSACTION_WORDS
 

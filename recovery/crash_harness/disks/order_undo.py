@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.file_protocol import RawFiles
-from engine.layout.disk import UNDO_GROUP
-from engine.layout.sealed import KIND_UNDO_GROUP
+from engine.disk.disk_layout import UNDO_GROUP
+from engine.files.protocol import RawFiles
+from engine.sealed.sealed_layout import KIND_UNDO_GROUP
 
 _UNDO = re.compile(r"undo/\d+\.undo")
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.file_layer import CheckedFiles
-from engine.file_protocol import Buffer, File, RawFiles, flat
+from engine.files.layer import CheckedFiles
+from engine.files.protocol import Buffer, File, RawFiles, flat
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
 

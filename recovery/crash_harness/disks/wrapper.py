@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.file_layer import CheckedFiles
-from engine.file_protocol import Buffer, File, RawFiles
+from engine.files.layer import CheckedFiles
+from engine.files.protocol import Buffer, File, RawFiles
 
 
 class RawWrapper:

@@ -19,10 +19,10 @@ import threading
 from collections import Counter
 from typing import Any, Literal
 
-from engine.errors import Error
-from engine.partition import HashPartition
-from engine.schema import Column
-from engine.types import Int32, Int64, Text
+from engine.base.errors import Error
+from engine.schema.definition import Column
+from engine.schema.partition import HashPartition
+from engine.schema.types import Int32, Int64, Text
 from recovery.crash_harness.program import Ledger, OpenStore
 
 THREADS = 4

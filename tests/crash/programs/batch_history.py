@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Error, RedoOverloaded
+from engine.base.errors import Error, RedoOverloaded
 from recovery.crash_harness.program import Ledger, OpenStore
 from tests.crash.programs.disk_history import DiskHistory
 from tests.crash.programs.history import MAIN, OTHER, History, Model, Row

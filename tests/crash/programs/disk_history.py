@@ -12,10 +12,10 @@ import contextlib
 import functools
 from typing import Any
 
-from engine.errors import RedoOverloaded, StorageFull
-from engine.schema import Column
-from engine.types import Float64, Int32, Int64, Text
-from engine.types_text import VarChar
+from engine.base.errors import RedoOverloaded, StorageFull
+from engine.schema.definition import Column
+from engine.schema.types import Float64, Int32, Int64, Text
+from engine.schema.types_text import VarChar
 from recovery.crash_harness.program import SIMULATED, Ledger, OpenStore, whole_state
 from tests.crash.programs.history import LAPS_STEPS, MAIN, History, Row
 

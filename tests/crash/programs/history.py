@@ -12,11 +12,11 @@ import random
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
-from engine.errors import RedoOverloaded, RowNotFound
-from engine.partition import HashPartition, Partition
-from engine.schema import Column
-from engine.types import Float64, Int64, Text
-from engine.types_text import VarChar
+from engine.base.errors import RedoOverloaded, RowNotFound
+from engine.schema.definition import Column
+from engine.schema.partition import HashPartition, Partition
+from engine.schema.types import Float64, Int64, Text
+from engine.schema.types_text import VarChar
 from recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
 
 COLUMNS = [

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from engine.column_input import to_columns
-from engine.errors import LoadRefused
-from engine.load_files import FOLDER
+from engine.base.errors import LoadRefused
+from engine.log.load_files import FOLDER
+from engine.rows.column_input import to_columns
 from recovery.crash_harness.program import Ledger, OpenStore
 from recovery.load.commit import abort, publish
 from recovery.load.directory import Directory

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from engine.errors import NoPartition
-from engine.partition import HashPartition, Partition, RangePartition
+from engine.base.errors import NoPartition
+from engine.schema.partition import HashPartition, Partition, RangePartition
 from recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
 from tests.crash.programs.disk_history import DiskHistory
 from tests.crash.programs.history import MAIN, History, Model

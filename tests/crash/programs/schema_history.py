@@ -12,10 +12,10 @@ from collections.abc import Callable
 from decimal import Decimal as PythonDecimal
 from typing import Any
 
-from engine.schema import Column
-from engine.types import Bool, Decimal, Float64, Int8, Int64, Text
-from engine.types_base import ColumnType
-from engine.types_text import Binary, Char, VarChar
+from engine.schema.definition import Column
+from engine.schema.types import Bool, Decimal, Float64, Int8, Int64, Text
+from engine.schema.types_base import ColumnType
+from engine.schema.types_text import Binary, Char, VarChar
 from recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
 from tests.crash.programs.history import COLUMNS, MAIN, OTHER, History, Model, Row
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from engine.errors import RowNotFound
+from engine.base.errors import RowNotFound
 from recovery.crash_harness.program import Ledger, OpenStore
 from tests.crash.programs.disk_history import DiskHistory
 from tests.crash.programs.history import History, Model, Row

@@ -17,10 +17,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from engine.errors import NoPartition, NoSuchIndex, Retryable, RowNotFound
-from engine.partition import RangePartition
-from engine.schema import Column
-from engine.types import Int32, Int64
+from engine.base.errors import NoPartition, NoSuchIndex, Retryable, RowNotFound
+from engine.schema.definition import Column
+from engine.schema.partition import RangePartition
+from engine.schema.types import Int32, Int64
 from recovery.crash_harness.program import Ledger, OpenStore, PowerOff, Violation
 from tests.crash.programs.stress_actions import Changer
 from tests.crash.programs.stress_rows import (

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.errors import LockTimeout, RedoOverloaded
-from engine.schema import Column
-from engine.types import Int64
-from engine.types_text import VarChar
+from engine.base.errors import LockTimeout, RedoOverloaded
+from engine.schema.definition import Column
+from engine.schema.types import Int64
+from engine.schema.types_text import VarChar
 from recovery.crash_harness.program import Ledger, Violation
 from tests.crash.programs.stress_rows import EXTRA, INDEX_KEYS, MAIN, SCRATCH, UNIQUE_KEYS, WIDTH
 from tests.crash.programs.stress_threads import Worker

@@ -6,7 +6,7 @@ import abc
 import random
 import threading
 
-from engine.errors import Error
+from engine.base.errors import Error
 from recovery.crash_harness.program import PowerOff, Violation
 
 

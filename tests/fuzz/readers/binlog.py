@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
 
-from engine.clock import ManualClock
-from engine.errors import (
+from engine.base.clock import ManualClock
+from engine.base.errors import (
     BinlogDamaged,
     FileMissing,
     FileTruncated,
@@ -18,9 +18,9 @@ from engine.errors import (
     Unsupported,
     ValueOutOfRange,
 )
-from engine.layout import binlog as b
-from engine.row_format import RowFormat
+from engine.rows.row_format import RowFormat
 from recovery.crash_harness.disks.memory import MemoryFiles
+from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.index import BinlogIndex, Position
@@ -30,11 +30,11 @@ from replication.binlog.row_plan import TablePlans
 from replication.binlog.stream import EventStream
 from replication.binlog.table_map import MapColumn, TableMap, table_map
 from replication.binlog.types import MySqlType
+from replication.channel.relay_log import RelayLog
+from replication.channel.relay_reader import RelayReader
 from replication.ingest.transactions import Change, TransactionReader
-from replication.protocol.messages import Events
-from replication.protocol.messages import Position as SourcePosition
-from replication.relay_log import RelayLog
-from replication.relay_reader import RelayReader
+from replication.wire.messages import Events
+from replication.wire.messages import Position as SourcePosition
 from tests.fuzz.harness import Reader
 from tests.fuzz.mutations import fields_of, octets, then, words
 from tests.ingest.recorded import Stream

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.errors import Rejected, SchemaInvalid, Unsupported
-from engine.options import Options
-from engine.schema import TableDefinition
+from engine.base.errors import Rejected, SchemaInvalid, Unsupported
+from engine.base.options import Options
+from engine.schema.definition import TableDefinition
+from replication.applier.filters import Filter
 from replication.binlog.errors import Origin
-from replication.filters import Filter
 from replication.ingest import address as mysql
 from replication.ingest.schema import steps_of, table_of_text
 from replication.node_group.configuration import GroupConfiguration
@@ -17,7 +17,7 @@ from replication.settings.pattern import matches
 from replication.sql.emit import emit
 from replication.sql.parse import parse
 from replication.sql.statements import CreateTable
-from replication.wire import parse_address
+from replication.wire.wire import parse_address
 from tests.fuzz.harness import Reader
 from tests.fuzz.mutations import json_tree, octets, words
 from tests.replication.support import every_type

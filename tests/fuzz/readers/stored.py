@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from engine.disk.data_file import open_data_file
-from engine.disk.double_write import mend
-from engine.errors import (
+from engine.base.errors import (
     BackupDamaged,
     FileMissing,
     FileTruncated,
@@ -30,24 +28,24 @@ from engine.errors import (
     UndoDamaged,
     ViewDamaged,
 )
-from engine.layout import sealed as s
-from engine.layout.backup import ARCHIVE_SEGMENT, BACKUP_BLOCK, BACKUP_MANIFEST
-from engine.layout.disk import DATA_FILE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
-from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
-from engine.layout.load import LOAD_MANIFEST
-from engine.layout.log import GROUP
-from engine.layout.spool import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
-from engine.layout.sysfile import SYSFILE
-from engine.layout.view import VIEW
+from engine.disk.data_file import open_data_file
+from engine.disk.disk_layout import DATA_FILE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
+from engine.disk.double_write import mend
+from engine.disk.undo_listing import list_undo_group
+from engine.disk.undo_reader import UndoReader
+from engine.disk.undo_ring import undo_ring
 from engine.log.geometry import Geometry, open_files
+from engine.log.group_layout import GROUP
 from engine.log.listing import Dictionary, list_group, list_spooled
+from engine.log.load_layout import LOAD_MANIFEST
 from engine.log.reader import LogReader
+from engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
 from engine.log.spool_reader import Referred, SpoolReader, records_digest, referred
-from engine.log.undo_listing import list_undo_group
-from engine.log.undo_reader import UndoReader
-from engine.log.undo_ring import undo_ring
-from engine.row_layout import compute_layout
-from engine.schema import TableDefinition
+from engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_BLOCK, BACKUP_MANIFEST
+from engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
+from engine.schema.definition import TableDefinition
+from engine.schema.row_shape import compute_layout
+from engine.sealed import sealed_layout as s
 from recovery.backup.manifest import read_manifest
 from recovery.backup.rows_file import RowsReader
 from recovery.backup.segments import groups_of, read_segment
@@ -60,10 +58,12 @@ from recovery.load.tasks import write_fragment
 from recovery.local_checkpoint.control import Control, read_control
 from recovery.local_checkpoint.data_file import read_blocks
 from recovery.local_checkpoint.extents_file import read_extents
-from recovery.sysfile import read_sysfile
 from recovery.system_restart.load import DataFileDamaged
+from recovery.system_restart.sysfile import read_sysfile
+from recovery.system_restart.sysfile_layout import SYSFILE
 from replication.node_group.view import Ballot, Member, Record, View
 from replication.node_group.view_file import ViewFile, read_record
+from replication.node_group.view_layout import VIEW
 from tests.backup.support import archived, take
 from tests.fuzz.harness import Nothing, Reader
 from tests.fuzz.mutations import Mutation, json_tree, octets, resealed, sealed_json, sealed_units, units_in

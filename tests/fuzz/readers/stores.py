@@ -14,19 +14,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tidemark as tm
-from engine.catalog import DATA_NAME, SEAL_NAME, Catalog
-from engine.clock import SystemClock
-from engine.errors import CatalogDamaged, Damaged, Incompatible, LimitExceeded, MemoryExhausted, PeerError, Rejected
-from engine.files import PosixFiles
-from engine.layout import sealed as s
-from engine.layout.catalog import CATALOG_SEAL
-from engine.layout.disk import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
-from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
-from engine.layout.log import GROUP
-from engine.layout.sysfile import SYSFILE
-from engine.private_files import read_secret
+from engine.base.clock import SystemClock
+from engine.base.errors import (
+    CatalogDamaged,
+    Damaged,
+    Incompatible,
+    LimitExceeded,
+    MemoryExhausted,
+    PeerError,
+    Rejected,
+)
+from engine.disk.disk_layout import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
+from engine.files.directory import PosixFiles
+from engine.files.private_files import read_secret
+from engine.log.group_layout import GROUP
+from engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
+from engine.schema.catalog import DATA_NAME, SEAL_NAME, Catalog
+from engine.schema.catalog_layout import CATALOG_SEAL
+from engine.sealed import sealed_layout as s
 from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.listing import StoreListing
+from recovery.system_restart.sysfile_layout import SYSFILE
+from recovery.verification.log_listing import StoreListing
 from tests.fuzz.harness import Reader
 from tests.fuzz.mutations import Mutation, inside, json_tree, octets, sealed_json, sealed_units, words
 from tests.fuzz.readers.stored import kept, schema_records

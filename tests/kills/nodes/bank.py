@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tidemark as tm
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from recovery.crash_harness.program import Violation
 
 CLOCK = SystemClock()

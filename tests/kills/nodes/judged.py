@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 import tidemark as tm
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from recovery.crash_harness.program import Violation
 from tests.replication.site import transactions_in
 

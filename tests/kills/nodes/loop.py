@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from recovery.crash_harness.program import Violation
 from tests.kills.nodes.bank import (
     JOURNAL,

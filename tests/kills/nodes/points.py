@@ -9,13 +9,13 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from engine import group_apply
+from engine.store import group_apply
 from recovery.local_checkpoint import writer as checkpoint
 from recovery.node_restart import restart as node_restart
 from recovery.node_restart.joiner import Joiner
 from recovery.node_restart.source import Source
 from recovery.system_restart.restart import Restart
-from replication.binlog.attached import AttachedBinlog
+from replication.injector.attached import AttachedBinlog
 from replication.node_group import copy_server, fetch
 from replication.node_group.candidacy import Candidacy
 from replication.node_group.carried import FilePart

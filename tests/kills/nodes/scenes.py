@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from recovery.node_restart.messages import DELETE_LOG, REPLAY_LOG
 from tests.kills.nodes.bank import Client
 from tests.kills.nodes.points import POINTS, Scene, points_of

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from recovery.crash_harness.forks import FORKS
 from recovery.crash_harness.program import Violation
 from recovery.node_restart.messages import DELETE_LOG, REPLAY_LOG, ROWID_SYNC, VARIANTS

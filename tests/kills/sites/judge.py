@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from engine.files import PosixFiles
+from engine.files.directory import PosixFiles
 from replication.binlog.index import Position
 from tests.kills.sites.audit import Read, compare, read_binlog
 from tests.kills.sites.modes import ACCOUNT, JOURNAL, SCRATCH, Mode

@@ -16,9 +16,9 @@ from itertools import combinations
 from multiprocessing import connection
 from typing import Any
 
-from engine.clock import SystemClock
-from engine.errors import FileMissing, Rejected
-from engine.files import PosixFiles
+from engine.base.clock import SystemClock
+from engine.base.errors import FileMissing, Rejected
+from engine.files.directory import PosixFiles
 from recovery.crash_harness.program import Violation
 from tests.kills.sites.judge import Judge, Ledger
 from tests.kills.sites.modes import MODES, Mode

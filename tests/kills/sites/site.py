@@ -14,10 +14,10 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-from engine.errors import Error, PeerError
-from engine.kernels import compile_declared
+from engine.base.errors import Error, PeerError
+from engine.jit.kernel import compile_declared
 from recovery.crash_harness.program import resolve
-from replication.system_tables import NDB_APPLY_STATUS
+from replication.settings.system_tables import NDB_APPLY_STATUS
 from tests.kills.sites.modes import MODES, TABLES
 from tests.kills.sites.writers import Writer, has_marks, mark, prepare
 

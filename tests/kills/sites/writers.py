@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from engine.clock import SystemClock
-from engine.errors import DuplicateKey, Error, Retryable, TableExists
-from engine.schema import Column
-from engine.types import Enum, Int32, Int64, UInt32, UInt64
-from replication.system_tables import NDB_REPLICATION
+from engine.base.clock import SystemClock
+from engine.base.errors import DuplicateKey, Error, Retryable, TableExists
+from engine.schema.definition import Column
+from engine.schema.types import Enum, Int32, Int64, UInt32, UInt64
+from replication.settings.system_tables import NDB_REPLICATION
 from tests.kills.sites.modes import ACCOUNT, JOURNAL, MARK, SCRATCH, SiteRole
 
 ACCOUNTS: Final = 60

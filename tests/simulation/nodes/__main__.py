@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from tests.simulation.nodes.world import BrokenPromise, Report, run_seed
 
 BATCH_SEEDS = 500

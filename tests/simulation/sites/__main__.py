@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from recovery.crash_harness.program import Violation
 from tests.simulation.sites.plan import BY_NAME
 from tests.simulation.sites.world import Report, run_seed

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.batch_operations import scan
+from engine.access.batch_operations import scan
 from tests.simulation.sites.tables import JOURNAL, MAIN, exceptions_of, rows_of
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from replication.applier.applier import Applied
-    from replication.endpoint import StoreApplier
-    from replication.protocol.messages import Position, Settings, Start
-    from replication.relay_reader import RelayTransaction
-    from replication.source import SourceBinlog
+    from replication.channel.endpoint import StoreApplier
+    from replication.channel.relay_reader import RelayTransaction
+    from replication.channel.source import SourceBinlog
+    from replication.wire.messages import Position, Settings, Start
 
 
 class ToldApplier:

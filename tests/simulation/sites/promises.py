@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from engine.layout.binlog import FIRST_POSITION
-from replication.binlog.found_epochs import FoundEpoch, epochs_between
+from replication.binlog.binlog_layout import FIRST_POSITION
 from replication.binlog.index import Position
+from replication.injector.found_epochs import FoundEpoch, epochs_between
 from replication.settings.conflict_function import FUNCTIONS
-from replication.status import ROW_REJECTS
-from replication.system_tables import NDB_BINLOG_INDEX
+from replication.settings.status import ROW_REJECTS
+from replication.settings.system_tables import NDB_BINLOG_INDEX
 from tests.simulation.sites.epoch_promises import check_epoch_promises
 from tests.simulation.sites.plan import TWO_SOURCES
 from tests.simulation.sites.tables import (

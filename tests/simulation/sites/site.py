@@ -12,22 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.clock import ManualClock
-from engine.errors import Error, OutcomeUnknown, PeerError, Retryable, StoreFailed
+from engine.base.clock import ManualClock
+from engine.base.errors import Error, OutcomeUnknown, PeerError, Retryable, StoreFailed
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from recovery.crash_harness.program import OPEN_FILES, SIMULATED, PowerOff, power_off, resolve
 from replication.applier.applier import Applied, ApplierOptions
-from replication.channel import ChannelOptions, ReplicaChannel
-from replication.endpoint import rows_of_settings
-from replication.protocol.handshake import Site
+from replication.channel.channel import ChannelOptions, ReplicaChannel
+from replication.channel.endpoint import rows_of_settings
 from replication.settings.options import divided
+from replication.wire.handshake import Site
 from tests.simulation.sites.joints import ToldApplier
 from tests.simulation.sites.tables import JOURNAL, make_tables, rows_of
 
 if TYPE_CHECKING:
-    from replication.protocol.messages import Settings
-    from replication.relay_reader import RelayTransaction
+    from replication.channel.relay_reader import RelayTransaction
+    from replication.wire.messages import Settings
     from tests.simulation.sites.work import Work
     from tests.simulation.sites.world import World
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from engine.errors import PeerError, Retryable
-from replication.protocol.frames import Frame, FrameReader, FrameWriter
-from replication.protocol.handshake import CalledHandshake, CallerHandshake, Handshake
-from replication.protocol.sessions import SILENT_HEARTBEATS, ReplicaSession, SourceSession
-from replication.receiver import is_passing
+from engine.base.errors import PeerError, Retryable
+from replication.channel.receiver import is_passing
+from replication.wire.frames import Frame, FrameReader, FrameWriter
+from replication.wire.handshake import CalledHandshake, CallerHandshake, Handshake
+from replication.wire.sessions import SILENT_HEARTBEATS, ReplicaSession, SourceSession
 from tests.simulation.sites.joints import ChunkedBinlog
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import DuplicateKey, Retryable
+from engine.base.errors import DuplicateKey, Retryable
 from tests.simulation.sites.plan import ANYBODY, OWNER, TWO_SOURCES
 from tests.simulation.sites.tables import COMMON_FROM, JOURNAL, MAIN, OWNER_SPAN, SHARED_FROM, owner_of, rows_of
 

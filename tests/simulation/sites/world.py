@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
-from engine.errors import PeerTimeout, Retryable
+from engine.base.errors import PeerTimeout, Retryable
 from recovery.crash_harness.program import Violation
 from tests.simulation.sites.plan import Faults, Plan, Tally, plan_of
 from tests.simulation.sites.promises import check_promises, left_of

@@ -7,8 +7,8 @@ from collections import namedtuple
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from engine.errors import NoPartition, NoSuchIndex, NoSuchTable, Retryable
-from engine.expressions import col
+from engine.base.errors import NoPartition, NoSuchIndex, NoSuchTable, Retryable
+from engine.programs.expressions import col
 from recovery.backup.writer import BackupWriter
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import Violation

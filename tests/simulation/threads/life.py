@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, get_args
 
-from engine.clock import ManualClock
-from engine.kernels import HAS_DOOR, set_door
+from engine.base.clock import ManualClock
+from engine.base.options import Options
+from engine.jit.kernel import HAS_DOOR, set_door
 from engine.memory.arena import Arena
-from engine.options import Options
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.disks.order import OrderMonitor
 from recovery.crash_harness.program import OPEN_FILES, Ledger, Violation, resolve

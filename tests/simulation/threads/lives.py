@@ -10,10 +10,8 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import gc
-import importlib
 import multiprocessing
 import os
-import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -21,8 +19,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
-import engine.kernels
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
+from engine.jit import kernel
 from recovery.crash_harness.program import OPEN_FILES, resolve
 from tests.simulation.threads.actors import ALL
 from tests.simulation.threads.life import Found, Life, Plan
@@ -119,10 +117,8 @@ def _live(seed: int, plan: Plan, told: Connection, say: Callable[[str], None]) -
 def _load_everything() -> None:
     """What lives would load and compile one by one."""
     resolve(OPEN_FILES)
-    for module in pkgutil.iter_modules(engine.kernels.__path__):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"engine.kernels.{module.name}")
-    engine.kernels.compile_declared()
+    kernel.import_all()
+    kernel.compile_declared()
     Life.warm()
     gc.collect()
     gc.freeze()  # lives need not look at it again

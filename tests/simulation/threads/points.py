@@ -1,7 +1,7 @@
 """Where turns may change beside locks: kernel calls, words of the arena, calls of the disk; and the clock of a life.
 
-Kernels come through the kernel door (`engine.kernels.set_door`), which only processes with TIDEMARK_KERNEL_DOOR=1 have.
-Words of the arena that Python reads or writes are seen by a kind of array; kernels take it for the array it is.
+Kernels come through the kernel door (`engine.jit.kernel.set_door`), which only processes with TIDEMARK_KERNEL_DOOR=1
+have. Words of the arena that Python reads or writes are seen by a kind of array; kernels take it for the array it is.
 
 Between two kernel calls nothing may look at memory that was given back: it is overwritten now and then.
 """
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.file_layer import CheckedFiles
-from engine.file_protocol import Buffer, File
-from engine.layout.arena import (
+from engine.files.layer import CheckedFiles
+from engine.files.protocol import Buffer, File
+from engine.memory.arena_layout import (
     BLOCK_WORDS,
     P_FREE_BLOCKS,
     P_FREE_PAGES,
@@ -64,7 +64,7 @@ class KernelDoor:
         self._arenas.append(weakref.ref(db.parts.store.mem))
 
     def before(self, kernel: str) -> None:
-        """See `engine.kernels.Door`."""
+        """See `engine.jit.kernel.Door`."""
         self._turns.point(kernel, True)
         self._calls += 1
         if self._calls % OVERWRITTEN_EVERY == 0:
@@ -74,7 +74,7 @@ class KernelDoor:
                     overwrite_free_memory(mem)
 
     def after(self, kernel: str) -> None:
-        """See `engine.kernels.Door`."""
+        """See `engine.jit.kernel.Door`."""
         self._turns.point("done", True)
 
 

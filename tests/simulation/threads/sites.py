@@ -14,17 +14,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import NotPrimary
-from engine.group_apply import GroupApplier
+from engine.base.errors import NotPrimary
 from engine.log.group import Group
-from engine.schema import Column
-from engine.types import Int64
+from engine.schema.definition import Column
+from engine.schema.types import Int64
+from engine.store.group_apply import GroupApplier
 from recovery.crash_harness.program import Violation, resolve
 from tests.crash.programs.stress_rows import MAIN
 
 CHANNEL = "tidemark.channel:Channel"
-RECEIVER = "replication.receiver:LocalReceiver"
-WORKER = "replication.receiver:Worker"
+RECEIVER = "replication.channel.receiver:LocalReceiver"
+WORKER = "replication.channel.receiver:Worker"
 MOVE_RATE = 0.2  # of the pieces received
 MOVES_MAX = 20  # of one life
 SOURCE_OPTIONS = {"log_bin": "binlog", "server_id": 1}

@@ -1,0 +1,132 @@
+"""Locks of keys that have no row: nobody makes one before the transaction that looked in vain has ended.
+
+The key lies in a slot as that of a row that is being inserted, so whoever wants to insert it waits, and a deadlock is
+found as for rows. There is no record, no entry of another index, and nothing is left of it behind the transaction.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.jit.kernel import helper, kernel
+from engine.jit.words_kernels import move_words
+from engine.log.own_images_kernels import lock_owner, own_kind
+from engine.log.redo_layout import KIND_DELETE
+from engine.memory.arena_layout import (
+    F_FIXED_WORDS,
+    F_HAS_VAR,
+    F_NUMBER,
+    F_RESERVED_ROWS,
+    LCP_BIT,
+    LOCK_MASK,
+    LOCK_SHARED,
+    OK,
+    OP_ABSENT,
+    OP_LOCK,
+    RESERVED,
+    ROW_HEADER_WORDS,
+    ST_DROPPED,
+    ST_DUPLICATE,
+    ST_MEMORY,
+    STATE_SHIFT,
+    T_FIXED_WORDS,
+    T_KEY_WORDS,
+    T_SEED,
+    X_ROW,
+)
+from engine.memory.handles_kernels import descriptor_of
+from engine.rows.primary_kernels import entry_rowid, image_key, index_find, index_insert, index_remove, tag_of
+from engine.rows.rows_kernels import give_slot, known_row_address, take_slot
+from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
+from engine.rows.var_parts_kernels import give_var, take_var
+from engine.schema.partitions_kernels import fragment_of
+from engine.txn.changes_kernels import add_operation, image_words
+from engine.txn.operations_kernels import busy
+
+
+@helper
+def take_absent(mem, txn, fragment, tag, images, at):
+    """Put a key, in an image with nothing else, into a slot of its own that this transaction has locked; OK or a status
+    code, and nothing done.
+    """
+    fixed = mem[fragment + F_FIXED_WORDS]
+    has_var = mem[fragment + F_HAS_VAR]
+    words = image_words(images, at, fixed, has_var)
+    reference = 0
+    if has_var and not is_empty_var(mem, fragment, words - fixed):
+        reference = take_var(mem, fragment, images, at + fixed, words - fixed)
+        if reference == 0:
+            return ST_MEMORY
+    rowid = take_slot(mem, fragment)
+    if rowid < 0:
+        give_var(mem, fragment, reference)
+        return rowid
+    row = known_row_address(mem, fragment, rowid)
+    status = OK if reference == 0 else make_side(mem, fragment, row)
+    if status == OK:
+        status = index_insert(mem, fragment, tag, rowid)
+    operation = 0
+    if status == OK:
+        operation = add_operation(mem, txn, fragment, rowid, OP_ABSENT | OP_LOCK, 0)
+        if operation == 0:
+            index_remove(mem, fragment, tag, rowid)
+            status = ST_MEMORY
+    if status != OK:
+        give_slot(mem, fragment, rowid, row)
+        give_var(mem, fragment, reference)
+        return status
+    mem[row] = (mem[row] & LCP_BIT) | RESERVED << STATE_SHIFT | operation >> 3
+    move_words(images, at, mem, row + ROW_HEADER_WORDS, fixed)
+    if has_var:
+        set_var(mem, fragment, row, reference)
+    mem[fragment + F_RESERVED_ROWS] += 1
+    return OK
+
+
+@helper
+def meet_entry(mem, txn, fragment, rowid):
+    """What stands in the way of locking an absence: OK if this transaction has deleted the row or holds its absence
+    already, ST_DUPLICATE if there is a row, ST_BUSY if another transaction is at it.
+    """
+    head = mem[known_row_address(mem, fragment, rowid)]
+    if head & LOCK_MASK == 0 or head & LOCK_SHARED:
+        return ST_DUPLICATE
+    if lock_owner(mem, head) != txn:
+        return busy(mem, txn, fragment, rowid, head)
+    return OK if own_kind(mem, known_row_address(mem, fragment, rowid)) == KIND_DELETE else ST_DUPLICATE
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64[::1])")
+def lock_absent(mem, table, txn, images, offsets, start, stop, taken):
+    """Lock the keys of images [start, stop), `offsets` has one more, that have no row: taken[i] is one more than the
+    number of the fragment its lock is in, or 0 if there is a row by now. A key no partition takes never has one: -1.
+
+    Returns OK, or the status of row X_ROW that stopped it: ST_BUSY, ST_MEMORY, ST_PAGES. The transaction that holds an
+    absence does not see the row, and does not make it: an insert is ST_DUPLICATE.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    fixed = mem[table + T_FIXED_WORDS]
+    held = mem[table + T_KEY_WORDS]
+    for i in range(start, stop):
+        mem[txn + X_ROW] = i
+        first, words = image_key(images, offsets[i], fixed, held)
+        fragment = fragment_of(mem, table, images, first, words)
+        if fragment == 0:
+            taken[i] = -1
+            continue
+        taken[i] = 1 + mem[fragment + F_NUMBER]
+        tag = tag_of(images, first, words, mem[table + T_SEED])
+        entry = index_find(mem, fragment, tag, images, first, words)
+        if entry == 0:
+            status = take_absent(mem, txn, fragment, tag, images, offsets[i])
+        else:
+            status = meet_entry(mem, txn, fragment, entry_rowid(mem, entry))
+            if status == ST_DUPLICATE:
+                taken[i] = 0
+                status = OK
+        if status != OK:
+            return status
+    mem[txn + X_ROW] = stop
+    return OK

@@ -1,0 +1,257 @@
+"""Changes of another site, in batches, each row with an outcome of its own (docs/replication.md, sections 6 and 7).
+
+A batch is of one table and kind, and no key stands in it twice: what one change leaves is what the next one meets. All
+rows of a batch are locked, judged by an interpreted program where there is one, and those accepted are changed; the
+others are left as they are, and say why. There is no Python per row but for rows that others insert in the meantime.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.access.applied_kernels import lock_found
+from engine.access.batch_operations import PUT_SLICE_ROWS, again_if_altered, put_images, read_keys, touch_many
+from engine.access.conditions import Running, failed
+from engine.access.row_operations import check_table, settle
+from engine.base.errors import DuplicateKey, RowNotFound
+from engine.memory.arena import NOTHING
+from engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_UPDATE_KEPT, OK, X_ROW
+from engine.programs import program_layout as p
+from engine.rows.column_patch import encode_columns_patch
+from engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
+from engine.table.table import TableAltered
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.memory.arena import Words
+    from engine.programs.interpreter import Program
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+
+# Outcomes of a row.
+APPLIED = 0
+MISSING = 1  # an update or a delete found no row
+EXISTS = 2  # an insert found a row with its key
+REFUSED = 3  # the program refused the row as it is
+TAKEN = 4  # another row has its key of a unique index
+
+
+class Judge:
+    """A program that says which rows may be changed, with up to four words of its own for each row of a batch.
+
+    Shapes: `parameters` (words a row, rows) int64.
+    """
+
+    def __init__(self, program: Program, parameters: Words | None = None) -> None:
+        self.running = Running(program)
+        self.parameters = parameters
+        definition = program.definition
+        self.names = [definition.columns[position].name for position in program.columns]
+
+    def accepts(self, table: Table, entries: Words, offsets: Words, places: Words) -> Words:
+        """Which of the rows whose images lie at `offsets` are accepted; `places`: where they stand in the batch.
+
+        Raises: what a program meets in a row.
+        """
+        given = NOTHING if self.parameters is None else np.ascontiguousarray(self.parameters[:, places]).reshape(-1)
+        status, planes = self.running.run(table, entries, offsets, given)
+        if status == p.RUN_ERROR:
+            row = int(np.argmax(planes[0] == p.VERDICT_ERROR))
+            raise failed(table, entries[int(offsets[row]) :], int(planes[1, row]))
+        accepted: Words = planes[0] == p.VERDICT_OK
+        return accepted
+
+
+def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch, keys: EncodedKeys | None = None) -> Words:
+    """Insert rows that have no key in common with a row that is there; returns the outcome of each.
+
+    `keys`: those of the rows, for callers who have them encoded. Columns not given take their defaults. Raises: what
+    validation finds; Retryable errors roll the transaction back.
+    """
+    return again_if_altered(txn, table, _upserts, rows, False, None, keys)
+
+
+def apply_upserts(
+    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
+) -> Words:
+    """Insert rows, or give those that are there the columns given, if `judge` accepts them; returns the outcomes."""
+    return again_if_altered(txn, table, _upserts, rows, True, judge, keys)
+
+
+def _upserts(
+    txn: Transaction,
+    table: Table,
+    rows: pa.RecordBatch,
+    updates: bool,
+    judge: Judge | None,
+    keys: EncodedKeys | None,
+) -> Words:
+    outcomes = np.full(rows.num_rows, EXISTS, dtype=np.int64)
+    keys = keys or _keys(table, rows)
+    places = np.arange(rows.num_rows)
+    while places.size:
+        found = lock_keys(txn, table, _some(table, rows, keys, places))
+        if updates:
+            _update(txn, table, rows, keys, places[found == 1], judge, outcomes)
+        late = _insert(txn, table, rows, places[found == 0], outcomes)
+        places = late if updates else late[:0]  # what others made meanwhile is there to be updated
+    return outcomes
+
+
+def apply_updates(
+    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
+) -> Words:
+    """Give rows the columns given besides their keys, if `judge` accepts them; returns the outcome of each.
+
+    No column besides the key is a change too: the row is touched, as by a read that the other site has tracked.
+    """
+    return again_if_altered(txn, table, _updates, rows, judge, keys)
+
+
+def _updates(
+    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None, keys: EncodedKeys | None
+) -> Words:
+    outcomes = np.full(rows.num_rows, MISSING, dtype=np.int64)
+    keys = keys or _keys(table, rows)
+    found = lock_keys(txn, table, keys)
+    _update(txn, table, rows, keys, np.flatnonzero(found), judge, outcomes)
+    return outcomes
+
+
+def apply_deletes(
+    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
+) -> Words:
+    """Delete the rows that have the keys in `rows`, if `judge` accepts them; returns the outcome of each."""
+    return again_if_altered(txn, table, _deletes, rows, judge, keys)
+
+
+def _deletes(
+    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None, keys: EncodedKeys | None
+) -> Words:
+    outcomes = np.full(rows.num_rows, MISSING, dtype=np.int64)
+    keys = keys or _keys(table, rows)
+    places = np.flatnonzero(lock_keys(txn, table, keys))
+    if judge is not None and places.size:
+        entries, offsets = _read(txn, table, _some(table, rows, keys, places), table.format.touches_disk(judge.names))
+        accepted = judge.accepts(table, entries, offsets, places)
+        outcomes[places[~accepted]] = REFUSED
+        places = places[accepted]
+    if places.size:
+        try:
+            touch_many(txn, table, _some(table, rows, keys, places), MODE_DELETE, 0)
+        except RowNotFound:
+            raise TableAltered from None
+        outcomes[places] = APPLIED
+    return outcomes
+
+
+def touch_rows_again(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
+    """Touch rows without changing them, so that they travel again (a refresh); MISSING for keys that have none."""
+    return apply_updates(txn, table, keys.select(list(table.definition.primary_key)))
+
+
+def _keys(table: Table, rows: pa.RecordBatch) -> EncodedKeys:
+    return encode_keys(table.format, rows.select(list(table.definition.primary_key)))
+
+
+def _some(table: Table, rows: pa.RecordBatch, keys: EncodedKeys, places: Words) -> EncodedKeys:
+    """The keys of the rows at `places`."""
+    return keys if places.size == keys.count else _keys(table, rows.take(places))
+
+
+def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
+    """Lock the rows that are there; for each key 1 or 0."""
+    txn.check()
+    check_table(table)
+    found = np.zeros(keys.count, dtype=np.int64)
+    position = 0
+    deadline: float | None = None
+    while position < keys.count:
+        stop = min(position + PUT_SLICE_ROWS, keys.count)
+        place = (txn.mem, table.handle, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride)
+        status = lock_found(*place, position, stop, found)
+        position = int(txn.mem[txn.desc + X_ROW])
+        deadline = None if status == OK else settle(txn, table, status, 4_096, deadline)
+    return found
+
+
+def _read(txn: Transaction, table: Table, keys: EncodedKeys, with_disk: bool) -> tuple[Words, Words]:
+    """Entries and image offsets of rows that are locked, in the order of the keys.
+
+    Raises: TableAltered if a partition was dropped since, and with it some of them: the batch is begun again.
+    """
+    entries, offsets, found = read_keys(table, keys, txn, with_disk)
+    if found != keys.count:
+        raise TableAltered
+    return entries, offsets
+
+
+def _update(
+    txn: Transaction,
+    table: Table,
+    rows: pa.RecordBatch,
+    keys: EncodedKeys,
+    places: Words,
+    judge: Judge | None,
+    outcomes: Words,
+) -> None:
+    """Update the locked rows at `places` of the batch."""
+    if not places.size:
+        return
+    row_format = table.format
+    names = [name for name in rows.schema.names if name not in table.definition.primary_key]
+    touches_disk = row_format.touches_disk(names)
+    with_disk = touches_disk or (judge is not None and row_format.touches_disk(judge.names))
+    entries, offsets = _read(txn, table, _some(table, rows, keys, places), with_disk)
+    if judge is not None:
+        accepted = judge.accepts(table, entries, offsets, places)
+        outcomes[places[~accepted]] = REFUSED
+        places, offsets = places[accepted], np.ascontiguousarray(offsets[accepted])
+        if not places.size:
+            return
+    mode = MODE_UPDATE_KEPT if row_format.has_disk and not touches_disk else MODE_UPDATE
+    changes = rows.select(names)
+    while places.size:
+        some = changes if places.size == rows.num_rows else changes.take(places)
+        patched = encode_columns_patch(row_format, some, entries, offsets)
+        image_offsets = NOTHING if patched.stride_words else patched.offsets
+        try:
+            # The caller's savepoint is enough where nothing is refused: a lock then becomes the update in its place.
+            with txn.savepoint() if table.uniques else nullcontext():
+                put_images(txn, table, patched.images, image_offsets, patched.count, mode, 0)
+            outcomes[places] = APPLIED
+            return
+        except RowNotFound:
+            raise TableAltered from None
+        except DuplicateKey as error:
+            row = int(error.evidence["row"])  # type: ignore[call-overload]
+            outcomes[places[row]] = TAKEN  # the others go on
+            places, offsets = np.delete(places, row), np.delete(offsets, row)
+
+
+def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, outcomes: Words) -> Words:
+    """Insert the rows at `places` of the batch, whose keys were free when they were looked for; returns the places of
+    those whose keys others have taken since.
+    """
+    late: list[int] = []
+    while places.size:
+        encoded = encode_rows(table.format, rows if places.size == rows.num_rows else rows.take(places))
+        offsets = NOTHING if encoded.stride_words else encoded.offsets
+        try:
+            with txn.savepoint():
+                put_images(txn, table, encoded.images, offsets, encoded.count, MODE_INSERT, 0)
+            outcomes[places] = APPLIED
+            break
+        except DuplicateKey as error:
+            # Another transaction was quicker, or a unique index has the value: the others go on.
+            row = int(error.evidence["row"])  # type: ignore[call-overload]
+            if "index" in error.evidence:
+                outcomes[places[row]] = TAKEN
+            else:
+                late.append(int(places[row]))
+            places = np.delete(places, row)
+    return np.array(late, dtype=np.int64)

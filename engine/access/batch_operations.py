@@ -1,0 +1,496 @@
+"""Many rows at a time: the `_many` calls and scans, without Python per row (D2).
+
+Batches are validated and encoded whole before the first row is touched; kernels work through them in bounded slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from engine.access.disk_reading import DiskScan
+from engine.access.disk_reading import read_keys as read_disk_keys
+from engine.access.reads_kernels import read_rows, scan_rows
+from engine.access.row_operations import check_table, is_new, lock_shared, no_partition, settle
+from engine.base.errors import DuplicateKey, Rejected, RowNotFound
+from engine.index.unique import refused
+from engine.log.redo_layout import OPERATION_WORDS
+from engine.memory.arena import NOTHING
+from engine.memory.arena_layout import (
+    ENTRY_WORDS,
+    F_INDEX_COUNT,
+    MODE_DELETE,
+    MODE_INSERT,
+    MODE_LOCK,
+    MODE_UPDATE,
+    MODE_UPDATE_KEPT,
+    MODE_WRITE,
+    OK,
+    ST_ALTERED,
+    ST_DROPPED,
+    ST_DUPLICATE,
+    ST_MISSING,
+    ST_MORE,
+    ST_PARTITION,
+    ST_SPACE,
+    ST_SPOOLED,
+    ST_UNIQUE,
+    X_ROW,
+    X_USED,
+)
+from engine.rows.column_input import Batch, rows_expected, to_columns
+from engine.rows.column_output import decode_rows
+from engine.rows.column_patch import encode_columns_patch
+from engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
+from engine.rows.growth_kernels import reserve_index
+from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
+from engine.schema.partitions_layout import HH_PARTITION
+from engine.table.table import KEY_ROOM_WORDS, TableAltered
+from engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
+from engine.txn.operations_kernels import hash_images, put_rows, sort_by_fragment, touch_rows
+from engine.txn.transaction import PAD_WORDS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.memory.arena import Words
+    from engine.rows.row_format import RowFormat
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+
+Progress = Callable[[int, int, str], None]
+R = TypeVar("R")
+RESERVE_ROWS_MIN = 4_096  # per fragment
+PUT_SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
+UNIQUE_SHARE = 2  # a row's entry of a unique index takes as long as so many rows
+READ_SLICE_ROWS = 2_000
+SCAN_SLICE_SLOTS = 8_192
+SCAN_BATCH_ROWS = 65_536
+SCAN_WORDS = 1 << 20
+
+
+def insert_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
+    """Insert rows; returns how many. All or none. Raises: DuplicateKey (`row` is the position in `data`)."""
+    return _put_many(txn, table, data, MODE_INSERT, progress)
+
+
+def write_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
+    """Insert rows or replace those with the same keys; returns how many. All or none."""
+    return _put_many(txn, table, data, MODE_WRITE, progress)
+
+
+def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Progress | None) -> int:
+    txn.check()
+    total = 0
+    expected = rows_expected(data)
+    with txn.savepoint():
+        for batch in to_columns(data, table.definition):
+            total += again_if_altered(txn, table, _put_batch, batch, mode, expected - total)
+            if progress is not None:
+                progress(total, -1, "rows")
+    return total
+
+
+def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, ahead: int) -> int:
+    encoded = encode_rows(table.format, batch)
+    ahead = max(ahead, encoded.count)
+    if mode == MODE_INSERT:
+        _reserve_index(table, ahead)
+    offsets = NOTHING if encoded.stride_words else encoded.offsets
+    put_images(txn, table, encoded.images, offsets, encoded.count, mode, batch.first_row, ahead)
+    return encoded.count
+
+
+def again_if_altered(txn: Transaction, table: Table, call: Callable[..., R], *arguments: Any) -> R:
+    """A call, made again for the newest version of the table if columns were added while it went on."""
+    while True:
+        try:
+            with txn.savepoint():
+                return call(txn, table, *arguments)
+        except TableAltered:
+            table = table.newest
+
+
+def _reserve_index(table: Table, rows: int) -> None:
+    """Give the index its size for many new rows at once: growing by and by moves each entry several times."""
+    share = rows // len(table.fragments)
+    if share < RESERVE_ROWS_MIN:
+        return
+    for fragment in table.fragments:
+        expected = table.arena.word(fragment, F_INDEX_COUNT) + share
+        at = 0
+        while at >= 0:
+            at = reserve_index(table.mem, fragment, expected, at)
+
+
+def put_images(
+    txn: Transaction,
+    table: Table,
+    images: Words,
+    offsets: Words,
+    count: int,
+    mode: int,
+    first_row: int,
+    rows_ahead: int = 0,
+) -> None:
+    """Insert, write or update encoded rows, sorted by fragment so that inserts become runs.
+
+    rows_ahead: rows of this call that are still to come, these included, as far as known. Raises: TableAltered, which
+    callers settle.
+    """
+    if count == 0:
+        return
+    put_kernel: Any = put_rows
+    if table.format.has_disk:
+        put_kernel = put_disk_rows
+        if not offsets.size:
+            offsets = np.arange(count + 1, dtype=np.int64) * table.format.fixed_words
+    hashes, order = _hashed(table, images, offsets, count, mode, first_row)
+    # One growth instead of many doublings: every row may need a record header of its own only if runs break at each.
+    room = images.size + (count // 64 + 16) * OPERATION_WORDS
+    used = int(txn.mem[txn.desc + X_USED])
+    if txn.buf.size < used + room <= txn.store.transaction_words - PAD_WORDS and txn.spool is None:
+        settle(txn, table, ST_SPACE, room, None, room * rows_ahead // count)
+    position = 0
+    deadline: float | None = None
+    slice_rows = PUT_SLICE_ROWS // (1 + UNIQUE_SHARE * len(table.uniques))
+    while position < count:
+        stop = min(position + slice_rows, count)
+        rows = (images, offsets, order, hashes, position, stop, mode | table.stamp)
+        status = put_kernel(txn.mem, table.handle, txn.desc, txn.buf, *rows)
+        if status == ST_ALTERED:
+            raise TableAltered
+        position = int(txn.mem[txn.desc + X_ROW])
+        if status in (OK, ST_MORE):
+            deadline = None
+            continue
+        if status in (ST_DUPLICATE, ST_MISSING, ST_PARTITION, ST_UNIQUE):
+            row = int(order[position]) if order.size else position
+            if status == ST_UNIQUE:
+                at = int(offsets[row]) if offsets.size else row * table.format.fixed_words
+                raise refused(txn, table, images[at:], first_row + row)
+            raise _refused(table, images, offsets, row, first_row, status)
+        deadline = settle(txn, table, status, images.size // count + 4_096, deadline)
+
+
+def _hashed(table: Table, images: Words, offsets: Words, count: int, mode: int, first_row: int) -> tuple[Words, Words]:
+    """(hash of each image's key, order in which the rows are put: by fragment, or as given)."""
+    header = table.hash_header
+    hashes = np.empty(count + (KEY_ROOM_WORDS if header[HH_PARTITION] else 0), dtype=np.int64)
+    key_words = 0 if table.format.key_in_var else table.format.key_words
+    found = int(hash_images(header, key_words, images, offsets, count, hashes))
+    if found != count:
+        raise _refused(table, images, offsets, found, first_row, ST_PARTITION if is_new(mode) else ST_MISSING)
+    fragments = int(header[0])
+    # Rows that may take the key another row of the batch leaves are put in their own order.
+    if fragments == 1 or (mode != MODE_INSERT and table.unique_columns):
+        return hashes, NOTHING
+    order = np.empty(count, dtype=np.int64)
+    sort_by_fragment(hashes, count, fragments, order, np.empty(fragments + 1, dtype=np.int64))
+    return hashes, order
+
+
+def _refused(table: Table, images: Words, offsets: Words, row: int, first_row: int, status: int) -> Rejected:
+    at = int(offsets[row]) if offsets.size else row * table.format.fixed_words
+    end = int(offsets[row + 1]) if offsets.size else at + table.format.fixed_words
+    key = table.format.decode_key(table.format.image_key(images[at:end]))
+    if status == ST_PARTITION:
+        return no_partition(table, key, first_row + row)
+    if status == ST_DUPLICATE:
+        return DuplicateKey(
+            f"{table.name}: row {first_row + row} has key {table.shown_key(key)}, which exists or stands twice in the"
+            " batch; nothing was inserted",
+            table=table.name,
+            key=key,
+            row=first_row + row,
+        )
+    return RowNotFound(
+        f"{table.name}: no row has key {table.shown_key(key)} of row {first_row + row}; nothing was changed",
+        table=table.name,
+        key=key,
+        row=first_row + row,
+    )
+
+
+def touch_many(
+    txn: Transaction, table: Table, keys: EncodedKeys, mode: int, first_row: int, skips_missing: bool = False
+) -> None:
+    """Lock or delete rows by key. Raises: RowNotFound, unless keys without a row are to be passed over."""
+    position = 0
+    deadline: float | None = None
+    while position < keys.count:
+        stop = min(position + PUT_SLICE_ROWS, keys.count)
+        place = (txn.mem, table.handle, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride)
+        if mode == MODE_DELETE and table.format.has_disk:
+            status = delete_disk_rows(*place, position, stop)
+        else:
+            status = touch_rows(*place, position, stop, mode)
+        position = int(txn.mem[txn.desc + X_ROW])
+        if status == OK:
+            deadline = None
+            continue
+        if status == ST_MISSING and skips_missing:
+            position += 1
+            continue
+        if status == ST_MISSING:
+            key = table.format.decode_key(_key_words(keys, position))
+            raise RowNotFound(
+                f"{table.name}: no row has key {table.shown_key(key)} of row {first_row + position};"
+                " nothing was changed",
+                table=table.name,
+                key=key,
+                row=first_row + position,
+            )
+        deadline = settle(txn, table, status, (keys.count - position) * 8 + 4_096, deadline)
+
+
+def _key_words(keys: EncodedKeys, row: int) -> Words:
+    if keys.key_offsets.size:
+        return keys.keys[int(keys.key_offsets[row]) : int(keys.key_offsets[row + 1])]
+    return keys.keys[row * keys.key_stride : row * keys.key_stride + keys.key_words]
+
+
+def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
+    """Delete rows by key; returns how many. All or none. Raises: RowNotFound (`row` is the position in `keys`)."""
+    txn.check()
+    check_table(table)
+    encoded = encode_keys(table.format, keys)
+    with txn.savepoint():
+        touch_many(txn, table, encoded, MODE_DELETE, 0)
+    return encoded.count
+
+
+def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
+    """Change the given columns of the rows whose key columns stand in `data`; returns how many. All or none. Columns
+    not given stay as they are; Python rows must all give the same.
+
+    Raises: RowNotFound (`row` is the position in `data`) and what validation finds.
+    """
+    txn.check()
+    check_table(table)
+    total = 0
+    with txn.savepoint():
+        for batch in to_columns(data, table.definition, fill_in=False):
+            total += again_if_altered(txn, table, _update_batch, batch)
+            if progress is not None:
+                progress(total, -1, "rows")
+    return total
+
+
+def read_locked(
+    txn: Transaction, table: Table, keys: EncodedKeys, first_row: int, with_disk: bool
+) -> tuple[Words, Words]:
+    """Lock rows and read them: (entries, image offset of each). Raises: RowNotFound, also for rows whose partition is
+    dropped before they were read.
+    """
+    while True:
+        touch_many(txn, table, keys, MODE_LOCK, first_row)
+        images, offsets, found = read_keys(table, keys, txn, with_disk)
+        if found == keys.count:
+            return images, offsets
+
+
+def _update_batch(txn: Transaction, table: Table, batch: Batch) -> int:
+    columns, key_names = batch.columns, table.definition.primary_key
+    names = [name for name in columns.schema.names if name not in key_names]
+    keys = encode_keys(table.format, columns, batch.first_row)
+    return change_columns(txn, table, keys, columns.select(names), batch.first_row)
+
+
+def change_columns(txn: Transaction, table: Table, keys: EncodedKeys, columns: pa.RecordBatch, first_row: int) -> int:
+    """Lock rows and change the given columns of them; how many. Raises: RowNotFound."""
+    with_disk = table.format.touches_disk(columns.schema.names)
+    images, offsets = read_locked(txn, table, keys, first_row, with_disk)
+    mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
+    patched = encode_columns_patch(table.format, columns, images, offsets, first_row)
+    new_offsets = NOTHING if patched.stride_words else patched.offsets
+    put_images(txn, table, patched.images, new_offsets, patched.count, mode, first_row)
+    return patched.count
+
+
+def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:
+    """Entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
+    if with_disk:
+        return read_disk_keys(table.disk, table, keys, txn)
+    desc = 0 if txn is None else txn.desc
+    buf = NOTHING if txn is None else txn.buf
+    out = np.empty(max(keys.count * (ENTRY_WORDS + table.format.fixed_words + 8), 1_024), dtype=np.int64)
+    offsets = np.empty(keys.count + 1, dtype=np.int64)
+    state = np.zeros(3, dtype=np.int64)
+    while int(state[2]) < keys.count:
+        stop = min(int(state[2]) + READ_SLICE_ROWS, keys.count)
+        check_table(table)
+        status = read_rows(
+            table.mem,
+            table.handle,
+            desc,
+            buf,
+            keys.keys,
+            keys.key_offsets,
+            keys.key_stride,
+            int(state[2]),
+            stop,
+            out,
+            offsets,
+            state,
+        )
+        if status == ST_SPOOLED and txn is not None:
+            txn.bring()
+        elif status == ST_DROPPED:
+            raise table.gone()
+        elif status != OK:
+            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
+            grown[: int(state[1])] = out[: int(state[1])]
+            out = grown
+    found = int(state[0])
+    return out, offsets[:found], found
+
+
+def get_many(
+    table: Table, keys: Any, columns: Sequence[str] | None, txn: Transaction | None, lock: str | None = None
+) -> pa.RecordBatch:
+    """The rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are left out.
+
+    lock: None, "shared" or "exclusive", in a transaction, to its end.
+    """
+    check_table(table)
+    with_disk = table.format.needs_disk(columns)
+    encoded = encode_keys(table.format, keys)
+    if txn is not None and lock == "exclusive":
+        touch_many(txn, table, encoded, MODE_LOCK, 0, skips_missing=True)
+    elif txn is not None and lock == "shared":
+        for row in range(encoded.count):  # shared locks are kept in Python
+            lock_shared(txn, table, table.format.decode_key(_key_words(encoded, row)))
+    entries, offsets, found = read_keys(table, encoded, txn, with_disk)
+    return decode_entries(table.format, entries, offsets, found, columns)
+
+
+def decode_entries(
+    row_format: RowFormat,
+    entries: Words,
+    offsets: Words,
+    count: int,
+    columns: Sequence[str] | None,
+    extra: Mapping[str, Words] | None = None,
+) -> pa.RecordBatch:
+    """`decode_rows` of entries in order; those without var and disk parts are all of one size, if none is left out."""
+    stride = ENTRY_WORDS + row_format.fixed_words
+    is_dense = count == 0 or int(offsets[count - 1]) == ENTRY_WORDS + (count - 1) * stride
+    if row_format.has_var or row_format.has_disk or not is_dense:
+        return decode_rows(row_format, entries, offsets, count, columns, extra)
+    return decode_rows(row_format, entries[ENTRY_WORDS:], stride, count, columns, extra)
+
+
+class ScanBatch:
+    """Some rows of a scan: their entries, and where each image starts."""
+
+    __slots__ = ("count", "entries", "offsets")
+
+    def __init__(self, entries: Words, offsets: Words, count: int) -> None:
+        self.entries = entries
+        self.offsets = offsets
+        self.count = count
+
+    def rowids(self) -> Words:
+        """ROWID of each row."""
+        return self.entries[self.offsets - ENTRY_WORDS]
+
+    def epochs(self) -> Words:
+        """Epoch of the last change of each row."""
+        return self.entries[self.offsets - ENTRY_WORDS + 1]
+
+    def authors(self) -> Words:
+        """Author of the last change of each row."""
+        return self.entries[self.offsets - ENTRY_WORDS + 2] & ENTRY_AUTHOR_MASK
+
+    def fragments(self) -> Words:
+        """Fragment number of each row."""
+        return (self.entries[self.offsets - ENTRY_WORDS + 2] >> ENTRY_FRAGMENT_SHIFT) & ENTRY_FRAGMENT_MASK
+
+
+def scan(
+    table: Table,
+    txn: Transaction | None,
+    limit: int | None = None,
+    columns: Sequence[str] | None = None,
+    numbers: Sequence[int] | None = None,
+) -> Iterator[ScanBatch]:
+    """All rows, or those of some fragments, fragment by fragment in ROWID order, each as committed (or as the
+    transaction has changed it) when reached. Disk parts are there if `columns` (None: all) has one that is on disk.
+
+    A partition dropped meanwhile has no more rows.
+    """
+    left = limit
+    with_disk = table.format.needs_disk(columns)
+    by_number = table.by_number
+    for number in table.numbers_of(None) if numbers is None else numbers:
+        fragment = by_number.get(number)
+        if fragment is None:
+            continue
+        if with_disk:
+            for batch in _scan_disk(table, txn, fragment, number, left):
+                left = None if left is None else left - batch.count
+                yield batch
+            continue
+        state = np.zeros(3, dtype=np.int64)
+        status = ST_MORE
+        while status != OK:
+            if left is not None and left <= 0:
+                return
+            batch, status = _scan_batch(table, txn, fragment, number, state, left)
+            if batch.count:
+                if left is not None:
+                    left -= batch.count
+                yield batch
+
+
+def _scan_disk(
+    table: Table, txn: Transaction | None, fragment: int, number: int, left: int | None
+) -> Iterator[ScanBatch]:
+    """The rows of one fragment, disk parts included."""
+    reader = DiskScan(table.disk, table, fragment, txn)
+    is_end = False
+    while not is_end and (left is None or left > 0):
+        check_table(table)
+        if number not in table.by_number:
+            return
+        if txn is not None:
+            txn.check()
+        out, offsets, is_end = reader.next(SCAN_BATCH_ROWS if left is None else left)
+        if offsets.size:
+            left = None if left is None else left - offsets.size
+            yield ScanBatch(out, offsets, offsets.size)
+
+
+def _scan_batch(
+    table: Table, txn: Transaction | None, fragment: int, number: int, state: Words, left: int | None
+) -> tuple[ScanBatch, int]:
+    rows = SCAN_BATCH_ROWS if left is None else min(SCAN_BATCH_ROWS, left)
+    words = min(SCAN_WORDS, rows * (ENTRY_WORDS + table.format.fixed_words) * (4 if table.format.has_var else 1))
+    out = np.empty(max(words, 64), dtype=np.int64)
+    offsets = np.empty(rows, dtype=np.int64)
+    state[0] = 0
+    state[1] = 0
+    while True:
+        check_table(table)
+        if number not in table.by_number:
+            return ScanBatch(out, offsets[: int(state[0])], int(state[0])), OK
+        if txn is not None:
+            txn.check()
+        desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
+        status = scan_rows(table.mem, fragment, desc, buf, SCAN_SLICE_SLOTS, out, offsets, state)
+        if status == ST_MORE:
+            continue
+        if status == ST_SPOOLED and txn is not None:
+            txn.bring()
+            continue
+        if status == ST_DROPPED:  # since the look at the partitions: it has no more rows
+            status = OK
+            check_table(table)
+        if status <= ST_SPACE and int(state[0]) == 0:
+            out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
+            continue
+        count = int(state[0])
+        return ScanBatch(out, offsets[:count], count), OK if status == OK else ST_MORE

@@ -1,0 +1,275 @@
+"""Updates and deletes with conditions and expressions: programs run over rows as the transaction sees them, locked.
+
+What a program works out is a value, and values are what is logged: arithmetic never reaches the log. A row that is
+refused stays as it was; it stays locked to the transaction's end, so that the answer stays true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.access import row_operations
+from engine.access.batch_operations import (
+    again_if_altered,
+    decode_entries,
+    put_images,
+    read_keys,
+    scan,
+    touch_many,
+)
+from engine.access.conditions import FIRST_IMAGE, Condition, Running, failed
+from engine.access.program_scans import scan_where
+from engine.base.errors import SchemaInvalid
+from engine.memory.arena import NOTHING
+from engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
+from engine.programs import program_layout as p
+from engine.programs.compiled import compile_update
+from engine.programs.expressions import Expression
+from engine.programs.interpreter import Program, bits_float
+from engine.rows.column_buffers import build_fixed
+from engine.rows.column_input import to_columns
+from engine.rows.column_patch import encode_columns_patch
+from engine.rows.columnar import EncodedKeys, encode_keys
+from engine.schema.types import Decimal, Floating, Integer
+from engine.table.table import TableAltered
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.memory.arena import Words
+    from engine.schema.definition import Column, TableDefinition
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+
+_WIDE_BYTES = 16
+
+
+class Change:
+    """New values of columns, plain ones and those to be worked out, for the rows a condition accepts."""
+
+    def __init__(self, table: Table, changes: Mapping[str, Any], where: Expression | Program | None) -> None:
+        """Raises: ProgramInvalid, TypeMismatch, NoSuchColumn, and what is wrong with plain values."""
+        definition = table.definition
+        for name in changes:
+            if name in definition.primary_key:
+                raise table.format.key_change_refused(name, None)
+        self._condition = None if where is None else Condition(definition, where)
+        expression = where if isinstance(where, Expression) else None
+        program, self.plain = compile_update(definition, changes, expression)
+        table.format.encode_changes(self.plain)
+        # What the expression says is in the program of the update; another program runs before it.
+        self._before = Running(where) if isinstance(where, Program) else None
+        self._running = Running(program)
+        self.columns = [definition.columns[position] for position in program.outputs]
+        programs = [program, where] if isinstance(where, Program) else [program]
+        self.names = [definition.columns[position].name for each in programs for position in each.columns]
+
+    @property
+    def condition(self) -> Condition | None:
+        """Which rows are changed; all if None."""
+        return self._condition
+
+    def judge(self, table: Table, entries: Words, offsets: Words) -> tuple[Words, Words, bool]:
+        """(places of the rows to change; for each row planes of the outputs; whether no row behind them counts).
+
+        Raises: what a program meets in a row.
+        """
+        places = np.arange(offsets.size, dtype=np.int64)
+        is_last = False
+        if self._before is not None:
+            places, is_last = self._before.accepted(table, entries, offsets)
+        status, planes = self._running.run(table, entries, offsets[places])
+        if status == p.RUN_ERROR:
+            row = int(np.argmax(planes[0] == p.VERDICT_ERROR))
+            raise failed(table, entries[int(offsets[places[row]]) :], int(planes[1, row]))
+        accepted = np.flatnonzero(planes[0] == p.VERDICT_OK)
+        return places[accepted], planes[2:, accepted], is_last
+
+    def values(self, planes: Words) -> dict[str, Any]:
+        """New values of one row, given its planes."""
+        worked_out = {
+            column.name: _value(column, *(int(word) for word in planes[number * p.OUTPUT_PLANES :][: p.OUTPUT_PLANES]))
+            for number, column in enumerate(self.columns)
+        }
+        return {**self.plain, **worked_out}
+
+    def batch(self, definition: TableDefinition, planes: Words) -> pa.RecordBatch:
+        """New values of many rows."""
+        import pyarrow as pa
+
+        count = planes.shape[1]
+        arrays: dict[str, Any] = {}
+        if self.plain:
+            (one,) = to_columns({name: [value] for name, value in self.plain.items()}, definition, fill_in=False)
+            again = pa.array(np.zeros(count, dtype=np.int64))
+            for name, array in zip(one.columns.schema.names, one.columns.columns, strict=True):
+                arrays[name] = array.take(again)
+        for number, column in enumerate(self.columns):
+            low, high, null = planes[number * p.OUTPUT_PLANES :][: p.OUTPUT_PLANES]
+            arrays[column.name] = _array(column, low, high, null)
+        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def _value(column: Column, low: int, high: int, null: int) -> Any:
+    kind = column.type
+    if null:
+        return None
+    if isinstance(kind, Floating):
+        return bits_float(low)
+    if isinstance(kind, Decimal) and kind.width == _WIDE_BYTES:
+        return kind.loaded(((high << 64) + low % (1 << 64)).to_bytes(_WIDE_BYTES, "little", signed=True))
+    if isinstance(kind, Integer):
+        return low if kind.signed or kind.bits < 64 else low % (1 << 64)
+    return kind.loaded(low)
+
+
+def _array(column: Column, low: Words, high: Words, null: Words) -> pa.Array:
+    kind = column.type
+    count = low.size
+    values: Any
+    if isinstance(kind, Floating):
+        values = np.ascontiguousarray(low).view(np.float64).astype(np.float32 if kind.bits == 32 else np.float64)
+    elif isinstance(kind, Decimal):
+        values = np.stack([low, high if kind.width == _WIDE_BYTES else low >> 63], axis=1).reshape(-1)
+    else:
+        values = low.astype(f"i{kind.width}")
+    nulls = int(np.count_nonzero(null))
+    bitmap = np.packbits(null == 0, bitorder="little") if nulls else None
+    return build_fixed(kind.arrow_type(), count, values, bitmap, nulls)
+
+
+def update(
+    txn: Transaction,
+    table: Table,
+    key: Any,
+    changes: Mapping[str, Any],
+    where: Expression | Program | None = None,
+) -> bool:
+    """Change some columns of one row; False if `where` refuses the row as it is under its lock.
+
+    Raises: RowNotFound, what validation finds, and what a program meets in the row.
+    """
+    if where is None and not any(isinstance(value, Expression) for value in changes.values()):
+        row_operations.update(txn, table, key, changes)
+        return True
+    txn.check()
+    change = Change(table, changes, where)
+    try:
+        return _update_one(txn, table, key, changes, change)
+    except TableAltered:
+        return update(txn, table.newest, key, changes, where)
+
+
+def _update_one(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any], change: Change) -> bool:
+    row_format = table.format
+    with txn.savepoint():
+        with_disk = row_format.touches_disk([*changes, *change.names])
+        entry = _locked(txn, table, key, with_disk)
+        places, planes, _ = change.judge(table, entry, FIRST_IMAGE)
+        if not places.size:
+            return False
+        encoded = row_format.encode_changes(change.values(planes[:, 0]))
+        image = entry[ENTRY_WORDS:]
+        mode = MODE_UPDATE
+        if row_format.has_disk and encoded.disk is None:
+            mode = MODE_UPDATE_KEPT
+            image = image[: row_format.image_parts(image)[0]]
+        row_operations.put_image(txn, table, row_format.apply_changes(image, encoded), mode, changes)
+    return True
+
+
+def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program | None = None) -> bool:
+    """Delete one row; False if `where` refuses the row as it is under its lock. Raises: RowNotFound, as `update`."""
+    if where is not None:
+        txn.check()
+        condition = Condition(table.definition, where)
+        with txn.savepoint():
+            entry = _locked(txn, table, key, table.format.touches_disk(condition.names))
+            if not Running(condition.program).accepted(table, entry, FIRST_IMAGE)[0].size:
+                return False
+    row_operations.delete(txn, table, key)
+    return True
+
+
+def _locked(txn: Transaction, table: Table, key: Any, with_disk: bool) -> Words:
+    """The entry of a row, locked to the end. Raises: RowNotFound."""
+    entry = None
+    if row_operations.touch(txn, table, key, MODE_LOCK):
+        entry = row_operations.read_entry(txn, table, key, with_disk)
+    if entry is None:
+        raise row_operations.missing(table, key)
+    return entry
+
+
+def update_where(
+    txn: Transaction, table: Table, changes: Mapping[str, Any], where: Expression | Program | None = None
+) -> int:
+    """Change some columns of all rows a condition accepts; returns how many. All or none.
+
+    Raises: what validation finds, and what a program meets in a row.
+    """
+    txn.check()
+    if not changes:
+        raise SchemaInvalid(f"{table.name}: no column to change was given")
+    return again_if_altered(txn, table, _update_where, changes, where)
+
+
+def _update_where(
+    txn: Transaction, table: Table, changes: Mapping[str, Any], where: Expression | Program | None
+) -> int:
+    change = Change(table, changes, where)
+    row_format = table.format
+    touches_disk = row_format.touches_disk(changes)
+    mode = MODE_UPDATE_KEPT if row_format.has_disk and not touches_disk else MODE_UPDATE
+    total = 0
+    with_disk = row_format.touches_disk([*changes, *change.names])
+    for entries, offsets in _lock_found(txn, table, change.condition, with_disk):
+        places, planes, is_last = change.judge(table, entries, offsets)
+        if places.size:
+            batch = change.batch(table.definition, planes)
+            patched = encode_columns_patch(row_format, batch, entries, offsets[places])
+            new_offsets = NOTHING if patched.stride_words else patched.offsets
+            put_images(txn, table, patched.images, new_offsets, patched.count, mode, 0)
+            total += int(places.size)
+        if is_last:
+            break
+    return total
+
+
+def delete_where(txn: Transaction, table: Table, where: Expression | Program) -> int:
+    """Delete all rows a condition accepts; returns how many. All or none. Raises: what a program meets in a row."""
+    txn.check()
+    condition = Condition(table.definition, where)
+    running = Running(condition.program)
+    total = 0
+    with txn.savepoint():
+        with_disk = table.format.touches_disk(condition.names)
+        for entries, offsets in _lock_found(txn, table, condition, with_disk):
+            places, is_last = running.accepted(table, entries, offsets)
+            if places.size:
+                touch_many(txn, table, _keys_of(table, entries, offsets[places]), MODE_DELETE, 0)
+                total += int(places.size)
+            if is_last:
+                break
+    return total
+
+
+def _lock_found(
+    txn: Transaction, table: Table, condition: Condition | None, with_disk: bool
+) -> Iterator[tuple[Words, Words]]:
+    """(entries, image offsets) of rows found, read again under their locks; they may have changed before that."""
+    names = list(table.definition.primary_key)
+    found = scan(table, txn, None, names) if condition is None else scan_where(table, txn, condition, None, names)
+    for batch in found:
+        keys = _keys_of(table, batch.entries, batch.offsets)
+        touch_many(txn, table, keys, MODE_LOCK, 0, skips_missing=True)
+        entries, offsets, _ = read_keys(table, keys, txn, with_disk)
+        yield entries, offsets
+
+
+def _keys_of(table: Table, entries: Words, offsets: Words) -> EncodedKeys:
+    names = list(table.definition.primary_key)
+    return encode_keys(table.format, decode_entries(table.format, entries, offsets, offsets.size, names))

@@ -1,0 +1,245 @@
+"""Conditions of scans and changes: what a caller gives as `where`, as a program and what it says of partitions.
+
+A *program in place* looks at nothing but fixed columns in memory, runs as a vector and is short: a kernel that holds
+the GIL may run it over rows where they lie. All others run over copies of rows, without the GIL.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from engine.base.errors import (
+    NotNullViolation,
+    PageDamaged,
+    ProgramFailed,
+    ProgramInvalid,
+    Rejected,
+    TypeMismatch,
+    ValueOutOfRange,
+)
+from engine.memory.arena import NOTHING, Words
+from engine.memory.arena_layout import ENTRY_WORDS
+from engine.programs import program_layout as p
+from engine.programs.compiled import compile_filter
+from engine.programs.condition_ranges import known_of
+from engine.programs.expressions import Expression
+from engine.programs.interpreter import Program
+from engine.programs.vm_batch_kernels import run_batch
+from engine.rows import columns_layout as c
+from engine.schema.partition_pruning import Known, partitions_for
+from engine.schema.types_base import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.rows.row_format import RowFormat
+    from engine.schema.definition import TableDefinition
+    from engine.table.table import Table
+
+FIRST_IMAGE: Words = np.array([ENTRY_WORDS], dtype=np.int64)  # where the image of a single entry begins
+# What a vector of rows may cost in a call that holds the GIL; an instruction on numbers counts 1, about half a µs.
+COST_MAX = 128
+# Instructions of one call over rows in private memory: some tens of milliseconds, in which no Ctrl-C is heard.
+STEPS_PER_CALL = 1 << 22
+COST_PER_CALL = 128
+SLOTS_MAX = 8_192
+PROGRAMS_KNOWN = 256
+_BYTES_PER_COST = 4
+_WITHOUT_ERRORS = frozenset(
+    [
+        *(p.OP_READ_ATTR, p.OP_LOAD_NULL, p.OP_LOAD_CONST16, p.OP_LOAD_CONST32, p.OP_LOAD_CONST64, p.OP_LOAD_FLOAT),
+        *(p.OP_LOAD_WIDE, p.OP_MOVE, p.OP_INTEGER_TO_FLOAT, p.OP_INTEGER_TO_WIDE, p.OP_WIDE_TO_FLOAT),
+        *(p.OP_BRANCH, p.OP_BRANCH_REG_EQ_NULL, p.OP_BRANCH_REG_NE_NULL, p.OP_EXIT_OK, p.OP_EXIT_REFUSE),
+        *(p.OP_BRANCH_ATTR_OP_ARG, p.OP_BRANCH_ATTR_EQ_NULL, p.OP_BRANCH_ATTR_NE_NULL, p.OP_BRANCH_ATTR_OP_ATTR),
+        *(p.OP_COUNT, p.OP_SUM, p.OP_MIN, p.OP_MAX),
+    ]
+)
+_ERRORS: dict[int, tuple[type[Rejected], str]] = {
+    p.PE_NULL: (ProgramFailed, "arithmetic met NULL"),
+    p.PE_CALLS: (ProgramFailed, "calls nest too deep"),
+    p.PE_STEPS: (ProgramFailed, f"more than {p.PROGRAM_STEPS_MAX} instructions were run"),
+    p.PE_OVERFLOW: (ValueOutOfRange, "a number does not fit its 64 or 128 bits"),
+    p.PE_DIVISION: (ProgramFailed, "division by zero"),
+    p.PE_RANGE: (ValueOutOfRange, "a new value does not fit its column"),
+    p.PE_NOT_NULL: (NotNullViolation, "a column that is not nullable would become NULL"),
+}
+
+
+class Running:
+    """A program and the memory one thread runs it in; accumulators go on from batch to batch."""
+
+    __slots__ = ("program", "rows", "rows_per_call", "work")
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        steps = int(program.words[p.H_INSTRUCTIONS]) if program.is_forward else p.PROGRAM_STEPS_MAX
+        self.rows_per_call = max(1, STEPS_PER_CALL // (steps * p.VECTOR_ROWS)) * p.VECTOR_ROWS
+        self.rows = np.zeros(p.ROWS_WORDS, dtype=np.int64)
+        self.work = program.new_work()
+
+    def run(self, table: Table, entries: Words, offsets: Words, parameters: Words = NOTHING) -> tuple[int, Words]:
+        """Run over entries in private memory: (RUN_OK, RUN_LAST or RUN_ERROR, planes as `run_batch` has them).
+
+        Shapes: planes (2 + 3 * outputs, rows); parameters (words a row * rows,), a plane for each.
+        """
+        count = offsets.size
+        if count > self.rows_per_call:
+            return self._run_in_parts(table, entries, offsets, parameters)
+        planes = np.empty((2 + len(self.program.outputs) * p.OUTPUT_PLANES, count), dtype=np.int64)
+        words = self.program.words
+        status = int(run_batch(entries, offsets, count, parameters, words, self.rows, self.work, planes.reshape(-1)))
+        if status == p.RUN_BROKEN:
+            raise ProgramInvalid(f"{table.name}: the program does not fit the rows; make it anew", table=table.name)
+        return status, planes
+
+    def _run_in_parts(self, table: Table, entries: Words, offsets: Words, parameters: Words) -> tuple[int, Words]:
+        """`run` of more rows than one call may have."""
+        given = parameters.reshape(-1, offsets.size)
+        parts: list[Words] = []
+        status = p.RUN_OK
+        for first in range(0, offsets.size, self.rows_per_call):
+            stop = min(first + self.rows_per_call, offsets.size)
+            if status == p.RUN_OK:
+                some = np.ascontiguousarray(given[:, first:stop]).reshape(-1)
+                status, planes = self.run(table, entries, offsets[first:stop], some)
+            else:  # no row after the last one, or after one with an error, was run
+                planes = np.zeros((parts[0].shape[0], stop - first), dtype=np.int64)
+                planes[0] = p.VERDICT_NONE
+            parts.append(planes)
+        return status, np.concatenate(parts, axis=1)
+
+    def accepted(self, table: Table, entries: Words, offsets: Words, most: int | None = None) -> tuple[Words, bool]:
+        """(places of the accepted rows, at most so many; whether no row behind them counts).
+
+        Raises: as `failed`, for a row before the last one wanted.
+        """
+        status, planes = self.run(table, entries, offsets)
+        verdicts = planes[0]
+        places = np.flatnonzero((verdicts == p.VERDICT_OK) | (verdicts == p.VERDICT_LAST))[:most]
+        if most is not None and places.size == most:
+            return places, True
+        if status == p.RUN_ERROR:
+            place = int(np.argmax(verdicts == p.VERDICT_ERROR))
+            raise failed(table, entries[int(offsets[place]) :], int(planes[1, place]))
+        return places, status == p.RUN_LAST
+
+
+class Judged(Protocol):
+    """Whose rows a program judged: a table, or one that is read from files."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def format(self) -> RowFormat:
+        """Its row format."""
+        ...
+
+    def shown_key(self, key: Any) -> str:
+        """A key for a message."""
+        ...
+
+
+def failed(table: Judged, image: Words, code: int) -> Rejected | PageDamaged:
+    """The error of a program in the row whose image an array begins with."""
+    if code == p.PE_DAMAGED:
+        return PageDamaged(
+            f"{table.name}: the lengths in a row contradict each other; run `tidemark check`", table=table.name
+        )
+    key = table.format.decode_key(table.format.image_key(image))
+    kind, what = _ERRORS.get(code, (ProgramFailed, f"error {code}"))
+    return kind(
+        f"{table.name}: {what} in the row with key {table.shown_key(key)}; nothing was changed",
+        table=table.name,
+        key=key,
+        code=code,
+    )
+
+
+class Condition:
+    """What a caller gives as `where`, compiled; `expression` is None if it was a program."""
+
+    __slots__ = ("cost", "expression", "known", "names", "program")
+
+    def __init__(self, definition: TableDefinition, where: Any) -> None:
+        """Raises: TypeMismatch, ProgramInvalid, NoSuchColumn."""
+        self.expression: Expression | None = None
+        self.known: dict[str, Known] = {}
+        if isinstance(where, Program):
+            _check_program(definition, where)
+            self.program = where
+        elif isinstance(where, Expression):
+            self.program = compile_filter(definition, where)
+            self.expression = where
+            self.known = known_of(where)
+        else:
+            raise TypeMismatch(f"{definition.name}: where is an expression or a Program, got {shown(where)}")
+        self.names = names_of(definition, self.program)
+        self.cost = cost_of(self.program)
+
+    def numbers(self, table: Table, partitions: Sequence[str] | None) -> list[int]:
+        """Fragment numbers of partitions that may have accepted rows. Raises: NoSuchPartition."""
+        numbers = table.numbers_of(partitions)
+        if not self.known or len(numbers) == 1 and not _can_be_none(self.known):
+            return numbers
+        found = set(partitions_for(table.definition, self.known))
+        return [number for number in numbers if number in found]
+
+
+def names_of(definition: TableDefinition, program: Program) -> list[str]:
+    """Columns of the rows a program judges, the key among them if one may have to be named in an error."""
+    names = [definition.columns[position].name for position in program.columns]
+    return list(dict.fromkeys([*names, *definition.primary_key])) if _may_fail(program) else names
+
+
+@lru_cache(maxsize=PROGRAMS_KNOWN)
+def _may_fail(program: Program) -> bool:
+    return any(each.opcode not in _WITHOUT_ERRORS for each in program.instructions)
+
+
+def _can_be_none(known: dict[str, Known]) -> bool:
+    return any(isinstance(each, tuple) and not each for each in known.values())
+
+
+def _check_program(definition: TableDefinition, program: Program) -> None:
+    made_for = program.definition
+    if made_for.columns != definition.columns or made_for.primary_key != definition.primary_key:
+        raise ProgramInvalid(
+            f"{definition.name}: the program was made for another definition, of {made_for.name}; make it anew",
+            table=definition.name,
+        )
+    words = program.words
+    if words[p.H_OUTPUTS] or words[p.H_ACCUMULATORS] or words[p.H_PARAMETERS]:
+        raise ProgramInvalid(
+            f"{definition.name}: a condition writes no columns, adds nothing up and has no parameters",
+            table=definition.name,
+        )
+
+
+@lru_cache(maxsize=PROGRAMS_KNOWN)
+def cost_of(program: Program) -> int | None:
+    """What a vector of rows costs at most where they lie, COST_MAX at most; None if it must not run there."""
+    if not program.is_forward or program.needs & (p.NEED_VAR | p.NEED_DISK):
+        return None
+    described = program.words[p.PROGRAM_HEADER_WORDS :][: len(program.columns) * c.COLUMN_WORDS]
+    columns = described.reshape(-1, c.COLUMN_WORDS)
+    cost = 0
+    for each in program.instructions:
+        cost += 1
+        if p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR:
+            column = columns[each.place]
+            if column[c.CW_CLASS] == c.CLASS_BYTES:
+                width = int(column[c.CW_BYTES])
+                is_pattern = each.condition in (p.COND_LIKE, p.COND_NOT_LIKE)
+                cost += width * (width if is_pattern else 1) // _BYTES_PER_COST + 4
+    return cost if cost <= COST_MAX else None
+
+
+def slots_per_call(cost: int) -> int:
+    """Slots a call may look at that runs a program of this cost."""
+    return max(1, min(SLOTS_MAX // p.VECTOR_ROWS, COST_PER_CALL // max(cost, 1))) * p.VECTOR_ROWS

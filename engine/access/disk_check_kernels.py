@@ -1,0 +1,285 @@
+"""Kernels that verify disk columns: pages and rows lead to each other, and to nothing else.
+
+A page is judged at one instant, under the GIL, with every row its pieces are of. Rows it proved are marked, one bit by
+ROWID; whoever is not marked in the end is looked at alone. A row that is locked may be in the middle of a commit in
+slices, so what its pieces lack is no fault.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.disk.cache_kernels import find_entry, frame_of
+from engine.disk.cache_layout import (
+    CE_FLAGS,
+    CE_IS_DIRTY,
+    CE_WRITING,
+    SLOT_BITS,
+    SLOT_MASK,
+    TS_CACHE,
+    TS_PAGE_WORDS,
+    TS_PAYLOAD,
+)
+from engine.disk.disk_layout import (
+    DP_FREE,
+    DP_LSN,
+    DP_OWNER,
+    DP_PAGE,
+    PIECE_CHAINED,
+    PIECE_CHUNK,
+    PIECE_HEADER_WORDS,
+    PIECE_ROWID_MASK,
+)
+from engine.disk.page_kernels import page_check, page_entries, page_piece, page_piece_words
+from engine.disk.parts_kernels import LINKED_WORDS, chunk_words, chunks_of, fragment_owner, part_on_page
+from engine.disk.space_kernels import space_word, unused_words
+from engine.jit.kernel import helper, kernel
+from engine.memory.arena_layout import (
+    F_DISK_WORDS,
+    F_PAGES,
+    F_ROW_WORDS,
+    F_SLOTS,
+    F_TABLESPACE,
+    LIVE,
+    LOCK_MASK,
+    OK,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    PG_FRESH,
+    ST_DROPPED,
+    ST_MORE,
+    ST_PAGE,
+    ST_SPACE,
+    STATE_MASK,
+    STATE_SHIFT,
+)
+from engine.memory.handles_kernels import descriptor_of
+from engine.rows.rows_kernels import map_get, row_address
+from engine.txn.disk_changes_kernels import reference_at
+
+DISK_PLACE = 1  # the page is another one
+DISK_OWNER = 2  # its owner is not its extent's
+DISK_DIRECTORY = 3  # header and slot directory disagree
+DISK_FREE = 4  # free words are not those its extent counts
+DISK_ROW = 5  # a piece of a row that does not lead to it
+DISK_LENGTH = 6  # a piece that is not as long as its disk part says
+DISK_LOST = 7  # a row whose piece is not there
+DISK_CHAIN = 8  # a chunk that is not there
+
+# Places in the state of `check_disk_page`.
+CD_SLOT = 0  # slot to go on from; 0: the page itself first
+CD_PIECES = 1  # first pieces seen
+CD_CHUNKS = 2  # words used in `chunks`: reference and ROWID of each chunk
+CD_CHAINS = 3  # words used in `chains`: ROWIDs of chained parts
+CD_WHERE = 4  # ROWID the faulty piece tells
+CD_LSN = 5  # of the page
+CD_BUSY = 6  # 1 if the page is dirty or being written: what is on disk is older
+CD_WORDS = 7
+
+
+@helper
+def mark_at(mem, fragment, rowid):
+    """Number of a row's bit."""
+    return (rowid >> 16) * mem[fragment + F_SLOTS] + (rowid & 0xFFFF)
+
+
+@helper
+def is_live(mem, row):
+    """Whether there is a committed row."""
+    return (mem[row] >> STATE_SHIFT) & STATE_MASK == LIVE
+
+
+@helper
+def piece_fault(mem, fragment, rowid, row, reference):
+    """What is wrong with a first piece of a row; OK if nothing is."""
+    if row == 0 or not is_live(mem, row) or mem[reference_at(mem, fragment, row)] != reference:
+        return DISK_ROW
+    address, _, words, _, _ = part_on_page(mem, fragment, rowid, reference)
+    if address == 0:
+        return DISK_LENGTH
+    fixed = mem[fragment + F_DISK_WORDS]
+    return DISK_LENGTH if fixed > 0 and words != fixed - PIECE_HEADER_WORDS else OK
+
+
+@helper
+def check_piece(mem, fragment, reference, piece, size, marks, chunks, chains, state):
+    """One piece: OK or what is wrong; it is counted, and its row marked."""
+    space = mem[fragment + F_TABLESPACE]
+    rowid = mem[piece] & PIECE_ROWID_MASK
+    state[CD_WHERE] = rowid
+    row = row_address(mem, fragment, rowid)
+    is_busy = row != 0 and mem[row] & LOCK_MASK != 0
+    if mem[piece] & PIECE_CHUNK != 0:
+        chunks[state[CD_CHUNKS]] = reference
+        chunks[state[CD_CHUNKS] + 1] = rowid
+        state[CD_CHUNKS] += 2
+        if size != mem[space + TS_PAYLOAD] - 1:
+            return DISK_LENGTH
+        return OK if is_busy or (row != 0 and is_live(mem, row)) else DISK_ROW
+    state[CD_PIECES] += 1
+    fault = piece_fault(mem, fragment, rowid, row, reference)
+    if fault == OK:
+        bit = mark_at(mem, fragment, rowid)
+        if bit >> 5 < marks.size:
+            marks[bit >> 5] |= 1 << (bit & 31)
+        if mem[piece] & PIECE_CHAINED != 0:
+            chains[state[CD_CHAINS]] = rowid
+            state[CD_CHAINS] += 1
+        return OK
+    return OK if is_busy else fault
+
+
+@helper
+def header_fault(mem, fragment, frame, page, page_words):
+    """What is wrong with a page, its pieces left out; OK if nothing is."""
+    if mem[frame + DP_PAGE] != page:
+        return DISK_PLACE
+    if mem[frame + DP_OWNER] != fragment_owner(mem, fragment):
+        return DISK_OWNER
+    if page_check(mem, frame, page_words) != OK:
+        return DISK_DIRECTORY
+    at = space_word(mem, page)
+    if at == 0 or unused_words(mem, mem[at]) != mem[frame + DP_FREE]:
+        return DISK_FREE
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
+def check_disk_page(mem, fragment, page, marks, chunks, chains, state):
+    """Verify a page of the fragment, and each piece on it against its row. `marks`: 32 rows a word.
+
+    state: CD_WORDS words, see there. OK, ST_PAGE if the page is not in the cache, ST_SPACE if `chunks` or `chains` may
+    not hold what a page has, or a fault (go on by calling again).
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    space = mem[fragment + F_TABLESPACE]
+    page_words = mem[space + TS_PAGE_WORDS]
+    frame = frame_of(mem, mem[space + TS_CACHE], page)
+    if frame == 0:
+        return ST_PAGE
+    if state[CD_CHUNKS] + 2 * page_words > chunks.size or state[CD_CHAINS] + page_words > chains.size:
+        return ST_SPACE
+    flags = mem[find_entry(mem, mem[space + TS_CACHE], page) + CE_FLAGS]
+    state[CD_LSN] = mem[frame + DP_LSN]
+    state[CD_BUSY] = 1 if flags & (CE_IS_DIRTY | CE_WRITING) != 0 else 0
+    if state[CD_SLOT] == 0:
+        state[CD_WHERE] = -1
+        fault = header_fault(mem, fragment, frame, page, page_words)
+        if fault != OK:
+            # Pieces of another page or owner are no evidence; a wrong count of free words leaves them as they are.
+            state[CD_SLOT] = 1 if fault == DISK_FREE else page_words
+            return fault
+        state[CD_SLOT] = 1
+    while state[CD_SLOT] <= page_entries(mem, frame, page_words):
+        slot = state[CD_SLOT] - 1
+        state[CD_SLOT] += 1
+        piece = page_piece(mem, frame, page_words, slot)
+        if piece != 0:
+            size = page_piece_words(mem, frame, page_words, slot)
+            fault = check_piece(mem, fragment, page << SLOT_BITS | slot, piece, size, marks, chunks, chains, state)
+            if fault != OK:
+                return fault
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])")
+def rows_not_marked(mem, fragment, limit, marks, rowids, state):
+    """ROWIDs of committed rows without a mark, from state[0] on, looking at about `limit` slots.
+
+    state: [ROWID to go on from, ROWIDs found, committed rows seen]. OK at the end, ST_MORE, ST_SPACE (`rowids` full).
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    looked = 0
+    while state[0] >> 16 < mem[fragment + F_PAGES]:
+        if looked >= limit:
+            return ST_MORE
+        if state[1] >= rowids.size:
+            return ST_SPACE
+        rowid = state[0]
+        looked += 1
+        page = map_get(mem, fragment, rowid >> 16)
+        base = page << PAGE_SHIFT
+        if page <= 0 or rowid & 0xFFFF >= mem[base + PG_FRESH]:
+            state[0] = ((rowid >> 16) + 1) << 16
+            continue
+        state[0] = rowid + 1
+        row = base + PAGE_HEADER_WORDS + (rowid & 0xFFFF) * mem[fragment + F_ROW_WORDS]
+        if not is_live(mem, row):
+            continue
+        state[2] += 1
+        bit = mark_at(mem, fragment, rowid)
+        if bit >> 5 >= marks.size or (marks[bit >> 5] >> (bit & 31)) & 1 == 0:
+            rowids[state[1]] = rowid
+            state[1] += 1
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])")
+def check_disk_row(mem, fragment, rowid, chunks, state):
+    """Verify a row's disk part from the row's side: its piece, then every chunk.
+
+    state: [reference at the start, next link, stamp, chunks done (references in `chunks`), page needed, chunks there
+    must be]; begin with zeros. OK, with state[0] 0 if there is no such row; ST_PAGE: bring state[4] in, call again;
+    ST_MORE: the row was changed meanwhile, or is locked: begin again; ST_SPACE: `chunks` needs state[5] words; a fault
+    (DISK_LOST, DISK_LENGTH, DISK_CHAIN) with its page in state[4].
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    row = row_address(mem, fragment, rowid)
+    if row == 0 or not is_live(mem, row):
+        state[0] = 0
+        return OK
+    space = mem[fragment + F_TABLESPACE]
+    reference = mem[reference_at(mem, fragment, row)]
+    if state[0] != 0 and state[0] != reference:
+        return ST_MORE
+    is_busy = mem[row] & LOCK_MASK != 0
+    if state[0] == 0:
+        state[4] = reference >> SLOT_BITS
+        if reference <= 0 or space_word(mem, reference >> SLOT_BITS) == 0:
+            return DISK_LOST
+        if frame_of(mem, mem[space + TS_CACHE], reference >> SLOT_BITS) == 0:
+            return ST_PAGE
+        address, _, words, link, stamp = part_on_page(mem, fragment, rowid, reference)
+        fixed = mem[fragment + F_DISK_WORDS]
+        if address == 0 or (fixed > 0 and words != fixed - PIECE_HEADER_WORDS):
+            return ST_MORE if is_busy else DISK_LOST if address == 0 else DISK_LENGTH
+        state[5] = chunks_of(mem, space, words)
+        if state[5] > chunks.size:
+            return ST_SPACE
+        state[0] = reference
+        state[1] = link
+        state[2] = stamp
+        state[3] = 0
+    return check_chunks(mem, fragment, rowid, is_busy, chunks, state)
+
+
+@helper
+def check_chunks(mem, fragment, rowid, is_busy, chunks, state):
+    """The chunks of a chained part, from state[1] on; see `check_disk_row`."""
+    space = mem[fragment + F_TABLESPACE]
+    page_words = mem[space + TS_PAGE_WORDS]
+    while state[3] < state[5]:
+        link = state[1]
+        state[4] = link >> SLOT_BITS
+        if link <= 0 or space_word(mem, link >> SLOT_BITS) == 0:
+            return ST_MORE if is_busy else DISK_CHAIN
+        frame = frame_of(mem, mem[space + TS_CACHE], link >> SLOT_BITS)
+        if frame == 0:
+            return ST_PAGE
+        piece = page_piece(mem, frame, page_words, link & SLOT_MASK)
+        size = page_piece_words(mem, frame, page_words, link & SLOT_MASK)
+        is_ours = piece != 0 and size == LINKED_WORDS + chunk_words(mem, space)
+        if not is_ours or mem[piece] != rowid | PIECE_CHUNK or mem[piece + 2] != state[2]:
+            return ST_MORE if is_busy else DISK_CHAIN
+        chunks[state[3]] = link
+        state[3] += 1
+        state[1] = mem[piece + 1]
+    if state[1] != 0:
+        return ST_MORE if is_busy else DISK_CHAIN
+    return OK

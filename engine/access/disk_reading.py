@@ -1,0 +1,365 @@
+"""Reading rows with their disk parts, one and many: which pages, in which order, and large values chunk by chunk.
+
+A kernel call copies memory parts and disk part of a row at one instant, or says which page is missing. For many rows
+the pages are known first: they are brought in sorted, a few at a time, the next ones read ahead, and each is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.access.disk_reads_kernels import (
+    ENTRY_INCOMPLETE,
+    chunk_words_of,
+    pages_of_keys,
+    read_chunks,
+    read_disk_keys,
+    read_disk_row,
+    read_disk_rowids,
+    scan_pages,
+)
+from engine.memory.arena import NOTHING, Words
+from engine.memory.arena_layout import (
+    ENTRY_WORDS,
+    OK,
+    ST_DAMAGED,
+    ST_DROPPED,
+    ST_MISSING,
+    ST_MORE,
+    ST_PAGE,
+    ST_SPACE,
+    ST_SPOOLED,
+    VAR_WORDS_MASK,
+)
+from engine.rows.lcp_layout import entry_fragment
+from engine.rows.row_part import image_words
+from engine.rows.row_var import unexpected_var_words
+from engine.schema.row_layout import WORD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.disk.columns import DiskColumns
+    from engine.rows.columnar import EncodedKeys
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+
+OUT_WORDS = 2_048
+KEYS_SLICE = 2_000
+GROUP_PAGES = 64  # pages held for one kernel call: about 200 µs of copying
+SCAN_SLOTS = 8_192
+SCAN_ROWS_FIRST = 1_024
+SCAN_ROWS_MAX = 65_536
+SCAN_WORDS = 4 << 20  # what a batch of a scan should not pass
+
+# Private buffers rows are read into, with the state of the call; popping and appending are atomic.
+_outs: list[tuple[Words, Words]] = []
+
+
+def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | None) -> Words | None:
+    """The whole entry of the row with a canonical key, copied, or None; as the transaction sees it, or as committed.
+
+    Raises: PageDamaged, IoFailed, MemoryExhausted if no frame of the page buffer is free.
+    """
+    desc = 0 if txn is None else txn.desc
+    buf = NOTHING if txn is None else txn.buf
+    place = _outs.pop() if _outs else (np.empty(OUT_WORDS, dtype=np.int64), np.zeros(5, dtype=np.int64))
+    out, state = place
+    state[4] = 0
+    held: list[int] = []
+    is_brought = False
+    try:
+        while True:
+            done = read_disk_row(table.mem, table.handle, desc, buf, key, key.size, out, state)
+            if done > 0:
+                if not state[4] or _complete(disk, table, out, ENTRY_WORDS):
+                    return out[:done].copy()
+                state[4] = 0
+            elif done == ST_PAGE:
+                # Once in memory it stays long enough, as a rule; who finds it gone again holds it.
+                if is_brought:
+                    hold_instead(disk, held, [int(state[3])])
+                else:
+                    disk.bring(int(state[3]))
+                    is_brought = True
+            elif done == ST_DAMAGED:
+                raise disk.damaged(int(state[3]), table.name)
+            elif done == ST_MISSING:
+                return None
+            elif done == ST_DROPPED:
+                raise table.gone()
+            elif done == ST_SPOOLED and txn is not None:
+                txn.bring()
+            else:
+                out = np.empty(ST_SPACE - done, dtype=np.int64)
+    finally:
+        _outs.append(place)
+        disk.release(held)
+
+
+def hold_instead(disk: DiskColumns, held: list[int], wanted: list[int]) -> None:
+    """Hold other pages than so far. Where `held` changes there is no call, so that no signal finds it untrue."""
+    given = held[:]
+    held[:] = ()
+    disk.release(given)
+    disk.hold(wanted)
+    held[:] = wanted
+
+
+def _fragment_of(table: Table, out: Words, image: int) -> int:
+    """Fragment of the incomplete entry whose image begins at `image`; 0 if its partition was dropped."""
+    return table.by_number.get(entry_fragment(int(out[image - 1]) & ~ENTRY_INCOMPLETE), 0)
+
+
+def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
+    """Fetch the chunks of an incomplete entry whose image begins at `image`; False if the row changed meanwhile."""
+    fragment = _fragment_of(table, out, image)
+    if not fragment:
+        return False
+    view = out.data.cast("B")
+    part = image_words(table.format.layout, view, image * WORD_BYTES, has_var=True, has_disk=False) + image
+    if not table.format.has_var:
+        part += unexpected_var_words(view, part * WORD_BYTES)
+    words = int(out[part]) & VAR_WORDS_MASK
+    chunk = int(chunk_words_of(table.mem, fragment))
+    if chunk < 0:
+        return False
+    here = words - (words - 1) // chunk * chunk
+    rowid = int(out[image - ENTRY_WORDS])
+    state = np.zeros(4, dtype=np.int64)
+    held: list[int] = []
+    try:
+        while True:
+            status = read_chunks(table.mem, fragment, rowid, out, part + here, part + words, state)
+            if status == OK:
+                out[image - 1] &= ~ENTRY_INCOMPLETE
+                return True
+            if status != ST_PAGE:
+                return False
+            hold_instead(disk, held, [int(state[3])])
+            if not _fragment_of(table, out, image):
+                return False  # its partition was dropped while we waited for the page
+    finally:
+        disk.release(held)
+
+
+class Gatherer:
+    """Reads many rows in the order of their pages; `offsets[i]` is where row i's image begins, -1 if it is gone."""
+
+    def __init__(
+        self, disk: DiskColumns, table: Table, pages: Words, words_expected: int, txn: Transaction | None
+    ) -> None:
+        self._disk = disk
+        self._table = table
+        self._txn = txn
+        self._order = np.argsort(pages, kind="stable")
+        self._sorted = pages[self._order]
+        self.out = np.empty(max(words_expected, OUT_WORDS), dtype=np.int64)
+        self.offsets = np.empty(pages.size, dtype=np.int64)
+        self.state = np.zeros(5, dtype=np.int64)
+
+    @property
+    def order(self) -> Words:
+        """Rows in the order of their pages."""
+        return self._order
+
+    def run(self, read: Callable[[int, int, Words, Words, Words], int], read_again: Callable[[int], Words]) -> None:
+        """Read all. read_again(i): entry of row i read alone, for one that changed while its chunks were fetched."""
+        groups = list(self._groups())
+        for number, (start, stop, pages) in enumerate(groups):
+            if number + 1 < len(groups):
+                self._disk.read_ahead(groups[number + 1][2])
+            self._read_group(read, start, stop, pages)
+        if self.state[4]:
+            self._complete_all(read_again)
+
+    def _groups(self) -> Iterator[tuple[int, int, list[int]]]:
+        """(start, stop, pages) of runs of at most GROUP_PAGES pages."""
+        distinct, firsts = np.unique(self._sorted, return_index=True)
+        limit = self._disk.pages_per_hold(GROUP_PAGES)
+        for at in range(0, distinct.size, limit):
+            end = at + limit
+            stop = int(firsts[end]) if end < distinct.size else self._sorted.size
+            yield int(firsts[at]), stop, [int(page) for page in distinct[at:end] if page]
+
+    def _read_group(
+        self, read: Callable[[int, int, Words, Words, Words], int], start: int, stop: int, pages: list[int]
+    ) -> None:
+        """Rows [start:stop], which were on these pages. Nobody waits for a frame while he holds others: scans of rows
+        that moved would wait for each other (H2). Pages that were let go are in memory still, as a rule.
+        """
+        position = start
+        held: list[int] = []
+        try:
+            hold_instead(self._disk, held, pages)
+            while position < stop:
+                status = read(position, stop, self.out, self.offsets, self.state)
+                position = int(self.state[2])
+                if status == OK:
+                    return
+                if status == ST_PAGE:  # the row went to another page since
+                    hold_instead(self._disk, held, [int(self.state[3])])
+                elif status == ST_DAMAGED:
+                    raise self._disk.damaged(int(self.state[3]), self._table.name)
+                elif status == ST_SPOOLED and self._txn is not None:
+                    self._txn.bring()
+                elif status == ST_DROPPED:  # since the rows were found: they are gone
+                    self.offsets[self._order[position:stop]] = -1
+                    return
+                else:
+                    self._grow(ST_SPACE - status)
+        finally:
+            self._disk.release(held)
+
+    def _grow(self, words: int) -> None:
+        used = int(self.state[1])
+        grown = np.empty(2 * self.out.size + words, dtype=np.int64)
+        grown[:used] = self.out[:used]
+        self.out = grown
+
+    def _complete_all(self, read_again: Callable[[int], Words]) -> None:
+        for i in np.flatnonzero(self.offsets >= 0):
+            image = int(self.offsets[i])
+            if int(self.out[image - 1]) & ENTRY_INCOMPLETE and not _complete(self._disk, self._table, self.out, image):
+                entry = read_again(int(i))
+                used = int(self.state[1])
+                if used + entry.size > self.out.size:
+                    self._grow(entry.size)
+                self.out[used : used + entry.size] = entry
+                self.offsets[i] = used + ENTRY_WORDS if entry.size else -1
+                self.state[1] += entry.size
+
+
+def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transaction | None) -> tuple[Words, Words, int]:
+    """Entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as `read_entry`."""
+    desc = 0 if txn is None else txn.desc
+    buf = NOTHING if txn is None else txn.buf
+    place = (table.mem, table.handle, desc, buf, keys.keys, keys.key_offsets, keys.key_stride)
+    pages = np.zeros(keys.count, dtype=np.int64)
+    for start in range(0, keys.count, KEYS_SLICE):
+        pages_of_keys(*place, start, min(start + KEYS_SLICE, keys.count), pages)
+    gatherer = Gatherer(disk, table, pages, keys.count * (ENTRY_WORDS + table.format.fixed_words + 16), txn)
+
+    def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
+        return int(read_disk_keys(*place, gatherer.order, start, stop, out, offsets, state))
+
+    def read_again(i: int) -> Words:
+        one = np.array([i], dtype=np.int64)
+        return read_alone(disk, table, lambda *room: int(read_disk_keys(*place, one, 0, 1, *room)), keys.count, txn)
+
+    gatherer.run(read, read_again)
+    if table.is_dropped:
+        raise table.gone()
+    found = gatherer.offsets[gatherer.offsets >= 0]
+    return gatherer.out, found, found.size
+
+
+def read_alone(
+    disk: DiskColumns,
+    table: Table,
+    read: Callable[[Words, Words, Words], int],
+    count: int,
+    txn: Transaction | None,
+) -> Words:
+    """The complete entry of one row, empty if it is gone."""
+    out = np.empty(OUT_WORDS, dtype=np.int64)
+    offsets = np.empty(count, dtype=np.int64)
+    while True:
+        state = np.zeros(5, dtype=np.int64)
+        status = read(out, offsets, state)
+        if status == OK:
+            entry = out[: int(state[1])]
+            if not state[4] or _complete(disk, table, entry, ENTRY_WORDS):
+                return entry
+            if not _fragment_of(table, entry, ENTRY_WORDS):
+                return entry[:0]
+        elif status == ST_PAGE:
+            disk.ensure([int(state[3])])
+        elif status == ST_DAMAGED:
+            raise disk.damaged(int(state[3]), table.name)
+        elif status == ST_SPOOLED and txn is not None:
+            txn.bring()
+        elif status == ST_DROPPED:
+            return out[:0]
+        else:
+            out = np.empty(ST_SPACE - status, dtype=np.int64)
+
+
+def read_rowid(disk: DiskColumns, table: Table, number: int, rowid: int, txn: Transaction | None) -> Words:
+    """The complete entry of one row of fragment `number`, empty if it is gone. Raises: as `read_image`."""
+    fragment = table.by_number.get(number)
+    if fragment is None:
+        return NOTHING
+    desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
+    rowids, first = np.array([rowid], dtype=np.int64), np.zeros(1, dtype=np.int64)
+    return read_alone(
+        disk,
+        table,
+        lambda out, offsets, state: int(
+            read_disk_rowids(table.mem, fragment, desc, buf, rowids, first, 0, 1, out, offsets, state)
+        ),
+        1,
+        txn,
+    )
+
+
+def is_complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
+    """Fetch what an entry lacks; False if its row changed meanwhile. Raises: as `read_image`."""
+    return not int(out[image - 1]) & ENTRY_INCOMPLETE or _complete(disk, table, out, image)
+
+
+class DiskScan:
+    """Rows of one fragment, window by window in ROWID order; inside a window the pages are read in their order."""
+
+    def __init__(self, disk: DiskColumns, table: Table, fragment: int, txn: Transaction | None) -> None:
+        self._disk = disk
+        self._table = table
+        self._fragment = fragment
+        self._txn = txn
+        self._rows = SCAN_ROWS_FIRST
+        self._position = np.zeros(3, dtype=np.int64)
+
+    def next(self, limit: int) -> tuple[Words, Words, bool]:
+        """(entries, image offsets, whether the fragment's end is reached) of the next at most `limit` rows."""
+        table, fragment = self._table, self._fragment
+        desc, buf = (0, NOTHING) if self._txn is None else (self._txn.desc, self._txn.buf)
+        rowids = np.empty(min(limit, self._rows), dtype=np.int64)
+        pages = np.empty(rowids.size, dtype=np.int64)
+        self._position[0] = 0
+        status = ST_MORE
+        while status == ST_MORE:
+            status = int(scan_pages(table.mem, fragment, desc, buf, SCAN_SLOTS, rowids, pages, self._position))
+        count = int(self._position[0])
+        expected = count * (ENTRY_WORDS + table.format.fixed_words + 16)
+        gatherer = Gatherer(self._disk, table, pages[:count], expected, self._txn)
+        order = gatherer.order
+
+        def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
+            return int(
+                read_disk_rowids(table.mem, fragment, desc, buf, rowids, order, start, stop, out, offsets, state)
+            )
+
+        def read_again(i: int) -> Words:
+            one = np.array([i], dtype=np.int64)
+            return read_alone(
+                self._disk,
+                table,
+                lambda out, offsets, state: int(
+                    read_disk_rowids(table.mem, fragment, desc, buf, rowids, one, 0, 1, out, offsets, state)
+                ),
+                count,
+                self._txn,
+            )
+
+        gatherer.run(read, read_again)
+        self._adapt(int(gatherer.state[1]), count)
+        return gatherer.out, gatherer.offsets[gatherer.offsets >= 0], status in (OK, ST_DROPPED)
+
+    def _adapt(self, words: int, count: int) -> None:
+        """Let the next window have as many rows as fit SCAN_WORDS, at most four times as many as this one."""
+        if count:
+            fitting = SCAN_WORDS * count // max(words, 1)
+            self._rows = max(1, min(SCAN_ROWS_MAX, 4 * self._rows, fitting))

@@ -1,0 +1,207 @@
+"""Which index a condition is answered by, if by any: equal values of leading columns, then one range.
+
+What is known of a column holds for every row the condition accepts, and each row found is judged by the whole condition
+again: bounds may be wider than the condition, never narrower. A full scan is taken unless the estimate of what lies
+between the bounds makes an index cheaper.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.access.index_only import answers_alone
+from engine.access.index_scans import Bounds
+from engine.base.errors import Rejected
+from engine.index.stored import StoredIndex
+from engine.memory.arena_layout import F_ROWS
+from engine.programs.condition_ranges import starts_of
+from engine.schema.partition_pruning import Between
+from engine.schema.types import Floating
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.access.conditions import Condition
+    from engine.index.key_values import KeyShape
+    from engine.schema.definition import Column
+    from engine.schema.partition_pruning import Known
+    from engine.table.table import Table
+
+RANGES_MAX = 64
+# Nanoseconds, as measured on rows of about 100 bytes that are not in the cache; only their proportions matter.
+PLACED_ROW_COST = 8  # a row judged where it lies, and as much for each instruction as `cost_of` counts
+COPIED_ROW_COST = 60  # a row copied to be judged
+INDEXED_ROW_COST = 120  # a row that an entry leads to
+ONLY_ROW_COST = 45  # an entry that answers alone
+DISK_ROW_COST = 1_500  # more, if its disk part is read
+RANGE_COST = 25_000  # bounds made, the tree gone down, a batch begun
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An index, and the disjoint ranges of it that have every row the condition accepts."""
+
+    index: StoredIndex
+    ranges: list[Bounds]
+    bounds: list[dict[str, Any]]
+    rows: int  # about how many entries are in the ranges
+    is_only: bool
+    judged: Sequence[str]  # columns of the condition
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Values of the leading columns, every combination of which is a range; then what is known of the next one."""
+
+    columns: Sequence[Column]
+    values: list[list[Any]]
+    tail: Between | bytes | None
+
+    @property
+    def count(self) -> int:
+        """How many ranges there are."""
+        return math.prod(map(len, self.values))
+
+
+def rows_of(table: Table, numbers: Sequence[int]) -> int:
+    """Rows of some fragments, about."""
+    by_number = table.by_number
+    return table.arena.sum_words([by_number[number] for number in numbers if number in by_number], F_ROWS)
+
+
+def choose(table: Table, condition: Condition, names: Sequence[str], numbers: Sequence[int]) -> Choice | None:
+    """The cheapest index for the rows a condition accepts, of which these columns are wanted; None: scan fragments
+    `numbers`. What the columns of `names` have on disk is read either way.
+    """
+    if condition.expression is None or not table.indexes:
+        return None
+    looked_at = [*names, *condition.names]
+    on_disk = DISK_ROW_COST if table.format.needs_disk(looked_at) else 0
+    is_placed = condition.cost is not None and not table.format.needs_disk(names)
+    row_cost = PLACED_ROW_COST + (condition.cost or 0) if is_placed else COPIED_ROW_COST + on_disk
+    best, cost = None, rows_of(table, numbers) * row_cost
+    starts = starts_of(condition.expression)
+    for index in list(table.indexes.values()):
+        plan = _plan(index, condition.known, starts) if isinstance(index, StoredIndex) else None
+        if plan is None or plan.count * RANGE_COST >= cost:
+            continue
+        is_only = answers_alone(table, index, looked_at)
+        found = _found(index, plan, is_only, condition.names)
+        if found is None:
+            continue
+        each = ONLY_ROW_COST if is_only else INDEXED_ROW_COST + on_disk
+        this = len(found.ranges) * RANGE_COST + found.rows * each
+        if this < cost:
+            best, cost = found, this
+    return best
+
+
+def _found(index: StoredIndex, plan: _Plan, is_only: bool, judged: Sequence[str]) -> Choice | None:
+    ranges, bounds, rows = [], [], 0
+    seen = set()
+    for values in itertools.product(*plan.values):
+        both = _bounds(index.tree.shape, plan, values)
+        key = both.low.tobytes()
+        if key in seen:
+            continue
+        seen.add(key)
+        rows += index.tree.estimate(*both)
+        ranges.append(both)
+        bounds.append(_shown(plan, values))
+    if index.is_dropped:
+        return None  # just now: what was estimated means nothing
+    return Choice(index, ranges, bounds, rows, is_only, judged)
+
+
+def _plan(index: StoredIndex, known: dict[str, Known], starts: dict[str, bytes]) -> _Plan | None:
+    columns = index.tree.shape.columns
+    values: list[list[Any]] = []
+    tail: Between | bytes | None = None
+    for column in columns:
+        what = known.get(column.name)
+        few = None if what is None or isinstance(what, Between) else _storable(column, what)
+        if few is not None and math.prod(map(len, values)) * len(few) <= RANGES_MAX:
+            values.append(few)
+            continue
+        if isinstance(what, Between):
+            tail = _tail(column, what)
+        elif column.name in starts and b"\0" not in starts[column.name]:
+            tail = starts[column.name]
+        break
+    return _Plan(columns, values, tail) if values or tail is not None else None
+
+
+def _storable(column: Column, values: Any) -> list[Any] | None:
+    """Values that the column can hold, all or None: whoever compares with another one may know of a row that equals
+    it nevertheless.
+    """
+    found = []
+    for value in values:
+        if not _is_storable(column, value):
+            return None
+        found.append(value)
+    return found
+
+
+def _is_storable(column: Column, value: Any) -> bool:
+    if value is None:
+        return column.nullable
+    try:
+        column.type.stored(value)
+    except Rejected:
+        return False
+    return True
+
+
+def _is_exact(column: Column, value: Any) -> bool:
+    """Whether the column holds the very value: only then a bound without it is no narrower than the condition."""
+    return not isinstance(column.type, Floating) and bool(column.type.loaded(column.type.stored(value)) == value)
+
+
+def _tail(column: Column, known: Between) -> Between | None:
+    """A range whose bounds the column can hold; a bound that it cannot says nothing."""
+    lower = known.lower if known.lower is not None and _is_storable(column, known.lower) else None
+    upper = known.upper if known.upper is not None and _is_storable(column, known.upper) else None
+    if lower is None and upper is None and not column.nullable:
+        return None
+    with_lower = known.with_lower or lower is None or not _is_exact(column, lower)
+    with_upper = known.with_upper or upper is None or not _is_exact(column, upper)
+    return Between(lower, upper, with_lower, with_upper)
+
+
+def _bounds(shape: KeyShape, plan: _Plan, values: tuple[Any, ...]) -> Bounds:
+    tail = plan.tail
+    if isinstance(tail, bytes):
+        return Bounds(*shape.starting(values, tail))
+    if tail is None:
+        return Bounds(shape.below(values), shape.above(values))
+    if tail.lower is None:
+        nullable = plan.columns[len(values)].nullable
+        low = shape.above((*values, None)) if nullable else shape.below(values)
+    else:
+        low = (shape.below if tail.with_lower else shape.above)((*values, tail.lower))
+    if tail.upper is None:
+        return Bounds(low, shape.above(values))
+    return Bounds(low, (shape.above if tail.with_upper else shape.below)((*values, tail.upper)))
+
+
+def _shown(plan: _Plan, values: tuple[Any, ...]) -> dict[str, Any]:
+    """One range as plain values: a column's value, or what bounds it."""
+    shown: dict[str, Any] = {column.name: value for column, value in zip(plan.columns, values, strict=False)}
+    tail = plan.tail
+    if tail is None:
+        return shown
+    name = plan.columns[len(values)].name
+    if isinstance(tail, bytes):
+        shown[name] = {"prefix": tail}
+        return shown
+    ends: dict[str, Any] = {}
+    if tail.lower is not None:
+        ends["from" if tail.with_lower else "above"] = tail.lower
+    if tail.upper is not None:
+        ends["to" if tail.with_upper else "below"] = tail.upper
+    shown[name] = ends or {"above": None}
+    return shown

@@ -1,0 +1,159 @@
+"""Rows by an index, read or, if it is exact, taken from its entries alone; ranges counted without a look at any row.
+
+An entry is as committed, like the row it stands for. A transaction's own changes are merged in as they are into any
+scan by an index; only then row headers are read, to pass over what the transaction has changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.access.batch_operations import ScanBatch
+from engine.access.index_only_kernels import count_entries, images_of_keys, index_keys
+from engine.access.index_scans import IndexScan
+from engine.access.row_operations import check_table
+from engine.index import index_layout as ix
+from engine.memory.arena import NOTHING
+from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, X_CHANGES
+from engine.memory.handles_kernels import descriptor_word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from engine.access.index_scans import Bounds, KeyRange
+    from engine.index.stored import StoredIndex
+    from engine.memory.arena import Words
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+
+CALL_KEYS = 4_096  # of one kernel call: about 100 µs
+CALL_LEAVES = 512  # about 100 µs
+
+
+def answers_alone(table: Table, index: StoredIndex, names: Sequence[str]) -> bool:
+    """Whether entries of an index have these columns; hidden ones are not among them, but ROWID and fragment are
+    there.
+    """
+    shape = index.tree.shape
+    return shape.answers(names) and shape.lies_in_fixed
+
+
+class IndexOnlyScan(IndexScan):
+    """A scan of an index that answers alone. Images have its columns and zeros; epoch and author are 0."""
+
+    def _fill(self, wanted: int) -> tuple[ScanBatch, bool]:
+        row_format = self._table.format
+        width = self._index.tree.shape.words
+        places = np.empty(CALL_KEYS, dtype=np.int64)
+        keys = np.empty(wanted * width, dtype=np.int64)
+        heads = np.empty(wanted * 2, dtype=np.int64)
+        done = 0
+        status = ST_MORE
+        while status == ST_MORE and done < wanted:
+            limit = min(CALL_KEYS, wanted - done)
+            found, status = self._keys_of(limit, places, keys[done * width :], heads[done * 2 :])
+            done += found
+        stride = ENTRY_WORDS + row_format.fixed_words
+        out = np.empty(done * stride, dtype=np.int64)
+        key_words = 0 if row_format.key_in_var else row_format.key_words
+        images_of_keys(self._index.tree.shape.descriptor, keys, heads, done, row_format.fixed_words, key_words, out)
+        offsets = np.arange(done, dtype=np.int64) * stride + ENTRY_WORDS
+        return ScanBatch(out, offsets, done), status == OK
+
+    def _keys_of(self, limit: int, places: Words, keys: Words, heads: Words) -> tuple[int, int]:
+        """(entries given out, status) of one call."""
+        check_table(self._table)
+        if self._txn is not None:
+            self._txn.check()
+        state = np.zeros(1, dtype=np.int64)
+        tree = self._index.tree
+        status = index_keys(
+            tree.mem,
+            tree.handle,
+            *self._place(),
+            self._wanted,
+            self._cursor,
+            self._bound,
+            self._reverse,
+            limit,
+            places,
+            keys,
+            heads,
+            state,
+        )
+        if status == ST_DROPPED:
+            raise self._index.gone()
+        return int(state[0]), int(status)
+
+
+def scan_index(
+    table: Table,
+    txn: Transaction | None,
+    index: StoredIndex,
+    ranges: Sequence[KeyRange | Bounds],
+    names: Sequence[str],
+    is_only: bool,
+    reverse: bool = False,
+    limit: int | None = None,
+    numbers: Sequence[int] | None = None,
+) -> Iterator[ScanBatch]:
+    """Rows of disjoint ranges, one range behind the other, each in the order of the index; `limit` with one range only.
+
+    names: columns that are looked at; is_only: the index answers alone. numbers: fragments whose rows are wanted, all
+    if None. What the transaction had changed when the first range began it sees in all of them, and nothing later: a
+    row that an update moves from one range to the next is met once. Raises: as `IndexScan.batches`.
+    """
+    wanted = _wanted(table, numbers)
+    made = IndexOnlyScan if is_only else IndexScan
+    scans = [made(table, txn, index, keys, reverse, limit, names, wanted) for keys in ranges]
+    if len(scans) > 1:
+        for each in scans:
+            each.look_at_own()
+    for each in scans:
+        yield from each.batches()
+
+
+def _wanted(table: Table, numbers: Sequence[int] | None) -> Words:
+    """By fragment number, whether its rows are wanted; empty: all are."""
+    if numbers is None or set(numbers).issuperset(table.definition.partition.numbers):
+        return NOTHING
+    wanted = np.zeros(max(numbers, default=0) + 1, dtype=np.int64)
+    wanted[list(numbers)] = 1
+    return wanted
+
+
+def count_by_index(table: Table, txn: Transaction | None, index: StoredIndex, keys: KeyRange | Bounds) -> int | None:
+    """How many rows are in a range of keys, counted by leaves of the tree; None if the tree cannot tell: the
+    transaction has changes of its own, or partitions were dropped, whose entries may still be there.
+
+    Raises: NoSuchTable, NoSuchIndex.
+    """
+    if txn is not None:
+        txn.check()
+        if txn.desc and int(txn.mem[txn.desc + X_CHANGES]):
+            return None
+    partition = table.definition.partition
+    if len(partition.numbers) != partition.next_number:
+        return None
+    cursor = keys.low.copy()
+    state = np.zeros(1, dtype=np.int64)
+    status = ST_MORE
+    while status == ST_MORE:
+        check_table(table)
+        tree = index.tree
+        if _is_everything(keys):
+            state[0] = status = int(descriptor_word(tree.mem, tree.handle, ix.I_COUNT))
+            break
+        status = int(count_entries(tree.mem, tree.handle, cursor, keys.high, CALL_LEAVES, state))
+    if status == ST_DROPPED:
+        raise index.gone()
+    return int(state[0])
+
+
+def _is_everything(keys: KeyRange | Bounds) -> bool:
+    low = keys.low[ix.TG_KEY : ix.TG_KEY + int(keys.low[ix.TG_WORDS])]
+    high = keys.high[ix.TG_KEY : ix.TG_KEY + int(keys.high[ix.TG_WORDS])]
+    at_ends = int(keys.low[ix.TG_PLACE]) == ix.PLACE_BELOW and int(keys.high[ix.TG_PLACE]) == ix.PLACE_ABOVE
+    return at_ends and bool((low == -(1 << 63)).all()) and bool((high == (1 << 63) - 1).all())

@@ -1,0 +1,210 @@
+"""Answers from an index alone: entries of an exact index as row images, and entries counted without a look at any.
+
+The image of an entry has the values of the key columns, and nothing but zeros else: whoever reads other columns out of
+it is wrong. Place and page header give ROWID and fragment; what only the row knows, epoch and author, is 0.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.access.index_reads_kernels import is_passed_over
+from engine.index.index_layout import (
+    I_COLUMN_COUNT,
+    I_COLUMNS,
+    I_NULLABLE,
+    I_WORDS,
+    N_COUNT,
+    N_NEXT,
+    PLACE_SHIFT,
+    PLACE_SLOT_MASK,
+    TG_KEY,
+    TG_PLACE,
+    TG_WORDS,
+)
+from engine.index.key_columns_kernels import take_bits
+from engine.index.key_words_kernels import LOWEST, row_of_place
+from engine.index.tree_scans_kernels import entries_before, find_target, leaf_of, move_cursor, next_entries
+from engine.index.tree_search_kernels import compare_entry
+from engine.jit.kernel import helper, kernel
+from engine.memory.arena_layout import (
+    ENTRY_WORDS,
+    F_NUMBER,
+    F_TABLE,
+    OK,
+    PAGE_SHIFT,
+    PG_FRAGMENT,
+    PG_LOGICAL,
+    ST_DROPPED,
+    ST_MORE,
+)
+from engine.memory.handles_kernels import descriptor_of
+from engine.rows.columns_layout import (
+    CLASS_BYTES,
+    CLASS_FLOAT32,
+    CLASS_FLOAT64,
+    CLASS_SIGNED,
+    CLASS_WIDE,
+    COLUMN_WORDS,
+    CW_AT,
+    CW_BYTES,
+    CW_CLASS,
+    CW_NULL_BYTE,
+    CW_NULL_MASK,
+)
+from engine.rows.lcp_layout import pack_entry_place
+
+_pack_entry_place = helper(pack_entry_place)
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1], "
+    "int64[::1], int64[::1])"
+)
+def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, places, keys, heads, state):
+    """Key words of the next entries between cursor and bound, looking at no more than `limit` of them; no row is read
+    unless a transaction passes its own over.
+
+    txn, until, wanted: as `index_rows`. places and keys: room for 1 and W words for each entry looked at; heads gets
+    ROWID and place word of each entry given out, state[0] how many there are. OK at the end, ST_MORE, or ST_MISSING if
+    the index is being dropped.
+    """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
+    if reverse:
+        found, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
+    else:
+        found, leaf, number = next_entries(mem, tree, cursor, bound, limit, places, keys)
+    words = mem[tree + I_WORDS]
+    done = 0
+    for i in range(found):
+        place = places[i]
+        base = (place >> PLACE_SHIFT) << PAGE_SHIFT
+        fragment = mem[base + PG_FRAGMENT]
+        if is_passed_over(mem, txn, until, wanted, fragment, row_of_place(mem, place)):
+            continue
+        if done < i:
+            for j in range(words):
+                keys[done * words + j] = keys[i * words + j]
+        heads[2 * done] = mem[base + PG_LOGICAL] << 16 | place & PLACE_SLOT_MASK
+        heads[2 * done + 1] = _pack_entry_place(0, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
+        done += 1
+    if found > 0:
+        move_cursor(mem, tree, leaf, number, cursor)
+    state[0] = done
+    return ST_MORE if found == limit else OK
+
+
+@helper
+def put_octets(keys, base, bit, width, out, byte):
+    """Bytes up to their end mark to byte offset `byte` of out, `width` at most; returns the bits they took."""
+    begin = bit
+    count = 0
+    while count <= width:
+        each = take_bits(keys, base, bit, 8)
+        bit += 8
+        if each == 0:
+            bit += 8
+            if take_bits(keys, base, bit - 8, 8) == 0:
+                break
+        if count < width:
+            out[(byte + count) >> 3] |= each << (((byte + count) & 7) << 3)
+        count += 1
+    return bit - begin
+
+
+@helper
+def put_field(keys, base, bit, kind, width, is_whole, out, byte):
+    """One value to byte offset `byte` of out, where zeros are; returns the bits it took. is_whole: it has whole words,
+    as values of the primary key have, into which integers are extended by their sign.
+    """
+    if kind == CLASS_BYTES:
+        return put_octets(keys, base, bit, width, out, byte)
+    at = byte >> 3
+    if kind == CLASS_WIDE:
+        out[at + 1] = take_bits(keys, base, bit, 64) ^ LOWEST
+        out[at] = take_bits(keys, base, bit + 64, 64)
+        return 128
+    bits = width << 3
+    value = take_bits(keys, base, bit, bits)
+    if kind == CLASS_SIGNED:
+        value ^= 1 << (bits - 1)
+        if is_whole:
+            value = value << (64 - bits) >> (64 - bits)
+    elif kind in (CLASS_FLOAT32, CLASS_FLOAT64):
+        sign = 1 << (bits - 1)
+        value = value ^ sign if value & sign else ~value
+        if bits < 64:
+            value &= (1 << bits) - 1
+    out[at] |= value << ((byte & 7) << 3)
+    return bits
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])", nogil=True)
+def images_of_keys(descriptor, keys, heads, count, fixed_words, key_words, out):
+    """Entries of one size, in the order of the keys: what `index_keys` gave, as row images. Every column of the index
+    lies in the fixed image, whose first `key_words` words are the primary key. descriptor: a private
+    copy (`KeyShape.descriptor`).
+    """
+    words = descriptor[I_WORDS]
+    columns = descriptor[I_COLUMN_COUNT]
+    for i in range(count):
+        at = i * (ENTRY_WORDS + fixed_words)
+        out[at] = heads[2 * i]
+        out[at + 1] = 0
+        out[at + 2] = heads[2 * i + 1]
+        at += ENTRY_WORDS
+        for j in range(fixed_words):
+            out[at + j] = 0
+        bit = 0
+        for j in range(columns):
+            column = I_COLUMNS + j * COLUMN_WORDS
+            if (descriptor[I_NULLABLE] >> j) & 1:
+                bit += 1
+                if take_bits(keys, i * words, bit - 1, 1) == 0:
+                    byte = descriptor[column + CW_NULL_BYTE]
+                    out[at + (byte >> 3)] |= descriptor[column + CW_NULL_MASK] << ((byte & 7) << 3)
+                    continue
+            byte = descriptor[column + CW_AT]
+            is_whole = byte < key_words << 3
+            kind = descriptor[column + CW_CLASS]
+            byte += at << 3
+            bit += put_field(keys, i * words, bit, kind, descriptor[column + CW_BYTES], is_whole, out, byte)
+    return count
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1])")
+def count_entries(mem, tree, cursor, bound, limit, state):
+    """Count entries behind `cursor` and before `bound`, over at most `limit` leaves; state[0] is raised.
+
+    OK at the end, ST_MORE (the cursor says where to go on), or ST_MISSING if the index is being dropped.
+    """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
+    last = leaf_of(mem, tree, bound)
+    end = find_target(mem, tree, last, bound) >> 1
+    leaf = leaf_of(mem, tree, cursor)
+    found = find_target(mem, tree, leaf, cursor)
+    number = (found >> 1) + (found & 1)
+    if leaf == last:
+        state[0] += max(0, end - number)
+        return OK
+    count = mem[leaf + N_COUNT]
+    if count > 0 and compare_entry(mem, tree, leaf, count - 1, bound, TG_KEY, bound[TG_WORDS], bound[TG_PLACE]) >= 0:
+        return OK  # the bounds are the wrong way round, or the cursor stands on the last entry
+    looked = 1
+    while True:
+        count = mem[leaf + N_COUNT]
+        state[0] += count - number
+        if mem[leaf + N_NEXT] == last:
+            state[0] += end
+            return OK
+        if looked >= limit:
+            break
+        looked += 1
+        number = 0
+        leaf = mem[leaf + N_NEXT]
+    move_cursor(mem, tree, leaf, count - 1, cursor)
+    return ST_MORE

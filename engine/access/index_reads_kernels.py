@@ -1,0 +1,227 @@
+"""Rows by an ordered index: the tree is looked at and the rows are copied in one kernel call, in order of their keys.
+
+So each row is as committed when reached, and its place cannot have become another row's. A transaction's own changes
+are no part of the stream: rows it had changed when the scan began are passed over, and come from `own_rows`.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.access.disk_reads_kernels import disk_page_of, read_whole
+from engine.access.reads_kernels import entry_words, visible, write_entry
+from engine.index.index_layout import (
+    I_KEY_WORDS,
+    PLACE_SHIFT,
+    PLACE_SLOT_MASK,
+    SIDE_VALUE,
+    TG_KEY,
+    TG_PLACE,
+    TG_WORDS,
+)
+from engine.index.key_words_kernels import encode_row, row_of_place, side_part
+from engine.index.tree_scans_kernels import entries_before, next_entries
+from engine.jit.kernel import helper, kernel
+from engine.log.own_images_kernels import is_image_away, lock_owner, newest_operation
+from engine.memory.arena_layout import (
+    COUNT_SHIFT,
+    ENTRY_WORDS,
+    F_DROPPED,
+    F_NUMBER,
+    F_TABLE,
+    LOCK_MASK,
+    O_FRAGMENT,
+    O_NEXT,
+    O_PREVIOUS,
+    O_RECORD,
+    O_ROWID,
+    OK,
+    OP_KIND_MASK,
+    OP_LOCK,
+    OP_RECORD_SHIFT,
+    PAGE_SHIFT,
+    PG_FRAGMENT,
+    PG_LOGICAL,
+    ROWID_MASK,
+    ST_DROPPED,
+    ST_MORE,
+    ST_SPACE,
+    ST_SPOOLED,
+    X_FIRST,
+)
+from engine.memory.handles_kernels import descriptor_of
+from engine.rows.rows_kernels import known_row_address
+
+
+@helper
+def stand_on(mem, tree, place, cursor):
+    """Let a cursor stand on the entry of the row at a place."""
+    value = side_part(mem, tree, SIDE_VALUE)
+    cursor[TG_PLACE] = place
+    cursor[TG_WORDS] = encode_row(mem, tree, place, mem, value, cursor, TG_KEY, mem[tree + I_KEY_WORDS])
+
+
+@helper
+def is_changed(mem, operation, until):
+    """Whether a row's chain of own operations has a change whose record lies before word `until` of the buffer."""
+    while operation != 0:
+        word = mem[operation + O_RECORD]
+        if word & OP_KIND_MASK != OP_LOCK and word >> OP_RECORD_SHIFT < until:
+            return True
+        operation = mem[operation + O_PREVIOUS]
+    return False
+
+
+@helper
+def is_passed_over(mem, txn, until, wanted, fragment, row):
+    """Whether a row found by an index is none of the stream's."""
+    if mem[fragment + F_DROPPED]:
+        return True
+    if wanted.size:
+        number = mem[fragment + F_NUMBER]
+        if number >= wanted.size or wanted[number] == 0:
+            return True
+    if txn == 0 or mem[row] & LOCK_MASK == 0 or lock_owner(mem, mem[row]) != txn:
+        return False
+    return is_changed(mem, newest_operation(mem[row]), until)
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64, int64[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1], "
+    "int64[::1], int64[::1], int64[::1])"
+)
+def index_rows(mem, tree, txn, until, wanted, with_disk, cursor, bound, reverse, limit, places, out, offsets, state):
+    """Copy the rows of the next entries between cursor and bound, looking at no more than `limit` of them.
+
+    places: room for `limit` words. txn, until: rows this transaction had changed before word `until` of its buffer are
+    passed over. wanted: by fragment number, not 0 if its rows are asked for; empty: all are. with_disk: disk parts too.
+    state: [rows found, words used, -, page, incomplete entries]; offsets gets the image of each. OK at the end, ST_MORE
+    (the cursor says where to go on), ST_SPACE - words needed, ST_PAGE and ST_DAMAGED with the page in state[3],
+    ST_MISSING if the index is being dropped.
+    """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
+    if reverse:
+        found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
+    else:
+        found, _, _ = next_entries(mem, tree, cursor, bound, limit, places, places[:0])
+    status = ST_MORE if found == limit else OK
+    done = 0
+    while done < found:
+        place = places[done]
+        base = (place >> PLACE_SHIFT) << PAGE_SHIFT
+        fragment = mem[base + PG_FRAGMENT]
+        row = row_of_place(mem, place)
+        if not is_passed_over(mem, txn, until, wanted, fragment, row):
+            if state[0] >= offsets.size:
+                status = ST_MORE
+                break
+            rowid = mem[base + PG_LOGICAL] << 16 | place & PLACE_SLOT_MASK
+            if with_disk:
+                words = read_whole(mem, 0, mem, fragment, rowid, row, out, state[1], state)
+                if words < 0:
+                    status = words
+                    break
+            else:
+                words = entry_words(mem, fragment, row, False)
+                if state[1] + words > out.size:
+                    status = ST_SPACE - words
+                    break
+                write_entry(mem, mem, fragment, rowid, row, False, out, state[1])
+            offsets[state[0]] = state[1] + ENTRY_WORDS
+            state[0] += 1
+            state[1] += words
+        done += 1
+    if done > 0:
+        stand_on(mem, tree, places[done - 1], cursor)
+    return status
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])"
+)
+def index_pages(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, places, pages):
+    """Pages that `index_rows` of the next `limit` entries will need, 0 for rows that need none; how many entries there
+    are, or ST_MISSING if the index is being dropped. The cursor stays.
+    """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
+    if reverse:
+        found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
+    else:
+        found, _, _ = next_entries(mem, tree, cursor, bound, limit, places, places[:0])
+    for i in range(found):
+        row = row_of_place(mem, places[i])
+        fragment = mem[((places[i] >> PLACE_SHIFT) << PAGE_SHIFT) + PG_FRAGMENT]
+        pages[i] = 0
+        if not is_passed_over(mem, txn, until, wanted, fragment, row):
+            pages[i] = disk_page_of(mem, mem, fragment, row, False)
+    return found
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
+def own_rows(mem, table_id, txn, buf, budget, rowids, out, state):
+    """Rows of a table that a transaction has changed and not deleted, each once, as it sees them, without disk parts.
+
+    Operations from state[0] on (0: the first), about `budget` rows a call. state: [operation to go on
+    at, rows found, words used]. rowids gets fragment number, ROWID and image offset of each. OK at the end, ST_MORE,
+    ST_SPOOLED, or ST_SPACE - words needed, or ST_SPACE when rowids is full.
+    """
+    operation = state[0] if state[0] != 0 else mem[txn + X_FIRST]
+    looked = 0
+    while operation != 0:
+        state[0] = operation
+        if looked >= budget:
+            return ST_MORE
+        fragment = mem[operation + O_FRAGMENT]
+        count = mem[operation + O_ROWID] >> COUNT_SHIFT
+        if mem[fragment + F_TABLE] == table_id and mem[fragment + F_DROPPED] == 0:
+            if 3 * (state[1] + max(count, 1)) > rowids.size:
+                return ST_SPACE
+            words = own_words(mem, txn, buf, fragment, operation, rowids, out, state)
+            if words > 0:
+                return ST_SPACE - words
+            if words < 0:
+                return words
+        looked += 1 + count
+        operation = mem[operation + O_NEXT]
+    state[0] = -1
+    return OK
+
+
+@helper
+def own_words(mem, txn, buf, fragment, operation, rowids, out, state):
+    """Copy the rows whose newest operation this is; 0, or, and nothing is copied, the words `out` lacks for all or
+    ST_SPOOLED.
+    """
+    first = mem[operation + O_ROWID] & ROWID_MASK
+    count = max(1, mem[operation + O_ROWID] >> COUNT_SHIFT)
+    need = 0
+    for rowid in range(first, first + count):
+        row = known_row_address(mem, fragment, rowid)
+        if stands_for(mem, txn, operation, row):
+            if is_image_away(mem, buf, row):
+                return ST_SPOOLED
+            need += entry_words(mem, fragment, row, True)
+    if state[2] + need > out.size:
+        return need
+    for rowid in range(first, first + count):
+        row = known_row_address(mem, fragment, rowid)
+        if stands_for(mem, txn, operation, row):
+            at = 3 * state[1]
+            rowids[at] = mem[fragment + F_NUMBER]
+            rowids[at + 1] = rowid
+            rowids[at + 2] = state[2] + ENTRY_WORDS
+            state[2] += write_entry(mem, buf, fragment, rowid, row, True, out, state[2])
+            state[1] += 1
+    return 0
+
+
+@helper
+def stands_for(mem, txn, operation, row):
+    """Whether an operation is the newest on a row that its transaction has changed and still has."""
+    if newest_operation(mem[row]) != operation or lock_owner(mem, mem[row]) != txn:
+        return False
+    return is_changed(mem, operation, 1 << 62) and visible(mem, txn, row) == 2

@@ -1,0 +1,129 @@
+"""What a transaction says to the binlog besides its changes: whose they are, rows that travel again, tracked reads.
+
+Nothing in here changes what a row holds. The records of absent rows and of reads have images with the key alone;
+replay passes over them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.access.absent_kernels import lock_absent
+from engine.access.applied_rows import MISSING, touch_rows_again
+from engine.access.batch_operations import PUT_SLICE_ROWS, again_if_altered
+from engine.access.row_operations import check_table, settle
+from engine.base.errors import InvariantBroken
+from engine.log.redo_layout import ANY_VALUE_READ, FLAG_DISK_KEPT, KIND_REFRESH
+from engine.memory.arena_layout import AUTHOR_SHIFT, OK, X_ROW
+from engine.rows.column_values import conform
+from engine.rows.columnar import encode_arrays
+from engine.schema.types import Enum
+from engine.txn.before_images_kernels import note_rows
+from engine.txn.begin_kernels import tag_transaction
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.memory.arena import Words
+    from engine.schema.definition import Column
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+
+
+def tag(txn: Transaction, any_value: int, author: int) -> None:
+    """Have the operations from now on carry another any-value (32 bits) and author. All of a transaction have one
+    author, or 0: InvariantBroken.
+    """
+    txn.check()
+    if tag_transaction(txn.mem, txn.desc, any_value | author << AUTHOR_SHIFT) != OK:
+        raise InvariantBroken("a transaction was given a second author; report this")
+
+
+def refresh_rows(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
+    """Let the present state of rows, or their absence, travel again; MISSING for keys that have no row.
+
+    `keys` has the key columns, none twice. A row that is there is touched: it has epoch and author of this transaction
+    afterwards. An absence is locked: were the row made and committed before this transaction, the absence would travel
+    behind the row. Whoever wants to make it waits; this transaction cannot (DuplicateKey).
+    """
+    outcomes = np.full(keys.num_rows, MISSING, dtype=np.int64)
+    places = np.arange(keys.num_rows)
+    while places.size:
+        some = keys if places.size == keys.num_rows else keys.take(places)
+        outcomes[places] = touch_rows_again(txn, table, some)
+        places = places[outcomes[places] == MISSING]
+        if places.size:
+            taken = again_if_altered(txn, table, _note_absent, keys.take(places)).astype(bool)
+            places = places[~taken]  # made by others meanwhile: to be touched
+    return outcomes
+
+
+def track_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
+    """Let rows this transaction has locked to read them travel, and be this transaction's (`log_exclusive_reads`).
+
+    A row the transaction changes, before or behind, travels as changed. What follows is untagged.
+    """
+    tag(txn, ANY_VALUE_READ, 0)
+    try:
+        touch_rows_again(txn, table, keys)
+    finally:
+        if not txn.is_ended:
+            tag(txn, 0, 0)
+
+
+def _note_absent(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
+    """Lock keys that have no row, and leave a record of each that is: 0 for keys that have one by now."""
+    check_table(table)
+    images, offsets = _key_images(table, keys)
+    flags = FLAG_DISK_KEPT if table.format.has_disk else 0
+    taken = np.zeros(keys.num_rows, dtype=np.int64)
+    ahead = images.size // keys.num_rows + 4_096
+
+    def lock(start: int, stop: int) -> int:
+        return int(lock_absent(txn.mem, table.handle, txn.desc, images, offsets, start, stop, taken))
+
+    def note(start: int, stop: int) -> int:
+        place = (txn.mem, table.fragments[0], txn.desc, txn.buf, images, offsets, taken)
+        return int(note_rows(*place, start, stop, KIND_REFRESH, flags))
+
+    for step in (lock, note):
+        position = 0
+        deadline: float | None = None
+        while position < keys.num_rows:
+            status = step(position, min(position + PUT_SLICE_ROWS, keys.num_rows))
+            position = int(txn.mem[txn.desc + X_ROW])
+            deadline = None if status == OK else settle(txn, table, status, ahead, deadline)
+    return taken
+
+
+def _key_images(table: Table, keys: pa.RecordBatch) -> tuple[Words, Words]:
+    """Images with nothing but a key, and their offsets, one more than there are."""
+    row_format = table.format
+    arrays = {}
+    for place in row_format.layout.places:
+        column = place.column
+        if place.is_key:
+            arrays[place.position] = conform(keys.column(column.name), column, table.name, 0, True)
+        else:
+            arrays[place.position] = _nothing(column, keys.num_rows)
+    encoded = encode_arrays(row_format, arrays, keys.num_rows, 0, with_disk=False)
+    if encoded.stride_words:
+        return encoded.images, np.arange(keys.num_rows + 1, dtype=np.int64) * encoded.stride_words
+    return encoded.images, encoded.offsets
+
+
+def _nothing(column: Column, count: int) -> pa.Array:
+    """NULLs, or zeros where there cannot be any, in the type the encoder knows."""
+    import pyarrow as pa
+
+    kind = pa.int32() if isinstance(column.type, Enum) else column.type.arrow_type()
+    if column.nullable:
+        return pa.nulls(count, kind)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.repeat(pa.scalar("", kind), count)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.repeat(pa.scalar(b"", kind), count)
+    zeros = pa.py_buffer(bytes(-(-count * kind.bit_width // 8)))
+    return pa.Array.from_buffers(kind, count, [None, zeros])

@@ -1,0 +1,289 @@
+"""Scans with a condition, and aggregates: programs run over rows where they lie, or over copies of them.
+
+Rows come in the order of a scan without a condition, unless the condition chooses an index
+(`engine/access/index_choice.py`); limits count rows that were accepted. A last row (VERDICT_LAST) ends the whole scan,
+not only its partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.access.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch, scan
+from engine.access.conditions import Condition, Running, cost_of, failed, names_of, slots_per_call
+from engine.access.index_choice import Choice, choose
+from engine.access.index_only import scan_index
+from engine.access.program_scan_kernels import scan_program, sum_column
+from engine.access.program_scan_layout import PS_CODE, PS_ROWS, PS_STATE_WORDS, PS_STATUS, PS_WORDS
+from engine.access.row_operations import check_table
+from engine.base.errors import InvariantBroken, NoSuchIndex
+from engine.memory.arena import NOTHING
+from engine.memory.arena_layout import (
+    ENTRY_WORDS,
+    F_ROWS,
+    OK,
+    ROW_HEADER_WORDS,
+    ST_DROPPED,
+    ST_INVARIANT,
+    ST_MORE,
+    ST_SPACE,
+    ST_SPOOLED,
+)
+from engine.programs import program_layout as p
+from engine.programs.compiled import compile_aggregates
+from engine.programs.expression_programs import Aggregates
+from engine.programs.interpreter import Program
+from engine.rows import columns_layout as c
+from engine.schema.row_layout import WORD_BYTES
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+
+SUM_SLOTS = 32_768  # about 150 µs of a call that only sums up
+# Whether it holds floats, its word, word and bit of its NULL mark; words are counted from the row's header.
+_PlainColumn = tuple[int, int, int, int]
+Rows = Callable[[Sequence[str], int | None], Iterator[ScanBatch]]
+
+
+class _InPlace:
+    """One fragment, judged where its rows lie."""
+
+    def __init__(self, table: Table, txn: Transaction | None, number: int, running: Running, cost: int) -> None:
+        self._table = table
+        self._txn = txn
+        self._number = number
+        self._running = running
+        self._slots = slots_per_call(cost)
+        self._state = np.zeros(PS_STATE_WORDS, dtype=np.int64)
+
+    def _call(self, is_copied: bool, out: Words, offsets: Words) -> int:
+        """One call of the kernel; OK if the fragment is gone. Raises: NoSuchTable, and what the program met."""
+        table, txn, state = self._table, self._txn, self._state
+        check_table(table)
+        fragment = table.by_number.get(self._number)
+        if fragment is None:
+            return OK
+        if txn is not None:
+            txn.check()
+        desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
+        words, rows, work = self._running.program.words, self._running.rows, self._running.work
+        status = int(
+            scan_program(
+                table.mem, fragment, desc, buf, self._slots, int(is_copied), words, rows, work, out, offsets, state
+            )
+        )
+        if status == ST_SPOOLED and txn is not None:
+            txn.bring()
+            return ST_MORE
+        if status == ST_DROPPED:  # since the look at the partitions
+            check_table(table)
+            return OK
+        if status == ST_INVARIANT:
+            raise InvariantBroken(f"{table.name}: a program met rows it was not made for; report this")
+        if status == OK and int(state[PS_STATUS]) == p.RUN_ERROR:
+            raise failed(table, out[int(state[PS_WORDS]) + ENTRY_WORDS :], int(state[PS_CODE]))
+        return status
+
+    def next(self, most: int) -> tuple[ScanBatch, bool]:
+        """(the next at most `most` accepted rows, whether the fragment has no more)."""
+        table, state = self._table, self._state
+        words = most * (ENTRY_WORDS + table.format.fixed_words) * (4 if table.format.has_var else 1)
+        out = np.empty(max(min(SCAN_WORDS, words), 64), dtype=np.int64)
+        offsets = np.empty(most, dtype=np.int64)
+        state[PS_ROWS] = 0
+        state[PS_WORDS] = 0
+        while True:
+            status = self._call(True, out, offsets)
+            count = int(state[PS_ROWS])
+            if status == ST_MORE:
+                continue
+            if status <= ST_SPACE and count == 0:
+                out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
+                continue
+            return ScanBatch(out, offsets[:count], count), status == OK
+
+    def sum_column(self, column: _PlainColumn) -> None:
+        """What `add_up` does for the sum of one column, straight from the pages, over committed rows."""
+        table, work, state = self._table, self._running.work, self._state
+        status = ST_MORE
+        while status == ST_MORE:
+            check_table(table)
+            fragment = table.by_number.get(self._number)
+            if fragment is None:
+                return
+            status = int(sum_column(table.mem, fragment, SUM_SLOTS, *column, work, state))
+        if status == ST_DROPPED:
+            return check_table(table)
+        if status != OK:
+            raise InvariantBroken(f"{table.name}: a column lies outside its rows; report this")
+
+    def add_up(self) -> None:
+        """Run to the fragment's end."""
+        out = np.empty(64, dtype=np.int64)
+        while True:
+            status = self._call(False, out, NOTHING)
+            if status <= ST_SPACE:
+                out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
+            elif status == OK:
+                return
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a last row was met."""
+        return int(self._state[PS_STATUS]) == p.RUN_LAST
+
+
+def scan_where(
+    table: Table,
+    txn: Transaction | None,
+    condition: Condition,
+    limit: int | None,
+    columns: Sequence[str],
+    partitions: Sequence[str] | None = None,
+) -> Iterator[ScanBatch]:
+    """`scan` of the rows a condition accepts. Raises: what a program meets in a row, naming table and key."""
+    numbers = condition.numbers(table, partitions)
+    choice = choose(table, condition, columns, numbers)
+    if choice is not None:
+        is_begun = False
+        try:
+            for batch in accepted_batches(table, _chosen(table, txn, choice, columns, numbers), condition, limit):
+                is_begun = True
+                yield batch
+            return
+        except NoSuchIndex:  # dropped since it was chosen, and nobody named it
+            if is_begun:
+                raise
+    if condition.cost is None or table.format.needs_disk(columns):
+        yield from accepted_batches(
+            table, scan(table, txn, None, [*columns, *condition.names], numbers), condition, limit
+        )
+        return
+    running = Running(condition.program)
+    left = limit
+    for number in numbers:
+        part = _InPlace(table, txn, number, running, condition.cost)
+        is_end = False
+        while not is_end:
+            if left is not None and left <= 0:
+                return
+            batch, is_end = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
+            left = None if left is None else left - batch.count
+            if batch.count:
+                yield batch
+        if part.is_last:
+            return
+
+
+def _chosen(
+    table: Table, txn: Transaction | None, choice: Choice, columns: Sequence[str], numbers: Sequence[int]
+) -> Iterator[ScanBatch]:
+    """Rows of the ranges of a choice, the condition's columns included, not yet judged."""
+    names = [*columns, *choice.judged]
+    return scan_index(table, txn, choice.index, choice.ranges, names, choice.is_only, numbers=numbers)
+
+
+def accepted_batches(
+    table: Table, batches: Iterator[ScanBatch], condition: Condition, limit: int | None
+) -> Iterator[ScanBatch]:
+    """What a condition leaves of batches that have its columns, `limit` rows at most. Raises: as `scan_where`."""
+    running = Running(condition.program)
+    left = limit
+    for batch in batches:
+        places, is_end = running.accepted(table, batch.entries, batch.offsets, left)
+        if places.size:
+            yield ScanBatch(batch.entries, batch.offsets[places], places.size)
+        left = None if left is None else left - places.size
+        if is_end:
+            return
+
+
+def aggregate(
+    table: Table,
+    txn: Transaction | None,
+    functions: Sequence[tuple[str, Any]],
+    condition: Condition | None,
+    limit: int | None = None,
+    partitions: Sequence[str] | None = None,
+    rows: Rows | None = None,
+) -> list[Any]:
+    """One value for each (function, column or expression): rows are added up by kernels and nothing else leaves them.
+
+    rows: where they come from if not from a scan of the table, condition and all; given columns and limit.
+    sum, min and max of no value are None; NULLs are left out. Raises: ProgramInvalid, what a program meets in a row.
+    """
+    if rows is not None:
+        return _aggregate_copies(
+            table, compile_aggregates(table.definition, functions), lambda names: rows(names, limit)
+        )
+    if condition is None and limit is None and txn is None and _is_count_of_rows(functions):
+        check_table(table)
+        return [table.arena.sum_words(_fragments(table, partitions), F_ROWS)] * len(functions)
+    where = None if condition is None else condition.expression
+    if condition is None or where is not None:
+        found = compile_aggregates(table.definition, functions, where)
+        cost = cost_of(found.program)
+        numbers = table.numbers_of(partitions) if condition is None else condition.numbers(table, partitions)
+        if condition is not None and limit is None:
+            choice = choose(table, condition, names_of(table.definition, found.program), numbers)
+            if choice is not None:
+                with suppress(NoSuchIndex):  # dropped since it was chosen
+                    return _aggregate_copies(table, found, partial(_chosen, table, txn, choice, numbers=numbers))
+        if limit is None and cost is not None:
+            running = Running(found.program)
+            column = _summed_column(found.program, functions) if condition is None and txn is None else None
+            for number in numbers:
+                part = _InPlace(table, txn, number, running, cost)
+                if column is not None:
+                    part.sum_column(column)
+                else:
+                    part.add_up()
+            return found.results(running.work)
+
+    def found_rows(names: Sequence[str]) -> Iterator[ScanBatch]:
+        if condition is None:
+            return scan(table, txn, limit, names, table.numbers_of(partitions))
+        return scan_where(table, txn, condition, limit, names, partitions)
+
+    return _aggregate_copies(table, compile_aggregates(table.definition, functions), found_rows)
+
+
+def _summed_column(program: Program, functions: Sequence[tuple[str, Any]]) -> _PlainColumn | None:
+    """The column of a program that is nothing but its sum, if it has eight bytes in the fixed image."""
+    if len(functions) != 1 or functions[0][0] != "sum" or not isinstance(functions[0][1], str):
+        return None
+    words = program.words[p.PROGRAM_HEADER_WORDS :][: c.COLUMN_WORDS].tolist()
+    part, at, width, kind, null_byte, null_mask = words[: c.CW_NULL_MASK + 1]
+    if part != c.PART_FIXED or width != WORD_BYTES or kind not in (c.CLASS_SIGNED, c.CLASS_FLOAT64):
+        return None
+    null_word, null_bit = 0, 0
+    if null_byte >= 0:
+        null_word, null_bit = divmod(null_byte, WORD_BYTES)
+        null_word, null_bit = ROW_HEADER_WORDS + null_word, null_mask << 8 * null_bit
+        null_bit -= (null_bit >> 63) << 64
+    return int(kind == c.CLASS_FLOAT64), ROW_HEADER_WORDS + at // WORD_BYTES, null_word, null_bit
+
+
+def _is_count_of_rows(functions: Sequence[tuple[str, Any]]) -> bool:
+    return all(function == "count" and what is None for function, what in functions)
+
+
+def _fragments(table: Table, partitions: Sequence[str] | None) -> list[int]:
+    by_number = table.by_number
+    return [by_number[number] for number in table.numbers_of(partitions) if number in by_number]
+
+
+def _aggregate_copies(
+    table: Table, found: Aggregates, rows: Callable[[Sequence[str]], Iterator[ScanBatch]]
+) -> list[Any]:
+    running = Running(found.program)
+    for batch in rows(names_of(table.definition, found.program)):
+        running.accepted(table, batch.entries, batch.offsets)
+    return found.results(running.work)

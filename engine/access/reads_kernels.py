@@ -1,0 +1,309 @@
+"""Kernels behind get and scan: row images out of shared memory into private buffers.
+
+An entry is ROWID, epoch, author with table and fragment, then the row image: what local-checkpoint files hold too.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.jit.kernel import helper, kernel
+from engine.jit.words_kernels import move_words, word_at
+from engine.log.own_images_kernels import is_image_away, lock_owner, own_author, own_kind, own_var
+from engine.log.redo_layout import KIND_DELETE
+from engine.memory.arena_layout import (
+    AUTHOR_MASK,
+    AUTHOR_SHIFT,
+    ENTRY_WORDS,
+    F_FIXED_WORDS,
+    F_HAS_VAR,
+    F_INDEX_COUNT,
+    F_LCP_HAS_VAR,
+    F_NUMBER,
+    F_PAGES,
+    F_ROW_WORDS,
+    F_TABLE,
+    LIVE,
+    LOCK_MASK,
+    OK,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    PG_FRESH,
+    RESERVED,
+    ROW_HEADER_WORDS,
+    S_TOUCHED,
+    ST_DROPPED,
+    ST_MISSING,
+    ST_MORE,
+    ST_SPACE,
+    ST_SPOOLED,
+    STATE_MASK,
+    STATE_SHIFT,
+    T_FRAGMENT_LIST,
+    T_SEED,
+    TAG_BITS,
+    TAG_MASK,
+)
+from engine.memory.handles_kernels import descriptor_of
+from engine.rows.lcp_layout import pack_entry_place
+from engine.rows.primary_kernels import (
+    AHEAD_ROWS,
+    candidate,
+    entry_rowid,
+    index_find,
+    key_equals,
+    tag_of,
+    touch_buckets,
+)
+from engine.rows.rows_kernels import known_row_address, map_get
+from engine.rows.segments_kernels import segment_of
+from engine.rows.side_pages_kernels import put_var, var_of, words_of_var
+from engine.schema.partitions_kernels import fragment_number, fragment_of
+from engine.txn.changes_kernels import copy_image
+
+_pack_entry_place = helper(pack_entry_place)
+
+HINT_SHIFT = 46
+HINT_MASK = (1 << HINT_SHIFT) - 1
+
+
+@helper
+def entry_words(mem, fragment, row, mine):
+    """Words of the entry of a row."""
+    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
+    if mem[fragment + F_HAS_VAR]:
+        words += words_of_var(mem, own_var(mem, fragment, row) if mine else var_of(mem, fragment, row))
+    return words
+
+
+@helper
+def lcp_entry_words(mem, fragment, row):
+    """Words of the entry of a committed row in the local checkpoint that runs."""
+    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
+    if mem[fragment + F_LCP_HAS_VAR]:
+        words += words_of_var(mem, var_of(mem, fragment, row))
+    return words
+
+
+@helper
+def write_lcp_entry(mem, fragment, rowid, row, out, at):
+    """Write the entry of a committed row for the local checkpoint that runs, in the form rows had when that began;
+    returns its words. The caller has made room.
+    """
+    out[at] = rowid
+    out[at + 1] = mem[row + 1]
+    author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
+    out[at + 2] = _pack_entry_place(author, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
+    fixed = mem[fragment + F_FIXED_WORDS]
+    move_words(mem, row + ROW_HEADER_WORDS, out, at + ENTRY_WORDS, fixed)
+    if mem[fragment + F_LCP_HAS_VAR]:
+        return ENTRY_WORDS + fixed + put_var(mem, var_of(mem, fragment, row), out, at + ENTRY_WORDS + fixed)
+    return ENTRY_WORDS + fixed
+
+
+@helper
+def write_entry(mem, buf, fragment, rowid, row, mine, out, at):
+    """Write the entry of a row to out[at:]; returns its words. The caller has made room."""
+    out[at] = rowid
+    out[at + 1] = mem[row + 1]
+    author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
+    if mine:
+        author = own_author(mem, row, author)
+    out[at + 2] = _pack_entry_place(author, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
+    return ENTRY_WORDS + copy_image(mem, buf, fragment, row, mine, out, at + ENTRY_WORDS)
+
+
+@helper
+def visible(mem, txn, row):
+    """0 if the row is not there for this reader, 1 as committed, 2 as this transaction has changed it."""
+    head = mem[row]
+    state = (head >> STATE_SHIFT) & STATE_MASK
+    if txn != 0 and head & LOCK_MASK and lock_owner(mem, head) == txn:
+        return 0 if own_kind(mem, row) == KIND_DELETE else 2
+    return 1 if state == LIVE else 0
+
+
+@helper
+def read_entry(mem, txn, buf, fragment, entry, out, at):
+    """Read the row of an index entry into out[at:]; returns entry words, ST_MISSING, ST_SPOOLED, or ST_SPACE - words
+    needed.
+    """
+    if entry == 0:
+        return ST_MISSING
+    rowid = entry_rowid(mem, entry)
+    row = known_row_address(mem, fragment, rowid)
+    seen = visible(mem, txn, row)
+    if seen == 0:
+        return ST_MISSING
+    if seen == 2 and is_image_away(mem, buf, row):
+        return ST_SPOOLED
+    need = entry_words(mem, fragment, row, seen == 2)
+    if at + need > out.size:
+        return ST_SPACE - need
+    return write_entry(mem, buf, fragment, rowid, row, seen == 2, out, at)
+
+
+@helper
+def read_into(mem, table, txn, buf, keys, first, words, out, at):
+    """Read one row by key into out[at:]; returns entry words, ST_MISSING, or ST_SPACE - words needed."""
+    fragment = fragment_of(mem, table, keys, first, words)
+    if fragment == 0:
+        return ST_MISSING
+    entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + T_SEED]), keys, first, words)
+    return read_entry(mem, txn, buf, fragment, entry, out, at)
+
+
+@helper
+def look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints):
+    """Bring what a group of keys will need into the cache; hints[i] gets fragment number << 46 | index entry, -1 for
+    a key that no partition takes.
+
+    Each step runs over the whole group before the next begins, so that the misses overlap. An entry of 0 is no answer
+    but a call to search.
+    """
+    fragments = mem[table + T_FRAGMENT_LIST]
+    seed = mem[table + T_SEED]
+    touched = 0
+    for i in range(begin, end):
+        first = key_offsets[i] if key_offsets.size else i * stride
+        words = key_offsets[i + 1] - first if key_offsets.size else stride
+        number = fragment_number(mem, table, keys, first, words)
+        hints[i] = number << TAG_BITS | tag_of(keys, first, words, seed) if number >= 0 else -1
+    for i in range(begin, end):
+        if hints[i] >= 0:
+            touched += touch_buckets(mem, mem[fragments + (hints[i] >> TAG_BITS)], hints[i] & TAG_MASK)
+    for i in range(begin, end):
+        if hints[i] < 0:
+            continue
+        number = hints[i] >> TAG_BITS
+        fragment = mem[fragments + number]
+        entry = 0
+        if mem[fragment + F_INDEX_COUNT] > 0:
+            entry = max(0, candidate(mem, segment_of(mem, fragment, hints[i] & TAG_MASK), hints[i] & TAG_MASK))
+        hints[i] = number << HINT_SHIFT | entry
+    for i in range(begin, end):
+        entry = hints[i] & HINT_MASK
+        if hints[i] >= 0 and entry != 0:
+            fragment = mem[fragments + (hints[i] >> HINT_SHIFT)]
+            row = known_row_address(mem, fragment, entry_rowid(mem, entry))
+            # Its first word and its last: a row of the usual size lies across two cache lines.
+            touched += word_at(mem, row) + word_at(mem, row + mem[fragment + F_ROW_WORDS] - 1)
+    mem[S_TOUCHED] = touched
+
+
+@helper
+def confirmed(mem, table, fragment, entry, keys, first, words):
+    """Address of the index entry of a key, given the one that `look_ahead` found."""
+    if entry != 0:
+        row = known_row_address(mem, fragment, entry_rowid(mem, entry))
+        if key_equals(mem, fragment, row, keys, first, words):
+            return entry
+    return index_find(mem, fragment, tag_of(keys, first, words, mem[table + T_SEED]), keys, first, words)
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1])")
+def read_row(mem, table, txn, buf, key, words, out):
+    """Read one row by canonical key; entry words, ST_MISSING, ST_SPOOLED or ST_SPACE - words needed.
+
+    txn 0: committed.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    return read_into(mem, table, txn, buf, key, 0, words, out, 0)
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1])")
+def read_int_key(mem, table, key, out):
+    """`read_row` as committed for a canonical key of one word: the hot path of get."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    out[0] = key
+    return read_into(mem, table, 0, out, out, 0, 1, out, 0)
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1], "
+    "int64[::1])"
+)
+def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out, offsets, state):
+    """Read rows [start, stop) by key into out; offsets gets the image offset of each row found.
+
+    state: [rows found, words used, next key]. Returns OK, or, and state says where to go on, ST_SPOOLED, or ST_SPACE -
+    words needed when out is full.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    fragments = mem[table + T_FRAGMENT_LIST]
+    for begin in range(start, stop, AHEAD_ROWS):
+        end = min(begin + AHEAD_ROWS, stop)
+        look_ahead(mem, table, keys, key_offsets, stride, begin, end, offsets)  # in offsets not given yet
+        for i in range(begin, end):
+            first = key_offsets[i] if key_offsets.size else i * stride
+            words = key_offsets[i + 1] - first if key_offsets.size else stride
+            done = ST_MISSING
+            if offsets[i] >= 0:
+                fragment = mem[fragments + (offsets[i] >> HINT_SHIFT)]
+                entry = confirmed(mem, table, fragment, offsets[i] & HINT_MASK, keys, first, words)
+                done = read_entry(mem, txn, buf, fragment, entry, out, state[1])
+            state[2] = i
+            if done <= ST_SPACE or done == ST_SPOOLED:
+                return done
+            if done > 0:
+                offsets[state[0]] = state[1] + ENTRY_WORDS
+                state[0] += 1
+                state[1] += done
+    state[2] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
+def scan_rows(mem, fragment, txn, buf, limit, out, offsets, state):
+    """Copy visible rows from ROWID state[2] on into out, looking at no more than `limit` slots.
+
+    state: [rows found, words used, next ROWID]. Returns OK at the fragment's end, ST_MORE, ST_SPOOLED, or ST_SPACE -
+    words needed.
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    position = state[2]
+    row_words = mem[fragment + F_ROW_WORDS]
+    looked = 0
+    while position >> 16 < mem[fragment + F_PAGES]:
+        page = map_get(mem, fragment, position >> 16)
+        if page <= 0:
+            position = ((position >> 16) + 1) << 16
+            looked += 1
+            state[2] = position
+            if looked >= limit:
+                return ST_MORE
+            continue
+        base = page << PAGE_SHIFT
+        slot = position & 0xFFFF
+        fresh = mem[base + PG_FRESH]
+        while slot < fresh:
+            if looked >= limit:
+                return ST_MORE
+            looked += 1
+            row = base + PAGE_HEADER_WORDS + slot * row_words
+            state_now = (mem[row] >> STATE_SHIFT) & STATE_MASK
+            if state_now == LIVE or (state_now == RESERVED and txn != 0):
+                seen = visible(mem, txn, row)
+                if seen == 2 and is_image_away(mem, buf, row):
+                    return ST_SPOOLED
+                if seen:
+                    need = entry_words(mem, fragment, row, seen == 2)
+                    if state[1] + need > out.size or state[0] >= offsets.size:
+                        return ST_SPACE - need
+                    rowid = (position >> 16) << 16 | slot
+                    offsets[state[0]] = state[1] + ENTRY_WORDS
+                    state[1] += write_entry(mem, buf, fragment, rowid, row, seen == 2, out, state[1])
+                    state[0] += 1
+            slot += 1
+            state[2] = (position >> 16) << 16 | slot
+        position = ((position >> 16) + 1) << 16
+        state[2] = position
+    return OK

@@ -1,0 +1,404 @@
+"""One row at a time: insert, write, get, update, delete inside a transaction (D3).
+
+Every function validates before it touches anything, then makes one kernel call; what the kernel cannot do at once (a
+held lock, a small buffer, promised memory) is settled here and the call is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.access.disk_reading import read_entry as read_disk_entry
+from engine.access.reads_kernels import read_int_key, read_row
+from engine.base.errors import (
+    CheckpointMemoryExhausted,
+    DuplicateKey,
+    InvariantBroken,
+    NoPartition,
+    Retryable,
+    RowNotFound,
+    StorageFull,
+    TransactionTooLarge,
+)
+from engine.index.unique import refused
+from engine.memory.arena import NOTHING, Words
+from engine.memory.arena_layout import (
+    ENTRY_WORDS,
+    LOCK_SHARED,
+    MODE_DELETE,
+    MODE_FIND,
+    MODE_INSERT,
+    MODE_LOCK,
+    MODE_UPDATE,
+    MODE_UPDATE_KEPT,
+    MODE_WRITE,
+    OK,
+    ST_ALTERED,
+    ST_BUSY,
+    ST_COPIES,
+    ST_DAMAGED,
+    ST_DROPPED,
+    ST_DUPLICATE,
+    ST_EXTENT,
+    ST_MEMORY,
+    ST_MISSING,
+    ST_PAGE,
+    ST_PAGES,
+    ST_PARTITION,
+    ST_SPACE,
+    ST_SPOOLED,
+    ST_UNDO,
+    ST_UNIQUE,
+    X_FRAGMENT,
+    X_LOCK,
+    X_PAGE,
+    X_ROWID,
+    X_USED,
+)
+from engine.table.table import TableAltered
+from engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
+from engine.txn.operations_kernels import put_rows, touch_int_key, touch_rows
+
+if TYPE_CHECKING:
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+
+OUT_WORDS = 1_024
+COPIES_POLL_SECONDS = 0.002
+LCP_POLL_SECONDS = 0.02
+_DISK_STATUSES = (ST_PAGE, ST_DAMAGED, ST_EXTENT, ST_UNDO)
+_FIRST: Words = np.zeros(1, dtype=np.int64)
+
+# Private buffers rows are read into, with the view they are decoded from; popping and appending are atomic.
+_outs: list[tuple[Words, memoryview]] = []
+
+
+def _new_out() -> tuple[Words, memoryview]:
+    out = np.zeros(OUT_WORDS, dtype=np.int64)
+    return out, out.data.cast("B")
+
+
+def settle(
+    txn: Transaction, table: Table, status: int, words: int, deadline: float | None, ahead_words: int = 0
+) -> float:
+    """Do what a stopped kernel call needs before it can be made again; returns the deadline of the whole wait.
+
+    Raises the error of a status that cannot be settled; a Retryable one rolls the transaction back first.
+    """
+    try:
+        if status == ST_SPACE:
+            txn.grow(words, ahead_words)
+            return 0.0 if deadline is None else deadline
+        if status == ST_SPOOLED:
+            txn.bring()
+            return 0.0 if deadline is None else deadline
+        deadline = txn.store.locks.deadline() if not deadline else deadline
+        if status == ST_BUSY:
+            mem, desc = txn.mem, txn.desc
+            key = (int(mem[desc + X_FRAGMENT]), int(mem[desc + X_ROWID]))
+            txn.store.locks.wait(txn, key, int(mem[desc + X_LOCK]), deadline)
+            txn.check()  # the store may have failed, or closed and rolled this transaction back
+        elif status in (ST_MEMORY, ST_PAGES):
+            raise txn.store.arena.no_room(f"another row of {table.name}", table.name)
+        elif status == ST_COPIES:
+            _wait_for_copies(txn, deadline)
+        elif status == ST_DROPPED:
+            raise table.gone()
+        elif status in _DISK_STATUSES:
+            settle_disk(txn, table, status, deadline)
+        else:
+            raise txn.store.fail(InvariantBroken(f"an operation met status {status}; reopen the store"))
+    except (Retryable, TransactionTooLarge):
+        txn.rollback()
+        raise
+    return deadline
+
+
+def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) -> None:
+    """Do what a change of a disk part needs: a page, extents, UNDO log. Raises: PageDamaged, StorageFull, …"""
+    disk = txn.store.disk
+    page = int(txn.mem[txn.desc + X_PAGE])
+    if status == ST_PAGE:
+        disk.ensure([page])
+    elif status == ST_DAMAGED:
+        raise disk.damaged(page, table.name)
+    elif status == ST_EXTENT:
+        try:
+            disk.extend(table.fragments[0])
+        except StorageFull as full:
+            if not disk.has_dropped(table.fragments[0]):
+                raise
+            late = (
+                f"{full.message}; room of dropped tables is free after two local checkpoints, which did not come in"
+                " time: call checkpoint() twice and run the transaction again"
+            )
+            _wait_for_local_checkpoint(txn, deadline, StorageFull(late, **full.evidence))
+    else:
+        late = (
+            f"the UNDO log ({disk.undo.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in"
+            " time; the transaction was rolled back; call checkpoint() twice and run it again, in smaller"
+            " transactions if it is full again, or make the store with a larger undo_log"
+        )
+        _wait_for_local_checkpoint(txn, deadline, StorageFull(late))
+
+
+def _wait_for_local_checkpoint(txn: Transaction, deadline: float, late: StorageFull) -> None:
+    """A local checkpoint frees both logs and the extents of dropped tables. Raises: `late`, past the deadline."""
+    store = txn.store
+    store.on_redo_full()
+    if store.clock.monotonic() >= deadline:
+        raise late
+    store.clock.sleep(LCP_POLL_SECONDS)
+    store.failure.check()
+
+
+def _wait_for_copies(txn: Transaction, deadline: float) -> None:
+    store = txn.store
+    if store.clock.monotonic() >= deadline:
+        raise CheckpointMemoryExhausted(
+            "checkpoint_memory is promised to other transactions; this one was rolled back, run it again"
+        )
+    store.clock.sleep(COPIES_POLL_SECONDS)
+    store.failure.check()
+
+
+def check_table(table: Table) -> None:
+    """Raise NoSuchTable for a table dropped since the caller got it."""
+    if table.is_dropped:
+        raise table.gone()
+
+
+def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int) -> None:
+    """Insert or write one row given as a mapping or a sequence in column order."""
+    txn.check()
+    while True:
+        try:
+            return put_image(txn, table, table.format.encode_row(row), mode, row)
+        except TableAltered:
+            if not isinstance(row, Mapping):
+                row = dict(zip(table.format.names, row, strict=True))  # in the order there was when the call began
+            table = table.newest
+
+
+def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any) -> None:
+    """Insert, write or update one row given as its image. Raises: TableAltered, which callers settle."""
+    check_table(table)
+    deadline: float | None = None
+    put_kernel: Any
+    put_kernel, offsets = (put_disk_rows, _FIRST) if table.format.has_disk else (put_rows, NOTHING)
+    while True:
+        status = put_kernel(
+            txn.mem, table.handle, txn.desc, txn.buf, image, offsets, NOTHING, NOTHING, 0, 1, mode | table.stamp
+        )
+        if status == OK:
+            return
+        if status == ST_ALTERED:
+            raise TableAltered
+        if status == ST_DUPLICATE:
+            key = table.format.decode_key(table.format.image_key(image))
+            raise DuplicateKey(
+                f"{table.name} has a row with key {table.shown_key(key)}; use write() to replace it",
+                table=table.name,
+                key=key,
+            )
+        if status == ST_MISSING:
+            raise missing(table, table.format.decode_key(table.format.image_key(image)))
+        if status == ST_PARTITION:
+            raise no_partition(table, table.format.decode_key(table.format.image_key(image)))
+        if status == ST_UNIQUE:
+            raise refused(txn, table, image)
+        deadline = settle(txn, table, status, image.size + 16, deadline)
+
+
+def missing(table: Table, key: Any) -> RowNotFound:
+    """The error for a key no row has."""
+    return RowNotFound(f"{table.name} has no row with key {table.shown_key(key)}", table=table.name, key=key)
+
+
+def is_new(mode: int) -> bool:
+    """Whether a row that is put may be a new one."""
+    return mode in (MODE_INSERT, MODE_WRITE)
+
+
+def no_partition(table: Table, key: Any, row: int | None = None) -> NoPartition:
+    """The error for a row that no range or list takes; `row` is its place in a batch."""
+    names = table.definition.primary_key
+    pieces = dict(zip(names, key if len(names) > 1 else (key,), strict=True))
+    values = {name: pieces[name] for name in getattr(table.definition.partition, "columns", None) or names}
+    shown = ", ".join(f"{name}={table.shown_key(value)}" for name, value in values.items())
+    where = "" if row is None else f" of row {row}; nothing was inserted"
+    return NoPartition(
+        f"{table.name}: no partition takes {shown}{where}; see partitions(), add one with add_partition()",
+        table=table.name,
+        key=key,
+        values=values,
+        row=row,
+    )
+
+
+def insert(txn: Transaction, table: Table, row: Any) -> None:
+    """Insert one row. Raises: DuplicateKey and what validation finds."""
+    put(txn, table, row, MODE_INSERT)
+
+
+def write(txn: Transaction, table: Table, row: Any) -> None:
+    """Insert one row or replace the one with its key."""
+    put(txn, table, row, MODE_WRITE)
+
+
+def touch(txn: Transaction, table: Table, key: Any, mode: int) -> int:
+    """Lock, find, delete, or begin the update of one row by key; words used in the buffer then, 0 if no row has it."""
+    if table.is_dropped:
+        check_table(table)
+    row_format = table.format
+    words: Words | None = None
+    number = 0
+    if row_format.single_int_key:
+        number = row_format.encode_int_key(key)
+    else:
+        words = row_format.encode_key(key)
+    deadline: float | None = None
+    if table.format.has_disk and mode == MODE_DELETE and words is None:
+        words = row_format.encode_key(key)
+    while True:
+        if words is None:
+            status = touch_int_key(txn.mem, table.handle, txn.desc, txn.buf, number, mode)
+        else:
+            if table.format.has_disk and mode == MODE_DELETE:
+                status = delete_disk_rows(txn.mem, table.handle, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1)
+            else:
+                status = touch_rows(txn.mem, table.handle, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1, mode)
+            if status == OK:
+                return int(txn.mem[txn.desc + X_USED])
+        if status > 0:
+            return int(status)
+        if status == ST_MISSING:
+            return 0
+        deadline = settle(txn, table, status, row_format.fixed_words + 16, deadline)
+
+
+def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any]) -> None:
+    """Change some columns of one row. Raises: RowNotFound and what validation finds."""
+    txn.check()
+    encoded = table.format.encode_changes(changes)
+    if encoded.var or encoded.disk is not None or not table.unique_columns.isdisjoint(changes):
+        if not touch(txn, table, key, MODE_LOCK):
+            raise missing(table, key)
+        with_disk = encoded.disk is not None
+        image = read_image(txn, table, key, with_disk)
+        if image is None:
+            raise missing(table, key)
+        mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
+        try:
+            return put_image(txn, table, table.format.apply_changes(image, encoded), mode, changes)
+        except TableAltered:
+            return update(txn, table.newest, key, changes)
+    used = touch(txn, table, key, MODE_UPDATE)
+    if not used:
+        raise missing(table, key)
+    # The record just made ends the buffer and holds the current fixed image: lay the changes over it.
+    encoded.pack_fixed(txn.buf_bytes, (used - table.format.fixed_words) * 8)
+
+
+def delete(txn: Transaction, table: Table, key: Any) -> None:
+    """Delete one row. Raises: RowNotFound."""
+    txn.check()
+    if not touch(txn, table, key, MODE_DELETE):
+        raise missing(table, key)
+
+
+def lock_shared(txn: Transaction, table: Table, key: Any) -> bool:
+    """Take a shared lock on one row; False if no row has the key."""
+    locks = txn.store.locks
+    deadline: float | None = None
+    while touch(txn, table, key, MODE_FIND):
+        mem, desc = txn.mem, txn.desc
+        place = (int(mem[desc + X_FRAGMENT]), int(mem[desc + X_ROWID]))
+        lock = int(mem[desc + X_LOCK])
+        if lock and not lock & LOCK_SHARED:
+            return True  # held exclusively by this transaction
+        if locks.share(txn, place, lock):
+            return True
+        deadline = settle(txn, table, ST_BUSY, 0, deadline)
+    return False
+
+
+def get(txn: Transaction, table: Table, key: Any, lock: str | None) -> Any:
+    """The row with this key as a named tuple, as this transaction sees it, or None.
+
+    lock: None, "shared" or "exclusive"; the lock is held to the transaction's end.
+    """
+    entry = get_entry(txn, table, key, lock)
+    return None if entry is None else table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS)
+
+
+def get_entry(txn: Transaction, table: Table, key: Any, lock: str | None) -> Words | None:
+    """`get` as the row's entry, disk part included."""
+    txn.check()
+    if lock is not None:
+        found = touch(txn, table, key, MODE_LOCK) if lock == "exclusive" else lock_shared(txn, table, key)
+        if not found:
+            return None
+    return read_entry(txn, table, key)
+
+
+def read_image(txn: Transaction | None, table: Table, key: Any, with_disk: bool = True) -> Words | None:
+    """A copy of a row's image, or None; as the transaction sees it, or as committed without one.
+
+    with_disk: its disk part too, if the table has any.
+    """
+    entry = read_entry(txn, table, key, with_disk)
+    return None if entry is None else entry[ENTRY_WORDS:]
+
+
+def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool = True) -> Words | None:
+    """`read_image` with what stands before the image: ROWID, epoch, author and place."""
+    check_table(table)
+    words = table.format.encode_key(key)
+    if with_disk and table.format.has_disk:
+        return read_disk_entry(table.disk, table, words, txn)
+    desc = 0 if txn is None else txn.desc
+    buf = NOTHING if txn is None else txn.buf
+    out = np.zeros(OUT_WORDS, dtype=np.int64)
+    while True:
+        done = read_row(table.mem, table.handle, desc, buf, words, words.size, out)
+        if done > 0:
+            return out[:done]
+        if done == ST_SPOOLED and txn is not None:
+            txn.bring()
+            buf = txn.buf
+            continue
+        if done == ST_DROPPED:
+            raise table.gone()
+        if done > ST_SPACE:
+            return None
+        out = np.zeros(ST_SPACE - done, dtype=np.int64)
+
+
+def get_committed(table: Table, key: Any) -> Any:
+    """The committed row with this key as a named tuple, or None: the hot path of reading without a transaction."""
+    row_format = table.format
+    if table.is_dropped:
+        check_table(table)
+    if row_format.is_read_by_int and type(key) is int and -(1 << 63) <= key < 1 << 63:
+        try:
+            place = _outs.pop()
+        except IndexError:
+            place = _new_out()
+        out, view = place
+        done = read_int_key(table.mem, table.handle, key, out)
+        if done > 0:
+            row = row_format.decode_row(view, ENTRY_WORDS)
+            _outs.append(place)
+            return row
+        _outs.append(place)
+        if done == ST_DROPPED:
+            raise table.gone()
+        if done > ST_SPACE:
+            row_format.encode_int_key(key)
+            return None
+    image = read_image(None, table, key)
+    return None if image is None else row_format.decode_row(image.data.cast("B"), 0)

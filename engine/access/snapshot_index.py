@@ -1,0 +1,263 @@
+"""Rows of a snapshot by an ordered index: rows that have not changed since, versions of the others merged in.
+
+Keys and places are compared in the direction of the scan: for a descending one both are turned, so that every
+comparison here is ascending. Each call of the tree is merged with the versions appended before it (docs/access.md,
+section 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.access.batch_operations import ScanBatch
+from engine.access.index_scans import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, CALL_ENTRIES, KeyRange
+from engine.access.own_changes import compared, key_matrix, widened
+from engine.access.snapshot_reads import Meter, Progress, read_found
+from engine.access.versions_index_kernels import gather_versions, snapshot_entries
+from engine.index import index_layout as ix
+from engine.index.key_words_kernels import LOWEST
+from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, ST_SPACE
+
+if TYPE_CHECKING:
+    from engine.access.snapshot import Snapshot
+    from engine.index.stored import StoredIndex
+    from engine.memory.arena import Words
+    from engine.table.table import Table
+
+CALL_VERSIONS = 1_000
+GATHER_ROWS_FIRST = 256
+GATHER_WORDS_FIRST = 4_096
+DUE_FIRST = 1_024  # versions of a run that are compared with the cursor at once
+
+
+class _Sorted:
+    """Rows in the direction of a scan: keys and places as they are compared, entries, and where each lies in them."""
+
+    __slots__ = ("entries", "keys", "places", "sizes", "starts")
+
+    def __init__(self, keys: Words, places: Words, entries: Words, starts: Words, sizes: Words) -> None:
+        self.keys = keys
+        self.places = places
+        self.entries = entries
+        self.starts = starts
+        self.sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def chosen(self, which: Any) -> _Sorted:
+        """Some of them, by number, mask or slice; entries stay as they are."""
+        return _Sorted(self.keys[which], self.places[which], self.entries, self.starts[which], self.sizes[which])
+
+    def in_order(self) -> _Sorted:
+        """The same rows, sorted, with their entries one behind the other and no others."""
+        rows = self.chosen(np.lexsort((self.places, *self.keys.T[::-1])))
+        starts = np.cumsum(rows.sizes) - rows.sizes
+        moved = np.repeat(rows.starts - starts, rows.sizes) + np.arange(int(rows.sizes.sum()))
+        return _Sorted(rows.keys, rows.places, rows.entries[moved], starts, rows.sizes)
+
+    def beside(self, others: Sequence[_Sorted], filling: int) -> _Sorted:
+        """These and others in one, in no order."""
+        all_rows = [self, *others]
+        width = max(rows.keys.shape[1] for rows in all_rows)
+        begins = np.cumsum([0, *(rows.entries.size for rows in all_rows)])
+        return _Sorted(
+            np.concatenate([widened(rows.keys, width, filling) for rows in all_rows]),
+            np.concatenate([rows.places for rows in all_rows]),
+            np.concatenate([rows.entries for rows in all_rows]),
+            np.concatenate([rows.starts + begin for rows, begin in zip(all_rows, begins, strict=False)]),
+            np.concatenate([rows.sizes for rows in all_rows]),
+        )
+
+
+def _one_behind_the_other(keys: Words, places: Words, entries: Words, offsets: Words) -> _Sorted:
+    """Rows as a kernel copied them."""
+    starts = offsets - ENTRY_WORDS
+    return _Sorted(keys, places, entries, starts, np.diff(np.append(starts, entries.size)))
+
+
+class SnapshotIndexScan:
+    """One scan; `batches` once."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        table: Table,
+        index: StoredIndex,
+        keys: KeyRange,
+        reverse: bool,
+        limit: int | None,
+        columns: Sequence[str],
+        progress: Progress | None = None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._table = table
+        self._index = index
+        self._reverse = reverse
+        self._left = limit
+        self._numbers = np.array(sorted(table.by_number), dtype=np.int64)
+        self._with_disk = table.format.needs_disk(columns)
+        self._cursor = (keys.high if reverse else keys.low).copy()
+        self._bound = keys.low if reverse else keys.high
+        self._filling = ~LOWEST if reverse else LOWEST
+        self._gathered = 0  # the ring was looked at up to this position
+        # Versions behind the cursor, in sorted runs: each is more than twice as long as the next one.
+        self._runs: list[_Sorted] = []
+        self._meter = Meter(progress, -1, "rows")
+
+    def batches(self) -> Iterator[ScanBatch]:
+        """The rows, in the order of the index. Raises: NoSuchIndex if it is dropped meanwhile, SnapshotTooOld,
+        SnapshotClosed, and what reading disk pages does.
+        """
+        wanted = BATCH_ROWS_FIRST
+        is_end = False
+        while not is_end and (self._left is None or self._left > 0):
+            wanted = wanted if self._left is None else min(wanted, self._left)
+            pieces: list[ScanBatch] = []
+            count = 0
+            while not is_end and count < wanted:
+                piece, is_end = self._next(min(CALL_ENTRIES, wanted - count))
+                if piece.count:
+                    pieces.append(piece)
+                    count += piece.count
+            batch = self._finished(pieces)
+            if self._left is not None:
+                self._left -= batch.count
+            self._meter.done += batch.count
+            self._meter.tell(0)
+            if batch.count:
+                yield batch
+            wanted = min(4 * wanted, BATCH_ROWS_MAX)
+
+    def _finished(self, pieces: list[ScanBatch]) -> ScanBatch:
+        if not pieces:
+            return ScanBatch(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0)
+        batch = pieces[0]
+        if len(pieces) > 1:
+            starts = np.cumsum([0, *(piece.entries.size for piece in pieces)])
+            offsets = np.concatenate([piece.offsets + start for piece, start in zip(pieces, starts, strict=False)])
+            batch = ScanBatch(np.concatenate([piece.entries for piece in pieces]), offsets, offsets.size)
+        if self._left is not None and batch.count > self._left:
+            batch = ScanBatch(batch.entries, batch.offsets[: self._left], self._left)
+        return read_found(self._snapshot, self._table, batch.entries, batch.offsets) if self._with_disk else batch
+
+    # --- one call --------------------------------------------------------------------------------
+    def _next(self, limit: int) -> tuple[ScanBatch, bool]:
+        """Rows of the next entries, none or few if they have all changed since; whether these are the last."""
+        before = self._cursor.copy()
+        batch, places, head, is_end = self._unchanged(limit)
+        self._gather(before, head)
+        due = self._due(is_end)
+        if not due:
+            return batch, is_end
+        keys = key_matrix(
+            self._index.tree.shape, batch.entries, batch.offsets, self._table.format.fixed_words, self._reverse
+        )
+        found = _one_behind_the_other(keys, ~places if self._reverse else places, batch.entries, batch.offsets)
+        rows = found.beside(due, self._filling).in_order()
+        return ScanBatch(rows.entries, rows.starts + ENTRY_WORDS, len(rows)), is_end
+
+    def _due(self, is_end: bool) -> list[_Sorted]:
+        """Take the versions from the runs that come before the cursor, or all at the end."""
+        if is_end:
+            due, self._runs = self._runs, []
+            return due
+        due = []
+        for number, run in enumerate(self._runs):
+            most = DUE_FIRST
+            while most < len(run) and self._against(run.keys[most - 1 : most], run.places[most - 1 : most]) <= 0:
+                most *= 4
+            count = int((self._against(run.keys[:most], run.places[:most]) <= 0).sum())
+            if count:
+                due.append(run.chosen(slice(None, count)).in_order())
+                self._runs[number] = run.chosen(slice(count, None))
+        self._runs = [run for run in self._runs if len(run)]
+        return due
+
+    def _unchanged(self, limit: int) -> tuple[ScanBatch, Words, int, bool]:
+        """(rows of the next entries that have not changed, their places, head of the ring, whether it is the end)."""
+        row_format = self._table.format
+        words = limit * (ENTRY_WORDS + row_format.fixed_words + (16 if row_format.has_var else 0)) + 64
+        places = np.empty(limit, dtype=np.int64)
+        offsets = np.empty(limit, dtype=np.int64)
+        state = np.zeros(3, dtype=np.int64)
+        while True:
+            out = np.empty(words, dtype=np.int64)
+            self._snapshot.check()
+            tree = self._index.tree
+            place = (tree.mem, tree.handle, self._snapshot.epoch, self._cursor, self._bound, self._reverse)
+            status = int(snapshot_entries(*place, limit, places, out, offsets, state))
+            if status == ST_DROPPED:
+                raise self._index.gone()
+            self._snapshot.settled(status)
+            if status <= ST_SPACE:
+                words = ST_SPACE - status + 64
+                continue
+            count = int(state[0])
+            batch, places = self._shown(ScanBatch(out[: int(state[1])], offsets[:count], count), places[:count])
+            return batch, places, int(state[2]), status == OK
+
+    def _shown(self, batch: ScanBatch, places: Words) -> tuple[ScanBatch, Words]:
+        """Without rows of partitions dropped before the snapshot: their entries stay as long as others look at them."""
+        shown = np.isin(batch.fragments(), self._numbers)
+        if shown.all():
+            return batch, places
+        offsets = batch.offsets[shown]
+        return ScanBatch(batch.entries, offsets, offsets.size), places[shown]
+
+    # --- versions --------------------------------------------------------------------------------
+    def _gather(self, before: Words, head: int) -> None:
+        """Add the versions appended since the last call, between where the cursor stood and the bound."""
+        if head <= self._gathered:
+            return
+        entries, offsets, places = self._copied(head)
+        self._gathered = head
+        batch, places = self._shown(ScanBatch(entries, offsets, offsets.size), places)
+        offsets = batch.offsets
+        if not offsets.size:
+            return
+        keys = key_matrix(self._index.tree.shape, entries, offsets, self._table.format.fixed_words, self._reverse)
+        if self._reverse:
+            places = ~places
+        inside = self._against(keys, places, before) > 0
+        inside &= self._against(keys, places, self._bound) < 0
+        if not inside.any():
+            return
+        found = _one_behind_the_other(keys, places, entries, offsets)
+        self._runs.append(found.chosen(inside).in_order())
+        while len(self._runs) > 1 and 2 * len(self._runs[-1]) >= len(self._runs[-2]):
+            last = self._runs.pop()
+            self._runs[-1] = self._runs[-1].beside([last], self._filling).in_order()
+
+    def _copied(self, head: int) -> tuple[Words, Words, Words]:
+        """(entries, image offsets, places) of the versions up to a position of the ring."""
+        snapshot, table = self._snapshot, self._table
+        places = np.empty(GATHER_ROWS_FIRST, dtype=np.int64)
+        offsets = np.empty(GATHER_ROWS_FIRST, dtype=np.int64)
+        out = np.empty(GATHER_WORDS_FIRST, dtype=np.int64)
+        state = np.array([0, 0, self._gathered], dtype=np.int64)
+        status = ST_MORE
+        while status != OK:
+            snapshot.check()
+            place = (snapshot.mem, table.table_id, snapshot.epoch, head, CALL_VERSIONS)
+            status = snapshot.settled(gather_versions(*place, places, out, offsets, state))
+            if status == ST_SPACE:
+                places = np.concatenate([places, np.empty(3 * places.size, dtype=np.int64)])
+                offsets = np.concatenate([offsets, np.empty(3 * offsets.size, dtype=np.int64)])
+            elif status < ST_SPACE:
+                out = np.concatenate([out, np.empty(3 * out.size + ST_SPACE - status, dtype=np.int64)])
+        count = int(state[0])
+        return out[: int(state[1])], offsets[:count], places[:count]
+
+    def _against(self, keys: Words, places: Words, target: Words | None = None) -> Words:
+        """-1, 0 or 1 for each: whether it comes before or behind a target, the cursor if None, in the direction of the
+        scan.
+        """
+        target = self._cursor if target is None else target
+        words = target[ix.TG_KEY : ix.TG_KEY + int(target[ix.TG_WORDS])]
+        place = int(target[ix.TG_PLACE])
+        result = compared(keys, ~words if self._reverse else words, self._filling)
+        return np.where(result == 0, np.sign(places - (~place if self._reverse else place)), result)

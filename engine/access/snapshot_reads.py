@@ -1,0 +1,269 @@
+"""Reading a snapshot: all rows of a table, rows by key and by ROWID, their number.
+
+What a snapshot shows does not change, so rows with disk parts are found first and read in the order of their pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.access.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
+from engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, Gatherer, read_alone
+from engine.access.disk_reading import SCAN_WORDS as DISK_SCAN_WORDS
+from engine.access.versions_reads_kernels import (
+    find_snapshot_keys,
+    read_snapshot_rows,
+    scan_snapshot,
+    snapshot_pages,
+    snapshot_places,
+)
+from engine.memory.arena_layout import ENTRY_WORDS, F_PAGES, OK, ST_MORE, ST_SPACE
+from engine.rows.column_buffers import NO_WORDS
+from engine.rows.columnar import EncodedKeys
+from engine.schema.partitions_kernels import fragments_of_keys
+from engine.table.table import KEY_ROOM_WORDS
+
+if TYPE_CHECKING:
+    from engine.access.snapshot import Snapshot
+    from engine.memory.arena import Words
+    from engine.table.table import Table
+
+Progress = Callable[[int, int, str], None]
+# Of one kernel call: 50 to 200 µs.
+CALL_ROWS = 500
+CALL_SLOTS = 4_096
+
+
+class Meter:
+    """Tells a progress callback how far a scan has come."""
+
+    def __init__(self, progress: Progress | None, total: int, unit: str) -> None:
+        self._progress = progress
+        self._total = total
+        self._unit = unit
+        self.done = 0  # of what was finished before
+
+    def tell(self, more: int) -> None:
+        """So many more than `done`."""
+        if self._progress is not None:
+            self._progress(self.done + more, self._total, self._unit)
+
+
+def fragments_of(table: Table, numbers: Sequence[int]) -> list[int]:
+    """Handles of fragments by number."""
+    return [table.by_number[number] for number in numbers]
+
+
+def handles_of(table: Table, numbers: Words) -> Words:
+    """Handle of each fragment number, 0 for negative ones. Shapes: (rows,) both."""
+    known = np.zeros(max(table.by_number) + 2, dtype=np.int64)
+    for number, fragment in table.by_number.items():
+        known[number + 1] = fragment
+    return known[numbers + 1]
+
+
+# --- rows by ROWID --------------------------------------------------------------------------------
+def read_rows(
+    snapshot: Snapshot, table: Table, fragments: Words, rowids: Words, pages: Words | None
+) -> tuple[Words, Words]:
+    """(entries, image offset of each row, -1 for those that are none). pages: of their disk parts; None: without these.
+
+    Shapes: fragments (handles), rowids and pages (rows,). Raises: SnapshotTooOld, SnapshotClosed; with disk parts
+    PageDamaged, IoFailed, MemoryExhausted.
+    """
+    mem, epoch = snapshot.mem, snapshot.epoch
+
+    def reader(order: Words, with_disk: int) -> Callable[[int, int, Words, Words, Words], int]:
+        def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
+            snapshot.check()
+            return snapshot.settled(
+                read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, stop, out, offsets, state)
+            )
+
+        return read
+
+    words = rowids.size * (ENTRY_WORDS + table.format.fixed_words + 8)
+    if pages is not None:
+        gatherer = Gatherer(table.disk, table, pages, words, None)
+
+        def read_again(i: int) -> Words:
+            read = reader(np.array([i], dtype=np.int64), 1)
+            return read_alone(table.disk, table, lambda *room: read(0, 1, *room), rowids.size, None)
+
+        gatherer.run(reader(gatherer.order, 1), read_again)
+        return gatherer.out, gatherer.offsets
+    read = reader(np.arange(rowids.size, dtype=np.int64), 0)
+    out = np.empty(max(words, 64), dtype=np.int64)
+    offsets = np.empty(rowids.size, dtype=np.int64)
+    state = np.zeros(5, dtype=np.int64)
+    while int(state[2]) < rowids.size:
+        status = read(int(state[2]), min(int(state[2]) + CALL_ROWS, rowids.size), out, offsets, state)
+        if status != OK:
+            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
+            grown[: int(state[1])] = out[: int(state[1])]
+            out = grown
+    return out, offsets
+
+
+def read_found(snapshot: Snapshot, table: Table, entries: Words, offsets: Words) -> ScanBatch:
+    """Rows again whose entries are given, in their order, with their disk parts. Raises: as `read_rows`."""
+    rowids = entries[offsets - ENTRY_WORDS]
+    fragments = handles_of(table, ScanBatch(entries, offsets, offsets.size).fragments())
+    pages = np.empty(rowids.size, dtype=np.int64)
+    for start in range(0, rowids.size, CALL_ROWS):
+        stop = min(start + CALL_ROWS, rowids.size)
+        snapshot.settled(snapshot_pages(snapshot.mem, snapshot.epoch, fragments, rowids, start, stop, pages))
+    out, places = read_rows(snapshot, table, fragments, rowids, pages)
+    return ScanBatch(out, places, places.size)
+
+
+# --- rows by key ----------------------------------------------------------------------------------
+def read_keys(snapshot: Snapshot, table: Table, keys: EncodedKeys, with_disk: bool) -> tuple[Words, Words, int]:
+    """Entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as `read_rows`."""
+    numbers = np.empty(keys.count + KEY_ROOM_WORDS, dtype=np.int64)
+    fragments_of_keys(table.hash_header, keys.keys, keys.key_offsets, keys.key_stride, keys.count, numbers)
+    fragments = handles_of(table, numbers[: keys.count])
+    rowids = np.empty(keys.count, dtype=np.int64)
+    pages = np.empty(keys.count, dtype=np.int64)
+    place = (keys.keys, keys.key_offsets, keys.key_stride)
+    for start in range(0, keys.count, CALL_ROWS):
+        stop = min(start + CALL_ROWS, keys.count)
+        snapshot.check()
+        snapshot.settled(
+            find_snapshot_keys(
+                snapshot.mem, snapshot.epoch, table.seed, with_disk, fragments, *place, start, stop, rowids, pages
+            )
+        )
+    out, offsets = read_rows(snapshot, table, fragments, rowids, pages if with_disk else None)
+    found = offsets[offsets >= 0]
+    return out, found, found.size
+
+
+def get(snapshot: Snapshot, table: Table, key: Any) -> Any:
+    """The row that had this key, as a named tuple, or None. Raises: TypeMismatch, and as `read_rows`."""
+    snapshot.check()
+    words = table.format.encode_key(key)
+    one = EncodedKeys(words, words.size, words.size, NO_WORDS, 1)
+    out, offsets, found = read_keys(snapshot, table, one, table.format.has_disk)
+    return table.format.decode_row(out.data.cast("B"), int(offsets[0])) if found else None
+
+
+# --- all rows -------------------------------------------------------------------------------------
+def scan(
+    snapshot: Snapshot,
+    table: Table,
+    columns: Sequence[str],
+    limit: int | None,
+    numbers: Sequence[int],
+    progress: Progress | None = None,
+) -> Iterator[ScanBatch]:
+    """All rows of some fragments, one by one, in the order of ROWIDs. Disk parts are there if one of the columns is on
+    disk. Raises: as `read_rows`.
+    """
+    snapshot.check()
+    fragments = fragments_of(table, numbers)
+    meter = Meter(progress, table.arena.sum_words(fragments, F_PAGES), "pages")
+    with_disk = table.format.needs_disk(columns)
+    left = limit
+    for fragment in fragments:
+        part = fragment_scan(snapshot, table, fragment, with_disk)
+        while not part.is_end and (left is None or left > 0):
+            batch = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
+            left = None if left is None else left - batch.count
+            meter.tell(part.page)
+            if batch.count:
+                yield batch
+        meter.done += part.page
+
+
+class _Fragment:
+    """One fragment on its way; `page` is the first logical page that was not looked at."""
+
+    def __init__(self, snapshot: Snapshot, table: Table, fragment: int) -> None:
+        self._snapshot = snapshot
+        self._table = table
+        self._fragment = fragment
+        self._state = np.zeros(3, dtype=np.int64)
+        self.is_end = False
+
+    @property
+    def page(self) -> int:
+        return int(self._state[2]) >> 16
+
+    def begin_at(self, page: int) -> None:
+        """Look at no logical page before this one."""
+        self._state[2] = page << 16
+
+    def _call(self, is_copied: int, out: Words, offsets: Words) -> int:
+        self._snapshot.check()
+        place = (self._snapshot.mem, self._fragment, self._snapshot.epoch, is_copied, CALL_SLOTS)
+        return self._snapshot.settled(scan_snapshot(*place, out, offsets, self._state))
+
+
+class _Memory(_Fragment):
+    """Rows without disk parts."""
+
+    def next(self, most: int) -> ScanBatch:
+        """The next at most so many rows."""
+        row_format, state = self._table.format, self._state
+        words = most * (ENTRY_WORDS + row_format.fixed_words) * (4 if row_format.has_var else 1)
+        out = np.empty(max(min(SCAN_WORDS, words), 64), dtype=np.int64)
+        offsets = np.empty(most, dtype=np.int64)
+        state[:2] = 0
+        status = ST_MORE
+        while status == ST_MORE:
+            status = self._call(1, out, offsets)
+            if status <= ST_SPACE and int(state[0]) == 0:
+                out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
+                status = ST_MORE
+        self.is_end = status == OK
+        count = int(state[0])
+        return ScanBatch(out, offsets[:count], count)
+
+    def count(self) -> int:
+        """How many rows there are from here on."""
+        status = ST_MORE
+        while status == ST_MORE:
+            status = self._call(0, NO_WORDS, NO_WORDS)
+        return int(self._state[0])
+
+
+class DiskRows(_Fragment):
+    """Rows with disk parts, window by window; inside a window the pages are read in their order."""
+
+    rows = SCAN_ROWS_FIRST  # of the next window
+
+    def next(self, most: int) -> ScanBatch:
+        """The next at most so many rows."""
+        snapshot, state = self._snapshot, self._state
+        rowids = np.empty(min(most, self.rows), dtype=np.int64)
+        pages = np.empty(rowids.size, dtype=np.int64)
+        state[0] = 0
+        status = ST_MORE
+        while status == ST_MORE:
+            snapshot.check()
+            place = (snapshot.mem, self._fragment, snapshot.epoch, CALL_SLOTS)
+            status = snapshot.settled(snapshot_places(*place, rowids, pages, state))
+        self.is_end = status == OK
+        count = int(state[0])
+        fragments = np.full(count, self._fragment, dtype=np.int64)
+        out, offsets = read_rows(snapshot, self._table, fragments, rowids[:count], pages[:count])
+        if count:
+            used = int(offsets.max())
+            self.rows = max(1, min(SCAN_ROWS_MAX, 4 * self.rows, DISK_SCAN_WORDS * count // max(used, 1)))
+        found = offsets[offsets >= 0]
+        return ScanBatch(out, found, found.size)
+
+
+def fragment_scan(snapshot: Snapshot, table: Table, fragment: int, with_disk: bool) -> _Memory | DiskRows:
+    """The rows of one fragment (a handle), whole, or without their disk parts."""
+    return DiskRows(snapshot, table, fragment) if with_disk else _Memory(snapshot, table, fragment)
+
+
+def count(snapshot: Snapshot, table: Table, numbers: Sequence[int]) -> int:
+    """How many rows some fragments had. Raises: SnapshotTooOld, SnapshotClosed."""
+    snapshot.check()
+    return sum(_Memory(snapshot, table, fragment).count() for fragment in fragments_of(table, numbers))

@@ -1,0 +1,303 @@
+"""Rows by the key of a unique index: get, update and delete, one or many (docs/access.md, 6).
+
+To change a row is to lock it in the kernel call that compares its key: from then on its primary key stands for it, and
+the calls by primary key do the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.access import conditional_changes, row_operations
+from engine.access.batch_operations import (
+    Progress,
+    again_if_altered,
+    change_columns,
+    decode_entries,
+    read_keys,
+    touch_many,
+)
+from engine.access.row_operations import check_table, settle
+from engine.access.unique_reads_kernels import find_by_unique, read_by_unique
+from engine.base.errors import RowNotFound
+from engine.index.unique import StoredUnique
+from engine.index.unique_keys import KeyEncoder, Lookups, keys_of_images, one_key
+from engine.memory.arena import NOTHING
+from engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, OK, ST_DROPPED, ST_SPACE
+from engine.programs.expressions import Expression
+from engine.programs.interpreter import Program
+from engine.rows.column_buffers import NO_WORDS
+from engine.rows.column_input import to_columns
+from engine.rows.columnar import EncodedKeys
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.memory.arena import Words
+    from engine.rows.column_input import Batch
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+
+FIND_SLICE_ROWS = 500
+DISK_SLICE_ROWS = 256
+
+
+# --- finding --------------------------------------------------------------------------------------
+def find(
+    txn: Transaction | None, table: Table, index: StoredUnique, lookups: Lookups, locks: bool
+) -> tuple[EncodedKeys, Words]:
+    """(primary keys of the rows found, in order; places of their keys among those looked for). locks: exclusively, to
+    the end of the transaction.
+    """
+    count = lookups.count
+    out = np.empty(max(64, count * max(table.format.key_words, 8)), dtype=np.int64)
+    offsets = np.zeros(count + 1, dtype=np.int64)
+    state = np.zeros(3, dtype=np.int64)
+    desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
+    deadline: float | None = None
+    tree = index.tree
+    while int(state[2]) < count:
+        check_table(table)
+        stop = min(int(state[2]) + FIND_SLICE_ROWS, count)
+        place = (tree.mem, tree.handle, desc, buf, lookups.words, lookups.lengths, lookups.stride, stop)
+        status = int(find_by_unique(*place, int(locks), out, offsets, state))
+        if status == OK:
+            deadline = None
+        elif status <= ST_SPACE:
+            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
+            grown[: int(state[1])] = out[: int(state[1])]
+            out = grown
+        elif status == ST_DROPPED or txn is None:
+            raise index.gone()
+        else:
+            deadline = settle(txn, table, status, 0, deadline)
+    found = np.flatnonzero(np.diff(offsets))
+    if table.format.key_in_var:
+        ends = np.append(offsets[:-1][found], offsets[-1])
+        return EncodedKeys(out[: int(offsets[-1])], 0, 0, ends, found.size), found
+    words = table.format.key_words
+    return EncodedKeys(out[: int(offsets[-1])], words, words, NO_WORDS, found.size), found
+
+
+def read(
+    txn: Transaction | None, table: Table, index: StoredUnique, lookups: Lookups, with_disk: bool
+) -> tuple[Words, Words, int]:
+    """Entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
+    if with_disk:
+        return _read_disk(txn, table, index, lookups)
+    count = lookups.count
+    desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
+    out = np.empty(max(count * (ENTRY_WORDS + table.format.fixed_words + 8), 256), dtype=np.int64)
+    offsets = np.empty(count + 1, dtype=np.int64)
+    state = np.zeros(3, dtype=np.int64)
+    tree = index.tree
+    while int(state[2]) < count:
+        check_table(table)
+        stop = min(int(state[2]) + FIND_SLICE_ROWS, count)
+        place = (tree.mem, tree.handle, desc, buf, lookups.words, lookups.lengths, lookups.stride, stop)
+        status = int(read_by_unique(*place, out, offsets, state))
+        if status == ST_DROPPED:
+            raise index.gone()
+        if status <= ST_SPACE:
+            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
+            grown[: int(state[1])] = out[: int(state[1])]
+            out = grown
+    found = int(state[0])
+    return out, offsets[:found], found
+
+
+def _read_disk(
+    txn: Transaction | None, table: Table, index: StoredUnique, lookups: Lookups
+) -> tuple[Words, Words, int]:
+    """`read` with disk parts: rows are found, read by primary key, and looked for again if they changed between."""
+    words, offsets = [], []
+    used, start, size = 0, 0, DISK_SLICE_ROWS
+    while start < lookups.count:
+        stop = min(start + size, lookups.count)
+        part = lookups.part(start, stop)
+        keys, found = find(txn, table, index, part, locks=False)
+        entries, places, count = read_keys(table, keys, txn, with_disk=True)
+        if not _still(table, index, part, found, entries, places, count):
+            size = max(1, size // 2)
+            continue
+        words.append(entries)
+        offsets.append(places + used)
+        used += entries.size
+        start, size = stop, DISK_SLICE_ROWS
+    whole = np.concatenate([NOTHING, *words])
+    every = np.concatenate([NOTHING, *offsets])
+    return whole, every, every.size
+
+
+def _still(
+    table: Table, index: StoredUnique, lookups: Lookups, found: Words, entries: Words, offsets: Words, count: int
+) -> bool:
+    """Whether the rows read are all of those found, and have the keys looked for."""
+    if count != found.size:
+        return False
+    held = keys_of_images(index.tree.shape, entries, offsets, table.format.fixed_words)
+    wanted = lookups.lengths[found]
+    if not np.array_equal(held.lengths, wanted):
+        return False
+    theirs = lookups.words.reshape(-1, lookups.stride)[found]
+    ours = held.words.reshape(-1, held.stride)
+    width = min(lookups.stride, held.stride)
+    counts = np.arange(width) < wanted[:, None]
+    return bool((np.where(counts, ours[:, :width] == theirs[:, :width], True)).all())
+
+
+def many_keys(table: Table, index: StoredUnique, keys: Any) -> Lookups:
+    """A batch of keys as callers give them. Raises: what is wrong with them."""
+    return KeyEncoder(table.definition, index.definition.columns).encode(keys)
+
+
+def missing(table: Table, index: StoredUnique, key: Any, row: int | None = None) -> RowNotFound:
+    """The error for a key no row has."""
+    where = "" if row is None else f" of row {row}; nothing was changed"
+    return RowNotFound(
+        f"index {index.name} of {table.name} has no row with key {table.shown_key(key)}{where}",
+        table=table.name,
+        index=index.name,
+        key=key,
+        row=row,
+    )
+
+
+def _first_missing(table: Table, index: StoredUnique, keys: Any, found: Words, first_row: int) -> RowNotFound:
+    """The error for the first key without a row; `keys` as callers gave them."""
+    row = next((place for place, each in enumerate(found) if place != each), int(found.size))
+    columns = KeyEncoder(table.definition, index.definition.columns).columns(keys)
+    values = [list(column)[row] for column in columns.values()]
+    plain = [value.as_py() if hasattr(value, "as_py") else value for value in values]
+    return missing(table, index, plain[0] if len(plain) == 1 else tuple(plain), first_row + row)
+
+
+# --- one row --------------------------------------------------------------------------------------
+def locked_key(txn: Transaction, table: Table, index: StoredUnique, lookups: Lookups) -> Any:
+    """Primary key of the row with a key, locked to the end; None if there is none."""
+    keys, found = find(txn, table, index, lookups, locks=True)
+    return table.format.decode_key(keys.keys) if found.size else None
+
+
+def get(txn: Transaction | None, table: Table, key: Any, name: str, lock: str | None = None) -> Any:
+    """The row with this key of a unique index as a named tuple, or None. lock: None, "shared" or "exclusive"."""
+    check_table(table)
+    index = table.unique(name)
+    lookups = one_key(index.tree.shape, table.name, key)
+    if txn is not None:
+        txn.check()
+        if lock == "exclusive":
+            find(txn, table, index, lookups, locks=True)
+        elif lock == "shared":
+            _share(txn, table, index, lookups)
+    entries, offsets, count = read(txn, table, index, lookups, table.format.has_disk)
+    return table.format.decode_row(entries.data.cast("B"), int(offsets[0])) if count else None
+
+
+def _share(txn: Transaction, table: Table, index: StoredUnique, lookups: Lookups) -> None:
+    """Take a shared lock on each row that still has its key when it is locked."""
+    for number in range(lookups.count):
+        one = lookups.part(number, number + 1)
+        before: bytes | None = None
+        while True:
+            keys, found = find(txn, table, index, one, locks=False)
+            now = keys.keys.tobytes() if found.size else None
+            if now is None or now == before:
+                break
+            row_operations.lock_shared(txn, table, table.format.decode_key(keys.keys))
+            before = now
+
+
+def update(
+    txn: Transaction,
+    table: Table,
+    key: Any,
+    changes: Mapping[str, Any],
+    where: Expression | Program | None,
+    name: str,
+) -> bool:
+    """Change some columns of the row with this key; False if `where` refuses it. Raises: RowNotFound."""
+    primary = _locked(txn, table, key, name)
+    return conditional_changes.update(txn, table, primary, changes, where)
+
+
+def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program | None, name: str) -> bool:
+    """Delete the row with this key of a unique index; False if `where` refuses it. Raises: RowNotFound."""
+    primary = _locked(txn, table, key, name)
+    return conditional_changes.delete(txn, table, primary, where)
+
+
+def _locked(txn: Transaction, table: Table, key: Any, name: str) -> Any:
+    txn.check()
+    check_table(table)
+    index = table.unique(name)
+    primary = locked_key(txn, table, index, one_key(index.tree.shape, table.name, key))
+    if primary is None:
+        raise missing(table, index, key)
+    return primary
+
+
+# --- many rows ------------------------------------------------------------------------------------
+def get_many(
+    txn: Transaction | None,
+    table: Table,
+    keys: Any,
+    columns: Sequence[str] | None,
+    name: str,
+    lock: str | None = None,
+) -> pa.RecordBatch:
+    """The rows with these keys of a unique index as an Arrow record batch, in the order of the keys; keys without a row
+    are left out.
+    """
+    check_table(table)
+    index = table.unique(name)
+    lookups = many_keys(table, index, keys)
+    if txn is not None and lock == "exclusive":
+        find(txn, table, index, lookups, locks=True)
+    elif txn is not None and lock == "shared":
+        _share(txn, table, index, lookups)
+    entries, offsets, count = read(txn, table, index, lookups, table.format.needs_disk(columns))
+    return decode_entries(table.format, entries, offsets, count, columns)
+
+
+def delete_many(txn: Transaction, table: Table, keys: Any, name: str) -> int:
+    """Delete the rows with these keys of a unique index; returns how many. All or none. Raises: RowNotFound."""
+    txn.check()
+    check_table(table)
+    index = table.unique(name)
+    lookups = many_keys(table, index, keys)
+    with txn.savepoint():
+        primary, found = find(txn, table, index, lookups, locks=True)
+        if found.size != lookups.count:
+            raise _first_missing(table, index, keys, found, 0)
+        touch_many(txn, table, primary, MODE_DELETE, 0)
+    return lookups.count
+
+
+def update_many(txn: Transaction, table: Table, data: Any, name: str, progress: Progress | None = None) -> int:
+    """Change the given columns of the rows whose keys of a unique index stand in `data`; returns how many. All or none.
+
+    Raises: RowNotFound (`row` is the position in `data`) and what validation finds.
+    """
+    txn.check()
+    check_table(table)
+    total = 0
+    with txn.savepoint():
+        for batch in to_columns(data, table.definition, fill_in=False):
+            total += again_if_altered(txn, table, _update_batch, batch, name)
+            if progress is not None:
+                progress(total, -1, "rows")
+    return total
+
+
+def _update_batch(txn: Transaction, table: Table, batch: Batch, name: str) -> int:
+    index, columns = table.unique(name), batch.columns
+    names = [each for each in columns.schema.names if each not in index.definition.columns]
+    lookups = many_keys(table, index, columns)
+    primary, found = find(txn, table, index, lookups, locks=True)
+    if found.size != lookups.count:
+        raise _first_missing(table, index, columns, found, batch.first_row)
+    return change_columns(txn, table, primary, columns.select(names), batch.first_row)

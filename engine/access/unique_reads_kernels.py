@@ -1,0 +1,253 @@
+"""Rows by the key of a unique index: found and copied, or found and locked, in one kernel call (docs/access.md, 6)."""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.access.reads_kernels import entry_words, visible, write_entry
+from engine.index.index_layout import I_UNIQUE, SIDE_OTHER
+from engine.index.key_words_kernels import row_of_place, side_part
+from engine.index.unique_entries_kernels import fragment_of_place, rowid_of_place
+from engine.index.unique_keys_kernels import are_words, own_key_words, slot_key_words
+from engine.index.unique_layout import U_SEED
+from engine.jit.kernel import helper, kernel
+from engine.jit.words_kernels import move_words
+from engine.log.own_images_kernels import lock_owner
+from engine.memory.arena_layout import (
+    BUCKET_WORDS,
+    COMPACT_MASK,
+    ENTRY_TAG_SHIFT,
+    ENTRY_USED,
+    ENTRY_WORDS,
+    F_DROPPED,
+    F_INDEX_COUNT,
+    LOCK_MASK,
+    LOCK_SHARED,
+    MODE_LOCK,
+    OK,
+    S_TOUCHED,
+    SEG_OVERFLOW,
+    SEG_OVERFLOW_COUNT,
+    ST_BUSY,
+    ST_DROPPED,
+    ST_MISSING,
+    ST_SPACE,
+    T_SEED,
+    X_FRAGMENT,
+    X_LOCK,
+    X_ROW,
+    X_ROWID,
+)
+from engine.memory.handles_kernels import descriptor_of, handle_of
+from engine.rows.primary_kernels import entry_rowid, index_find, row_key, tag_of, touch_buckets
+from engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
+from engine.schema.partitions_kernels import fragment_of
+from engine.txn.changes_kernels import touch_lock
+from engine.txn.operations_kernels import touch_row
+
+AHEAD_KEYS = 32
+NO_PLACE = -1
+BUSY_PLACE = -2
+
+
+@helper
+def has_key(mem, txn, buf, index, place, keys, start, words):
+    """Whether the row at a place, as a reader sees it, is there and has this key."""
+    fragment = fragment_of_place(mem, place)
+    row = row_of_place(mem, place)
+    seen = visible(mem, txn, row)
+    if seen == 0 or mem[fragment + F_DROPPED]:
+        return False
+    if seen == 2:
+        held = own_key_words(mem, buf, index, fragment, row, SIDE_OTHER)
+    else:
+        held = slot_key_words(mem, index, place, SIDE_OTHER)
+    return held == words and are_words(mem, side_part(mem, index, SIDE_OTHER), keys, start, words)
+
+
+@helper
+def is_others(mem, txn, place):
+    """Whether another transaction holds the row at a place; leaves evidence of it."""
+    row = row_of_place(mem, place)
+    head = mem[row]
+    if head & LOCK_MASK == 0 or head & LOCK_SHARED or lock_owner(mem, head) == txn:
+        return False
+    if mem[fragment_of_place(mem, place) + F_DROPPED]:
+        return False
+    leave_evidence(mem, txn, place)
+    return True
+
+
+@helper
+def leave_evidence(mem, txn, place):
+    """Which row's lock must be waited for."""
+    mem[txn + X_FRAGMENT] = handle_of(mem, fragment_of_place(mem, place))
+    mem[txn + X_ROWID] = rowid_of_place(mem, place)
+    mem[txn + X_LOCK] = mem[row_of_place(mem, place)] & LOCK_MASK
+
+
+@helper
+def place_among(mem, txn, buf, index, at, length, wanted, keys, start, words, waits):
+    """Place of the row with a key among the entries at `at`, NO_PLACE, or BUSY_PLACE."""
+    place = NO_PLACE
+    for i in range(length):
+        entry = mem[at + i]
+        if entry >> ENTRY_TAG_SHIFT != wanted:
+            continue
+        if waits and is_others(mem, txn, entry & COMPACT_MASK):
+            place = BUSY_PLACE
+        elif has_key(mem, txn, buf, index, entry & COMPACT_MASK, keys, start, words):
+            return entry & COMPACT_MASK
+    return place
+
+
+@helper
+def place_of_key(mem, txn, buf, index, keys, start, words, waits):
+    """Place of the row with a key, as a reader sees it, or NO_PLACE.
+
+    waits: BUSY_PLACE, with evidence, if there is none and another transaction holds a row that may come to have it.
+    """
+    hash = mem[index + I_UNIQUE]
+    if words == 0 or mem[hash + F_INDEX_COUNT] == 0:
+        return NO_PLACE
+    tag = tag_of(keys, start, words, mem[index + U_SEED])
+    wanted = ENTRY_USED | tag
+    segment = segment_of(mem, hash, tag)
+    place = NO_PLACE
+    for part in range(3):
+        length = BUCKET_WORDS
+        if part == 0:
+            at = bucket_address(mem, segment, first_bucket(mem, segment, tag))
+        elif part == 1:
+            at = bucket_address(mem, segment, second_bucket(mem, segment, tag))
+        else:
+            at = mem[segment + SEG_OVERFLOW]
+            length = mem[segment + SEG_OVERFLOW_COUNT]
+        found = place_among(mem, txn, buf, index, at, length, wanted, keys, start, words, waits)
+        if found >= 0:
+            return found
+        if found == BUSY_PLACE:
+            place = BUSY_PLACE
+    return place
+
+
+@helper
+def touch_keys(mem, index, keys, lengths, stride, begin, end):
+    """Bring the buckets of a group of keys into the cache, all at once."""
+    touched = 0
+    for i in range(begin, end):
+        if lengths[i] > 0:
+            touched += touch_buckets(
+                mem, mem[index + I_UNIQUE], tag_of(keys, i * stride, lengths[i], mem[index + U_SEED])
+            )
+    mem[S_TOUCHED] = touched
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1], "
+    "int64[::1])"
+)
+def read_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, out, offsets, state):
+    """Read rows by keys [state[2], stop) into out, without disk parts; offsets gets the image offset of each row found.
+
+    keys: key words, `stride` words each; lengths: how many they are, 0 for a key no row has. state: [rows found, words
+    used, next key]. OK, ST_SPACE - words needed when out is full, or ST_MISSING if the index is being dropped.
+    """
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
+    ahead = state[2]
+    for i in range(state[2], stop):
+        if i == ahead:
+            ahead = min(i + AHEAD_KEYS, stop)
+            touch_keys(mem, index, keys, lengths, stride, i, ahead)
+        place = place_of_key(mem, txn, buf, index, keys, i * stride, lengths[i], False)
+        state[2] = i
+        if place >= 0:
+            row = row_of_place(mem, place)
+            fragment = fragment_of_place(mem, place)
+            mine = visible(mem, txn, row) == 2
+            need = entry_words(mem, fragment, row, mine)
+            if state[1] + need > out.size:
+                return ST_SPACE - need
+            offsets[state[0]] = state[1] + ENTRY_WORDS
+            state[0] += 1
+            state[1] += write_entry(mem, buf, fragment, rowid_of_place(mem, place), row, mine, out, state[1])
+    state[2] = stop
+    return OK
+
+
+@helper
+def hold_place(mem, txn, place):
+    """Lock the row at a place: OK, ST_BUSY with evidence, or ST_MEMORY."""
+    row = row_of_place(mem, place)
+    if mem[row] & LOCK_SHARED:
+        leave_evidence(mem, txn, place)
+        return ST_BUSY
+    return touch_lock(mem, txn, fragment_of_place(mem, place), rowid_of_place(mem, place), row)
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1], "
+    "int64[::1])"
+)
+def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, locks, out, offsets, state):
+    """Primary keys of the rows with keys [state[2], stop), canonical, into out; with `locks` the rows are locked.
+
+    offsets: n + 1 positions in out; a key without a row has no words there. state: [rows found, words used, next key].
+    OK; or of key X_ROW (state says where to go on) ST_BUSY with evidence, ST_MEMORY, ST_SPACE - words needed; or
+    ST_MISSING if the index is being dropped.
+    """
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
+    for i in range(state[2], stop):
+        state[2] = i
+        offsets[i] = state[1]
+        place = place_of_key(mem, txn, buf, index, keys, i * stride, lengths[i], locks)
+        if locks:
+            mem[txn + X_ROW] = i
+            if place == BUSY_PLACE:
+                return ST_BUSY
+        if place >= 0:
+            first, words = row_key(mem, fragment_of_place(mem, place), row_of_place(mem, place))
+            if state[1] + words > out.size:
+                return ST_SPACE - words
+            if locks:
+                status = hold_place(mem, txn, place)
+                if status != OK:
+                    return status
+            move_words(mem, first, out, state[1], words)
+            state[1] += words
+            state[0] += 1
+    offsets[stop] = state[1]
+    state[2] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
+def lock_by_primary(mem, table, txn, keys, offsets, stride, start, stop, found):
+    """Lock the rows with canonical keys [start, stop) as far as they are there; found[i]: 1 or 0.
+
+    offsets: n + 1 key offsets, or empty with `stride` words per key. OK, or of key X_ROW ST_BUSY with evidence or
+    ST_MEMORY.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    seed = mem[table + T_SEED]
+    for i in range(start, stop):
+        first = offsets[i] if offsets.size else i * stride
+        words = offsets[i + 1] - first if offsets.size else stride
+        fragment = fragment_of(mem, table, keys, first, words)
+        entry = 0
+        if fragment != 0:
+            entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
+        status = ST_MISSING
+        if entry != 0:
+            status = touch_row(mem, txn, mem, fragment, entry_rowid(mem, entry), MODE_LOCK)
+        found[i] = 1 if status == OK else 0
+        mem[txn + X_ROW] = i
+        if status != OK and status != ST_MISSING:
+            return status
+    return OK

@@ -1,0 +1,276 @@
+"""Upserts: insert a row, or update the one that has its key (docs/access.md, 6).
+
+The row is looked for and locked; if there is none it is inserted, and if somebody was faster the search begins again,
+so that of two threads with one new key one inserts and the other updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.access import conditional_changes, row_operations
+from engine.access.batch_operations import (
+    PUT_SLICE_ROWS,
+    Progress,
+    again_if_altered,
+    change_columns,
+    put_images,
+    read_locked,
+)
+from engine.access.row_operations import settle
+from engine.access.unique_calls import find, locked_key
+from engine.access.unique_reads_kernels import lock_by_primary
+from engine.base.errors import DuplicateKey
+from engine.index.unique_keys import Lookups, keys_of_images
+from engine.memory.arena import NOTHING
+from engine.memory.arena_layout import MODE_INSERT, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT, OK, X_ROW
+from engine.rows.column_buffers import NO_WORDS
+from engine.rows.column_input import to_columns
+from engine.rows.column_patch import encode_columns_patch
+from engine.rows.columnar import EncodedKeys, EncodedRows, encode_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.index.unique import StoredUnique
+    from engine.memory.arena import Words
+    from engine.rows.column_input import Batch
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+
+_FIRST: Words = np.zeros(1, dtype=np.int64)
+
+
+def upsert(
+    txn: Transaction,
+    table: Table,
+    row: Mapping[str, Any] | Sequence[Any],
+    changes: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> bool:
+    """Insert a row, or update the one with its primary key, or with its key of the unique index `name`; True if it was
+    inserted. changes: what is updated; None: all columns given but those of the primary key.
+
+    Raises: DuplicateKey for another key than the one asked for, and what validation finds.
+    """
+    txn.check()
+    return again_if_altered(txn, table, _upsert, row, changes, name)
+
+
+def _upsert(
+    txn: Transaction,
+    table: Table,
+    row: Mapping[str, Any] | Sequence[Any],
+    changes: Mapping[str, Any] | None,
+    name: str | None,
+) -> bool:
+    row_operations.check_table(table)
+    image = table.format.encode_row(row)
+    index = None if name is None else table.unique(name)
+    plan = _given(table, row) if changes is None else changes
+    while True:
+        key = _locked(txn, table, image, index)
+        if key is not None:
+            if plan:
+                conditional_changes.update(txn, table, key[0], plan)
+            return False
+        try:
+            row_operations.put_image(txn, table, image, MODE_INSERT, row)
+            return True
+        except DuplicateKey as error:
+            if error.evidence.get("index") != name:
+                raise
+
+
+def _given(table: Table, row: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+    """The columns a row gives, but for its primary key."""
+    names = [column.name for column in table.definition.columns]
+    given = row if isinstance(row, Mapping) else dict(zip(names, row, strict=True))
+    return {each: value for each, value in given.items() if each not in table.definition.primary_key}
+
+
+def _locked(txn: Transaction, table: Table, image: Words, index: StoredUnique | None) -> tuple[Any] | None:
+    """The primary key of the row that an image meets, locked; None if there is none."""
+    if index is None:
+        key = table.format.decode_key(table.format.image_key(image))
+        return (key,) if row_operations.touch(txn, table, key, MODE_LOCK) else None
+    found = locked_key(txn, table, index, _keys_of(table, index, image, _FIRST))
+    return None if found is None else (found,)
+
+
+def _keys_of(table: Table, index: StoredUnique, images: Words, offsets: Words) -> Lookups:
+    return keys_of_images(index.tree.shape, images, offsets, table.format.fixed_words)
+
+
+def upsert_many(
+    txn: Transaction,
+    table: Table,
+    data: Any,
+    changes: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """`upsert` of many rows, in their order; returns how many were inserted. All or none. Python rows must all give the
+    same columns. Rows with one key follow each other: the first may insert, the others update.
+    """
+    txn.check()
+    row_operations.check_table(table)
+    total = 0
+    inserted = 0
+    with txn.savepoint():
+        for batch in to_columns(data, table.definition, fill_in=False):
+            inserted += again_if_altered(txn, table, _upsert_batch, batch, changes, name)
+            total += batch.columns.num_rows
+            if progress is not None:
+                progress(total, -1, "rows")
+    return inserted
+
+
+def _upsert_batch(
+    txn: Transaction, table: Table, batch: Batch, changes: Mapping[str, Any] | None, name: str | None
+) -> int:
+    upserts = _Upserts(txn, table, changes, name)
+    upserts.take(batch.columns, batch.first_row)
+    return upserts.inserted
+
+
+class _Upserts:
+    """One batch of a call."""
+
+    def __init__(self, txn: Transaction, table: Table, changes: Mapping[str, Any] | None, name: str | None) -> None:
+        self.txn = txn
+        self.table = table
+        self.name = name
+        self.index = None if name is None else table.unique(name)
+        self.change = None if changes is None else conditional_changes.Change(table, changes, None)
+        self.inserted = 0
+
+    def take(self, columns: pa.RecordBatch, first_row: int) -> None:
+        """Upsert one batch, whose first row is row `first_row` of all."""
+        encoded = encode_rows(self.table.format, columns, first_row)
+        turns = _turns(self._keys(encoded))
+        for turn in range(int(turns.max(initial=-1)) + 1):
+            rows = np.flatnonzero(turns == turn)
+            while rows.size:
+                rows = self._turn(columns, rows, first_row)
+
+    def _keys(self, encoded: EncodedRows) -> Lookups:
+        """What rows are looked for by, as words of equal stride."""
+        if self.index is not None:
+            return _keys_of(self.table, self.index, encoded.images, _offsets(encoded))
+        if not encoded.key_offsets.size:
+            words = encoded.keys.reshape(encoded.count, encoded.key_stride)[:, : encoded.key_words]
+            lengths = np.full(encoded.count, encoded.key_words, dtype=np.int64)
+            return Lookups(np.ascontiguousarray(words).ravel(), lengths, encoded.key_words)
+        lengths = np.diff(encoded.key_offsets)
+        stride = int(lengths.max(initial=1))
+        padded = np.zeros((encoded.count, stride), dtype=np.int64)
+        padded[np.arange(stride) < lengths[:, None]] = encoded.keys
+        return Lookups(padded.ravel(), lengths, stride)
+
+    def _turn(self, columns: pa.RecordBatch, rows: Words, first_row: int) -> Words:
+        """Update the rows that are there, insert the others; those that somebody else inserted meanwhile are left."""
+        part = columns if rows.size == columns.num_rows else columns.take(_indices(rows))
+        encoded = encode_rows(self.table.format, part)
+        keys, found = self._lock(encoded)
+        if found.size:
+            self._update(part, keys, found)
+        others = np.setdiff1d(np.arange(rows.size), found, assume_unique=True)
+        if others.size and found.size:
+            encoded = encode_rows(self.table.format, part.take(_indices(others)))
+        if others.size:
+            try:
+                with self.txn.savepoint():
+                    offsets = NOTHING if encoded.stride_words else encoded.offsets
+                    put_images(self.txn, self.table, encoded.images, offsets, encoded.count, MODE_INSERT, 0)
+            except DuplicateKey as error:
+                if error.evidence.get("index") == self.name:
+                    return rows[others]
+                raise self._placed(error, first_row + int(rows[others[int(str(error.row))]])) from None
+            self.inserted += int(others.size)
+        return rows[:0]
+
+    def _placed(self, error: DuplicateKey, row: int) -> DuplicateKey:
+        """The same error with the row's place in the data."""
+        which = error.evidence.get("index")
+        where = "as its primary key" if which is None else f"in index {which}"
+        key = self.table.shown_key(error.key)
+        text = f"{self.table.name}: row {row} has key {key} {where}, which another row has; nothing was changed"
+        return DuplicateKey(text, **{**error.evidence, "row": row})
+
+    def _lock(self, encoded: EncodedRows) -> tuple[EncodedKeys, Words]:
+        """(primary keys of the rows that are there, locked; places of those that have them)."""
+        txn, table = self.txn, self.table
+        if self.index is not None:
+            return find(txn, table, self.index, _keys_of(table, self.index, encoded.images, _offsets(encoded)), True)
+        there = np.zeros(encoded.count, dtype=np.int64)
+        width, keys = encoded.key_words, encoded.keys
+        if not encoded.key_offsets.size:
+            keys = np.ascontiguousarray(keys.reshape(encoded.count, encoded.key_stride)[:, :width]).ravel()
+        position = 0
+        deadline: float | None = None
+        while position < encoded.count:
+            stop = min(position + PUT_SLICE_ROWS, encoded.count)
+            place = (txn.mem, table.handle, txn.desc, keys, encoded.key_offsets, width)
+            status = int(lock_by_primary(*place, position, stop, there))
+            if status == OK:
+                position, deadline = stop, None
+                continue
+            position = int(txn.mem[txn.desc + X_ROW])
+            deadline = settle(txn, table, status, 0, deadline)
+        found = np.flatnonzero(there)
+        if not encoded.key_offsets.size:
+            return EncodedKeys(keys.reshape(-1, width)[found].ravel(), width, width, NO_WORDS, found.size), found
+        lengths = np.diff(encoded.key_offsets)
+        words = keys[np.repeat(there.astype(bool), lengths)]
+        ends = np.concatenate([NOTHING, [0], np.cumsum(lengths[found])]).astype(np.int64)
+        return EncodedKeys(words, 0, 0, ends, found.size), found
+
+    def _update(self, part: pa.RecordBatch, keys: EncodedKeys, found: Words) -> None:
+        txn, table = self.txn, self.table
+        if self.change is None:
+            names = [each for each in part.schema.names if each not in table.definition.primary_key]
+            if names:
+                given = part.select(names)
+                change_columns(txn, table, keys, given.take(_indices(found)), 0)
+            return
+        touches_disk = table.format.touches_disk([each.name for each in self.change.columns] + [*self.change.plain])
+        with_disk = touches_disk or table.format.touches_disk(self.change.names)
+        entries, offsets = read_locked(txn, table, keys, 0, with_disk)
+        places, planes, _ = self.change.judge(table, entries, offsets)
+        batch = self.change.batch(table.definition, planes)
+        patched = encode_columns_patch(table.format, batch, entries, offsets[places])
+        new_offsets = NOTHING if patched.stride_words else patched.offsets
+        mode = MODE_UPDATE_KEPT if table.format.has_disk and not touches_disk else MODE_UPDATE
+        put_images(txn, table, patched.images, new_offsets, patched.count, mode, 0)
+
+
+def _indices(rows: Words) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(rows)
+
+
+def _offsets(encoded: EncodedRows) -> Words:
+    if encoded.stride_words:
+        return np.arange(encoded.count, dtype=np.int64) * encoded.stride_words
+    return encoded.offsets[: encoded.count]
+
+
+def _turns(keys: Lookups) -> Words:
+    """For each row how many rows before it have its key; keys with a NULL are like no other."""
+    count = keys.count
+    words = keys.words.reshape(count, keys.stride).copy()
+    words[np.arange(keys.stride) >= keys.lengths[:, None]] = 0
+    whole = np.ascontiguousarray(np.column_stack([keys.lengths, words]))
+    same = np.unique(whole.view(np.dtype((np.void, whole.itemsize * whole.shape[1]))).ravel(), return_inverse=True)[1]
+    order = np.argsort(same, kind="stable")
+    is_first = np.concatenate([[True], np.diff(same[order]) != 0])[:count]
+    starts = np.flatnonzero(is_first)
+    turns = np.empty(count, dtype=np.int64)
+    turns[order] = np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))
+    turns[keys.lengths == 0] = 0
+    return turns

@@ -1,0 +1,113 @@
+"""What an open snapshot shows by an ordered index: entries of rows that have not changed since, and versions to merge.
+
+A scan takes the next entries of the tree and notes the ring's head in one call; versions appended up to that head
+belong to the range the cursor has passed by then, later ones to the next call (docs/access.md, section 11).
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.access.index_reads_kernels import stand_on
+from engine.access.versions_reads_kernels import is_live, write_row, write_version
+from engine.index.index_layout import PLACE_SHIFT, PLACE_SLOT_MASK
+from engine.index.key_words_kernels import row_of_place
+from engine.index.tree_scans_kernels import entries_before, next_entries
+from engine.jit.kernel import kernel
+from engine.memory.arena_layout import (
+    ENTRY_WORDS,
+    F_TABLE,
+    OK,
+    PAGE_SHIFT,
+    PG_FRAGMENT,
+    PG_LOGICAL,
+    S_VERSION_HEAD,
+    S_VERSION_TAIL,
+    ST_DROPPED,
+    ST_MORE,
+    ST_SPACE,
+    ST_TOO_OLD,
+)
+from engine.memory.handles_kernels import descriptor_of
+from engine.txn.versions_kernels import find_open, version_at
+from engine.txn.versions_layout import V_ENDED, V_FRAGMENT, V_PLACE, V_ROW, V_WORDS
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], "
+    "int64[::1])"
+)
+def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, out, offsets, state):
+    """Copy the rows, without disk parts, of the next entries between cursor and bound that have not changed since the
+    end of `epoch`, looking at no more than `limit` of them; places gets the place of each row copied.
+
+    places: room for `limit` words. state: [rows found, words used, head of the ring]. OK at the end, ST_MORE (the
+    cursor says where to go on), ST_SPACE - words needed and nothing is copied, ST_MISSING if the index is being
+    dropped, or ST_TOO_OLD.
+    """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
+    if find_open(mem, epoch) < 0:
+        return ST_TOO_OLD
+    state[0] = 0
+    state[1] = 0
+    state[2] = mem[S_VERSION_HEAD]
+    if reverse:
+        found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
+    else:
+        found, _, _ = next_entries(mem, tree, cursor, bound, limit, places, places[:0])
+    last = places[found - 1] if found > 0 else 0
+    for i in range(found):
+        place = places[i]
+        row = row_of_place(mem, place)
+        if mem[row + 1] > epoch or not is_live(mem, row):
+            continue
+        base = (place >> PLACE_SHIFT) << PAGE_SHIFT
+        rowid = mem[base + PG_LOGICAL] << 16 | place & PLACE_SLOT_MASK
+        words = write_row(mem, mem[base + PG_FRAGMENT], rowid, row, out, state[1])
+        if words < 0:
+            if state[0] == 0:
+                return words
+            stand_on(mem, tree, places[i - 1], cursor)  # not written over: no more were copied than looked at
+            return ST_MORE
+        offsets[state[0]] = state[1] + ENTRY_WORDS
+        places[state[0]] = place
+        state[0] += 1
+        state[1] += words
+    if found > 0:
+        stand_on(mem, tree, last, cursor)
+    return ST_MORE if found == limit else OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
+def gather_versions(mem, table_id, epoch, until, limit, places, out, offsets, state):
+    """Copy the versions a snapshot shows of a table, without disk parts, appended from position state[2]
+    on and before `until`; looking at no more than `limit`. places gets the place of each.
+
+    state: [versions found, words used, next position]. OK when all were looked at, ST_MORE, ST_SPACE - words needed (or
+    ST_SPACE, when places is full), or ST_TOO_OLD.
+    """
+    if find_open(mem, epoch) < 0:
+        return ST_TOO_OLD
+    state[2] = max(state[2], mem[S_VERSION_TAIL])
+    looked = 0
+    while state[2] < until:
+        if looked >= limit:
+            return ST_MORE
+        looked += 1
+        at = version_at(mem, state[2])
+        fragment = mem[at + V_FRAGMENT]
+        is_shown = fragment != 0 and mem[at + V_ROW + 1] <= epoch and epoch < mem[at + V_ENDED]
+        if is_shown and mem[fragment + F_TABLE] == table_id:
+            if state[0] >= places.size:
+                return ST_SPACE
+            words = write_version(mem, at, out, state[1])
+            if words < 0:
+                return words
+            places[state[0]] = mem[at + V_PLACE]
+            offsets[state[0]] = state[1] + ENTRY_WORDS
+            state[0] += 1
+            state[1] += words
+        state[2] += mem[at + V_WORDS]
+    return OK

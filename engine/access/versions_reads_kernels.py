@@ -1,0 +1,389 @@
+"""What an open snapshot shows: slots as they are if they have not changed since, else rows of the version store.
+
+Every kernel begins by asking whether the snapshot is open: if it is not, nothing else is looked at. Entries are those
+of `reads.py` and `disk_reads.py`.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.access.disk_reads_kernels import ENTRY_INCOMPLETE, PAGE_OF_OWN, read_whole
+from engine.access.reads_kernels import entry_words, write_entry
+from engine.disk.cache_layout import SLOT_BITS, TS_CACHE
+from engine.disk.lirs_kernels import touch_page
+from engine.disk.parts_kernels import part_on_page
+from engine.jit.kernel import helper, kernel
+from engine.jit.words_kernels import move_words
+from engine.memory.arena_layout import (
+    ENTRY_WORDS,
+    F_FIXED_WORDS,
+    F_KEY_WORDS,
+    F_PAGES,
+    F_ROW_WORDS,
+    F_SLOTS,
+    F_TABLESPACE,
+    LIVE,
+    OK,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    PG_EMPTIED,
+    PG_FRESH,
+    S_VERSION_TAIL,
+    ST_DAMAGED,
+    ST_DROPPED,
+    ST_MISSING,
+    ST_MORE,
+    ST_PAGE,
+    ST_SPACE,
+    ST_TOO_OLD,
+    STATE_MASK,
+    STATE_SHIFT,
+    VAR_WORDS_MASK,
+)
+from engine.memory.handles_kernels import descriptor_of
+from engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
+from engine.rows.rows_kernels import known_row_address, map_get, row_address
+from engine.txn.disk_changes_kernels import reference_at
+from engine.txn.versions_kernels import find_open, find_version, key_bucket, version_at
+from engine.txn.versions_layout import (
+    DISK_LOST,
+    V_DISK,
+    V_DISK_MASK,
+    V_ENDED,
+    V_ENTRY_SHIFT,
+    V_FRAGMENT,
+    V_KEY_LINK,
+    V_ROW,
+    V_TAG,
+)
+
+ASKED_SLOTS = 8  # a look into the version store counts as so many slots
+
+# What has become of a slot since a snapshot.
+GONE = 0  # no row was there
+SAME = 1  # the row is as it was
+ASK = 2  # the version store knows
+
+
+@helper
+def is_live(mem, row):
+    """Whether a slot holds a committed row."""
+    return (mem[row] >> STATE_SHIFT) & STATE_MASK == LIVE
+
+
+@helper
+def slot_since(mem, row, emptied, epoch):
+    """GONE, SAME or ASK for a slot of a page emptied through `emptied`."""
+    if mem[row + 1] <= epoch:
+        if is_live(mem, row):
+            return SAME
+        return ASK if emptied > epoch else GONE
+    return ASK
+
+
+@helper
+def version_words(mem, at):
+    """Words of the row's entry in a version, without its disk part."""
+    return mem[at + V_DISK] >> V_ENTRY_SHIFT
+
+
+@helper
+def write_version(mem, at, out, place):
+    """Copy the row's entry of a version to out[place:] without its disk part; its words, or ST_SPACE - words needed."""
+    words = version_words(mem, at)
+    if place + words > out.size:
+        return ST_SPACE - words
+    move_words(mem, at + V_ROW, out, place, words)
+    return words
+
+
+@helper
+def write_version_whole(mem, fragment, rowid, at, source, out, place, state):
+    """Copy a version with its disk part, which `source` has (0: the live row); words or status as `read_whole`."""
+    before = version_words(mem, at)
+    link = 0
+    stamp = 0
+    if source != 0:
+        if mem[source + V_DISK] & V_DISK_MASK == DISK_LOST:
+            return ST_TOO_OLD
+        address = source + V_ROW + version_words(mem, source)
+        words = mem[address] & VAR_WORDS_MASK
+        here = words
+    else:
+        row = row_address(mem, fragment, rowid)
+        if row == 0:
+            return ST_TOO_OLD
+        reference = mem[reference_at(mem, fragment, row)]
+        state[3] = reference >> SLOT_BITS
+        if touch_page(mem, mem[mem[fragment + F_TABLESPACE] + TS_CACHE], reference >> SLOT_BITS) == 0:
+            return ST_PAGE
+        address, here, words, link, stamp = part_on_page(mem, fragment, rowid, reference)
+        if address == 0:
+            return ST_DAMAGED
+    if place + before + words > out.size:
+        return ST_SPACE - before - words
+    move_words(mem, at + V_ROW, out, place, before)
+    move_words(mem, address, out, place + before, here)
+    if here < words:
+        out[place + 2] |= ENTRY_INCOMPLETE
+        out[place + before + here] = link
+        out[place + before + here + 1] = stamp
+        state[4] += 1
+    return before + words
+
+
+@helper
+def write_row(mem, fragment, rowid, row, out, place):
+    """Copy a live row's entry to out[place:] without its disk part; its words, or ST_SPACE - words needed."""
+    words = entry_words(mem, fragment, row, False)
+    if place + words > out.size:
+        return ST_SPACE - words
+    return write_entry(mem, mem, fragment, rowid, row, False, out, place)
+
+
+@helper
+def read_at(mem, epoch, with_disk, fragment, rowid, out, place, state):
+    """Copy a row as at the end of `epoch` to out[place:]; words or status as `read_whole`, or ST_TOO_OLD."""
+    row = row_address(mem, fragment, rowid)
+    if row != 0 and mem[row + 1] <= epoch and is_live(mem, row):
+        if with_disk:
+            return read_whole(mem, 0, mem, fragment, rowid, row, out, place, state)
+        return write_row(mem, fragment, rowid, row, out, place)
+    at, source = find_version(mem, fragment, rowid, epoch)
+    if at == 0:
+        return ST_MISSING
+    if with_disk:
+        return write_version_whole(mem, fragment, rowid, at, source, out, place, state)
+    return write_version(mem, at, out, place)
+
+
+@helper
+def page_at(mem, epoch, fragment, rowid):
+    """Page with the disk part a row had at the end of `epoch`: PAGE_OF_OWN if none is needed, -1 without row."""
+    row = row_address(mem, fragment, rowid)
+    if row == 0 or mem[row + 1] > epoch or not is_live(mem, row):
+        at, source = find_version(mem, fragment, rowid, epoch)
+        if at == 0:
+            return -1
+        if source != 0 or row == 0:
+            return PAGE_OF_OWN
+    return mem[reference_at(mem, fragment, row)] >> SLOT_BITS
+
+
+# --- scans ----------------------------------------------------------------------------------------
+@helper
+def page_slots(mem, fragment, logical, epoch):
+    """(address of a page's header, 0 if it was given back; its "emptied through" epoch; slots to look at)."""
+    page = map_get(mem, fragment, logical)
+    if page > 0:
+        base = page << PAGE_SHIFT
+        emptied = mem[base + PG_EMPTIED]
+        return base, emptied, mem[fragment + F_SLOTS] if emptied > epoch else mem[base + PG_FRESH]
+    emptied = -1 - page if page < 0 else 0
+    return 0, emptied, mem[fragment + F_SLOTS] if emptied > epoch else 0
+
+
+@helper
+def look_at(mem, epoch, fragment, base, emptied, slot):
+    """(GONE, SAME or ASK; address of the row) of one slot."""
+    if base == 0 or slot >= mem[base + PG_FRESH]:
+        return ASK, 0
+    row = base + PAGE_HEADER_WORDS + slot * mem[fragment + F_ROW_WORDS]
+    return slot_since(mem, row, emptied, epoch), row
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])")
+def scan_snapshot(mem, fragment, epoch, is_copied, limit, out, offsets, state):
+    """Copy rows as at the end of `epoch`, without disk parts, from ROWID state[2] on, or only count them; looking at no
+    more than about `limit` slots. state: [rows found, words used, next ROWID]. Returns OK at the fragment's end,
+    ST_MORE, ST_SPACE - words needed, or ST_TOO_OLD.
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    if find_open(mem, epoch) < 0:
+        return ST_TOO_OLD
+    looked = 0
+    while state[2] >> 16 < mem[fragment + F_PAGES]:
+        logical = state[2] >> 16
+        base, emptied, slots = page_slots(mem, fragment, logical, epoch)
+        looked += 1
+        for slot in range(state[2] & 0xFFFF, slots):
+            if looked >= limit:
+                return ST_MORE
+            looked += 1
+            rowid = logical << 16 | slot
+            since, row = look_at(mem, epoch, fragment, base, emptied, slot)
+            at = 0
+            if since == ASK:
+                looked += ASKED_SLOTS - 1
+                at, _ = find_version(mem, fragment, rowid, epoch)
+            if since == SAME or at != 0:
+                if is_copied:
+                    if state[0] >= offsets.size:
+                        return ST_SPACE
+                    if at != 0:
+                        words = write_version(mem, at, out, state[1])
+                    else:
+                        words = write_row(mem, fragment, rowid, row, out, state[1])
+                    if words < 0:
+                        return words
+                    offsets[state[0]] = state[1] + ENTRY_WORDS
+                    state[1] += words
+                state[0] += 1
+            state[2] = rowid + 1
+        state[2] = (logical + 1) << 16
+        if looked >= limit:
+            return ST_MORE
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])")
+def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
+    """ROWIDs of rows as at the end of `epoch` from state[2] on, and the pages that reading their disk parts needs.
+
+    limit and status as `scan_snapshot`, ST_SPACE when the arrays are full. state: [rows found, -, next ROWID].
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    if find_open(mem, epoch) < 0:
+        return ST_TOO_OLD
+    looked = 0
+    while state[2] >> 16 < mem[fragment + F_PAGES]:
+        logical = state[2] >> 16
+        base, emptied, slots = page_slots(mem, fragment, logical, epoch)
+        looked += 1
+        for slot in range(state[2] & 0xFFFF, slots):
+            if looked >= limit:
+                return ST_MORE
+            if state[0] >= rowids.size:
+                return ST_SPACE
+            looked += 1
+            rowid = logical << 16 | slot
+            since, row = look_at(mem, epoch, fragment, base, emptied, slot)
+            page = -1
+            if since == SAME:
+                page = mem[reference_at(mem, fragment, row)] >> SLOT_BITS
+            elif since == ASK:
+                looked += ASKED_SLOTS - 1
+                page = page_at(mem, epoch, fragment, rowid)
+            if page >= 0:
+                rowids[state[0]] = rowid
+                pages[state[0]] = page
+                state[0] += 1
+            state[2] = rowid + 1
+        state[2] = (logical + 1) << 16
+        if looked >= limit:
+            return ST_MORE
+    return OK
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1], "
+    "int64[::1])"
+)
+def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, stop, out, offsets, state):
+    """Copy the rows order[start:stop], each of the fragment with handle fragments[i] and ROWID rowids[i] (negative:
+    none), as at the end of `epoch`; offsets[i] is where its image begins, -1 if there was none.
+
+    state: [rows found, words used, next place in order, page, incomplete entries]. OK, or why it stopped at state[2]:
+    ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, ST_DROPPED, or ST_TOO_OLD.
+    """
+    if find_open(mem, epoch) < 0:
+        return ST_TOO_OLD
+    for position in range(start, stop):
+        i = order[position]
+        state[2] = position
+        offsets[i] = -1
+        if rowids[i] < 0:
+            continue
+        fragment = descriptor_of(mem, fragments[i])
+        if fragment == 0:
+            return ST_DROPPED
+        done = read_at(mem, epoch, with_disk, fragment, rowids[i], out, state[1], state)
+        if done > 0:
+            offsets[i] = state[1] + ENTRY_WORDS
+            state[0] += 1
+            state[1] += done
+        elif done != ST_MISSING:
+            return done
+    state[2] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1])")
+def snapshot_pages(mem, epoch, fragments, rowids, start, stop, pages):
+    """pages[i] of rows [start, stop): the page that reading the disk part as at the end of `epoch` needs, 0 if none; OK
+    or ST_TOO_OLD, ST_DROPPED.
+    """
+    if find_open(mem, epoch) < 0:
+        return ST_TOO_OLD
+    for i in range(start, stop):
+        fragment = descriptor_of(mem, fragments[i])
+        if fragment == 0:
+            return ST_DROPPED
+        pages[i] = max(PAGE_OF_OWN, page_at(mem, epoch, fragment, rowids[i]))
+    return OK
+
+
+# --- keys -----------------------------------------------------------------------------------------
+@helper
+def has_key(mem, fragment, at, keys, first, words):
+    """Whether the row of a version has this canonical key."""
+    image = at + V_ROW + ENTRY_WORDS
+    held, held_words = image_key(mem, image, mem[fragment + F_FIXED_WORDS], mem[fragment + F_KEY_WORDS])
+    if held_words != words:
+        return False
+    for i in range(words):
+        if mem[held + i] != keys[first + i]:
+            return False
+    return True
+
+
+@helper
+def rowid_at(mem, epoch, fragment, tag, keys, first, words):
+    """ROWID of the row that had a key at the end of `epoch`, -1 if none had."""
+    entry = index_find(mem, fragment, tag, keys, first, words)
+    if entry != 0:
+        rowid = entry_rowid(mem, entry)
+        row = known_row_address(mem, fragment, rowid)
+        if mem[row + 1] <= epoch and is_live(mem, row):
+            return rowid
+    position = mem[key_bucket(mem, fragment, tag)]
+    while position >= mem[S_VERSION_TAIL]:
+        at = version_at(mem, position)
+        if mem[at + V_FRAGMENT] == fragment and mem[at + V_TAG] == tag:
+            is_shown = mem[at + V_ROW + 1] <= epoch and epoch < mem[at + V_ENDED]
+            if is_shown and has_key(mem, fragment, at, keys, first, words):
+                return mem[at + V_ROW]
+        position = mem[at + V_KEY_LINK]
+    return -1
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], "
+    "int64[::1])"
+)
+def find_snapshot_keys(mem, epoch, seed, with_disk, fragments, keys, key_offsets, stride, start, stop, rowids, pages):
+    """rowids[i] of keys [start, stop), each in the fragment with handle fragments[i] (0: none): ROWID at the end of
+    `epoch`, -1 if there was no row; with_disk: pages[i], the page its disk part needs. OK, ST_TOO_OLD or ST_DROPPED.
+    """
+    if find_open(mem, epoch) < 0:
+        return ST_TOO_OLD
+    for i in range(start, stop):
+        rowids[i] = -1
+        pages[i] = PAGE_OF_OWN
+        if fragments[i] == 0:
+            continue
+        fragment = descriptor_of(mem, fragments[i])
+        if fragment == 0:
+            return ST_DROPPED
+        first = key_offsets[i] if key_offsets.size else i * stride
+        words = key_offsets[i + 1] - first if key_offsets.size else stride
+        tag = tag_of(keys, first, words, seed)
+        rowids[i] = rowid_at(mem, epoch, fragment, tag, keys, first, words)
+        if with_disk and rowids[i] >= 0:
+            pages[i] = max(PAGE_OF_OWN, page_at(mem, epoch, fragment, rowids[i]))
+    return OK

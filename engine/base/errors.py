@@ -1,0 +1,374 @@
+"""Every exception class, and nothing else.
+
+A class answers two questions: did anything happen, and what should the caller do? Messages are one line: what happened,
+then what to do. Evidence travels in fields.
+"""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Base of everything Tidemark raises; keyword arguments become evidence fields."""
+
+    retryable = False
+
+    def __init__(self, message: str, **evidence: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.evidence = evidence
+
+    def __getattr__(self, name: str) -> object:
+        # Only reached for names that are no attribute: evidence fields such as `.file`, `.row`.
+        evidence = self.__dict__.get("evidence", {})
+        if name in evidence:
+            return evidence[name]
+        raise AttributeError(name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.evidence))
+
+
+def _rebuild(cls: type[Error], message: str, evidence: dict[str, object]) -> Error:
+    return cls(message, **evidence)
+
+
+# --- nothing happened; fix the call -------------------------------------------------------------
+class Rejected(Error):
+    """Nothing happened; the call must be changed before it can succeed."""
+
+
+class InvalidName(Rejected):
+    """A database, table, column or index name that is not allowed."""
+
+
+class SchemaInvalid(Rejected):
+    """A table definition or option that cannot be."""
+
+
+class NoSuchTable(Rejected):
+    """The table does not exist."""
+
+
+class NoSuchColumn(Rejected):
+    """The column does not exist in the table."""
+
+
+class NoSuchPartition(Rejected):
+    """The table has no partition of this name."""
+
+
+class NoPartition(Rejected):
+    """No range or list of the table takes the row (`values` are those of the partition columns)."""
+
+
+class TableExists(Rejected):
+    """A table of this name exists."""
+
+
+class IndexExists(Rejected):
+    """The table has an index of this name, or one is being built."""
+
+
+class NoSuchIndex(Rejected):
+    """The table has no index of this name."""
+
+
+class NoSuchTablespace(Rejected):
+    """The tablespace does not exist."""
+
+
+class TablespaceExists(Rejected):
+    """A tablespace of this name exists."""
+
+
+class TablespaceInUse(Rejected):
+    """A tablespace that tables lie in cannot be dropped."""
+
+
+class DuplicateKey(Rejected):
+    """A row with this key exists, or stands twice in one batch (`row` says which); `index`: of this unique index."""
+
+
+class RowNotFound(Rejected):
+    """No row has this key."""
+
+
+class TypeMismatch(Rejected):
+    """A value has the wrong Python or Arrow type for its column."""
+
+
+class ValueOutOfRange(Rejected):
+    """A value is outside the range, or longer than the length, of its column."""
+
+
+class NotNullViolation(Rejected):
+    """None was given for a column that is not nullable, or a column without default was left out."""
+
+
+class RowTooLarge(Rejected):
+    """The row exceeds a size limit."""
+
+
+class TransactionTooLarge(Rejected):
+    """The transaction exceeds `transaction_limit`."""
+
+
+class LimitExceeded(Rejected):
+    """A limit of `engine/base/limits.py` is exceeded."""
+
+
+class ReadOnly(Rejected):
+    """A write on a read-only store or transaction."""
+
+
+class WrongThread(Rejected):
+    """A transaction was used by a thread that does not own it."""
+
+
+class SnapshotClosed(Rejected):
+    """The snapshot was closed, or its store was; open another one."""
+
+
+class TransactionEnded(Rejected):
+    """The transaction has committed or rolled back already."""
+
+
+class ProgramInvalid(Rejected):
+    """An interpreted program that must not run, or an expression that no program can be made of."""
+
+
+class ProgramFailed(Rejected):
+    """An interpreted program met an error in a row: `key` says in which, `code` is one of PE_…"""
+
+
+class LoadRefused(Rejected):
+    """Rows of a load cannot be in the table, or the load is not of it as it is now (`examples`); nothing was loaded."""
+
+
+class LoadEnded(Rejected):
+    """The load was published or given up: nothing can be written for it any more."""
+
+
+class Unsupported(Rejected):
+    """A feature this version of the store does not have."""
+
+
+# --- rolled back whole; run it again ------------------------------------------------------------
+class Retryable(Error):
+    """This transaction was rolled back whole; running it again may succeed."""
+
+    retryable = True
+
+
+class Deadlock(Retryable):
+    """The transaction was chosen as the victim of a deadlock."""
+
+
+class NotPrimary(Retryable):
+    """Another node of the group executes transactions; `primary` says which, if it is known."""
+
+
+class PrimaryLost(Retryable):
+    """The process that executed the transaction was lost before it committed."""
+
+
+class LockTimeout(Retryable):
+    """A row lock was not granted within `lock_timeout_ms`."""
+
+
+class RedoOverloaded(Retryable):
+    """The REDO log is full and no local checkpoint freed it within `lock_timeout_ms`."""
+
+
+class BinlogOverloaded(Retryable):
+    """The REDO log is full of epochs that the binlog did not take within `lock_timeout_ms`."""
+
+
+class StorageFull(Retryable):
+    """The disk, a quota or a file-size limit is exhausted."""
+
+
+class MemoryExhausted(Retryable):
+    """`data_memory` is exhausted, or the process has no memory left."""
+
+
+class CallMemoryExhausted(Retryable):
+    """The calls that clients make of a server would take more memory than it gives them all together."""
+
+
+class TooManyFiles(Retryable):
+    """No file descriptor is left."""
+
+
+class CheckpointMemoryExhausted(Retryable):
+    """Copies for the running local checkpoint did not fit into `checkpoint_memory` in time."""
+
+
+class SnapshotTooOld(Retryable):
+    """The versions a snapshot needs are gone."""
+
+
+# --- unknown ------------------------------------------------------------------------------------
+class OutcomeUnknown(Error):
+    """The commit was handed to the log; ask `db.outcome(txid)` after reopening."""
+
+
+class CommitInterrupted(OutcomeUnknown, KeyboardInterrupt):
+    """Ctrl-C came while the commit was on its way to the disk; a KeyboardInterrupt that tells `txid`."""
+
+
+class CommitOnFailedStore(OutcomeUnknown):
+    """The store failed while the commit was on its way to the disk."""
+
+
+class CommitUnanswered(OutcomeUnknown):
+    """The link to the store's process broke while the commit was on its way, and nobody could be asked in time."""
+
+
+# --- the handle is dead -------------------------------------------------------------------------
+class StoreFailed(Error):
+    """The store is dead until it is closed and opened again."""
+
+
+class IoFailed(StoreFailed):
+    """A read or write failed."""
+
+
+class SyncFailed(StoreFailed):
+    """A sync failed; what is on disk is unknown until restart has read it."""
+
+
+class InvariantBroken(StoreFailed):
+    """An internal invariant does not hold; the store stopped before doing harm."""
+
+
+class StoreClosed(StoreFailed):
+    """The store is closed."""
+
+
+class ForkedHandle(StoreFailed):
+    """The store was opened before a fork; open it again in the child."""
+
+
+# --- what is on disk cannot be accepted ---------------------------------------------------------
+class Damaged(Error):
+    """What is on disk cannot be accepted; nothing was changed."""
+
+
+class RedoDamaged(Damaged):
+    """A REDO group that was durable is damaged."""
+
+
+class SpoolDamaged(Damaged):
+    """The file of a transaction larger than memory, which a durable REDO group refers to, is damaged or missing."""
+
+
+class UndoDamaged(Damaged):
+    """An UNDO group that is needed is damaged."""
+
+
+class LcpDamaged(Damaged):
+    """No intact local checkpoint of a fragment reaches the kept REDO log."""
+
+
+class CatalogDamaged(Damaged):
+    """Table definitions can be read from no copy."""
+
+
+class SysfileDamaged(Damaged):
+    """Both copies of the sysfile are damaged."""
+
+
+class ViewDamaged(Damaged):
+    """Both copies of a node group's view are damaged: what this node has voted for is not known."""
+
+
+class PageDamaged(Damaged):
+    """A page fails its checksum or its structure is impossible."""
+
+
+class BinlogDamaged(Damaged):
+    """An event of a binlog or relay file, or the index of the files, cannot be (`file`, `position`)."""
+
+
+class BackupDamaged(Damaged):
+    """A file of a backup or of an archive cannot be what it says (`file`, `offset`)."""
+
+
+class LoadDamaged(Damaged):
+    """A file of a load is missing or cannot be what its manifest says (`file`, `offset`)."""
+
+
+class RestoreUnfinished(Damaged):
+    """A restore into this directory was broken off: there is no store in it."""
+
+
+class FileMissing(Damaged):
+    """A file the store needs is missing."""
+
+
+class FileTruncated(Damaged):
+    """A file is shorter than it must be."""
+
+
+class ForeignFile(Damaged):
+    """A file belongs to another store."""
+
+
+# --- others -------------------------------------------------------------------------------------
+class Incompatible(Error):
+    """The store cannot be opened by this version or with these options."""
+
+
+class VersionTooNew(Incompatible):
+    """The store was written by a newer format version."""
+
+
+class VersionTooOld(Incompatible):
+    """The store was written by a format version that is no longer read."""
+
+
+class LimitsMismatch(Incompatible):
+    """The store was made with other limits than those asked for."""
+
+
+class Locked(Error):
+    """Another process, or another handle of this process, holds the store."""
+
+
+class PeerError(Error):
+    """The other side of a link misbehaved."""
+
+
+class FrameRejected(PeerError):
+    """No frame of the protocol, too long, out of order, or with a seal that does not fit; the link is shut."""
+
+
+class PeerUnauthenticated(PeerError):
+    """The other side does not know the secret."""
+
+
+class PeerUnproved(PeerError):
+    """The link was refused before the other side proved that it knows the secret: any host on the path can send such
+    a refusal, so it ends nothing for good. It is true of two different secrets, too; compare them.
+    """
+
+
+class PeerVersion(PeerError):
+    """The other side speaks no version of the protocol that this one does."""
+
+
+class PeerRefused(PeerError):
+    """The other side is not one to replicate with: the same server id or store, or it refuses this one."""
+
+
+class PeerTimeout(PeerError):
+    """The other side has been silent for too long."""
+
+
+class EpochGap(PeerError):
+    """Epochs are missing between what was applied and what the source has; the replica stops."""
+
+
+class PositionLost(PeerError):
+    """The source no longer has the binlog from where the replica must go on; copy it anew from a backup."""

@@ -1,0 +1,64 @@
+"""Number types of the field, so that a GCI is never passed where an LSN is meant."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+from engine.base.errors import LimitExceeded
+from engine.base.limits import INCARNATION_MAX
+
+Gci = NewType("Gci", int)
+Epoch = NewType("Epoch", int)
+Lsn = NewType("Lsn", int)
+TxId = NewType("TxId", int)
+RowId = NewType("RowId", int)
+TableId = NewType("TableId", int)
+LcpId = NewType("LcpId", int)
+
+MICRO_BITS = 32
+SLOT_BITS = 16
+TXID_COUNTER_BITS = 40
+
+
+def make_epoch(gci: int, micro: int) -> Epoch:
+    """Epoch from its GCI (high word) and micro GCI (low word) (D4)."""
+    return Epoch(gci << MICRO_BITS | micro)
+
+
+def gci_of(epoch: int) -> Gci:
+    """The GCI (high word) of an epoch."""
+    return Gci(epoch >> MICRO_BITS)
+
+
+def micro_of(epoch: int) -> int:
+    """The micro GCI (low word) of an epoch."""
+    return epoch & ((1 << MICRO_BITS) - 1)
+
+
+def make_rowid(page: int, slot: int) -> RowId:
+    """ROWID from logical page and slot (D1)."""
+    return RowId(page << SLOT_BITS | slot)
+
+
+def first_txid(incarnation: int) -> TxId:
+    """First transaction id of an incarnation (D14)."""
+    return TxId(incarnation << TXID_COUNTER_BITS | 1)
+
+
+def next_incarnation(incarnation: int) -> int:
+    """Of the next opening, or of the node that begins to lead a node group.
+
+    Raises: LimitExceeded if ids of transactions are used up.
+    """
+    if incarnation >= INCARNATION_MAX:
+        raise LimitExceeded(
+            f"the store is in incarnation {incarnation}, and ids of transactions have no room for another; restore a"
+            " backup into an empty directory, where the count begins anew, or open it with read_only=True",
+            incarnation=incarnation,
+        )
+    return incarnation + 1
+
+
+def txids_from(txid: int) -> range:
+    """Ids from this one on that are of its incarnation: later ones are the next opening's."""
+    return range(txid, (txid >> TXID_COUNTER_BITS) + 1 << TXID_COUNTER_BITS)

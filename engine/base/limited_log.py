@@ -1,0 +1,42 @@
+"""Warnings that any stranger can cause: at most one line in so many seconds, and how many were left out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from engine.base.clock import Clock
+
+EVERY_SECONDS = 10.0
+
+
+class LimitedLog:
+    """The warnings of one listener. Threads may share it."""
+
+    def __init__(self, log: logging.Logger, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._next = -EVERY_SECONDS  # when a line may be written again
+        self._left_out = 0
+
+    def warning(self, text: str, error: BaseException | None = None) -> None:
+        """Write a line, and the traceback of `error`, unless a line was written in the last ten seconds: then it is
+        counted, and the next line says how many there were.
+        """
+        now = self._clock.monotonic()
+        with self._mutex:
+            if now < self._next:
+                self._left_out += 1
+                return
+            left_out, self._left_out = self._left_out, 0
+            self._next = now + EVERY_SECONDS
+        left_out_text = f" ({left_out} lines like it were left out before)" if left_out else ""
+        self._log.warning("%s%s", text, left_out_text, exc_info=error)
+
+    def close(self) -> None:
+        """Say how many lines were left out that no later line told."""
+        with self._mutex:
+            left_out, self._left_out = self._left_out, 0
+        if left_out:
+            self._log.warning("%s lines about bad clients were left out", left_out)

@@ -1,0 +1,231 @@
+"""The options of a store: their names, defaults and ranges, checked when they are given.
+
+An `Options` that exists is valid: every bad value is refused by `SchemaInvalid` before anything is opened. Sizes are
+given as bytes or as text with a binary unit (`"64 MiB"`) and read back as `..._bytes`. An option stands here only if
+the store acts on it. Nothing here is written to disk; what a store was made with is in its control files.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Literal, TypedDict
+
+from engine.base import limits
+from engine.base.errors import SchemaInvalid
+
+Size = int | str
+Durability = Literal["commit", "epoch"]
+ArchivePlace = str | os.PathLike[str] | None
+
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SIZE = re.compile(r"([0-9]{1,19}) ?(B|KiB|MiB|GiB|TiB)")
+
+# Word addresses into the arena and positions in the log stay far inside int64.
+_SIZE_BYTES_MAX = 1 << 46
+# Copies of rows are kept in slabs of this size; less than one could never take a row of the largest size.
+_LCP_MEMORY_BYTES_MIN = 1 << 20
+_TRANSACTION_MEMORY_BYTES_MIN = 64 << 10
+# Each interval with commits makes a file.
+_ARCHIVE_INTERVAL_MS_MIN = 100
+_MILLISECONDS_MAX = 24 * 3_600 * 1_000
+# The log reaches back to the older of two local checkpoints while a third is made: three shares must fit.
+_LOG_SHARE_MAX = 0.3
+
+
+class OptionKeywords(TypedDict, total=False):
+    """Every option as a keyword, for the signatures that pass them on."""
+
+    data_memory: Size
+    redo_log: Size
+    page_buffer: Size
+    page_flush_rate: Size
+    checkpoint_memory: Size
+    durability: Durability
+    epoch_interval_ms: int
+    gcp_interval_ms: int
+    lock_timeout_ms: int
+    transaction_memory: Size
+    transaction_limit: Size
+    create: bool
+    background: bool
+    checkpoint_interval_ms: int
+    checkpoint_log_share: float
+    undo_log: Size
+    undo_filter: bool
+    snapshot_memory: Size
+    delete_log: Size
+    archive: ArchivePlace
+    archive_interval_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to open a store.
+
+    data_memory: memory for rows and indexes, reserved at once and used as it fills. Beside it open transactions use 64
+        bytes for each row they have changed or locked.
+    redo_log: size of the REDO log on disk of a store that is made; one that exists keeps its own, whatever stands here.
+    page_buffer: memory for pages of disk columns, for each size in use, those on their way to the disk included.
+    page_flush_rate: bytes of disk pages a local checkpoint writes per second; 0 sets no bound.
+    checkpoint_memory: bound on copies of old rows for a running local checkpoint; operations wait beyond it.
+    durability: "commit": a commit returns when it is on disk; "epoch": at once, on disk with its epoch.
+    epoch_interval_ms: an epoch that has commits is closed this long after its first.
+    gcp_interval_ms: life of a GCI; the sysfile is written with each.
+    lock_timeout_ms: longest wait for a row lock or for space in the log; 0 never waits.
+    transaction_memory: what the changes of one transaction may take of memory; more go to a file of their own.
+    transaction_limit: bound on the changes of one transaction, in memory and file together.
+    create: make the store if the directory has none.
+    background: close epochs and make local checkpoints by timer; without it only calls do.
+    checkpoint_interval_ms: a local checkpoint starts this long after the last one; 0 leaves time out.
+    checkpoint_log_share: a local checkpoint starts when the log has grown by this share of `redo_log`.
+    undo_log: size of the UNDO log on disk, made with the first tablespace; one that exists keeps its own.
+    undo_filter: leave out of the UNDO log what no restart can need, because the REDO log has it; without it a restart
+        through an epoch may go back as far as the local checkpoints kept.
+    snapshot_memory: bound on old rows kept for open snapshots; past it the oldest is given up (SnapshotTooOld).
+    delete_log: memory in which deletes are noted for nodes that join by it; past it the oldest are cut; 0 keeps none.
+
+    Units: sizes are bytes or text such as "64 MiB" (B, KiB, MiB, GiB, TiB); intervals are milliseconds.
+    Raises: SchemaInvalid for a value of the wrong type or out of range.
+    """
+
+    data_memory: Size = "1 GiB"
+    redo_log: Size = "256 MiB"
+    page_buffer: Size = "64 MiB"
+    page_flush_rate: Size = "256 MiB"
+    checkpoint_memory: Size = "64 MiB"
+    durability: Durability = "commit"
+    epoch_interval_ms: int = 100
+    gcp_interval_ms: int = 2_000
+    lock_timeout_ms: int = 5_000
+    transaction_memory: Size = "256 MiB"
+    transaction_limit: Size = "16 GiB"
+    create: bool = True
+    background: bool = True
+    checkpoint_interval_ms: int = 300_000
+    checkpoint_log_share: float = 0.25
+    undo_log: Size = "128 MiB"
+    undo_filter: bool = True
+    snapshot_memory: Size = "64 MiB"
+    delete_log: Size = 0
+    archive: ArchivePlace = None
+    archive_interval_ms: int = 5_000
+
+    data_memory_bytes: int = field(init=False, repr=False)
+    redo_log_bytes: int = field(init=False, repr=False)
+    page_buffer_bytes: int = field(init=False, repr=False)
+    page_flush_rate_bytes: int = field(init=False, repr=False)
+    checkpoint_memory_bytes: int = field(init=False, repr=False)
+    transaction_memory_bytes: int = field(init=False, repr=False)
+    transaction_limit_bytes: int = field(init=False, repr=False)
+    undo_log_bytes: int = field(init=False, repr=False)
+    snapshot_memory_bytes: int = field(init=False, repr=False)
+    delete_log_bytes: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check every value and work out the sizes in bytes."""
+        self._set_size("data_memory", limits.DATA_MEMORY_BYTES_MIN)
+        self._set_size("redo_log", limits.REDO_LOG_BYTES_MIN)
+        self._set_size("page_buffer", limits.PAGE_BUFFER_BYTES_MIN)
+        self._set_size("page_flush_rate", 0)
+        self._set_size("checkpoint_memory", _LCP_MEMORY_BYTES_MIN)
+        self._set_size("transaction_memory", _TRANSACTION_MEMORY_BYTES_MIN)
+        self._set_size("transaction_limit", _TRANSACTION_MEMORY_BYTES_MIN)
+        self._set_size("undo_log", limits.UNDO_LOG_BYTES_MIN)
+        self._set_size("snapshot_memory", limits.SNAPSHOT_MEMORY_BYTES_MIN)
+        has_delete_log = parse_size("delete_log", self.delete_log) != 0
+        self._set_size("delete_log", limits.DELETE_LOG_BYTES_MIN if has_delete_log else 0)
+        for name in ("create", "background", "undo_filter"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise SchemaInvalid(f"option {name} is {value!r}; give True or False", option=name)
+        if self.durability not in ("commit", "epoch"):
+            raise SchemaInvalid(
+                f'option durability is {self.durability!r}; give "commit" or "epoch"', option="durability"
+            )
+        self._check_integer("epoch_interval_ms", 1, _MILLISECONDS_MAX)
+        self._check_integer("gcp_interval_ms", 1, _MILLISECONDS_MAX)
+        self._check_integer("lock_timeout_ms", 0, _MILLISECONDS_MAX)
+        self._check_integer("checkpoint_interval_ms", 0, _MILLISECONDS_MAX)
+        self._check_integer("archive_interval_ms", _ARCHIVE_INTERVAL_MS_MIN, _MILLISECONDS_MAX)
+        if self.archive is not None and not isinstance(self.archive, (str, os.PathLike)):
+            raise SchemaInvalid(f"option archive is {self.archive!r}; give a path or a URI", option="archive")
+        self._check_share()
+        if self.transaction_limit_bytes < self.transaction_memory_bytes:
+            raise SchemaInvalid(
+                f"option transaction_limit is {self.transaction_limit}; give transaction_memory"
+                f" ({self.transaction_memory}) or more",
+                option="transaction_limit",
+            )
+        if self.gcp_interval_ms < self.epoch_interval_ms:
+            raise SchemaInvalid(
+                f"option gcp_interval_ms is {self.gcp_interval_ms}; a GCI lasts at least one epoch, "
+                f"give epoch_interval_ms ({self.epoch_interval_ms}) or more",
+                option="gcp_interval_ms",
+            )
+
+    @classmethod
+    def from_keywords(cls, keywords: Mapping[str, object]) -> Options:
+        """Build options from keywords as a user gave them.
+
+        Raises: SchemaInvalid for an unknown keyword, naming the nearest known one, and for bad values.
+        """
+        known = [one.name for one in fields(cls) if one.init]
+        for name in keywords:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+                advice = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
+                raise SchemaInvalid(f"there is no option {name!r}; {advice}", option=name)
+        return cls(**keywords)  # type: ignore[arg-type]
+
+    def _set_size(self, name: str, minimum_bytes: int) -> None:
+        size_bytes = parse_size(name, getattr(self, name))
+        if not minimum_bytes <= size_bytes <= _SIZE_BYTES_MAX:
+            raise SchemaInvalid(
+                f"option {name} is {size_bytes:,} bytes; give {format_size(minimum_bytes)} "
+                f"to {format_size(_SIZE_BYTES_MAX)}",
+                option=name,
+            )
+        # The same size is the same option however it was spelled; the class is frozen for everyone else.
+        object.__setattr__(self, name, format_size(size_bytes))
+        object.__setattr__(self, name + "_bytes", size_bytes)
+
+    def _check_integer(self, name: str, minimum: int, maximum: int) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+            raise SchemaInvalid(f"option {name} is {value!r}; give an integer {minimum:,} to {maximum:,}", option=name)
+
+    def _check_share(self) -> None:
+        share = self.checkpoint_log_share
+        is_number = isinstance(share, (int, float)) and not isinstance(share, bool)
+        if not is_number or not 0.01 <= share <= _LOG_SHARE_MAX:
+            raise SchemaInvalid(
+                f"option checkpoint_log_share is {share!r}; give a number 0.01 to {_LOG_SHARE_MAX}",
+                option="checkpoint_log_share",
+            )
+
+
+def parse_size(name: str, value: object) -> int:
+    """Bytes of a size given as an integer or as text such as "64 MiB".
+
+    Raises: SchemaInvalid, naming the option `name`.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    matched = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if matched is None:
+        raise SchemaInvalid(
+            f"option {name} is {value!r}; give bytes as an integer, or a whole number with B, KiB, MiB, GiB or TiB "
+            f'such as "64 MiB"',
+            option=name,
+        )
+    return int(matched[1]) * _UNITS[matched[2]]
+
+
+def format_size(size_bytes: int) -> str:
+    """The shortest text that `parse_size` turns back into exactly `size_bytes`."""
+    unit = next(unit for unit in reversed(_UNITS) if size_bytes % _UNITS[unit] == 0)
+    return f"{size_bytes // _UNITS[unit]} {unit}"

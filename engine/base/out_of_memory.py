@@ -1,0 +1,99 @@
+"""MemoryError of Python, NumPy or Arrow inside a call: a typed error, and nothing half done (F103).
+
+Calls of a transaction end it (`Transaction.out_of_memory`); others have changed nothing, or what they do next time goes
+on from there. MemoryError in the user's own code stays what it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from engine.base.errors import Error, MemoryExhausted, OutcomeUnknown
+
+K = TypeVar("K")
+F = TypeVar("F", bound=Callable[..., Any])
+Meaning = Callable[[Any, MemoryError], Error]
+
+
+def no_memory(error: MemoryError, what: str = "nothing was changed") -> MemoryExhausted:
+    """The error of a call that ended with a MemoryError, and `what` became of its work."""
+    said = f" ({error})" if str(error) else ""
+    return MemoryExhausted(
+        f"the process has no memory left for this call{said}; {what};"
+        " ask for less at once, or let the process have more"
+    )
+
+
+def _unknown(_subject: Any, error: MemoryError) -> Error:
+    return OutcomeUnknown(
+        f"the process had no memory left for the rest of the call ({error!r}); the change was made whole or not at all:"
+        " look, and call again if it was not"
+    )
+
+
+def _meaning(subject: Any, error: MemoryError) -> Error:
+    of_subject = getattr(subject, "out_of_memory", None)
+    return no_memory(error) if of_subject is None else of_subject(error)
+
+
+def _of_iterator(call: Callable[..., Iterator[Any]], meaning: Meaning) -> Callable[..., Iterator[Any]]:
+    @functools.wraps(call)
+    def typed(subject: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
+        try:
+            yield from call(subject, *arguments, **options)
+        except MemoryError as error:
+            raise meaning(subject, error) from error
+
+    return typed
+
+
+def _of_call(call: Callable[..., Any], meaning: Meaning) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def typed(subject: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return call(subject, *arguments, **options)
+        except MemoryError as error:
+            raise meaning(subject, error) from error
+
+    return typed
+
+
+def types_memory_error(became: str = "nothing was changed") -> Callable[[F], F]:
+    """Decorator of a function that users call: a MemoryError out of it is MemoryExhausted. became: what of its work."""
+
+    def decorate(call: F) -> F:
+        @functools.wraps(call)
+        def typed(*arguments: Any, **options: Any) -> Any:
+            try:
+                return call(*arguments, **options)
+            except MemoryError as error:
+                raise no_memory(error, became) from error
+
+        return typed  # type: ignore[return-value]  # of the same signature
+
+    return decorate
+
+
+def types_memory_errors(
+    *besides: str, but: tuple[str, ...] = (), reads: tuple[str, ...] | None = None
+) -> Callable[[type[K]], type[K]]:
+    """Decorator of a class that users call: MemoryError out of its public methods becomes what `out_of_memory` of the
+    instance makes of it, else MemoryExhausted.
+
+    besides: further methods, whose names begin with an underscore. but: methods that run code of users, or that see to
+    it themselves. reads: of a class whose calls change something without a transaction, those that do not; the others
+    are OutcomeUnknown.
+    """
+
+    def decorate(kind: type[K]) -> type[K]:
+        for name, member in list(vars(kind).items()):
+            is_meant = name in besides or (not name.startswith("_") and name not in (*but, "out_of_memory"))
+            if is_meant and inspect.isfunction(member):
+                wrap = _of_iterator if inspect.isgeneratorfunction(member) else _of_call
+                setattr(kind, name, wrap(member, _meaning if reads is None or name in reads else _unknown))
+        return kind
+
+    return decorate

@@ -1,0 +1,36 @@
+"""How a part of a store calls what owns it.
+
+A store is a few hundred objects and one arena of up to many gigabytes. If its objects form a cycle, the arena outlives
+the last reference to the store until the collector of cycles comes by, and that counts objects, not bytes. So owners
+hold their parts, and a part that has to call its owner does it through `call_owner`, which holds nothing.
+
+Two things are left to the collector: a store dropped with open transactions, and one that failed, for the traceback of
+its first failure holds the frames it went through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+from weakref import WeakMethod
+
+from engine.base.errors import StoreClosed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def call_owner(method: Callable[P, R]) -> Callable[P, R]:
+    """The same call of a bound method, without a reference to the object it is bound to.
+
+    It raises StoreClosed once that object is gone: a thread of the part may live a little longer than the store.
+    """
+    reference = WeakMethod(method)
+
+    def call(*args: P.args, **keywords: P.kwargs) -> R:
+        found = reference()
+        if found is None:
+            raise StoreClosed("the store was let go without close(); keep the Database, and close it")
+        return found(*args, **keywords)
+
+    return call

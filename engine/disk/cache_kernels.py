@@ -1,0 +1,108 @@
+"""The page cache in the arena: which page has which frame, and what the kernels of rows ask it.
+
+Owns the region behind a cache descriptor: heads of hash chains, entries, frames. Replacement is in `disk_lirs.py`,
+what Python calls in `disk_frames.py`. All of it runs under the GIL, so every call sees and leaves it whole.
+
+Invariants: (C1) an entry has a frame, or is a ghost: known, on the LIRS stack, without one; (C2) a page that is dirty,
+pinned, being loaded or being written keeps its frame; (C3) a frame is given out only when its entry says CE_LOADING,
+and nobody but who was given it looks at its words before that ends.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.disk.cache_layout import (
+    C_DIRTY,
+    C_HASH,
+    C_HASH_MASK,
+    CE_DIRTIED,
+    CE_FLAGS,
+    CE_FRAME,
+    CE_HASH_NEXT,
+    CE_IS_DIRTY,
+    CE_LOADING,
+    CE_LSN,
+    CE_PAGE,
+    EX_NUMBER,
+    EX_TABLE,
+    FILE_SHIFT,
+    FL_TABLESPACE,
+    TS_CACHE,
+    U_LSN,
+)
+from engine.disk.disk_layout import DP_LSN, OWNER_FRAGMENT_SHIFT
+from engine.disk.space_kernels import extent_of, file_of
+from engine.jit.kernel import helper
+from engine.memory.arena_layout import S_UNDO
+
+_HASH_MULTIPLIER = -7046029254386353131  # odd, 2**64 / golden ratio
+_RECORD_UNIT_BYTES = 8
+
+
+@helper
+def hash_head(mem, cache, page):
+    """Address of the head of a page's hash chain."""
+    return mem[cache + C_HASH] + (((page * _HASH_MULTIPLIER) >> 32) & mem[cache + C_HASH_MASK])
+
+
+@helper
+def find_entry(mem, cache, page):
+    """Entry of a page, with or without a frame; 0 none."""
+    entry = mem[hash_head(mem, cache, page)]
+    while entry != 0 and mem[entry + CE_PAGE] != page:
+        entry = mem[entry + CE_HASH_NEXT]
+    return entry
+
+
+@helper
+def frame_of(mem, cache, page):
+    """Address of the page's frame, 0 unless it is loaded."""
+    if cache == 0:
+        return 0
+    entry = find_entry(mem, cache, page)
+    if entry == 0 or (mem[entry + CE_FLAGS] & CE_LOADING) != 0:
+        return 0
+    return mem[entry + CE_FRAME]
+
+
+@helper
+def cache_dirtied(mem, cache, page, lsn):
+    """The page was changed, by the record with this LSN; the page is loaded."""
+    entry = find_entry(mem, cache, page)
+    if entry == 0 or mem[entry + CE_FRAME] == 0:
+        return
+    mem[mem[entry + CE_FRAME] + DP_LSN] = lsn
+    mem[entry + CE_LSN] = lsn
+    if (mem[entry + CE_FLAGS] & CE_IS_DIRTY) == 0:
+        mem[entry + CE_FLAGS] |= CE_IS_DIRTY
+        mem[entry + CE_DIRTIED] = lsn
+        mem[cache + C_DIRTY] += 1
+
+
+@helper
+def cache_of(mem, page):
+    """Cache of a page number's tablespace, 0 none."""
+    file = file_of(mem, page >> FILE_SHIFT)
+    if file == 0 or mem[file + FL_TABLESPACE] == 0:
+        return 0
+    return mem[mem[file + FL_TABLESPACE] + TS_CACHE]
+
+
+@helper
+def owner_of(mem, page):
+    """Owner word of a page: table and fragment of its extent; 0 if no table has it."""
+    extent = extent_of(mem, page)
+    return 0 if extent == 0 else mem[extent + EX_TABLE] | mem[extent + EX_NUMBER] << OWNER_FRAGMENT_SHIFT
+
+
+@helper
+def fresh_lsn(mem):
+    """LSN of a page formatted now: where the UNDO log stands, less one unit.
+
+    Every record there is has this LSN or an older one, so none of the old life of the page is taken for undone when the
+    log is read backward; LSN 0 would let a restart skip them (the trap of NDB's bug #54986).
+    """
+    if mem[S_UNDO] == 0:
+        return 0
+    return max(0, mem[mem[S_UNDO] + U_LSN] - _RECORD_UNIT_BYTES)

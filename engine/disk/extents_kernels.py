@@ -1,0 +1,424 @@
+"""Tablespaces, data files and extents in memory: making and freeing them, extents at restart, copies, recounts.
+
+Every kernel is bounded by a count its caller gives; the sums and lists of `disk_space.py` are exact between two calls.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.disk.cache_layout import (
+    EX_FIRST,
+    EX_FRAGMENT,
+    EX_NEXT,
+    EX_NUMBER,
+    EX_OWNED,
+    EX_PAGES,
+    EX_POSITION,
+    EX_PREVIOUS,
+    EX_TABLE,
+    EXTENT_PAGES_MAX,
+    EXTENT_PAGES_MIN,
+    FILE_ID_MAX,
+    FILE_LEAVES,
+    FILE_SHIFT,
+    FIRST_DATA_PAGE,
+    FL_EXTENTS,
+    FL_ID,
+    FL_LEAVES,
+    FL_TABLESPACE,
+    POSITION_DROPPED,
+    POSITION_FREE,
+    TS_CACHE,
+    TS_DROPPED,
+    TS_EXTENT_BLOCK,
+    TS_EXTENT_PAGES,
+    TS_EXTENT_USED,
+    TS_EXTENTS,
+    TS_FREE,
+    TS_FREE_COUNT,
+    TS_FREE_LAST,
+    TS_ID,
+    TS_PAGE_WORDS,
+    TS_PAYLOAD,
+)
+from engine.disk.disk_layout import (
+    EXTENT_FREE_BITS,
+    EXTENT_HEADER_WORDS,
+    OWNER_FRAGMENT_SHIFT,
+    PAGE_HEADER_WORDS,
+)
+from engine.disk.space_kernels import (
+    close_page,
+    count_page,
+    extent_of,
+    file_of,
+    matrix_unlink,
+    own_extent,
+    unlink_free,
+    unused_words,
+)
+from engine.jit.kernel import helper, kernel
+from engine.memory.arena_layout import (
+    BLOCK_WORDS,
+    F_DISK_ANY,
+    F_DISK_CURRENT,
+    F_DISK_EXTENT_COUNT,
+    F_DISK_EXTENTS,
+    F_DISK_SMALL,
+    F_DISK_WORDS,
+    F_HAS_DISK,
+    F_TABLESPACE,
+    OK,
+    S_FILE_DIRECTORY,
+    S_POOL,
+    ST_DROPPED,
+    ST_INVARIANT,
+    ST_MORE,
+    ST_SPACE,
+    T_FRAGMENT_LIST,
+    T_FRAGMENTS,
+    T_HAS_DISK,
+)
+from engine.memory.handles_kernels import descriptor_of
+from engine.memory.pool_kernels import give_block, take_block
+
+FREE_MASK = (1 << EXTENT_FREE_BITS) - 1
+FREES_PER_WORD = 64 // EXTENT_FREE_BITS
+SMALL_SHARE = 10  # page class 2 begins at a tenth of a page
+
+
+# --- tablespaces and files ----------------------------------------------------------------------
+@kernel("int64(int64[::1], int64, int64, int64, int64)")
+def setup_tablespace(mem, tablespace_id, page_words, extent_pages, cache):
+    """Make a tablespace without files; its descriptor's address, 0 without memory, ST_INVARIANT for wrong sizes."""
+    if page_words <= PAGE_HEADER_WORDS or page_words >= 1 << (EXTENT_FREE_BITS - 1):
+        return ST_INVARIANT
+    if extent_pages < EXTENT_PAGES_MIN or extent_pages > EXTENT_PAGES_MAX:
+        return ST_INVARIANT
+    tablespace = take_block(mem, S_POOL)
+    if tablespace == 0:
+        return 0
+    mem[tablespace + TS_ID] = tablespace_id
+    mem[tablespace + TS_PAGE_WORDS] = page_words
+    mem[tablespace + TS_EXTENT_PAGES] = extent_pages
+    mem[tablespace + TS_CACHE] = cache
+    mem[tablespace + TS_PAYLOAD] = page_words - PAGE_HEADER_WORDS
+    return tablespace
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def add_data_file(mem, tablespace, file_id):
+    """Make a data file without extents; its descriptor's address, 0 without memory, ST_INVARIANT for a wrong number."""
+    if file_id < 1 or file_id > FILE_ID_MAX or file_of(mem, file_id) != 0:
+        return ST_INVARIANT
+    if mem[S_FILE_DIRECTORY] == 0:
+        mem[S_FILE_DIRECTORY] = take_block(mem, S_POOL)
+    directory = mem[S_FILE_DIRECTORY]
+    if directory == 0:
+        return 0
+    place = directory + file_id // BLOCK_WORDS
+    if mem[place] == 0:
+        mem[place] = take_block(mem, S_POOL)
+    if mem[place] == 0:
+        return 0
+    file = take_block(mem, S_POOL)
+    if file == 0:
+        return 0
+    mem[file + FL_ID] = file_id
+    mem[file + FL_TABLESPACE] = tablespace
+    mem[mem[place] + file_id % BLOCK_WORDS] = file
+    return file
+
+
+@helper
+def link_free(mem, tablespace, extent):
+    """Put an extent at the end of the list of free ones, its pages wholly free."""
+    last = mem[tablespace + TS_FREE_LAST]
+    mem[extent + EX_FRAGMENT] = 0
+    mem[extent + EX_TABLE] = 0
+    mem[extent + EX_NUMBER] = 0
+    mem[extent + EX_POSITION] = POSITION_FREE
+    mem[extent + EX_PREVIOUS] = last
+    mem[extent + EX_NEXT] = 0
+    mem[extent + EX_OWNED] = 0
+    for index in range(mem[tablespace + TS_EXTENT_PAGES]):
+        mem[extent + EX_PAGES + index] = mem[tablespace + TS_PAYLOAD]
+    if last != 0:
+        mem[last + EX_NEXT] = extent
+    else:
+        mem[tablespace + TS_FREE] = extent
+    mem[tablespace + TS_FREE_LAST] = extent
+    mem[tablespace + TS_FREE_COUNT] += 1
+
+
+@helper
+def carve_extent(mem, tablespace):
+    """Memory of an extent descriptor; 0 if there is none."""
+    size = EX_PAGES + mem[tablespace + TS_EXTENT_PAGES]
+    if mem[tablespace + TS_EXTENT_BLOCK] == 0 or mem[tablespace + TS_EXTENT_USED] + size > BLOCK_WORDS:
+        block = take_block(mem, S_POOL)
+        if block == 0:
+            return 0
+        mem[block] = mem[tablespace + TS_EXTENT_BLOCK]
+        mem[tablespace + TS_EXTENT_BLOCK] = block
+        mem[tablespace + TS_EXTENT_USED] = 1
+    extent = mem[tablespace + TS_EXTENT_BLOCK] + mem[tablespace + TS_EXTENT_USED]
+    mem[tablespace + TS_EXTENT_USED] += size
+    return extent
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def add_extents(mem, file, count):
+    """Add up to `count` free extents behind those of a data file; how many there was memory and address space for."""
+    tablespace = mem[file + FL_TABLESPACE]
+    for done in range(count):
+        number = mem[file + FL_EXTENTS]
+        if number >= FILE_LEAVES * BLOCK_WORDS:
+            return done
+        place = file + FL_LEAVES + number // BLOCK_WORDS
+        if mem[place] == 0:
+            mem[place] = take_block(mem, S_POOL)
+        if mem[place] == 0:
+            return done
+        extent = carve_extent(mem, tablespace)
+        if extent == 0:
+            return done
+        first = FIRST_DATA_PAGE + number * mem[tablespace + TS_EXTENT_PAGES]
+        mem[extent + EX_FIRST] = mem[file + FL_ID] << FILE_SHIFT | first
+        mem[mem[place] + number % BLOCK_WORDS] = extent
+        link_free(mem, tablespace, extent)
+        mem[file + FL_EXTENTS] = number + 1
+        mem[tablespace + TS_EXTENTS] += 1
+    return count
+
+
+@kernel("int64(int64[::1], int64)")
+def drop_data_file(mem, file):
+    """Forget a data file; its extents' memory goes with the tablespace. OK."""
+    for leaf in range(FILE_LEAVES):
+        if mem[file + FL_LEAVES + leaf] != 0:
+            give_block(mem, S_POOL, mem[file + FL_LEAVES + leaf])
+    file_id = mem[file + FL_ID]
+    mem[mem[mem[S_FILE_DIRECTORY] + file_id // BLOCK_WORDS] + file_id % BLOCK_WORDS] = 0
+    give_block(mem, S_POOL, file)
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def drop_tablespace(mem, tablespace, budget):
+    """Give back a tablespace that has no file any more, up to `budget` blocks a call; OK or ST_MORE."""
+    for _ in range(budget):
+        block = mem[tablespace + TS_EXTENT_BLOCK]
+        if block == 0:
+            give_block(mem, S_POOL, tablespace)
+            return OK
+        mem[tablespace + TS_EXTENT_BLOCK] = mem[block]
+        give_block(mem, S_POOL, block)
+    return ST_MORE
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64)")
+def join_tablespace(mem, table, tablespace, any_words, piece_words):
+    """Let a new table's disk parts lie in a tablespace. `any_words`: a piece of so many words and less finds room on
+    every page of class 1; `piece_words`: words of every piece if all are equal, else 0, or
+    -1 if disk parts may be chained. OK or ST_INVARIANT.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    payload = mem[tablespace + TS_PAYLOAD]
+    if any_words < 1 or any_words + 1 > payload:
+        return ST_INVARIANT
+    mem[table + T_HAS_DISK] = 1
+    for number in range(mem[table + T_FRAGMENTS]):
+        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        if fragment != 0:
+            join_fragment(mem, fragment, tablespace, any_words, piece_words)
+    return OK
+
+
+@helper
+def join_fragment(mem, fragment, tablespace, any_words, piece_words):
+    """Let a fragment's disk parts lie in a tablespace."""
+    mem[fragment + F_HAS_DISK] = 1
+    mem[fragment + F_TABLESPACE] = tablespace
+    mem[fragment + F_DISK_ANY] = any_words + 1
+    mem[fragment + F_DISK_SMALL] = mem[tablespace + TS_PAYLOAD] // SMALL_SHARE
+    mem[fragment + F_DISK_WORDS] = piece_words
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64)")
+def join_new_fragment(mem, fragment, tablespace, any_words, piece_words):
+    """`join_tablespace` for a fragment that no table has yet."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    join_fragment(mem, fragment, tablespace, any_words, piece_words)
+    return OK
+
+
+# --- restart ------------------------------------------------------------------------------------
+@helper
+def free_words_at(words, at, index):
+    """The free words of page `index` in packed free words from words[at] on."""
+    shift = (index % FREES_PER_WORD) * EXTENT_FREE_BITS
+    return (words[at + index // FREES_PER_WORD] >> shift) & FREE_MASK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64)")
+def restore_extent(mem, page, fragment, words, at):
+    """Give an extent its owner and its pages' free words back, as a header at words[at] says.
+
+    `fragment`: the owner's handle, 0 if its table was dropped. OK; ST_INVARIANT for an extent that is not there,
+    not free, not of this size or tablespace, or has a page with more than a page's words.
+    """
+    if fragment != 0:
+        fragment = descriptor_of(mem, fragment)
+        if fragment == 0:
+            return ST_DROPPED
+    extent = extent_of(mem, page)
+    if extent == 0 or mem[extent + EX_FIRST] != page or mem[extent + EX_POSITION] != POSITION_FREE:
+        return ST_INVARIANT
+    tablespace = mem[file_of(mem, page >> FILE_SHIFT) + FL_TABLESPACE]
+    pages = mem[tablespace + TS_EXTENT_PAGES]
+    if words[at + 2] != pages or (fragment != 0 and mem[fragment + F_TABLESPACE] != tablespace):
+        return ST_INVARIANT
+    start = at + EXTENT_HEADER_WORDS
+    if start + (pages + FREES_PER_WORD - 1) // FREES_PER_WORD > words.size:
+        return ST_INVARIANT
+    for index in range(pages):
+        if free_words_at(words, start, index) > mem[tablespace + TS_PAYLOAD]:
+            return ST_INVARIANT
+    if fragment != 0:
+        own_extent(mem, fragment, extent)
+        for index in range(pages):
+            free = free_words_at(words, start, index)
+            count_page(mem, fragment, extent, mem[extent + EX_PAGES + index], free)
+            mem[extent + EX_PAGES + index] = free
+        return OK
+    unlink_free(mem, tablespace, extent)
+    for index in range(pages):
+        mem[extent + EX_PAGES + index] = free_words_at(words, start, index)
+    mem[extent + EX_NUMBER] = (words[at] >> OWNER_FRAGMENT_SHIFT) & ((1 << 31) - 1)
+    link_dropped(mem, tablespace, extent, words[at] & ((1 << OWNER_FRAGMENT_SHIFT) - 1))
+    return OK
+
+
+# --- local checkpoint ---------------------------------------------------------------------------
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64)")
+def copy_extents(mem, file, out, state, budget):
+    """Copy the headers of a data file's owned extents, those of dropped tables too; promised words count as free.
+
+    state: [next extent of the file, words used in `out`, headers in `out`]. OK, ST_MORE (budget), ST_SPACE (`out` is
+    full). The file as it is at one instant: the caller holds the commit latch over all calls.
+    """
+    tablespace = mem[file + FL_TABLESPACE]
+    pages = mem[tablespace + TS_EXTENT_PAGES]
+    size = EXTENT_HEADER_WORDS + (pages + FREES_PER_WORD - 1) // FREES_PER_WORD
+    for _ in range(budget):
+        number = state[0]
+        if number >= mem[file + FL_EXTENTS]:
+            return OK
+        extent = mem[mem[file + FL_LEAVES + number // BLOCK_WORDS] + number % BLOCK_WORDS]
+        if mem[extent + EX_TABLE] != 0:
+            at = state[1]
+            if at + size > out.size:
+                return ST_SPACE
+            out[at] = mem[extent + EX_TABLE] | mem[extent + EX_NUMBER] << OWNER_FRAGMENT_SHIFT
+            out[at + 1] = mem[extent + EX_FIRST]
+            out[at + 2] = pages
+            out[at + 3] = 0
+            for word in range(at + EXTENT_HEADER_WORDS, at + size):
+                out[word] = 0
+            for index in range(pages):
+                free = unused_words(mem, mem[extent + EX_PAGES + index])
+                place = at + EXTENT_HEADER_WORDS + index // FREES_PER_WORD
+                out[place] |= free << ((index % FREES_PER_WORD) * EXTENT_FREE_BITS)
+            state[1] = at + size
+            state[2] += 1
+        state[0] = number + 1
+    return ST_MORE if state[0] < mem[file + FL_EXTENTS] else OK
+
+
+# --- dropped tables -----------------------------------------------------------------------------
+@helper
+def link_dropped(mem, tablespace, extent, table_id):
+    """Put an extent into the list of those whose table was dropped."""
+    first = mem[tablespace + TS_DROPPED]
+    mem[extent + EX_FRAGMENT] = 0
+    mem[extent + EX_TABLE] = table_id
+    mem[extent + EX_POSITION] = POSITION_DROPPED
+    mem[extent + EX_PREVIOUS] = 0
+    mem[extent + EX_NEXT] = first
+    mem[extent + EX_OWNED] = 0
+    if first != 0:
+        mem[first + EX_PREVIOUS] = extent
+    mem[tablespace + TS_DROPPED] = extent
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def drop_fragment_extents(mem, fragment, budget):
+    """The fragment was dropped and nobody uses it: its extents wait until no local checkpoint has them.
+
+    Up to `budget` extents a call; OK or ST_MORE.
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    tablespace = mem[fragment + F_TABLESPACE]
+    for _ in range(budget):
+        extent = mem[fragment + F_DISK_EXTENTS]
+        if extent == 0:
+            return OK
+        for index in range(mem[tablespace + TS_EXTENT_PAGES]):
+            at = extent + EX_PAGES + index
+            if mem[at] < 0:
+                close_page(mem, fragment, -mem[at], at)
+        if mem[extent + EX_POSITION] >= 0:
+            matrix_unlink(mem, fragment, extent)
+        else:
+            mem[fragment + F_DISK_CURRENT] = 0
+        mem[fragment + F_DISK_EXTENTS] = mem[extent + EX_OWNED]
+        mem[fragment + F_DISK_EXTENT_COUNT] -= 1
+        link_dropped(mem, tablespace, extent, mem[extent + EX_TABLE])
+    return ST_MORE if mem[fragment + F_DISK_EXTENTS] != 0 else OK
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64)")
+def free_dropped_extents(mem, tablespace, kept, budget):
+    """Free the extents of dropped tables and partitions that no kept local checkpoint has; how many were freed, at
+    most `budget`.
+
+    kept: the fragments in kept local checkpoints, table | number << OWNER_FRAGMENT_SHIFT, ascending.
+    """
+    extent = mem[tablespace + TS_DROPPED]
+    freed = 0
+    while extent != 0 and freed < budget:
+        after = mem[extent + EX_NEXT]
+        if not is_among(kept, mem[extent + EX_TABLE] | mem[extent + EX_NUMBER] << OWNER_FRAGMENT_SHIFT):
+            before = mem[extent + EX_PREVIOUS]
+            if before != 0:
+                mem[before + EX_NEXT] = after
+            else:
+                mem[tablespace + TS_DROPPED] = after
+            if after != 0:
+                mem[after + EX_PREVIOUS] = before
+            link_free(mem, tablespace, extent)
+            freed += 1
+        extent = after
+    return freed
+
+
+@helper
+def is_among(numbers, wanted):
+    """Whether ascending numbers have one."""
+    low = 0
+    high = numbers.size
+    while low < high:
+        middle = (low + high) // 2
+        if numbers[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low < numbers.size and numbers[low] == wanted

@@ -1,0 +1,501 @@
+"""The UNDO log of disk columns: one stream of sealed groups in a ring of its own, written when it is needed durable.
+
+Records are made in the active one of two buffers in the arena, under the commit latch (`engine/disk/undo_kernels.py`).
+A flush swaps the buffers under the latch; without it, it copies, filters, seals, writes and syncs; then it publishes
+`durable_lsn`. One flusher at a time; who waited finds its record durable, or flushes next.
+
+Invariants: (U1) group n + 1 is not written before n is durable; (U2) what has an LSN below `durable_lsn` is durable or
+was filtered; (U3) only UNDO_UPDATE records of restorable epochs are filtered; (U4) no group is written over the tail;
+(U5) the tail moves only by `set_tail`; (U6) LSNs below `durable_lsn` are never given again, not by a later opening
+either: a hole that filtering leaves behind the last group is at most LSN_HOLE_BYTES and a buffer, and each opening goes
+on LSN_STEP_BYTES behind the last group. Else a page on disk with the LSN of a filtered record would be undone by a
+record of the next opening that never reached it.
+
+Why U4 holds. In words: c capacity, h head, t tail, m mark, r kept back for marks, b words in buffers and on their way,
+with GROUP_SHARE_WORDS (header and padding of a group are at most 24 + 511) for each group they will become, p what is
+promised and not yet in a buffer. U_FREE = (c - r - (h - t) - (h - m)) / 2 - b, and a promise is given only while
+p <= U_FREE. A record moves its words from p to b. Who commits under one holding of the latch opens at most one group,
+which its transaction's GROUP_SHARE_WORDS pay for; each further slice of a transaction must go over 6 pages (but for the
+last), because 6 shares of RECORD_SHARE_WORDS are one of a group. A flush moves at most b to h, and lowers b by as
+much or more. So h - t + 2 (b + p) <= c - r - (h - m) stays true but for marks; these take from r, and are refused when
+it is used up. Writing b, and making all of it again in a restart, ends before t + c. A restart that is broken off there
+and begun again, any number of times, makes it again in the same place (`rewind`); so what a whole restart has made
+counts once (`made_again` moves m to h), and a log that was full is not too full for a local checkpoint afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base.errors import InvariantBroken, IoFailed, StorageFull
+from engine.disk.cache_layout import (
+    U_ACTIVE,
+    U_EPOCH_MAX,
+    U_FREE,
+    U_LSN,
+    U_OTHER,
+    U_PROMISED,
+    U_RECORDS,
+    U_SIZE,
+    U_USED,
+    U_WORDS,
+)
+from engine.disk.disk_layout import (
+    UNDO_CREATE,
+    UNDO_DROP,
+    UNDO_GROUP,
+    UNDO_GROUP_ALIGN_BYTES,
+    UNDO_GROUP_WORDS,
+    UNDO_LCP,
+    UNDO_MARK_WORDS,
+    UNDO_RESTART,
+)
+from engine.disk.undo_kernels import (
+    FILTER_DROPPED,
+    FILTER_DROPPED_WORDS,
+    FILTER_EPOCH,
+    FILTER_KEPT,
+    FILTER_KEPT_WORDS,
+    FILTER_STATE_WORDS,
+    GROUP_SHARE_WORDS,
+    MARK_ROOM_WORDS,
+    append_undo_mark,
+    filter_records,
+)
+from engine.disk.undo_ring import LSN_FIRST, LSN_HOLE_BYTES, group_bytes_max, private_words_of
+from engine.log.geometry import open_files
+from engine.memory.arena_layout import OK, S_UNDO
+from engine.sealed.sealed_layout import KIND_UNDO_GROUP, header_of, seal, write_seal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.disk.undo_reader import UndoGroup
+    from engine.disk.undo_ring import UndoPosition
+    from engine.files.protocol import Files
+    from engine.log.geometry import Geometry
+    from engine.memory.arena import Words
+
+ALIGN_WORDS = UNDO_GROUP_ALIGN_BYTES // 8
+WAITER_POLL_SECONDS = 0.1
+
+
+@dataclass
+class _Group:
+    """Records on their way to become one group."""
+
+    start: int  # words in the buffer
+    stop: int
+    next_lsn: int
+    mark_lsn: int = 0  # its first record, if that is an UNDO_LCP
+    words: int = 0  # of the sealed group; 0: nothing is to be written
+    is_ready: bool = False
+    result: list[int] = field(default_factory=list)  # what the filter said
+
+    @property
+    def words_max(self) -> int:
+        """Words of ring it takes at most, unfiltered."""
+        return self.stop - self.start + GROUP_SHARE_WORDS
+
+
+@dataclass
+class _Batch:
+    """A buffer that was swapped out. Kept until all of it is durable: after a signal the flush goes on with it."""
+
+    address: int
+    next_lsn: int
+    groups: list[_Group]
+
+
+class UndoLog:
+    """Writer of the UNDO log of an open store. The arena holds its descriptor (`setup_undo`) already."""
+
+    def __init__(
+        self,
+        files: Files,
+        geometry: Geometry,
+        mem: Words,
+        latch: threading.Lock,
+        identity: tuple[bytes, int],
+        position: UndoPosition,
+        restorable_epoch: Callable[[], int],
+        is_filtering: bool = True,
+    ) -> None:
+        """identity: store UUID and incarnation. restorable_epoch: see U3; asked once for each flush.
+
+        Raises: FileMissing, FileTruncated; InvariantBroken if the buffers are too large for the ring.
+        """
+        self.files = files
+        self.geometry = geometry
+        self._mem = mem
+        self._at = int(mem[S_UNDO])
+        self._latch = latch
+        self._store, self._incarnation = identity
+        self._restorable_epoch = restorable_epoch
+        self.is_filtering = is_filtering
+        self.buffer_words = int(mem[self._at + U_SIZE])
+        largest = -(-(self.buffer_words + UNDO_GROUP_WORDS) // ALIGN_WORDS) * UNDO_GROUP_ALIGN_BYTES
+        if largest > group_bytes_max(geometry):
+            raise InvariantBroken(
+                f"an UNDO buffer of {self.buffer_words} words is too large for a log of {geometry.capacity_bytes} bytes"
+            )
+        self._handles = open_files(files, geometry, True)
+        self.sequence = position.sequence
+        self.head = position.position
+        self.tail_sequence = position.tail_sequence
+        self.tail = position.tail_position
+        self.mark = position.mark_position
+        self.durable_lsn = position.lsn
+        self._last_position = position.last_position
+        self._last_lsn = position.last_lsn
+        self._private = _aligned(largest // 8)
+        self._filter_state = np.zeros(FILTER_STATE_WORDS, dtype=np.int64)
+        self._guard = threading.Lock()
+        self.flusher: object | None = None
+        self._waiting: deque[threading.Lock] = deque()
+        self._batch: _Batch | None = None
+        self._cuts: list[tuple[int, int]] = []  # (word of the active buffer, LSN) where an UNDO_LCP begins a group
+        self._places: dict[int, tuple[int, int]] = {}
+        self.filtered_epoch = 0
+        self.records_filtered = self.bytes_filtered = self.bytes_written = self.groups_written = self.flushes = 0
+        self.private_words = private_words_of(geometry)
+        mem[self._at + U_LSN] = position.lsn
+        files.mark("undo_cut", position=self.tail)
+        files.mark("undo_durable", lsn=self.durable_lsn)
+        self.update_free()
+
+    # --- under the commit latch, after `make_room(UNDO_MARK_WORDS)` without it --------------------
+    def mark_lcp(self, lcp_id: int, epoch: int) -> int:
+        """The UNDO_LCP record of a local checkpoint, first of its group; its LSN. Durable by `flush_through`.
+
+        Raises: StorageFull if not even what is kept back for marks is left.
+        """
+        self._check_marks(UNDO_MARK_WORDS + 2 * GROUP_SHARE_WORDS)
+        used = self._word(U_USED)
+        lsn = self._append_mark(UNDO_LCP, lcp_id, epoch, 0, 0)
+        self._cuts.append((used, lsn))
+        self.update_free()
+        return lsn
+
+    def record_create(self, table_id: int) -> int:
+        """The UNDO_CREATE record of a new table; its LSN. Raises: StorageFull, then nothing was recorded."""
+        return self._record_table(UNDO_CREATE, table_id)
+
+    def record_drop(self, table_id: int) -> int:
+        """The UNDO_DROP record of a table; its LSN. Raises: StorageFull, then nothing was recorded."""
+        return self._record_table(UNDO_DROP, table_id)
+
+    def _record_table(self, kind: int, table_id: int) -> int:
+        if self._word(U_PROMISED) + UNDO_MARK_WORDS + 2 * GROUP_SHARE_WORDS > self._word(U_FREE):
+            raise StorageFull("the UNDO log is full; retry after a local checkpoint has freed it", table_id=table_id)
+        return self._append_mark(kind, table_id, 0, 0, 0)
+
+    def _append_mark(self, kind: int, first: int, second: int, third: int, fourth: int) -> int:
+        lsn = int(append_undo_mark(self._mem, kind, first, second, third, fourth))
+        if lsn < 0:
+            raise self._broken("the UNDO buffer has no room for a mark")
+        return lsn
+
+    def _check_marks(self, words: int) -> None:
+        left = self._word(U_FREE) - self._word(U_PROMISED) + self.private_words // 2
+        if left < words:
+            raise StorageFull("the UNDO log has no room for a local checkpoint to begin; enlarge it", left_words=left)
+
+    def set_tail(self, sequence: int, position: int) -> None:
+        """No group before this one is needed any more (U5). The control file that allows it is durable."""
+        if position > self.tail:
+            self.files.mark("undo_cut", position=position)
+            self.tail = position
+            self.tail_sequence = sequence
+            self.mark = max(self.mark, position)
+            self._places = {lsn: place for lsn, place in self._places.items() if place[1] >= position}
+            self.update_free()
+
+    def set_mark(self, position: int) -> None:
+        """The UNDO_LCP record of the newest complete local checkpoint is in this group: a restart undoes back to it."""
+        if position > self.mark:
+            self.mark = position
+            self.update_free()
+
+    def made_again(self) -> None:
+        """A restart has written an UNDO_RESTART record, or met one, and made all records behind it: the next restart
+        makes them in the same place (`rewind`), so they count once from now on. Durable on return: they.
+        """
+        self.flush_through(self._word(U_LSN))
+        self.set_mark(self.head)
+
+    # --- space -----------------------------------------------------------------------------------
+    def update_free(self) -> None:
+        waiting = self._word(U_USED)
+        if waiting:
+            waiting += GROUP_SHARE_WORDS * (1 + len(self._cuts))
+        if self._batch is not None:
+            waiting += sum(group.words_max for group in self._batch.groups)
+        spent = (2 * self.head - self.tail - self.mark) // 8
+        self._mem[self._at + U_FREE] = (self.geometry.capacity_bytes // 8 - self.private_words - spent) // 2 - waiting
+
+    def _word(self, offset: int) -> int:
+        return int(self._mem[self._at + offset])
+
+    def has_room(self, words: int) -> bool:
+        """Whether the active buffer takes that many words; certain only under the latch."""
+        return words <= self.buffer_words - MARK_ROOM_WORDS - self._word(U_USED)
+
+    def takes(self, words: int) -> bool:
+        """Whether an empty buffer takes that many words."""
+        return words <= self.buffer_words - MARK_ROOM_WORDS
+
+    def make_room(self, words: int) -> None:
+        """See that the active buffer takes that many words, flushing if it must. Others may take them: look again.
+
+        Raises: InvariantBroken for more than a buffer takes; StoreFailed.
+        """
+        if not self.takes(words):
+            raise self._broken(f"{words} words of UNDO records are more than a buffer takes")
+        while not self.has_room(words):
+            self.flush_through(self._word(U_LSN))
+
+    def wants_flush(self) -> bool:
+        """Whether a flush in the background should begin: the active buffer is more than half full."""
+        return self._word(U_USED) * 2 > self.buffer_words
+
+    # --- durability ------------------------------------------------------------------------------
+    def flush_through(self, lsn: int) -> None:
+        """Return when every record made so far with an LSN up to `lsn` is durable or filtered. Not under the latch.
+
+        Raises: StoreFailed if a write or sync fails, now or before.
+        """
+        wanted = min(lsn + 1, self._word(U_LSN))
+        while self.durable_lsn < wanted:
+            token = object()
+            gate: threading.Lock | None = None
+            try:
+                with self._guard:
+                    if self.flusher is None:
+                        self.flusher = token
+                    else:
+                        gate = threading.Lock()
+                        gate.acquire()
+                        self._waiting.append(gate)
+                if gate is not None:
+                    gate.acquire(timeout=WAITER_POLL_SECONDS)
+                    if self.durable_lsn < wanted:
+                        self.files.failure.check()
+                elif self.durable_lsn < wanted:
+                    self._flush()
+            finally:
+                if self.flusher is token:
+                    self.flusher = None  # no call before it, so no signal can leave a flusher who has gone
+                    self._let_go()
+
+    def _let_go(self) -> None:
+        """The flusher has gone: all who waited see whether their records are durable; the first of the rest flushes."""
+        with self._guard:
+            while self._waiting:
+                self._waiting.popleft().release()
+
+    def mark_place(self, lsn: int) -> tuple[int, int]:
+        """(sequence, position) of the group whose first record is the UNDO_LCP of this LSN; it is durable."""
+        place = self._places.get(lsn)
+        if place is None:
+            raise self._broken(f"no durable UNDO group begins with a mark of LSN {lsn}")
+        return place
+
+    def mark_restart(self, lcp_id: int, lcp_lsn: int, sequence: int, position: int) -> int:
+        """The UNDO_RESTART record: from here on read backward at that mark's group. Its LSN. Durable on return.
+
+        Raises: StorageFull, StoreFailed.
+        """
+        with self._latch:
+            self._check_marks(UNDO_MARK_WORDS + GROUP_SHARE_WORDS)
+            lsn = self._append_mark(UNDO_RESTART, lcp_id, lcp_lsn, sequence, position)
+        self.flush_through(lsn)
+        return lsn
+
+    def rewind(self, group: UndoGroup | None) -> None:
+        """Go on right behind this group, or at the tail: what followed is void, and a durable sysfile says so.
+
+        LSNs go on rising. Only before the first record of an opening.
+        """
+        with self._latch:
+            if self._word(U_USED) or self._batch is not None:
+                raise self._broken("the UNDO log was to be rewound with records on their way")
+            if group is None:
+                self.head, self.sequence = self.tail, self.tail_sequence
+                self._last_position, self._last_lsn = None, LSN_FIRST
+            else:
+                self.head, self.sequence = group.end, group.sequence + 1
+                self._last_position, self._last_lsn = group.position, group.next_lsn
+            self.update_free()
+
+    def _flush(self) -> None:
+        with self._latch:
+            if self._batch is None:
+                self._swap()
+        batch = self._batch
+        if batch is None:
+            return
+        restorable = self._restorable_epoch() if self.is_filtering else -1
+        while batch.groups:
+            group = batch.groups[0]
+            if not group.is_ready:
+                self._prepare(batch.address, group, restorable)
+            if group.words:
+                self._write(group)
+            self.publish(batch, group)
+        self.files.mark("undo_durable", lsn=batch.next_lsn)
+        with self._latch:
+            # No call, hence no signal, between these: the records are durable and the buffer is free, or neither.
+            self.durable_lsn = batch.next_lsn
+            self._batch = None
+            self.flushes += 1
+            self.update_free()
+
+    def _swap(self) -> None:
+        """Take the active buffer away, if there is anything in it; the latch is held."""
+        mem, at = self._mem, self._at
+        used = self._word(U_USED)
+        if used == 0:
+            return
+        active, other, next_lsn = self._word(U_ACTIVE), self._word(U_OTHER), self._word(U_LSN)
+        starts = [(0, 0), *self._cuts] if not self._cuts or self._cuts[0][0] else list(self._cuts)
+        ends = [*((start, lsn) for start, lsn in starts[1:]), (used, next_lsn)]
+        groups = [
+            _Group(start, stop, end_lsn, mark_lsn)
+            for (start, mark_lsn), (stop, end_lsn) in zip(starts, ends, strict=True)
+        ]
+        batch = _Batch(active, next_lsn, groups)
+        cuts: list[tuple[int, int]] = []
+        # From here to the end there is no call, so no KeyboardInterrupt: the buffer is the flusher's, or it is not.
+        mem[at + U_ACTIVE] = other
+        mem[at + U_OTHER] = active
+        mem[at + U_USED] = 0
+        mem[at + U_EPOCH_MAX] = 0
+        self._cuts = cuts
+        self._batch = batch
+
+    def _prepare(self, address: int, group: _Group, restorable: int) -> None:
+        """Copy, filter and seal in private memory; once only, so that what is written again is the same."""
+        words, state = self._private, self._filter_state
+        begin = UNDO_GROUP_WORDS
+        stop = begin + group.stop - group.start
+        words[begin:stop] = self._mem[address + group.start : address + group.stop]
+        if filter_records(words, begin, stop, restorable, state) != OK:
+            raise self._broken("the UNDO buffer holds what is no record")
+        group.result = state.tolist()
+        kept = group.result[FILTER_KEPT_WORDS]
+        used = begin + kept
+        # A hole that no group covers must not grow beyond what the next opening steps over (U6).
+        if kept or group.next_lsn - self._last_lsn > LSN_HOLE_BYTES:
+            group.words = -(-used // ALIGN_WORDS) * ALIGN_WORDS
+            words[used : group.words] = 0
+            self._seal(group)
+        group.is_ready = True
+
+    def _seal(self, group: _Group) -> None:
+        words = self._private
+        header = header_of(words, UNDO_GROUP)
+        write_seal(header, KIND_UNDO_GROUP, group.words, self._store, self._incarnation)
+        header["sequence"] = self.sequence
+        header["position"] = self.head
+        header["lap"] = self.geometry.lap(self.head)
+        header["first_lsn"] = self._last_lsn
+        header["next_lsn"] = group.next_lsn
+        header["records_words"] = group.result[FILTER_KEPT_WORDS]
+        header["records"] = group.result[FILTER_KEPT]
+        header["filtered"] = group.result[FILTER_DROPPED]
+        header["previous_position"] = self.head if self._last_position is None else self._last_position
+        header["filtered_epoch"] = max(self.filtered_epoch, group.result[FILTER_EPOCH])
+        header["reserved"] = 0
+        seal(words, group.words)
+
+    def _write(self, group: _Group) -> None:
+        size = group.words * 8
+        if self.head + size + UNDO_GROUP_ALIGN_BYTES > self.tail + self.geometry.capacity_bytes:
+            raise self._broken("the UNDO log would be written over its tail")
+        view = self._private.data.cast("B")
+        numbers = []
+        try:
+            for number, offset, start, length in self.geometry.pieces(self.head, size):
+                self.files.pwrite(self._handles[number], offset, view[start : start + length])
+                numbers.append(number)
+        except StorageFull as error:
+            # The log's space was taken when it was made: only a file system that copies on write gets here. The pages
+            # have the changes already (F44).
+            failure = IoFailed(
+                f"{error.message}; the UNDO log cannot be written, open the store again", **error.evidence
+            )
+            self.files.failure.latch(failure)
+            raise failure from error
+        for number in numbers:
+            self.files.fdatasync(self._handles[number])
+
+    def publish(self, batch: _Batch, group: _Group) -> None:
+        """The group is durable or empty: place the next one behind it."""
+        size = group.words * 8
+        head, sequence, result = self.head, self.sequence, group.result
+        filtered_epoch = max(self.filtered_epoch, result[FILTER_EPOCH])
+        rest = batch.groups[1:]
+        with self._latch:
+            if size:
+                if group.mark_lsn:
+                    self._places[group.mark_lsn] = (sequence, head)
+                # No call, hence no signal, from here on: the group is published whole or written again as it is.
+                self._last_position = head
+                self._last_lsn = group.next_lsn
+                self.head = head + size
+                self.sequence = sequence + 1
+                self.groups_written += 1
+                self.bytes_written += size
+            self.filtered_epoch = filtered_epoch
+            self.records_filtered += result[FILTER_DROPPED]
+            self.bytes_filtered += result[FILTER_DROPPED_WORDS] * 8
+            batch.groups = rest
+            self.update_free()
+
+    def _broken(self, what: str) -> InvariantBroken:
+        failure = InvariantBroken(f"{what}; close the store, keep a copy, and report it")
+        self.files.failure.latch(failure)
+        return failure
+
+    @property
+    def bytes_used(self) -> int:
+        """What has been made or written since opening, whichever is more: groups are padded, and a slow disk gets the
+        last records later.
+        """
+        return max(self.bytes_written, self._word(U_WORDS) * 8)
+
+    def close(self) -> None:
+        """Close the files; what was not flushed is lost, as in a crash."""
+        for handle in self._handles:
+            self.files.close(handle)
+        self._handles = []
+
+    def counters(self) -> dict[str, Any]:
+        """Counters for `status()`; records and bytes made since opening."""
+        return {
+            "records_made": self._word(U_RECORDS),
+            "bytes_made": self._word(U_WORDS) * 8,
+            "records_filtered": self.records_filtered,
+            "bytes_filtered": self.bytes_filtered,
+            "bytes_written": self.bytes_written,
+            "groups_written": self.groups_written,
+            "flushes": self.flushes,
+            "durable_lsn": self.durable_lsn,
+            "head": self.head,
+            "tail": self.tail,
+            "capacity_bytes": self.geometry.capacity_bytes,
+            "free_words": self._word(U_FREE) - self._word(U_PROMISED),
+        }
+
+
+def _aligned(words: int) -> Words:
+    """An array that begins at a multiple of 4 KiB."""
+    whole = np.zeros(words + ALIGN_WORDS, dtype=np.int64)
+    start = -(whole.ctypes.data // 8) % ALIGN_WORDS
+    return whole[start : start + words]

@@ -1,0 +1,344 @@
+"""Reading the UNDO log at restart: forward to find its end, then backward to undo.
+
+Group n + 1 is never written before n is durable (U1). So a bad group with an intact successor is damage, a bad last one
+the tail a crash left (F21, F57). The successor of a group begins at the latest where a group of the largest size would
+end, and that size follows from the ring alone: one such stretch behind the end is searched for any later group. Only
+damage to everything in it would pass for a tail; the pages, whose LSNs would be ahead of the log, tell then.
+
+A group is taken for the next one only if store, place, lap, sequence, the group before it, its LSNs and an incarnation
+not older than that one's agree, all inside its seal. So nothing half written that a later group of the same sequence
+was written over can come back. Groups the sysfile calls void are as if they were not there, intact or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base.errors import ForeignFile, IoFailed, UndoDamaged
+from engine.disk.disk_layout import (
+    UNDO_GROUP,
+    UNDO_GROUP_ALIGN_BYTES,
+    UNDO_GROUP_WORDS,
+    UNDO_KIND_MASK,
+    UNDO_LCP,
+    UNDO_RECORD_WORDS,
+    UNDO_RESTART,
+)
+from engine.disk.undo_kernels import parse_records
+from engine.disk.undo_ring import LSN_FIRST, LSN_STEP_BYTES, UndoPosition, UndoVoid, group_bytes_max
+from engine.sealed.sealed_layout import KIND_UNDO_GROUP, check_version, header_of, is_sealed, store_of
+
+if TYPE_CHECKING:
+    from engine.files.protocol import File, Files
+    from engine.log.geometry import Geometry
+    from engine.memory.arena import Words
+
+ALIGN_WORDS = UNDO_GROUP_ALIGN_BYTES // 8
+SCAN_BYTES = 4 << 20
+NOTHING_VOID = UndoVoid()
+
+
+@dataclass(frozen=True)
+class UndoGroup:
+    """One intact group. `words` may be written over by the next read of its reader."""
+
+    sequence: int
+    position: int
+    incarnation: int
+    first_lsn: int
+    next_lsn: int
+    records_words: int
+    records: int
+    filtered: int
+    filtered_epoch: int
+    previous_position: int
+    size_bytes: int
+    words: Words
+
+    @property
+    def end(self) -> int:
+        """Where the next group starts."""
+        return self.position + self.size_bytes
+
+
+class UndoReader:
+    """Reads the ring of one store; writes only through `seal_tail`."""
+
+    def __init__(
+        self, files: Files, geometry: Geometry, store: bytes, handles: list[File], void: UndoVoid = NOTHING_VOID
+    ) -> None:
+        self.void = void
+        self._files = files
+        self._geometry = geometry
+        self._store = store
+        self._handles = handles
+        self._largest = group_bytes_max(geometry)
+        self._buffer = np.zeros(ALIGN_WORDS, dtype=np.int64)
+        self._first = (1, 0)
+        self._positions: list[int] = []
+        self._last: UndoGroup | None = None
+
+    # --- forward ---------------------------------------------------------------------------------
+    def find_end(self, sequence: int, position: int, needed_sequence: int = 0) -> int:
+        """Read forward from (sequence, position) to the end of the log; the number of groups.
+
+        needed_sequence: the group up to which the log is known to have been durable, 0 if no group need be there (a log
+        never written). Raises: UndoDamaged, ForeignFile, VersionTooNew, VersionTooOld.
+        """
+        self._first = (sequence, position)
+        self._positions = []
+        self._last = None
+        for group in self.forward(sequence, position):
+            self._positions.append(group.position)
+            self._last = replace(group, words=group.words[:0])
+        if sequence + len(self._positions) <= needed_sequence:
+            self._check_foreign(self.end)
+            raise self._damage(sequence + len(self._positions), self.end, "is damaged or missing")
+        self.check_tail(sequence + len(self._positions), self.end)
+        return len(self._positions)
+
+    @property
+    def end(self) -> int:
+        """Position behind the last group."""
+        return self._first[1] if self._last is None else self._last.end
+
+    def forward(self, sequence: int, position: int) -> Iterator[UndoGroup]:
+        """Intact groups in order from a place to the first that is not."""
+        last: UndoGroup | None = None
+        while True:
+            group = self.group_at(position, sequence)
+            if group is None or not _follows(last, group):
+                return
+            yield group
+            last = replace(group, words=group.words[:0])
+            position, sequence = group.end, sequence + 1
+
+    def group_at(self, position: int, sequence: int) -> UndoGroup | None:
+        """The intact group of this place and sequence, or None. Raises: VersionTooNew, VersionTooOld."""
+        head = self._read(position, UNDO_GROUP_ALIGN_BYTES)
+        header = header_of(head, UNDO_GROUP)
+        is_ours = int(header["kind"]) == KIND_UNDO_GROUP and store_of(head) == self._store
+        if not is_ours or int(header["sequence"]) != sequence or int(header["position"]) != position:
+            return None
+        size = self._size_of(header)
+        if size == 0 or int(header["lap"]) != self._geometry.lap(position):
+            return None
+        words = self._read(position, size)
+        header = header_of(words, UNDO_GROUP)
+        if not is_sealed(words, KIND_UNDO_GROUP, size // 8):
+            return None
+        records_words = int(header["records_words"])
+        if records_words > size // 8 - UNDO_GROUP_WORDS or int(header["next_lsn"]) < int(header["first_lsn"]):
+            return None
+        check_version(words, self._place(position)[0])
+        if self.void.covers(sequence, int(header["next_lsn"])):
+            return None
+        names = ("first_lsn", "next_lsn", "records_words", "records", "filtered", "filtered_epoch", "previous_position")
+        values = {name: int(header[name]) for name in names}
+        return UndoGroup(sequence, position, int(header["incarnation"]), size_bytes=size, words=words, **values)
+
+    def _size_of(self, header: Any) -> int:
+        size = int(header["words"]) * 8
+        return size if size % UNDO_GROUP_ALIGN_BYTES == 0 and 0 < size <= self._largest else 0
+
+    def check_tail(self, sequence: int, position: int) -> None:
+        """The log ends before the group `sequence`, whose place would be `position`.
+
+        Raises: UndoDamaged if a later group is intact, ForeignFile if one of another store stands there.
+        """
+        if self._is_foreign(position):
+            raise self._foreign(position)
+        stretch = min(self._largest + UNDO_GROUP_ALIGN_BYTES, self._geometry.capacity_bytes)
+        for step in range(0, stretch, UNDO_GROUP_ALIGN_BYTES):
+            header = header_of(self._read(position + step, UNDO_GROUP_ALIGN_BYTES), UNDO_GROUP)
+            found = int(header["sequence"])
+            if int(header["kind"]) == KIND_UNDO_GROUP and found >= sequence:
+                # With its own place: a whole stretch behind the end may be the ring's next lap.
+                if int(header["position"]) == position + step and self.group_at(position + step, found) is not None:
+                    raise self._damage(sequence, position, f"is damaged but group {found} behind it is intact")
+
+    def candidates(self) -> Iterator[tuple[int, int]]:
+        """(position, sequence) of what looks like a group of this store, anywhere in the ring, by place."""
+        step = min(SCAN_BYTES, self._geometry.file_bytes)
+        low = int.from_bytes(self._store[:8], "little")
+        for place in range(0, self._geometry.capacity_bytes, step):
+            size = min(step, self._geometry.capacity_bytes - place)
+            blocks = self._read(place, size).reshape(-1, ALIGN_WORDS)[:, :UNDO_GROUP_WORDS]
+            headers = np.ascontiguousarray(blocks).view(UNDO_GROUP).reshape(-1)
+            found = np.flatnonzero((headers["kind"] == KIND_UNDO_GROUP) & (headers["store_low"] == low))
+            for index in found.tolist():
+                position = int(headers[index]["position"])
+                if position % self._geometry.capacity_bytes == place + index * UNDO_GROUP_ALIGN_BYTES:
+                    yield position, int(headers[index]["sequence"])
+
+    def _is_foreign(self, position: int) -> bool:
+        head = self._read(position, UNDO_GROUP_ALIGN_BYTES)
+        header = header_of(head, UNDO_GROUP)
+        size = self._size_of(header)
+        if int(header["kind"]) != KIND_UNDO_GROUP or store_of(head) == self._store or size == 0:
+            return False
+        return is_sealed(self._read(position, size), KIND_UNDO_GROUP, size // 8)
+
+    def _check_foreign(self, position: int) -> None:
+        """A group is not in its place: raise ForeignFile if the file holds groups of another store. They need not lie
+        where those of this one would; files are zeroed when made, so none is left over.
+        """
+        start = position - self._place(position)[1]
+        for at in range(start, start + self._geometry.file_bytes, UNDO_GROUP_ALIGN_BYTES):
+            if self._is_foreign(at):
+                raise self._foreign(at)
+
+    def _foreign(self, position: int) -> ForeignFile:
+        name, offset = self._place(position)
+        return ForeignFile(f"{name} belongs to another store; put the right one back", file=name, offset=offset)
+
+    def _damage(self, sequence: int, position: int, what: str) -> UndoDamaged:
+        name, offset = self._place(position)
+        return UndoDamaged(
+            f"UNDO group {sequence} ({name}, offset {offset}) {what}; restore the file from a copy, or the store from a"
+            " backup",
+            file=name,
+            offset=offset,
+            sequence=sequence,
+        )
+
+    def _place(self, position: int) -> tuple[str, int]:
+        number, offset, _, _ = self._geometry.pieces(position, 8)[0]
+        return self._geometry.name(number), offset
+
+    def _read(self, position: int, size: int) -> Words:
+        if self._buffer.size * 8 < size:
+            self._buffer = np.zeros(size // 8, dtype=np.int64)
+        words = self._buffer[: size // 8]
+        view = words.data.cast("B")
+        for number, offset, start, length in self._geometry.pieces(position, size):
+            try:
+                self._files.pread_into(self._handles[number], offset, view[start : start + length])
+            except IoFailed as error:
+                if self._files.failure.first is not None:
+                    raise
+                # The store is being opened: what of the log cannot be read may be needed (F41).
+                name = self._geometry.name(number)
+                raise UndoDamaged(f"{name} cannot be read: {error.message}", file=name, offset=offset) from error
+        return words
+
+    # --- backward --------------------------------------------------------------------------------
+    def backward(self) -> Iterator[tuple[UndoGroup, Words]]:
+        """What is to be undone, newest first: groups, each with the offsets of its records, newest first.
+
+        An UNDO_RESTART record is yielded, what it says has been undone is not: next comes the UNDO_LCP record it leads
+        to, alone, then what is older. Each group is read and verified again. Raises: UndoDamaged.
+        """
+        index = len(self._positions) - 1
+        is_mark_only = False
+        while index >= 0:
+            group, offsets = self._parsed(index)
+            if is_mark_only:
+                offsets = offsets[:1]
+                if not offsets.size or int(group.words[offsets[0]]) & UNDO_KIND_MASK != UNDO_LCP:
+                    raise self._damage(
+                        group.sequence, group.position, "does not begin with its local checkpoint's mark"
+                    )
+            kinds = group.words[offsets] & UNDO_KIND_MASK
+            restarts = np.flatnonzero(kinds == UNDO_RESTART)
+            if restarts.size:
+                offsets = offsets[int(restarts[-1]) :]
+                at = int(offsets[0])
+                target = int(group.words[at + 4]) - self._first[0]
+                if not 0 <= target < index or self._positions[target] != int(group.words[at + 5]):
+                    raise self._damage(group.sequence, group.position, "leads on to a group that is not there")
+                index, is_mark_only = target, True
+            else:
+                index, is_mark_only = index - 1, False
+            yield group, offsets[::-1]
+
+    def _parsed(self, index: int) -> tuple[UndoGroup, Words]:
+        sequence, position = self._first[0] + index, self._positions[index]
+        group = self.group_at(position, sequence)
+        if group is None:
+            raise self._damage(sequence, position, "was intact when it was first read and is not now")
+        return group, self.offsets_of(group)
+
+    def offsets_of(self, group: UndoGroup) -> Words:
+        """Offsets of a group's records in its words, in the order they were made. Raises: UndoDamaged."""
+        offsets = np.zeros(group.records_words // UNDO_RECORD_WORDS + 1, dtype=np.int64)
+        stop = UNDO_GROUP_WORDS + group.records_words
+        count = parse_records(group.words, UNDO_GROUP_WORDS, stop, offsets)
+        if count != group.records:
+            raise self._damage(group.sequence, group.position, "has an impossible record")
+        return offsets[:count]
+
+    # --- going on --------------------------------------------------------------------------------
+    def place_of(self, sequence: int) -> int:
+        """Position of a group that was read. Raises: UndoDamaged."""
+        index = sequence - self._first[0]
+        if not 0 <= index < len(self._positions):
+            raise self._damage(sequence, self.end, "is missing")
+        return self._positions[index]
+
+    def next_position(self, mark_sequence: int = 0) -> UndoPosition:
+        """Where a writer goes on; the tail is where reading began, the mark the group `mark_sequence` (0: the tail)."""
+        sequence, position = self._first
+        last_lsn = LSN_FIRST if self._last is None else self._last.next_lsn
+        return UndoPosition(
+            sequence + len(self._positions),
+            self.end,
+            max(last_lsn, self.void.lsn) + LSN_STEP_BYTES,
+            sequence,
+            position,
+            self.place_of(mark_sequence) if mark_sequence else position,
+            None if self._last is None else self._last.position,
+            last_lsn,
+        )
+
+    def void_behind(self, group: UndoGroup | None) -> UndoVoid:
+        """What makes the groups behind this one (None: all) void; the present void if there is none."""
+        if self._last is None or (group is not None and self._last.sequence == group.sequence):
+            return self.void
+        return UndoVoid(
+            self._first[0] if group is None else group.sequence + 1, max(self._last.next_lsn, self.void.lsn)
+        )
+
+    def seal_tail(self) -> None:
+        """Make the end of the log firm before anything is undone by it.
+
+        The last group is rewritten with identical bytes and synced, because after a failed sync the page cache may show
+        what the disk lacks (F39); the block behind it is zeroed, so that a torn group leaves no header. Durable on
+        return. A block behind the head is always free (`UndoLog`).
+        """
+        if self._last is not None:
+            group = self.group_at(self._last.position, self._last.sequence)
+            if group is None:
+                raise self._damage(self._last.sequence, self._last.position, "was intact when it was first read")
+            self._write(group.position, group.words)
+        self._write(self.end, np.zeros(ALIGN_WORDS, dtype=np.int64))
+
+    def _write(self, position: int, words: Words) -> None:
+        view = words.data.cast("B")
+        numbers = []
+        for number, offset, start, length in self._geometry.pieces(position, len(view)):
+            self._files.pwrite(self._handles[number], offset, view[start : start + length])
+            numbers.append(number)
+        for number in numbers:
+            self._files.fdatasync(self._handles[number])
+
+    def close(self) -> None:
+        """Close the files."""
+        for handle in self._handles:
+            self._files.close(handle)
+        self._handles = []
+
+
+def _follows(last: UndoGroup | None, group: UndoGroup) -> bool:
+    """Whether a group is the one that was written behind `last`."""
+    if last is None:
+        return group.sequence != 1 or group.previous_position == group.position
+    return (
+        group.previous_position == last.position
+        and group.first_lsn == last.next_lsn
+        and group.incarnation >= last.incarnation
+    )

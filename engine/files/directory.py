@@ -1,0 +1,519 @@
+"""The only door to the disk: one store's directory on a real file system, and its lock.
+
+Owns every descriptor of the store. The directory is held by a descriptor and names are resolved from there, one
+component at a time and never through a symbolic link, so that a renamed or replaced directory cannot send writes
+elsewhere (F80). Data files are read and written, never mapped: a mapped file that is cut short kills the process.
+
+The lock is a flock on `LOCK`, because a record lock vanishes as soon as any descriptor of the file is closed in the
+process. A flock lives as long as any process has its descriptor, so a forked child closes it at once; and because the
+child shares files with its parent, every call on the child's handle raises ForkedHandle (F79, F116). A reader in
+another process *pins* a file with a shared flock on the file itself; whoever removes it takes it exclusively before, so
+that it stays as long as a pin does. Translation of errors, completion of short transfers and the failure latch are in
+`file_layer.py`.
+
+Whatever is made here is for its user alone, 0600 and 0700, whatever the umask is. The mode of the store's directory is
+the one place that says otherwise: where others have no right to it, the rights of its group hold for all in it (0750
+makes files 0640), also for other processes and for later ones, which an option of a call would not reach.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import logging
+import os
+import shutil
+import stat
+import tempfile
+import threading
+from typing import Any
+
+from engine.base.errors import FileMissing, ForkedHandle, Locked, Unsupported
+from engine.base.failure import Failure
+from engine.files.layer import ANSWERS_TO_OPENING, CheckedFiles, answer, check_name, parent_of
+from engine.files.protocol import File, Files, RawFiles
+
+__all__ = ["File", "Files", "Pin", "PosixFiles", "RawFiles"]
+
+_log = logging.getLogger("tidemark.files")
+
+LOCK_NAME = "LOCK"
+# The holder's line has a fixed length: rewriting it needs no space, so a store on a full disk can be opened.
+LOCK_LINE_BYTES = 64
+# The LOCK file may be removed and made anew between our open and our flock; each time costs one more look.
+LOCK_ATTEMPTS = 8
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a FIFO that stands in the place of a file must not wait for its other end (F74).
+_REGULAR = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+# Of whatever kind it is, without a right to read it.
+_ANY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_RIGHTS = 0o777
+_RIGHTS_OF_OTHERS = 0o007
+_NO_MODES = frozenset({errno.EPERM, errno.ENOTSUP})
+
+
+class _Hold:
+    """A lock held by this process."""
+
+    def __init__(self, descriptor: int, failure: Failure) -> None:
+        self.descriptor: int | None = descriptor
+        self.failure = failure
+
+
+# Stores this process has locked, by device and inode of their directory: seen through any path or link (F78).
+_held: dict[tuple[int, int], _Hold] = {}
+_held_mutex = threading.Lock()
+
+
+# Directories of programs that were made; removed when the interpreter ends.
+_scratch: list[tempfile.TemporaryDirectory[str]] = []
+# Descriptors whose flock pins a file.
+_pins: set[int] = set()
+
+
+def _close_locks_in_child() -> None:
+    global _held_mutex
+    _held_mutex = threading.Lock()
+    while _pins:
+        os.close(_pins.pop())
+    for hold in _held.values():
+        if hold.descriptor is not None:
+            os.close(hold.descriptor)
+            hold.descriptor = None
+        if hold.failure.first is None:
+            hold.failure.first = (ForkedHandle, "fork", "the store", None)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_locks_in_child)
+
+
+class Pin:
+    """A file that stays; see `PosixFiles.pin`. It does not outlive its process, and a forked child does not have it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        _pins.add(descriptor)
+
+    def release(self) -> None:
+        """Let the file go; harmless twice."""
+        if self._descriptor in _pins:
+            _pins.remove(self._descriptor)
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+
+class PosixFiles(CheckedFiles):
+    """`Files` on a directory of a real file system. The directory stays open until `close_all`."""
+
+    def __init__(self, directory: str | os.PathLike[str], create: bool = False) -> None:
+        """Open the directory, making it (durably) if `create`.
+
+        Raises: FileMissing, ReadOnly, TooManyFiles, StorageFull, Rejected if it is no directory.
+        """
+        failure = Failure()
+        place = os.path.abspath(os.fspath(directory))
+        try:
+            if create and not os.path.isdir(place):
+                _make_store_directory(place)
+            raw = _PosixRaw(place, failure)
+        except OSError as cause:
+            if cause.errno not in ANSWERS_TO_OPENING:
+                raise FileMissing(f"{place} cannot be opened: {cause}; check the path", file=place) from cause
+            raise answer("open", place, cause) from cause
+        super().__init__(raw, failure)
+        self.directory = place
+        self._posix = raw
+
+    @property
+    def owner(self) -> int:
+        """Number of the user whose directory it is."""
+        return self._posix.status.st_uid
+
+    def bind(self, name: str, listener: Any) -> None:
+        """Bind a Unix socket to `name` in the directory; this user alone may connect. Raises: OSError."""
+        self._posix.bind(check_name(name), listener)
+
+    def socket_address(self, name: str) -> str:
+        """Address of a Unix socket `name` in the directory, for `connect` of this process.
+
+        It leads through our descriptor of the directory: a path is cut at 107 bytes there and follows renames (F80).
+        """
+        return self._posix.address(check_name(name))
+
+    def remove_socket(self, name: str) -> bool:
+        """Remove the file of a Unix socket; False if it is still there. It holds no data, so nothing latches (C1)."""
+        return self._posix.remove_socket(check_name(name))
+
+    def pin(self, name: str) -> Pin | None:
+        """Keep a file from being removed, by whatever process, until the pin is released or this process ends; None if
+        it is gone, or is being removed. Raises: Unsupported where the file system has no locks.
+        """
+        return self._posix.pin(check_name(name))
+
+    def holder(self) -> int | None:
+        """pid of the process that has the store locked, as the system tells without taking the lock; 0 if it is in
+        another namespace, None if nobody has it or nothing can be told.
+        """
+        return self._posix.holder()
+
+
+def is_own_user(number: int) -> bool:
+    """Whether a user may do all that this process may: its own user, or root."""
+    return number in (0, os.geteuid())
+
+
+def _make_store_directory(place: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(place, 0o700)
+        _set_mode(place, None, 0o700, place)
+    parent = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+class _PosixRaw:
+    """System calls relative to one directory; see `RawFiles`."""
+
+    pwrite = staticmethod(os.pwrite)
+    fdatasync = staticmethod(os.fdatasync)
+
+    def __init__(self, place: str, failure: Failure) -> None:
+        self._place = place
+        self._failure = failure
+        self._hold: _Hold | None = None
+        # The store's own directory may be reached through a link; what lies inside may not.
+        directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._directories = {"": directory}
+        self.status = os.fstat(directory)
+        # 0755 and 0777 are what a umask makes of any directory: they say nothing about who may read the rows.
+        is_told = self.status.st_mode & _RIGHTS_OF_OTHERS == 0
+        self._folder_mode = 0o700 | (self.status.st_mode & 0o070 if is_told else 0)
+        self._file_mode = self._folder_mode & 0o660
+
+    def _directory(self, path: str) -> int:
+        # Kept open: a directory sync must not fail for lack of a descriptor in the middle of a checkpoint.
+        found = self._directories.get(path)
+        if found is None:
+            above, _, leaf = path.rpartition("/")
+            opened = os.open(leaf, _DIRECTORY, dir_fd=self._directory(above))
+            found = self._directories.setdefault(path, opened)
+            if found != opened:
+                os.close(opened)
+        return found
+
+    def _open(self, name: str, flags: int) -> int:
+        folder = self._directory(parent_of(name))
+        descriptor = os.open(name.rpartition("/")[2], flags | _REGULAR, self._file_mode, dir_fd=folder)
+        try:
+            status = os.fstat(descriptor)
+            _check_regular(status)
+            if flags & os.O_CREAT:
+                _give_mode(descriptor, status, self._file_mode, self._place)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def create(self, name: str) -> File:
+        return File(self._open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), name, True)
+
+    def open(self, name: str, writable: bool) -> File:
+        return File(self._open(name, os.O_RDWR if writable else os.O_RDONLY), name, writable)
+
+    def pread_into(self, file: File, view: memoryview, offset: int) -> int:
+        return os.preadv(file, [view], offset)
+
+    def truncate(self, file: File, size: int) -> None:
+        os.ftruncate(file, size)
+
+    def sync_directory(self, path: str) -> None:
+        os.fsync(self._directory(path))
+
+    def make_directory(self, path: str) -> None:
+        leaf, above = path.rpartition("/")[2], self._directory(parent_of(path))
+        os.mkdir(leaf, self._folder_mode, dir_fd=above)
+        _set_mode(leaf, above, self._folder_mode, self._place)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(
+            source.rpartition("/")[2],
+            target.rpartition("/")[2],
+            src_dir_fd=self._directory(parent_of(source)),
+            dst_dir_fd=self._directory(parent_of(target)),
+        )
+
+    def unlink(self, name: str) -> None:
+        os.unlink(name.rpartition("/")[2], dir_fd=self._directory(parent_of(name)))
+
+    def names(self, path: str) -> tuple[str, ...]:
+        # A descriptor of its own: listing moves the position that all users of one descriptor share.
+        descriptor = os.open(".", _DIRECTORY, dir_fd=self._directory(path))
+        try:
+            return tuple(os.listdir(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def size(self, file: File) -> int:
+        return os.fstat(file).st_size
+
+    def _status(self, name: str) -> os.stat_result:
+        return os.stat(name.rpartition("/")[2], dir_fd=self._directory(parent_of(name)), follow_symlinks=False)
+
+    def size_of(self, name: str) -> int:
+        status = self._status(name)
+        _check_regular(status)
+        return status.st_size
+
+    def exists(self, name: str) -> bool:
+        try:
+            self._status(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def close(self, file: File) -> None:
+        os.close(file)
+
+    def close_directories(self) -> None:
+        while self._directories:
+            os.close(self._directories.popitem()[1])
+
+    def mark(self, kind: str, values: dict[str, Any]) -> None:
+        pass
+
+    def lock(self) -> None:
+        if self._hold is not None:
+            return
+        directory = os.fstat(self._directories[""])
+        identity = (directory.st_dev, directory.st_ino)
+        with _held_mutex:
+            if identity in _held:
+                raise Locked(f"this process (pid {os.getpid()}) has {self._place} open; close it", pid=os.getpid())
+            descriptor = self._flocked()
+            try:
+                _write_holder(descriptor)
+                if directory.st_mode & stat.S_IWOTH:
+                    _log.warning("any user may replace files in %s; take that right away: chmod o-w", self._place)
+                self._hold = _held[identity] = _Hold(descriptor, self._failure)
+            except BaseException:  # without memory too: the lock would be held until the process ends
+                os.close(descriptor)
+                raise
+
+    def _flocked(self) -> int:
+        for _ in range(LOCK_ATTEMPTS):
+            try:
+                descriptor = self._opened_lock()
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._is_lock(descriptor):
+                    return descriptor
+            except BlockingIOError as cause:
+                holder = _read_holder(descriptor)
+                os.close(descriptor)
+                text = f"process {holder}" if holder else "another process"
+                raise Locked(f"{text} has {self._place} open; close it there", pid=holder) from cause
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+        raise Locked(f"{LOCK_NAME} in {self._place} is replaced again and again; find out by whom", pid=None)
+
+    def _opened_lock(self) -> int:
+        try:
+            return self._open(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            return self._open(LOCK_NAME, os.O_RDWR)  # whose mode is not ours to give
+
+    def _is_lock(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._status(LOCK_NAME))
+        except FileNotFoundError:
+            return False
+
+    def pin(self, name: str) -> Pin | None:
+        try:
+            descriptor = self._open(name, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            # Taken behind the removal of the name, it pins nothing.
+            if os.path.samestat(os.fstat(descriptor), self._status(name)):
+                return Pin(descriptor)
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except OSError as cause:
+            os.close(descriptor)
+            text = f"{name} cannot be kept from removal: {cause}; read from a backup instead"
+            raise Unsupported(text, file=name) from cause
+        os.close(descriptor)
+        return None
+
+    def is_pinned(self, name: str) -> bool:
+        descriptor = self._open(name, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass  # no locks here, so nobody has one
+        finally:
+            os.close(descriptor)
+        return False
+
+    def unlink_unpinned(self, name: str) -> bool:
+        descriptor = self._open(name, os.O_RDONLY)
+        try:
+            # Held until the name is gone: whoever pins behind it finds that out.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except OSError:
+            pass  # no locks here, so nobody has one
+        try:
+            self.unlink(name)
+        finally:
+            os.close(descriptor)
+        return True
+
+    def bind(self, name: str, listener: Any) -> None:
+        # The file gets the mode of the socket: at no time may others connect.
+        os.fchmod(listener.fileno(), 0o600)
+        listener.bind(self.address(name))
+        _set_mode(name, self._directories[""], 0o600, self._place)
+
+    def address(self, name: str) -> str:
+        return f"/proc/self/fd/{self._directories['']}/{name}"
+
+    def remove_socket(self, name: str) -> bool:
+        try:
+            if not stat.S_ISSOCK(self._status(name).st_mode):
+                return False
+            self.unlink(name)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def holder(self) -> int | None:
+        try:
+            inode = self._status(LOCK_NAME).st_ino
+            with open("/proc/locks", encoding="ascii") as source:
+                lines = [line.split() for line in source]
+        except OSError:
+            return None
+        # "1: FLOCK ADVISORY WRITE pid major:minor:inode start end"; the device is another one on layered file systems.
+        held = [fields for fields in lines if fields[1] == "FLOCK" and fields[-3].endswith(f":{inode}")]
+        return max((int(fields[4]) for fields in held), default=None)
+
+    def unlock(self) -> None:
+        with _held_mutex:
+            hold = self._hold
+            if hold is None or hold.descriptor is None:
+                self._hold = None
+                return
+            for identity in [key for key, value in _held.items() if value is hold]:
+                del _held[identity]
+            descriptor, hold.descriptor = hold.descriptor, None
+            self._hold = None  # only now: without memory for the line above it is called again
+            os.close(descriptor)
+
+    def check_place(self) -> None:
+        if not os.path.samestat(os.fstat(self._directories[""]), os.stat(self._place)):
+            raise OSError(errno.ESTALE, "another directory stands in its place")
+        if self._hold is not None and self._hold.descriptor is not None and not self._is_lock(self._hold.descriptor):
+            raise OSError(errno.ESTALE, f"its {LOCK_NAME} was removed or replaced")
+
+
+def find_program(name: str) -> str | None:
+    """Path of a program that may be run, found by its name as the shell does it; None if there is none."""
+    return shutil.which(name)
+
+
+def scratch_program(name: str, text: str) -> str:
+    """A program made of a script, at `bin/<name>` of a directory of its own; returns that directory.
+
+    It is there until this process ends, for this user alone. Nothing is durable.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="tidemark-")
+    _scratch.append(folder)
+    os.mkdir(os.path.join(folder.name, "bin"), 0o700)
+    place = os.path.join(folder.name, "bin", name)
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+    return folder.name
+
+
+def _set_mode(leaf: str, above: int | None, mode: int, place: str) -> None:
+    """Give a directory or socket that was just made its mode."""
+    descriptor = os.open(leaf, _ANY, dir_fd=above)
+    try:
+        _give_mode(descriptor, os.fstat(descriptor), mode, place)
+    finally:
+        os.close(descriptor)
+
+
+def _give_mode(descriptor: int, status: os.stat_result, mode: int, place: str) -> None:
+    """The mode that was asked for; the umask may have taken some of it."""
+    if status.st_mode & _RIGHTS == mode:
+        return
+    try:
+        # Not fchmod, which takes no descriptor of a directory that cannot be read.
+        os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) & ~_RIGHTS | mode)
+    except OSError as cause:
+        if cause.errno not in _NO_MODES:
+            raise
+        _tell_no_modes(place)
+
+
+@functools.cache
+def _tell_no_modes(place: str) -> None:
+    _log.warning("the file system of %s keeps no modes of files; how it is mounted says what others may read", place)
+
+
+def _check_regular(status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode):
+        return
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(errno.ELOOP, "a symbolic link")
+    if stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EISDIR, "a directory")
+    raise OSError(errno.ENXIO, "not a regular file")
+
+
+def _write_holder(descriptor: int) -> None:
+    line = f"{os.getpid()} {_boot_id()}"
+    os.pwrite(descriptor, line.ljust(LOCK_LINE_BYTES - 1).encode() + b"\n", 0)
+
+
+def _read_holder(descriptor: int) -> int | None:
+    try:
+        fields = os.pread(descriptor, LOCK_LINE_BYTES, 0).split()
+    except OSError:
+        return None
+    # A line of an earlier boot is what a killed owner left while the new one has not written its own yet.
+    if len(fields) == 2 and fields[0].isdigit() and fields[1] == _boot_id().encode():
+        return int(fields[0])
+    return None
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
+            return source.read().strip()
+    except OSError:
+        return "unknown"

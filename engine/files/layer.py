@@ -1,0 +1,394 @@
+"""What every implementation of the disk has in common: the error classes, the loops and the latch.
+
+`CheckedFiles` stands on a `RawFiles`, which may transfer less than asked and raises OSError, and is the `Files` that
+the store uses. Real disk, disk in memory and injected faults all pass through the same few lines here.
+
+Invariants: (C1) the first IoFailed or SyncFailed is latched before anything else can happen (see `failure.py`), and
+after it only close and unlock do anything; (C2) a sync is never repeated after it failed; (C3) a transfer is complete
+when the call returns; (C4) no OSError leaves this module; (C5) input that is refused has changed nothing.
+Full disks, missing files and lack of descriptors are answers, not failures: they do not latch.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from engine.base.errors import (
+    Error,
+    FileMissing,
+    InvalidName,
+    IoFailed,
+    ReadOnly,
+    Rejected,
+    StorageFull,
+    StoreClosed,
+    SyncFailed,
+    TooManyFiles,
+    TypeMismatch,
+    ValueOutOfRange,
+)
+from engine.base.failure import Failure, describe
+from engine.files.protocol import Buffer, File, RawFiles, flat
+
+T = TypeVar("T")
+
+_log = logging.getLogger("tidemark.files")
+
+# Zeros are written in pieces of this size: large enough that the call does not count, small enough to keep in memory.
+ZERO_PIECE_BYTES = 1 << 20
+# Largest buffer `pread` makes before it has asked how long the file is (a length read from disk is not trusted).
+PREAD_UNCHECKED_BYTES = 1 << 20
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+TRANSIENT = frozenset({errno.EINTR, errno.EAGAIN})
+DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+WRONG_TYPE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+ABSENT_OR_PRESENT = frozenset({errno.ENOENT, errno.EEXIST})
+
+# Which errors of a call are answers about its arguments; all others are failures of the disk.
+ANSWERS_TO_OPENING = FULL | NO_DESCRIPTOR | DENIED | WRONG_TYPE | ABSENT_OR_PRESENT
+ANSWERS_TO_CHANGING = FULL | NO_DESCRIPTOR | WRONG_TYPE | ABSENT_OR_PRESENT
+ANSWERS_TO_DIRECTORY_SYNC = NO_DESCRIPTOR | WRONG_TYPE | ABSENT_OR_PRESENT
+
+_COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}", re.ASCII)
+
+
+def check_name(name: str) -> str:
+    """The name itself if it is relative and plain. Raises: InvalidName."""
+    if not isinstance(name, str) or not all(_COMPONENT.fullmatch(part) for part in name.split("/")):
+        raise InvalidName(f"{name!r} is no file name inside a store; use plain relative names", file=name)
+    return name
+
+
+def check_path(path: str) -> str:
+    """A directory's path, `""` for the store's own. Raises: InvalidName."""
+    return "" if path in ("", ".") else check_name(path)
+
+
+def parent_of(name: str) -> str:
+    """The directory a name lies in, `""` for the store's own."""
+    return name.rpartition("/")[0]
+
+
+def answer(operation: str, name: str, cause: OSError) -> Error:
+    """The class for an error that says something about the call, not about the disk."""
+    code = cause.errno
+    said = f"{operation} of {name or 'the store directory'}: {describe(cause)}"
+    if code in FULL:
+        return StorageFull(f"{said}; free space or raise the limit, then run it again", file=name)
+    if code in NO_DESCRIPTOR:
+        return TooManyFiles(f"{said}; close files or raise the limit of open files", file=name)
+    if code == errno.ENOENT:
+        return FileMissing(f"{said}; restore it from a backup", file=name)
+    if code == errno.EEXIST:
+        return Rejected(f"{said}; choose another name", file=name)
+    if code in WRONG_TYPE:
+        return Rejected(f"{said}; something else stands in the place of a file, remove it", file=name)
+    return ReadOnly(f"{said}; give write permission or open read-only", file=name)
+
+
+class CheckedFiles:
+    """`Files` over a raw disk: names checked, transfers completed, errors translated, the first failure latched."""
+
+    def __init__(self, raw: RawFiles, failure: Failure | None = None) -> None:
+        self.raw = raw
+        self.failure = failure if failure is not None else Failure()
+        # While a store is being opened nothing has been promised yet: a file that cannot be read is one that is
+        # damaged, and there may be another (F41). From its first write on, a failed read kills the store (D12).
+        self.read_errors_latch = True
+        self._open: set[File] = set()
+        # Bound once: the commit path calls these.
+        self.raw_pwrite = raw.pwrite
+        self._raw_pread_into = raw.pread_into
+        self._raw_fdatasync = raw.fdatasync
+
+    def create(self, name: str, size: int = 0) -> File:
+        """See `Files.create`."""
+        if size < 0:
+            raise ValueOutOfRange(f"a file cannot have {size} bytes", file=name)
+        file = self._call("create", check_name(name), ANSWERS_TO_OPENING, self.raw.create, name)
+        self._open.add(file)
+        try:
+            zeros = bytes(min(size, ZERO_PIECE_BYTES))
+            for offset in range(0, size, ZERO_PIECE_BYTES):
+                self.pwrite(file, offset, zeros if size - offset >= len(zeros) else zeros[: size - offset])
+        except StorageFull:
+            # Nobody will miss what was written so far: an error of this close says nothing new.
+            file.synced = file.writes
+            self.close(file)
+            self.unlink(name)
+            raise
+        return file
+
+    def open(self, name: str, writable: bool = False) -> File:
+        """See `Files.open`."""
+        file = self._call("open", check_name(name), ANSWERS_TO_OPENING, self.raw.open, name, writable)
+        self._open.add(file)
+        return file
+
+    def pread(self, file: File, offset: int, count: int) -> bytes:
+        """See `Files.pread`."""
+        if count < 0:
+            raise ValueOutOfRange(f"cannot read {count} bytes", file=file.name)
+        if count > PREAD_UNCHECKED_BYTES:
+            count = max(0, min(count, self.size(file) - offset))
+        buffer = bytearray(count)
+        got = self.pread_into(file, offset, buffer)
+        return bytes(memoryview(buffer)[:got])
+
+    def pread_into(self, file: File, offset: int, buffer: Buffer) -> int:
+        """See `Files.pread_into`."""
+        if self.failure.first is not None or not file.is_open or offset < 0:
+            self._refuse(file, offset)
+        view = _view(file, buffer)
+        if view.readonly:
+            raise TypeMismatch(f"read of {file.name} into a read-only buffer", file=file.name)
+        got = self._pread_some(file, offset, view)
+        if got != view.nbytes:
+            got = self._pread_rest(file, offset, flat(view), got)
+        return got
+
+    def pwrite(self, file: File, offset: int, buffer: Buffer) -> None:
+        """See `Files.pwrite`."""
+        if self.failure.first is not None or not file.writable or offset < 0:
+            self._refuse(file, offset, writing=True)
+        view = _view(file, buffer)
+        file.writes += 1
+        try:
+            done = self._pwrite_some(file, offset, view)
+            if done != view.nbytes:
+                self._pwrite_rest(file, offset, flat(view), done)
+        finally:
+            file.writes += 1  # again: a sync that another thread began meanwhile does not cover it
+
+    def truncate(self, file: File, size: int) -> None:
+        """See `Files.truncate`."""
+        if not file.writable or size < 0:
+            self._refuse(file, size, writing=True)
+        file.writes += 1
+        try:
+            self._call("truncate", file.name, FULL, self.raw.truncate, file, size)
+        finally:
+            file.writes += 1
+
+    def fdatasync(self, file: File) -> None:
+        """See `Files.fdatasync`."""
+        failure = self.failure
+        if failure.first is not None or not file.is_open:
+            self._refuse(file, 0)
+        writes = file.writes
+        try:
+            self._raw_fdatasync(file)
+        except OSError as cause:
+            # No call may stand before this store: a KeyboardInterrupt comes in only at calls and backward jumps, and
+            # would make a failed sync forgotten; a second sync then reports success for lost pages (F33).
+            if failure.first is None:
+                failure.first = (SyncFailed, "fdatasync", file.name, cause)
+            raise failure.again() from cause
+        file.synced = writes
+        if failure.first is not None:
+            # Another thread's sync took the report of an error that may have been ours.
+            failure.check()
+
+    def sync_directory(self, path: str) -> None:
+        """See `Files.sync_directory`."""
+        failure = self.failure
+        failure.check()
+        path = check_path(path)
+        try:
+            self.raw.sync_directory(path)
+        except OSError as cause:
+            # As in fdatasync: nothing between the error and its store (F36).
+            if cause.errno not in ANSWERS_TO_DIRECTORY_SYNC:
+                if failure.first is None:
+                    failure.first = (SyncFailed, "sync_directory", path, cause)
+                raise failure.again() from cause
+            raise answer("sync_directory", path, cause) from cause
+
+    def make_directory(self, path: str) -> None:
+        """See `Files.make_directory`."""
+        self._call("make_directory", check_name(path), ANSWERS_TO_OPENING, self.raw.make_directory, path)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Files.rename`."""
+        check_name(target)
+        self._call("rename", check_name(source), ANSWERS_TO_CHANGING, self.raw.rename, source, target)
+
+    def unlink(self, name: str) -> None:
+        """See `Files.unlink`."""
+        self._call("unlink", check_name(name), ANSWERS_TO_CHANGING, self.raw.unlink, name)
+
+    def unlink_unpinned(self, name: str) -> bool:
+        """See `Files.unlink_unpinned`."""
+        return self._call("unlink", check_name(name), ANSWERS_TO_CHANGING, self.raw.unlink_unpinned, name)
+
+    def is_pinned(self, name: str) -> bool:
+        """See `Files.is_pinned`."""
+        return self._call("open", check_name(name), ANSWERS_TO_OPENING, self.raw.is_pinned, name)
+
+    def list(self, path: str = "") -> tuple[str, ...]:
+        """See `Files.list`."""
+        path = check_path(path)
+        return tuple(sorted(self._call("list", path, ANSWERS_TO_OPENING, self.raw.names, path)))
+
+    def size(self, file: File | str) -> int:
+        """See `Files.size`."""
+        if isinstance(file, str):
+            return self._call("size", check_name(file), ANSWERS_TO_OPENING, self.raw.size_of, file)
+        if not file.is_open:
+            self._refuse(file, 0)
+        return self._call("size", file.name, frozenset(), self.raw.size, file)
+
+    def exists(self, name: str) -> bool:
+        """See `Files.exists`."""
+        return self._call("exists", check_name(name), ANSWERS_TO_OPENING, self.raw.exists, name)
+
+    def lock(self) -> None:
+        """See `Files.lock`."""
+        self._call("lock", "LOCK", ANSWERS_TO_OPENING, self.raw.lock)
+
+    def unlock(self) -> None:
+        """See `Files.unlock`."""
+        try:
+            self.raw.unlock()
+        except OSError as cause:
+            _log.warning("unlock of the store failed: %s", describe(cause))
+
+    def check_place(self) -> None:
+        """See `Files.check_place`."""
+        self._call("check_place", "", frozenset(), self.raw.check_place)
+
+    def close(self, file: File) -> None:
+        """See `Files.close`."""
+        if not file.is_open:
+            return
+        is_unsynced = file.writes != file.synced
+        # First: the number may be another file's as soon as the system has it back, even if it reports an error.
+        file.is_open = file.writable = False
+        failure = self.failure
+        try:
+            self.raw.close(file)
+        except OSError as cause:
+            if is_unsynced and failure.first is None:
+                failure.first = (IoFailed, "close", file.name, cause)
+                raise failure.again() from cause
+            _log.warning("close of %s failed: %s", file.name, describe(cause))
+        finally:
+            self._open.discard(file)
+
+    def close_all(self) -> None:
+        """See `Files.close_all`."""
+        refused: IoFailed | None = None
+        while self._open:
+            try:
+                self.close(next(iter(self._open)))
+            except IoFailed as error:
+                refused = error
+        self.unlock()
+        try:
+            self.raw.close_directories()
+        except OSError as cause:
+            _log.warning("close of the store directory failed: %s", describe(cause))
+        self.failure.latch(StoreClosed("the store is closed; open it again"))
+        if refused is not None:
+            raise refused
+
+    def mark(self, kind: str, **values: Any) -> None:
+        """See `Files.mark`."""
+        self.raw.mark(kind, values)
+
+    def _call(
+        self, operation: str, name: str, answers: frozenset[int], function: Callable[..., T], *arguments: object
+    ) -> T:
+        failure = self.failure
+        failure.check()
+        interrupted = 0
+        while True:
+            try:
+                return function(*arguments)
+            except OSError as cause:
+                # Nothing between the error and its store, as in fdatasync; `errno` and `in` are no calls into Python.
+                if cause.errno not in answers and (cause.errno not in TRANSIENT or interrupted):
+                    if failure.first is None:
+                        failure.first = (IoFailed, operation, name, cause)
+                    raise failure.again() from cause
+                if cause.errno not in TRANSIENT:
+                    raise answer(operation, name, cause) from cause
+                interrupted += 1
+
+    def _pread_some(self, file: File, offset: int, view: memoryview) -> int:
+        failure = self.failure
+        try:
+            return self._raw_pread_into(file, view, offset)
+        except OSError as cause:
+            if cause.errno not in TRANSIENT:
+                if self.read_errors_latch and file.read_errors_latch:
+                    if failure.first is None:
+                        failure.first = (IoFailed, "pread", file.name, cause)
+                    raise failure.again() from cause
+                text = f"pread of {file.name} failed: {describe(cause)}; restore it from a copy"
+                raise IoFailed(text, file=file.name) from cause
+            return 0
+
+    def _pread_rest(self, file: File, offset: int, view: memoryview, got: int) -> int:
+        idle = int(got == 0)
+        while got < view.nbytes:
+            if idle and offset + got >= self.size(file):
+                return got
+            if idle == 2:
+                raise self._stuck("pread", file)
+            more = self._pread_some(file, offset + got, view[got:])
+            got += more
+            idle = 0 if more else idle + 1
+        return got
+
+    def _pwrite_some(self, file: File, offset: int, view: memoryview) -> int:
+        failure = self.failure
+        try:
+            return self.raw_pwrite(file, view, offset)
+        except OSError as cause:
+            if cause.errno not in FULL and cause.errno not in TRANSIENT:
+                if failure.first is None:
+                    failure.first = (IoFailed, "pwrite", file.name, cause)
+                raise failure.again() from cause
+            if cause.errno in FULL:
+                raise answer("pwrite", file.name, cause) from cause
+            return 0
+
+    def _pwrite_rest(self, file: File, offset: int, view: memoryview, done: int) -> None:
+        idle = int(done == 0)
+        while done < view.nbytes:
+            if idle == 2:
+                raise self._stuck("pwrite", file)
+            more = self._pwrite_some(file, offset + done, view[done:])
+            done += more
+            idle = 0 if more else idle + 1
+
+    def _stuck(self, operation: str, file: File) -> Error:
+        failure = self.failure
+        if failure.first is None:
+            failure.first = (IoFailed, operation, file.name, OSError(errno.EIO, "no progress in two calls"))
+        return failure.again()
+
+    def _refuse(self, file: File, offset: int, writing: bool = False) -> None:
+        self.failure.check()
+        if not file.is_open:
+            raise Rejected(f"{file.name} is closed; open it again", file=file.name)
+        if writing and not file.writable:
+            raise ReadOnly(f"{file.name} was opened for reading; open it writable", file=file.name)
+        raise ValueOutOfRange(f"{file.name} has no offset {offset}; give one from 0", file=file.name)
+
+
+def _view(file: File, buffer: Buffer) -> memoryview:
+    try:
+        view = memoryview(buffer)
+    except (TypeError, ValueError, BufferError) as cause:
+        raise TypeMismatch(f"{file.name} takes bytes or a contiguous array: {cause}", file=file.name) from cause
+    if not view.c_contiguous:
+        raise TypeMismatch(f"{file.name} takes contiguous buffers; copy the array first", file=file.name)
+    return view

@@ -1,0 +1,70 @@
+"""Files of the user alone, outside any store: secrets that are read."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+
+from engine.base.errors import FileMissing, Rejected
+from engine.files.directory import is_own_user
+
+_log = logging.getLogger("tidemark.files")
+
+SECRET_BYTES_MAX = 64 << 10
+_ENDS_OF_LINE = (b"\r\n", b"\n")
+
+
+def read_secret(path: str | os.PathLike[str]) -> bytes:
+    """What the file of a secret or password holds: every byte, but for one end of line (LF or CRLF) at its end.
+
+    All commands read theirs by this. A file that its group may use, or that is of another user (but root), is warned
+    of. Raises: Rejected if any user may read or write it, if it is empty or has more than 64 KiB; FileMissing.
+    """
+    place = os.fspath(path)
+    try:
+        # A pipe, as of a shell's <(...), may be waited for.
+        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _check(os.fstat(descriptor), place)
+            content = b""
+            while piece := os.read(descriptor, SECRET_BYTES_MAX + 1 - len(content)):
+                content += piece
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError as cause:
+        raise FileMissing(f"there is no file {place}; check the path", file=place) from cause
+    except OSError as cause:
+        raise Rejected(f"{place} cannot be read as a secret: {cause.strerror}", file=place) from cause
+    if len(content) > SECRET_BYTES_MAX:
+        raise Rejected(f"{place} has more than {SECRET_BYTES_MAX:,} bytes; that is no secret", file=place)
+    for end in _ENDS_OF_LINE:
+        if content.endswith(end):
+            content = content[: -len(end)]
+            break
+    if not content:
+        raise Rejected(f"{place} is empty; write the secret into it", file=place)
+    return content
+
+
+def check_secret_file(path: str | os.PathLike[str]) -> None:
+    """Judge the mode of a file of a secret that others read, such as the key of a certificate, as `read_secret` does.
+
+    Raises: Rejected, FileMissing.
+    """
+    place = os.fspath(path)
+    try:
+        _check(os.stat(place), place)
+    except OSError as cause:
+        raise FileMissing(f"{place} cannot be read: {cause.strerror}; check the path", file=place) from cause
+
+
+def _check(status: os.stat_result, place: str) -> None:
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        text = f"any user may read or write {place}, which holds a secret (mode {mode:04o}); chmod 600 it"
+        raise Rejected(f"{text}, and change the secret", file=place)
+    if mode & (stat.S_IRGRP | stat.S_IWGRP):
+        _log.warning("%s holds a secret, and its group may use it too (mode %04o); chmod 600 it", place, mode)
+    if not is_own_user(status.st_uid):
+        _log.warning("%s holds a secret, and user %d, whose file it is, knows it too", place, status.st_uid)

@@ -1,0 +1,181 @@
+"""The disk as the store sees it (`Files`), and the bare disk under it (`RawFiles`).
+
+Everything durable goes through `Files`. Its implementations are `CheckedFiles` over a `RawFiles`: the real disk
+(`files.py`), a disk in memory that can lose power, and wrappers that inject faults, record and watch
+(`recovery/crash_harness/disks/`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.base.failure import Failure
+
+# Any object with a contiguous buffer: bytes, bytearray, memoryview, NumPy arrays of any numeric or structured dtype.
+Buffer = Any
+
+
+def flat(buffer: Buffer) -> memoryview:
+    """The bytes of a contiguous buffer, without a copy; `memoryview.cast` refuses structured formats."""
+    return np.frombuffer(buffer, dtype=np.uint8).data if memoryview(buffer).nbytes else memoryview(bytearray())
+
+
+class File(int):
+    """An open file: the descriptor's number, and what is known of the file."""
+
+    name: str
+    writable: bool
+    is_open: bool
+    writes: int
+    synced: int
+    read_errors_latch: bool  # False for data files: what cannot be read there is one page, and nothing was changed
+
+    def __new__(cls, number: int, name: str, writable: bool) -> File:
+        """A handle for descriptor `number`."""
+        file = super().__new__(cls, number)
+        file.name = name
+        file.writable = writable
+        file.is_open = True
+        # Counted instead of flagged: a sync that a signal interrupts cannot leave a wrong "clean" behind. Each write
+        # counts when it begins and when it ends: a sync in between leaves the file unsynced.
+        file.writes = 0
+        file.synced = 0
+        file.read_errors_latch = True
+        return file
+
+    def __repr__(self) -> str:
+        return f"<File {int(self)} {self.name!r}{'' if self.is_open else ' closed'}>"
+
+
+class Files(Protocol):
+    """One store's directory, as the store sees it. Names are relative, `"redo/0000.redo"`; `""` is the directory.
+
+    Raises: the failure remembered first, from every call but `close`, `close_all`, `unlock` and `mark`.
+    """
+
+    failure: Failure
+    read_errors_latch: bool  # False while a store is being opened: a failed read is an answer then
+
+    def create(self, name: str, size: int = 0) -> File:
+        """Make and open a new file of `size` written zero bytes. Durable: nothing, before `fdatasync` and
+        `sync_directory`. Raises: Rejected if the name is taken, StorageFull (no file is left), ReadOnly.
+        """
+        ...
+
+    def open(self, name: str, writable: bool = False) -> File:
+        """Open a regular file. Raises: FileMissing, ReadOnly, Rejected for anything but a regular file."""
+        ...
+
+    def pread(self, file: File, offset: int, count: int) -> bytes:
+        """Read `count` bytes, fewer only at the end of the file. Raises: IoFailed."""
+        ...
+
+    def pread_into(self, file: File, offset: int, buffer: Buffer) -> int:
+        """Fill a writable contiguous buffer; returns the bytes read, fewer only at the end of the file."""
+        ...
+
+    def pwrite(self, file: File, offset: int, buffer: Buffer) -> None:
+        """Write all bytes of a contiguous buffer. Durable: nothing yet. Raises: StorageFull (part may be written),
+        IoFailed.
+        """
+        ...
+
+    def truncate(self, file: File, size: int) -> None:
+        """Cut or lengthen to `size` bytes. Durable: nothing yet."""
+        ...
+
+    def fdatasync(self, file: File) -> None:
+        """Make content and size durable. One thread at a time may sync a file: the system reports an error once.
+
+        Raises: SyncFailed; never repeated. After a KeyboardInterrupt it may be called again if nothing is latched.
+        """
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make the entries of a directory durable. Raises: SyncFailed."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory. Durable: after `sync_directory` of its parent."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name, replacing `target`. Durable: after `sync_directory` of the target's parent."""
+        ...
+
+    def unlink(self, name: str) -> None:
+        """Remove a file's name. Durable: after `sync_directory`."""
+        ...
+
+    def unlink_unpinned(self, name: str) -> bool:
+        """`unlink`, unless a reader has pinned the file (`PosixFiles.pin`): False then, and it stays."""
+        ...
+
+    def is_pinned(self, name: str) -> bool:
+        """Whether a reader has pinned the file now. While this asks, nobody can."""
+        ...
+
+    def list(self, path: str = "") -> tuple[str, ...]:
+        """Sorted names in a directory."""
+        ...
+
+    def size(self, file: File | str) -> int:
+        """Bytes of an open or named file."""
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Whether anything has this name."""
+        ...
+
+    def lock(self) -> None:
+        """Take the store for this handle alone. Raises: Locked (`pid` of the holder)."""
+        ...
+
+    def unlock(self) -> None:
+        """Give the store free; harmless if it is not held."""
+        ...
+
+    def check_place(self) -> None:
+        """Fail if the directory or its LOCK was moved, removed or replaced since it was opened. Raises: IoFailed."""
+        ...
+
+    def close(self, file: File) -> None:
+        """Close; harmless twice. Raises: IoFailed if the system reports an error and the file had unsynced writes."""
+        ...
+
+    def close_all(self) -> None:
+        """Close every file, give up the lock and refuse every later call with StoreClosed; harmless twice."""
+        ...
+
+    def mark(self, kind: str, **values: Any) -> None:
+        """Tell what the store has just decided (`ack`, `cut`); only doubles for tests listen."""
+        ...
+
+
+class RawFiles(Protocol):
+    """The bare disk under `CheckedFiles`: valid names only, short transfers allowed, errors are OSError."""
+
+    def create(self, name: str) -> File: ...
+    def open(self, name: str, writable: bool) -> File: ...
+    def pread_into(self, file: File, view: memoryview, offset: int) -> int: ...
+    def pwrite(self, file: File, buffer: Buffer, offset: int) -> int: ...
+    def truncate(self, file: File, size: int) -> None: ...
+    def fdatasync(self, file: File) -> None: ...
+    def sync_directory(self, path: str) -> None: ...
+    def make_directory(self, path: str) -> None: ...
+    def rename(self, source: str, target: str) -> None: ...
+    def unlink(self, name: str) -> None: ...
+    def unlink_unpinned(self, name: str) -> bool: ...
+    def is_pinned(self, name: str) -> bool: ...
+    def names(self, path: str) -> tuple[str, ...]: ...
+    def size(self, file: File) -> int: ...
+    def size_of(self, name: str) -> int: ...
+    def exists(self, name: str) -> bool: ...
+    def lock(self) -> None: ...
+    def unlock(self) -> None: ...
+    def check_place(self) -> None: ...
+    def close(self, file: File) -> None: ...
+    def close_directories(self) -> None: ...
+    def mark(self, kind: str, values: dict[str, Any]) -> None: ...

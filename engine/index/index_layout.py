@@ -1,0 +1,134 @@
+"""Word offsets of ordered indexes in the arena: descriptor, nodes, cursors (main memory only; docs/access.md, 4-5).
+
+Kernels freeze these constants; the kernel cache is keyed on this file.
+"""
+
+from __future__ import annotations
+
+from engine.memory.arena_layout import BLOCK_WORDS, COMPACT_SLOT_BITS, D_GENERATION, PAGE_WORDS
+from engine.rows.columns_layout import COLUMN_WORDS
+
+# --- descriptor (a block) -----------------------------------------------------------------------
+I_STATE = 0
+I_WORDS = 1  # W: key words of an entry
+I_IS_EXACT = 2  # 1: they are the whole key
+I_LEAF_CAPACITY = 3
+I_INNER_CAPACITY = 4
+I_ROOT = 5
+I_HEIGHT = 6  # levels; 1 while the root is a leaf
+I_COUNT = 7  # entries
+I_FIRST_LEAF = 8
+I_LAST_LEAF = 9
+I_FREE = 10  # own list of free blocks, linked through word 0
+I_FREE_COUNT = 11
+I_PROMISED = 12  # entries that open transactions may still add
+I_COLUMN_COUNT = 13
+I_KEY_WORDS = 14  # most words of a whole key
+I_NULLABLE = 15  # bit i: key column i may be NULL
+I_SIDE = 16  # four scratch parts of I_SIDE_STRIDE words
+I_SIDE_STRIDE = 17
+I_SIDE_IS_PAGE = 18  # 1: a page, 0: a block
+I_CREDIT = 19  # entries added to leaves less than half full, up to a leaf of them: what pays for lopsided splits
+I_POOL = 20
+I_PIECES = 21  # pieces of a primary key that lies in the var part; 0 otherwise
+I_VERSION = 22  # counts changes of the tree: whoever looks at it in slices knows whether it stood still
+I_JOINS = 24
+I_INSERTED = 25
+I_DELETED = 26
+I_BIRTH = 27  # S_INDEX_GENERATION it was announced with
+I_BUILT_FRAGMENT = 28  # rows of fragments before this one, and of this one before I_BUILT_ROWID, have their entries
+I_BUILT_ROWID = 29
+I_SPLITS = 31  # of leaves
+I_UNIQUE = 30  # the hash a unique index keeps its entries in (engine/index/unique_layout.py); 0: an ordered one
+I_LEVELS = 32  # nodes of each level, leaves first
+I_PATH = 64  # node and child number of each level of the last descent that a change made
+I_PIECE_WORDS = 96  # words of each piece of the primary key, -1 if it tells its length itself
+I_COLUMNS = 128  # column words of the key columns
+
+HEIGHT_MAX = 16
+KEY_COLUMNS_MAX = 32
+ENTRY_KEY_WORDS_MAX = 4
+LONG_KEY_WORDS = 4  # W of an index that is not exact: ties read rows, at a microsecond each, so they must be rare
+KEY_WORDS_MAX = PAGE_WORDS // 4 - 2  # so that a page holds the four scratch parts
+
+INDEX_BUILDING = 1
+INDEX_READY = 2
+INDEX_ANNOUNCED = 4  # operations promise for it; it is empty, and older transactions are waited for
+BUILT_WHOLLY = 1 << 62  # in I_BUILT_FRAGMENT
+
+# --- list of a table's indexes (a block) ----------------------------------------------------------
+XL_COUNT = 0
+LISTED_MAX = 32
+XL_FIRST = 1  # descriptors, in the order they were made
+XL_UNIQUES = 40  # how many of them are unique
+XL_TAGS = 64  # for each, while an operation is under way: tag of the entry it has taken, -1 if none
+
+# scratch parts, in units of I_SIDE_STRIDE
+SIDE_TARGET = 0  # whole key of the entry that is being added or removed
+SIDE_OTHER = 1  # whole key of a row that it is compared with
+SIDE_VALUE = 2  # a value out of a chained var part
+SIDE_CONSTANTS = 3  # defaults of absent var columns
+
+# --- node (a block) -----------------------------------------------------------------------------
+N_LEVEL = 0  # 0: leaf; -1 on the list of free blocks
+N_COUNT = 1  # entries, or children
+N_PREVIOUS = 2  # leaves only
+N_NEXT = 3
+N_INDEX = 4  # descriptor
+NODE_HEADER_WORDS = 8
+NODE_ROOM = BLOCK_WORDS - NODE_HEADER_WORDS
+LEAF_CAPACITY_MIN = 4
+INNER_CAPACITY_MIN = 8
+
+# --- key words ----------------------------------------------------------------------------------
+PLACE_SHIFT = COMPACT_SLOT_BITS
+PLACE_SLOT_MASK = (1 << COMPACT_SLOT_BITS) - 1
+PLACE_BELOW = -1  # a target with this place lies below every entry with its words
+PLACE_ABOVE = (1 << 62) - 1
+
+# --- target: what is searched for, and where a scan stands ---------------------------------------
+TG_PLACE = 0
+TG_WORDS = 1
+TG_KEY = 2
+
+# --- decoded value: its bytes (-1: NULL), then up to 32 of them -----------------------------------
+DECODED_WORDS = 5
+
+# --- state of a check in slices ------------------------------------------------------------------
+CK_ENTRIES = 0
+CK_LEAVES = 1
+CK_FAULT = 2
+CK_EVIDENCE = 3
+CK_LEVELS = 8  # nodes of each level seen, leaves left out
+CK_WORDS = CK_LEVELS + HEIGHT_MAX
+FAULT_ORDER = 1
+FAULT_ROW = 2  # an entry leads to no LIVE row
+FAULT_KEY = 3  # an entry has other words than its row
+FAULT_NODE = 4  # level, count or fill of a node
+FAULT_LINK = 5
+FAULT_SEPARATOR = 6
+FAULT_COUNT = 7
+FAULT_FREE = 8  # the list of free blocks
+FAULT_MISSING = 9  # a row has no entry
+FAULT_TWICE = 10  # two rows have one key, or a row two entries
+
+
+def leaf_capacity(words: int) -> int:
+    """Entries of a leaf."""
+    return NODE_ROOM // (words + 1) & ~1
+
+
+def inner_capacity(words: int) -> int:
+    """Children of an inner node."""
+    return NODE_ROOM // (words + 2) & ~1
+
+
+assert I_VERSION < D_GENERATION < I_JOINS and I_SPLITS < I_LEVELS
+assert I_LEVELS + HEIGHT_MAX <= I_PATH
+assert I_PATH + 2 * HEIGHT_MAX <= I_PIECE_WORDS
+assert I_PIECE_WORDS + KEY_COLUMNS_MAX <= I_COLUMNS
+assert I_COLUMNS + KEY_COLUMNS_MAX * COLUMN_WORDS <= BLOCK_WORDS
+assert N_INDEX < NODE_HEADER_WORDS
+assert leaf_capacity(ENTRY_KEY_WORDS_MAX) >= 64 and inner_capacity(ENTRY_KEY_WORDS_MAX) >= 64
+assert 4 * (KEY_WORDS_MAX + 2) <= PAGE_WORDS
+assert XL_FIRST + LISTED_MAX <= XL_UNIQUES < XL_TAGS and XL_TAGS + LISTED_MAX <= BLOCK_WORDS

@@ -1,0 +1,358 @@
+"""Adding and removing entries of an ordered index: nodes split, levelled and joined.
+
+Whether there are blocks enough is looked at before the first word changes. Nodes below a quarter are levelled with a
+neighbour, or joined with it if both fit three quarters of one; the last leaf may begin with one entry.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.index.index_layout import (
+    I_COUNT,
+    I_CREDIT,
+    I_DELETED,
+    I_FREE_COUNT,
+    I_HEIGHT,
+    I_INNER_CAPACITY,
+    I_INSERTED,
+    I_IS_EXACT,
+    I_JOINS,
+    I_KEY_WORDS,
+    I_LAST_LEAF,
+    I_LEAF_CAPACITY,
+    I_PATH,
+    I_PROMISED,
+    I_ROOT,
+    I_SPLITS,
+    I_VERSION,
+    I_WORDS,
+    N_COUNT,
+    N_NEXT,
+    N_PREVIOUS,
+    NODE_HEADER_WORDS,
+    SIDE_TARGET,
+)
+from engine.index.key_words_kernels import encode_here, side_part
+from engine.index.tree_nodes_kernels import (
+    capacity_of,
+    children_of,
+    close_gap,
+    copy_entries,
+    copy_separator,
+    disown_node,
+    open_gap,
+    own_node,
+)
+from engine.index.tree_promises_kernels import SPARE, blocks_needed, give_spare_blocks
+from engine.index.tree_search_kernels import descend, descend_right, find_in_leaf
+from engine.jit.kernel import helper, kernel
+from engine.jit.words_kernels import word_at
+from engine.memory.arena_layout import OK, ST_DROPPED, ST_DUPLICATE, ST_INVARIANT, ST_MISSING
+from engine.memory.handles_kernels import descriptor_of
+
+
+@helper
+def put_entry(mem, tree, leaf, number, keys, at, place):
+    """Put an entry into a leaf that has room."""
+    if word_at(mem, leaf + N_COUNT) * 2 < word_at(mem, tree + I_LEAF_CAPACITY):
+        mem[tree + I_CREDIT] = min(mem[tree + I_CREDIT] + 1, mem[tree + I_LEAF_CAPACITY])
+    open_gap(mem, tree, leaf, number, 1)
+    capacity = mem[tree + I_LEAF_CAPACITY]
+    entry = leaf + NODE_HEADER_WORDS + number
+    for i in range(mem[tree + I_WORDS]):
+        mem[entry] = keys[at + i]
+        entry += capacity
+    mem[entry] = place
+    mem[tree + I_COUNT] += 1
+    mem[tree + I_INSERTED] += 1
+    mem[tree + I_VERSION] += 1
+
+
+@helper
+def put_child(mem, tree, node, number, source, child):
+    """Put a child into an inner node that has room; its separator is entry 0 of `source`."""
+    open_gap(mem, tree, node, number, 1)
+    copy_separator(mem, tree, source, 0, node, number)
+    mem[children_of(mem, tree, node) + number] = child
+
+
+@helper
+def grow_root(mem, tree, level, made):
+    """Put a root over the old one and the node it was split into."""
+    root = own_node(mem, tree, level)
+    children = children_of(mem, tree, root)
+    mem[root + N_COUNT] = 2
+    copy_separator(mem, tree, made, 0, root, 0)
+    copy_separator(mem, tree, made, 0, root, 1)
+    mem[children] = mem[tree + I_ROOT]
+    mem[children + 1] = made
+    mem[tree + I_ROOT] = root
+    mem[tree + I_HEIGHT] = level + 1
+
+
+@helper
+def split_inner(mem, tree, node, level):
+    """Move the upper half of an inner node into a new one; returns that."""
+    half = mem[tree + I_INNER_CAPACITY] >> 1
+    made = own_node(mem, tree, level)
+    count = mem[node + N_COUNT] - half
+    copy_entries(mem, tree, node, half, made, 0, count)
+    mem[made + N_COUNT] = count
+    mem[node + N_COUNT] = half
+    return made
+
+
+@helper
+def hang_up(mem, tree, made):
+    """Tell the levels above of a new leaf behind the one the path leads to; there are blocks enough."""
+    level = 1
+    while level < mem[tree + I_HEIGHT]:
+        node = mem[tree + I_PATH + 2 * level]
+        number = mem[tree + I_PATH + 2 * level + 1] + 1
+        if mem[node + N_COUNT] < mem[tree + I_INNER_CAPACITY]:
+            put_child(mem, tree, node, number, made, made)
+            return
+        other = split_inner(mem, tree, node, level)
+        half = mem[node + N_COUNT]
+        if number <= half:
+            put_child(mem, tree, node, number, made, made)
+        else:
+            put_child(mem, tree, other, number - half, made, made)
+        made = other
+        level += 1
+    grow_root(mem, tree, level, made)
+
+
+@helper
+def blocks_of_split(mem, tree):
+    """Blocks that splitting the leaf of the path takes."""
+    needed = 1
+    level = 1
+    while level < mem[tree + I_HEIGHT]:
+        if mem[mem[tree + I_PATH + 2 * level] + N_COUNT] < mem[tree + I_INNER_CAPACITY]:
+            return needed
+        needed += 1
+        level += 1
+    return needed + 1
+
+
+@helper
+def link_behind(mem, tree, leaf, made):
+    """Link a new leaf behind another."""
+    after = mem[leaf + N_NEXT]
+    mem[made + N_PREVIOUS] = leaf
+    mem[made + N_NEXT] = after
+    mem[leaf + N_NEXT] = made
+    if after != 0:
+        mem[after + N_PREVIOUS] = made
+    else:
+        mem[tree + I_LAST_LEAF] = made
+
+
+@helper
+def split_and_put(mem, tree, leaf, number, keys, at, place):
+    """Put an entry into a full leaf, the last one of the path; OK, or ST_INVARIANT if room had not been promised."""
+    if mem[tree + I_FREE_COUNT] < blocks_of_split(mem, tree):
+        return ST_INVARIANT
+    capacity = mem[tree + I_LEAF_CAPACITY]
+    half = capacity >> 1
+    if number == capacity and mem[leaf + N_NEXT] == 0 and mem[tree + I_CREDIT] >= half:
+        mem[tree + I_CREDIT] -= half  # keys that ascend leave full leaves behind
+        half = capacity
+    made = own_node(mem, tree, 0)
+    copy_entries(mem, tree, leaf, half, made, 0, capacity - half)
+    mem[made + N_COUNT] = capacity - half
+    mem[leaf + N_COUNT] = half
+    link_behind(mem, tree, leaf, made)
+    if number <= half and half < capacity:
+        put_entry(mem, tree, leaf, number, keys, at, place)
+    else:
+        put_entry(mem, tree, made, number - half, keys, at, place)
+    mem[tree + I_SPLITS] += 1
+    hang_up(mem, tree, made)
+    return OK
+
+
+@helper
+def is_behind_all(mem, tree, leaf, keys, at, place):
+    """Whether a target lies behind every entry, as far as that can be seen without reading a row."""
+    count = mem[leaf + N_COUNT]
+    if count == 0:
+        return True
+    entry = leaf + NODE_HEADER_WORDS + count - 1
+    for i in range(word_at(mem, tree + I_WORDS)):
+        word = word_at(mem, entry)
+        if word != keys[at + i]:
+            return word < keys[at + i]
+        entry += word_at(mem, tree + I_LEAF_CAPACITY)
+    return word_at(mem, tree + I_IS_EXACT) != 0 and word_at(mem, entry) < place
+
+
+@helper
+def insert_entry(mem, tree, keys, at, words, place):
+    """Add an entry; OK, ST_DUPLICATE if it is there, or ST_INVARIANT if room had not been promised."""
+    leaf = mem[tree + I_LAST_LEAF]
+    if is_behind_all(mem, tree, leaf, keys, at, place):
+        number = mem[leaf + N_COUNT]
+        if number == mem[tree + I_LEAF_CAPACITY]:
+            descend_right(mem, tree)
+    else:
+        leaf = descend(mem, tree, keys, at, words, place)
+        found = find_in_leaf(mem, tree, leaf, keys, at, words, place)
+        if found & 1:
+            return ST_DUPLICATE
+        number = found >> 1
+    if mem[leaf + N_COUNT] < mem[tree + I_LEAF_CAPACITY]:
+        put_entry(mem, tree, leaf, number, keys, at, place)
+        return OK
+    return split_and_put(mem, tree, leaf, number, keys, at, place)
+
+
+@helper
+def least_of(mem, tree, level):
+    """Fewest entries of a node that is neither the root nor the last leaf."""
+    return max(1 if level == 0 else 2, capacity_of(mem, tree, level) >> 2)
+
+
+@helper
+def join_nodes(mem, tree, parent, number, left, right, level):
+    """Move all of child `number` of an inner node to the child before it, and let it go."""
+    if level > 0:
+        copy_separator(mem, tree, parent, number, right, 0)
+    copy_entries(mem, tree, right, 0, left, mem[left + N_COUNT], mem[right + N_COUNT])
+    mem[left + N_COUNT] += mem[right + N_COUNT]
+    if level == 0:
+        after = mem[right + N_NEXT]
+        mem[left + N_NEXT] = after
+        if after != 0:
+            mem[after + N_PREVIOUS] = left
+        else:
+            mem[tree + I_LAST_LEAF] = left
+    disown_node(mem, tree, right)
+    close_gap(mem, tree, parent, number, 1)
+    mem[tree + I_JOINS] += 1
+
+
+@helper
+def level_nodes(mem, tree, parent, number, left, right, level):
+    """Let child `number` of an inner node and the child before it have the same number of entries."""
+    if level > 0:
+        copy_separator(mem, tree, parent, number, right, 0)
+    have = mem[left + N_COUNT]
+    want = (have + mem[right + N_COUNT]) >> 1
+    if have < want:
+        copy_entries(mem, tree, right, 0, left, have, want - have)
+        close_gap(mem, tree, right, 0, want - have)
+    else:
+        open_gap(mem, tree, right, 0, have - want)
+        copy_entries(mem, tree, left, want, right, 0, have - want)
+    mem[left + N_COUNT] = want
+    copy_separator(mem, tree, right, 0, parent, number)
+
+
+@helper
+def lower_root(mem, tree):
+    """Let go of roots with one child."""
+    while mem[tree + I_HEIGHT] > 1 and mem[mem[tree + I_ROOT] + N_COUNT] == 1:
+        root = mem[tree + I_ROOT]
+        mem[tree + I_ROOT] = mem[children_of(mem, tree, root)]
+        mem[tree + I_HEIGHT] -= 1
+        disown_node(mem, tree, root)
+
+
+@helper
+def mend_path(mem, tree, level):
+    """Fill up the path's node of a level if it is below a quarter, and then those above it."""
+    joined = False
+    while level + 1 < mem[tree + I_HEIGHT]:
+        node = mem[tree + I_PATH + 2 * level]
+        if mem[node + N_COUNT] >= least_of(mem, tree, level):
+            break
+        parent = mem[tree + I_PATH + 2 * level + 2]
+        number = mem[tree + I_PATH + 2 * level + 3]
+        children = children_of(mem, tree, parent)
+        number = number + 1 if number + 1 < mem[parent + N_COUNT] else number
+        left = mem[children + number - 1]
+        right = mem[children + number]
+        if 4 * (mem[left + N_COUNT] + mem[right + N_COUNT]) > 3 * capacity_of(mem, tree, level):
+            level_nodes(mem, tree, parent, number, left, right, level)
+            break
+        join_nodes(mem, tree, parent, number, left, right, level)
+        joined = True
+        level += 1
+    if joined:
+        lower_root(mem, tree)
+        give_spare_blocks(mem, tree, blocks_needed(mem, tree, mem[tree + I_PROMISED]) + SPARE, SPARE)
+
+
+@helper
+def delete_entry(mem, tree, keys, at, words, place):
+    """Remove an entry; OK or ST_MISSING."""
+    leaf = descend(mem, tree, keys, at, words, place)
+    found = find_in_leaf(mem, tree, leaf, keys, at, words, place)
+    if found & 1 == 0:
+        return ST_MISSING
+    close_gap(mem, tree, leaf, found >> 1, 1)
+    mem[tree + I_COUNT] -= 1
+    mem[tree + I_DELETED] += 1
+    mem[tree + I_VERSION] += 1
+    if mem[leaf + N_COUNT] < least_of(mem, tree, 0):
+        mend_path(mem, tree, 0)
+    return OK
+
+
+@helper
+def add_row(mem, tree, place):
+    """Add the entry of the row at a place, which is LIVE; as `insert_entry`."""
+    words = encode_here(mem, tree, place, SIDE_TARGET, mem[tree + I_KEY_WORDS])
+    return insert_entry(mem, tree, mem, side_part(mem, tree, SIDE_TARGET), words, place)
+
+
+@helper
+def remove_row(mem, tree, place):
+    """Remove the entry of the row at a place, which still has its image; as `delete_entry`."""
+    words = encode_here(mem, tree, place, SIDE_TARGET, mem[tree + I_KEY_WORDS])
+    return delete_entry(mem, tree, mem, side_part(mem, tree, SIDE_TARGET), words, place)
+
+
+@helper
+def has_row(mem, tree, place):
+    """Whether the row at a place has its entry."""
+    words = encode_here(mem, tree, place, SIDE_TARGET, mem[tree + I_KEY_WORDS])
+    keys = side_part(mem, tree, SIDE_TARGET)
+    leaf = descend(mem, tree, mem, keys, words, place)
+    return find_in_leaf(mem, tree, leaf, mem, keys, words, place) & 1
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
+def tree_insert_run(mem, tree, places, start, stop):
+    """Add the entries of the rows at places[start:stop], for which room is promised; returns how many were added.
+
+    One that is there already is passed over: an online build meets rows whose commit it overtook. ST_INVARIANT if room
+    had not been promised.
+    """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
+    added = 0
+    for i in range(start, stop):
+        status = add_row(mem, tree, places[i])
+        if status == OK:
+            added += 1
+        elif status != ST_DUPLICATE:
+            return status
+    return added
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
+def tree_delete_run(mem, tree, places, start, stop):
+    """Remove the entries of the rows at places[start:stop]; returns how many were there."""
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
+    removed = 0
+    for i in range(start, stop):
+        if remove_row(mem, tree, places[i]) == OK:
+            removed += 1
+    return removed

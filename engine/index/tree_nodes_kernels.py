@@ -1,0 +1,204 @@
+"""Nodes of an ordered index: words found, moved and put in their planes; blocks taken from the tree's own list.
+
+A node is a header and planes of one word for each entry: W of key words, one of places, in inner nodes one of children.
+Entry 0 of an inner node has no separator of its own; what its words hold there is left from a move.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.index.index_layout import (
+    I_FREE,
+    I_FREE_COUNT,
+    I_INNER_CAPACITY,
+    I_LEAF_CAPACITY,
+    I_LEVELS,
+    I_WORDS,
+    N_COUNT,
+    N_INDEX,
+    N_LEVEL,
+    N_NEXT,
+    N_PREVIOUS,
+    NODE_HEADER_WORDS,
+)
+from engine.jit.kernel import helper
+from engine.jit.words_kernels import word_at
+
+LINE = 16  # words looked at without a branch at the end of a search
+
+
+@helper
+def words_below(mem, at, count, wanted):
+    """How many of `count` ascending words are less than `wanted`.
+
+    Halves are chosen without a branch, which none could foresee; the last few words are one vector.
+    """
+    first = at
+    while count > LINE:
+        half = count >> 1
+        at += half if word_at(mem, at + half - 1) < wanted else 0
+        count -= half
+    found = 0
+    base = np.uint64(at)
+    for i in range(count):
+        found += 1 if mem[base + np.uint64(i)] < wanted else 0
+    return at - first + found
+
+
+@helper
+def words_up_to(mem, at, count, wanted):
+    """How many of `count` ascending words are not greater than `wanted`."""
+    first = at
+    while count > LINE:
+        half = count >> 1
+        at += half if word_at(mem, at + half - 1) <= wanted else 0
+        count -= half
+    found = 0
+    base = np.uint64(at)
+    for i in range(count):
+        found += 1 if mem[base + np.uint64(i)] <= wanted else 0
+    return at - first + found
+
+
+@helper
+def capacity_of(mem, tree, level):
+    """Entries of a leaf (level 0), or children of an inner node."""
+    return word_at(mem, tree + (I_LEAF_CAPACITY if level == 0 else I_INNER_CAPACITY))
+
+
+@helper
+def planes_of(mem, tree, level):
+    """Planes of a node: key words, places, in inner nodes children."""
+    return word_at(mem, tree + I_WORDS) + (1 if level == 0 else 2)
+
+
+@helper
+def children_of(mem, tree, node):
+    """Address of the plane of children of an inner node."""
+    return node + NODE_HEADER_WORDS + (word_at(mem, tree + I_WORDS) + 1) * word_at(mem, tree + I_INNER_CAPACITY)
+
+
+@helper
+def places_of(mem, tree, leaf):
+    """Address of the plane of places of a leaf."""
+    return leaf + NODE_HEADER_WORDS + word_at(mem, tree + I_WORDS) * word_at(mem, tree + I_LEAF_CAPACITY)
+
+
+@helper
+def shift_words_up(mem, at, count, by):
+    """Move `count` words from `at` on up by `by`; from the top, eight at a time, because both ranges overlap."""
+    left = count
+    step = np.uint64(by)
+    while left >= 8:
+        left -= 8
+        p0 = np.uint64(at + left)
+        p1 = p0 + np.uint64(1)
+        p2 = p0 + np.uint64(2)
+        p3 = p0 + np.uint64(3)
+        p4 = p0 + np.uint64(4)
+        p5 = p0 + np.uint64(5)
+        p6 = p0 + np.uint64(6)
+        p7 = p0 + np.uint64(7)
+        w0, w1, w2, w3 = mem[p0], mem[p1], mem[p2], mem[p3]
+        w4, w5, w6, w7 = mem[p4], mem[p5], mem[p6], mem[p7]
+        mem[p0 + step] = w0
+        mem[p1 + step] = w1
+        mem[p2 + step] = w2
+        mem[p3 + step] = w3
+        mem[p4 + step] = w4
+        mem[p5 + step] = w5
+        mem[p6 + step] = w6
+        mem[p7 + step] = w7
+    while left > 0:
+        left -= 1
+        place = np.uint64(at + left)
+        mem[place + step] = mem[place]
+
+
+@helper
+def shift_words_down(mem, at, count, by):
+    """Move `count` words from `at` on down by `by`."""
+    step = np.uint64(by)
+    for i in range(count):
+        place = np.uint64(at + i)
+        mem[place - step] = mem[place]
+
+
+@helper
+def open_gap(mem, tree, node, at, by):
+    """Make room for `by` entries before entry `at`; the node's count is raised."""
+    level = mem[node + N_LEVEL]
+    capacity = capacity_of(mem, tree, level)
+    count = mem[node + N_COUNT]
+    base = node + NODE_HEADER_WORDS + at
+    for _ in range(planes_of(mem, tree, level)):
+        shift_words_up(mem, base, count - at, by)
+        base += capacity
+    mem[node + N_COUNT] = count + by
+
+
+@helper
+def close_gap(mem, tree, node, at, by):
+    """Take entries [at, at + by) out; the node's count is lowered."""
+    level = mem[node + N_LEVEL]
+    capacity = capacity_of(mem, tree, level)
+    count = mem[node + N_COUNT]
+    base = node + NODE_HEADER_WORDS + at + by
+    for _ in range(planes_of(mem, tree, level)):
+        shift_words_down(mem, base, count - at - by, by)
+        base += capacity
+    mem[node + N_COUNT] = count - by
+
+
+@helper
+def copy_entries(mem, tree, source, start, target, at, count):
+    """Copy entries between two nodes of one level."""
+    level = mem[source + N_LEVEL]
+    capacity = capacity_of(mem, tree, level)
+    origin = np.uint64(source + NODE_HEADER_WORDS + start)
+    goal = np.uint64(target + NODE_HEADER_WORDS + at)
+    for _ in range(planes_of(mem, tree, level)):
+        for i in range(count):
+            step = np.uint64(i)
+            mem[goal + step] = mem[origin + step]
+        origin += np.uint64(capacity)
+        goal += np.uint64(capacity)
+
+
+@helper
+def copy_separator(mem, tree, source, start, target, at):
+    """Copy the key words and place of one entry of any node to an entry of an inner node."""
+    capacity = capacity_of(mem, tree, mem[source + N_LEVEL])
+    origin = source + NODE_HEADER_WORDS + start
+    goal = target + NODE_HEADER_WORDS + at
+    for _ in range(mem[tree + I_WORDS] + 1):
+        mem[goal] = mem[origin]
+        origin += capacity
+        goal += mem[tree + I_INNER_CAPACITY]
+
+
+@helper
+def own_node(mem, tree, level):
+    """A node from the tree's own list, which the caller knows is not empty."""
+    node = mem[tree + I_FREE]
+    mem[tree + I_FREE] = mem[node]
+    mem[tree + I_FREE_COUNT] -= 1
+    mem[node + N_LEVEL] = level
+    mem[node + N_COUNT] = 0
+    mem[node + N_PREVIOUS] = 0
+    mem[node + N_NEXT] = 0
+    mem[node + N_INDEX] = tree
+    mem[tree + I_LEVELS + level] += 1
+    return node
+
+
+@helper
+def disown_node(mem, tree, node):
+    """Put a node on the tree's own list."""
+    mem[tree + I_LEVELS + mem[node + N_LEVEL]] -= 1
+    mem[node] = mem[tree + I_FREE]
+    mem[tree + I_FREE] = node
+    mem[tree + I_FREE_COUNT] += 1

@@ -1,0 +1,211 @@
+"""Reading an ordered index: entries between two targets, in either direction, and how many there may be.
+
+A scan keeps nothing in the tree between two calls. Its cursor is a target: a bound before the first call, then the
+whole key and the place of the last entry given out; the next one behind it is looked for anew.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.index.index_layout import (
+    I_COUNT,
+    I_HEIGHT,
+    I_IS_EXACT,
+    I_KEY_WORDS,
+    I_LEAF_CAPACITY,
+    I_ROOT,
+    I_WORDS,
+    N_COUNT,
+    N_NEXT,
+    N_PREVIOUS,
+    NODE_HEADER_WORDS,
+    SIDE_VALUE,
+    TG_KEY,
+    TG_PLACE,
+    TG_WORDS,
+)
+from engine.index.key_words_kernels import encode_row, side_part
+from engine.index.tree_nodes_kernels import children_of, places_of
+from engine.index.tree_search_kernels import (
+    compare_entry,
+    descend,
+    find_child,
+    find_in_leaf,
+    read_entry_words,
+)
+from engine.jit.kernel import helper, kernel
+from engine.jit.words_kernels import word_at
+from engine.memory.arena_layout import ST_DROPPED
+from engine.memory.handles_kernels import descriptor_of
+
+WALK_LEAVES = 8  # an estimate counts exactly over so many leaves
+SHARE_BITS = 40
+
+
+@helper
+def find_target(mem, tree, leaf, target):
+    """`find_in_leaf` of a target array."""
+    return find_in_leaf(mem, tree, leaf, target, TG_KEY, target[TG_WORDS], target[TG_PLACE])
+
+
+@helper
+def leaf_of(mem, tree, target):
+    """`descend` to a target array."""
+    return descend(mem, tree, target, TG_KEY, target[TG_WORDS], target[TG_PLACE])
+
+
+@helper
+def give_out(mem, tree, leaf, first, count, step, places, keys, done):
+    """Put `count` entries of a leaf, from number `first` on, at places[done:] and their words to keys, if asked for."""
+    from_place = places_of(mem, tree, leaf) + first
+    for i in range(count):
+        places[done + i] = word_at(mem, from_place + i * step)
+    if keys.size:
+        words = mem[tree + I_WORDS]
+        capacity = mem[tree + I_LEAF_CAPACITY]
+        for j in range(words):
+            plane = leaf + NODE_HEADER_WORDS + j * capacity + first
+            for i in range(count):
+                keys[(done + i) * words + j] = word_at(mem, plane + i * step)
+
+
+@helper
+def move_cursor(mem, tree, leaf, number, cursor):
+    """Let a cursor stand on an entry."""
+    place = mem[places_of(mem, tree, leaf) + number]
+    cursor[TG_PLACE] = place
+    if mem[tree + I_IS_EXACT]:
+        cursor[TG_WORDS] = mem[tree + I_WORDS]
+        read_entry_words(mem, tree, leaf, number, cursor, TG_KEY)
+    else:
+        value = side_part(mem, tree, SIDE_VALUE)
+        cursor[TG_WORDS] = encode_row(mem, tree, place, mem, value, cursor, TG_KEY, mem[tree + I_KEY_WORDS])
+
+
+@helper
+def next_entries(mem, tree, cursor, bound, limit, places, keys):
+    """Places of the next entries behind `cursor` and before `bound`: (how many, leaf and number of the last one)."""
+    leaf = leaf_of(mem, tree, cursor)
+    found = find_target(mem, tree, leaf, cursor)
+    number = (found >> 1) + (found & 1)
+    done = 0
+    last_leaf = 0
+    last_number = 0
+    while leaf != 0 and done < limit:
+        count = mem[leaf + N_COUNT]
+        end = count
+        if (
+            count > 0
+            and compare_entry(mem, tree, leaf, count - 1, bound, TG_KEY, bound[TG_WORDS], bound[TG_PLACE]) >= 0
+        ):
+            end = find_target(mem, tree, leaf, bound) >> 1
+        taken = min(end - number, limit - done)
+        if taken > 0:
+            give_out(mem, tree, leaf, number, taken, 1, places, keys, done)
+            done += taken
+            last_leaf = leaf
+            last_number = number + taken - 1
+        if end < count:
+            break
+        leaf = mem[leaf + N_NEXT]
+        number = 0
+    return done, last_leaf, last_number
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
+def tree_scan(mem, tree, cursor, bound, limit, places, keys):
+    """Places of the next entries behind `cursor` and before `bound`, at most `limit`, in ascending order.
+
+    cursor and bound are targets (TG_ words, two words of slack behind the longest key); the cursor moves to the last
+    entry given out. keys: empty, or room for W words for each. Returns how many: fewer than `limit` at the end, or
+    ST_MISSING if the index is being dropped.
+    """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
+    done, leaf, number = next_entries(mem, tree, cursor, bound, limit, places, keys)
+    if done > 0:
+        move_cursor(mem, tree, leaf, number, cursor)
+    return done
+
+
+@helper
+def entries_before(mem, tree, cursor, bound, limit, places, keys):
+    """`next_entries` in descending order: before `cursor` and behind `bound`."""
+    leaf = leaf_of(mem, tree, cursor)
+    end = find_target(mem, tree, leaf, cursor) >> 1
+    done = 0
+    last_leaf = 0
+    last_number = 0
+    while leaf != 0 and done < limit:
+        first = 0
+        if end > 0 and compare_entry(mem, tree, leaf, 0, bound, TG_KEY, bound[TG_WORDS], bound[TG_PLACE]) <= 0:
+            found = find_target(mem, tree, leaf, bound)
+            first = (found >> 1) + (found & 1)
+        taken = min(end - first, limit - done)
+        if taken > 0:
+            give_out(mem, tree, leaf, end - 1, taken, -1, places, keys, done)
+            done += taken
+            last_leaf = leaf
+            last_number = end - taken
+        if first > 0:
+            break
+        leaf = mem[leaf + N_PREVIOUS]
+        if leaf != 0:
+            end = mem[leaf + N_COUNT]
+    return done, last_leaf, last_number
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
+def tree_scan_back(mem, tree, cursor, bound, limit, places, keys):
+    """As `tree_scan`, in descending order: the next entries before `cursor` and behind `bound`."""
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
+    done, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
+    if done > 0:
+        move_cursor(mem, tree, leaf, number, cursor)
+    return done
+
+
+@helper
+def share_before(mem, tree, target):
+    """About which share of all entries lies before a target, in units of 2**-SHARE_BITS."""
+    node = mem[tree + I_ROOT]
+    begin = 0
+    width = 1 << SHARE_BITS
+    for _ in range(mem[tree + I_HEIGHT] - 1):
+        child = find_child(mem, tree, node, target, TG_KEY, target[TG_WORDS], target[TG_PLACE])
+        width //= mem[node + N_COUNT]
+        begin += child * width
+        node = mem[children_of(mem, tree, node) + child]
+    if mem[node + N_COUNT] == 0:
+        return begin
+    return begin + width // mem[node + N_COUNT] * (find_target(mem, tree, node, target) >> 1)
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
+def tree_estimate(mem, tree, low, high):
+    """About how many entries lie between two targets: exact over a few leaves, else from where they are in the tree.
+
+    ST_MISSING if the index is being dropped.
+    """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
+    leaf = leaf_of(mem, tree, high)
+    last = leaf
+    behind = find_target(mem, tree, leaf, high) >> 1
+    leaf = leaf_of(mem, tree, low)
+    before = find_target(mem, tree, leaf, low) >> 1
+    total = 0
+    for _ in range(WALK_LEAVES):
+        if leaf == last:
+            return max(0, total + behind - before)
+        total += mem[leaf + N_COUNT]
+        leaf = mem[leaf + N_NEXT]
+        if leaf == 0:
+            return 0  # the bounds are the wrong way round
+    share = share_before(mem, tree, high) - share_before(mem, tree, low)
+    return max(0, int(mem[tree + I_COUNT] * (share / (1 << SHARE_BITS))))

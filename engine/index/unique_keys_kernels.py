@@ -1,0 +1,160 @@
+"""Keys of a unique index: key words and tags of images, wherever they lie (docs/access.md, 6).
+
+Key words are those of ordered indexes, made by the same encoder; a key with a NULL has none here.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.index.index_layout import (
+    I_COLUMN_COUNT,
+    I_COLUMNS,
+    I_KEY_WORDS,
+    I_NULLABLE,
+    SIDE_OTHER,
+    SIDE_VALUE,
+)
+from engine.index.key_words_kernels import NO_VAR_PART, encode_key, is_chained, row_of_place, side_part, var_of_place
+from engine.index.unique_layout import U_SEED
+from engine.jit.kernel import helper, kernel
+from engine.log.own_images_kernels import own_fixed, own_var
+from engine.memory.arena_layout import F_FIXED_WORDS, F_HAS_VAR, ROW_HEADER_WORDS
+from engine.rows.columns_layout import (
+    COLUMN_WORDS,
+    CW_AT,
+    CW_MISSING,
+    CW_NULL_BYTE,
+    CW_NULL_MASK,
+    CW_PART,
+    PART_FIXED,
+    PART_VAR,
+)
+from engine.rows.primary_kernels import tag_of
+from engine.rows.var_parts_kernels import chunk_address
+from engine.schema.row_layout import (
+    VAR_COUNT_MASK,
+    VAR_COUNT_SHIFT,
+    VAR_KEY_WORDS_MASK,
+    VAR_KEY_WORDS_SHIFT,
+    VAR_NULL_BIT,
+)
+
+NO_TAG = -1
+
+
+@helper
+def is_null_in_var(mem, column, parts, var_at):
+    """Whether a var column is NULL in the var part parts[var_at:]."""
+    header = parts[var_at] if var_at != NO_VAR_PART else 0
+    ordinal = mem[column + CW_AT]
+    if ordinal >= (header >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK:
+        return mem[column + CW_MISSING] < 0
+    ends = var_at + 1 + ((header >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK)
+    return (parts[ends + (ordinal >> 1)] >> ((ordinal & 1) << 5)) & VAR_NULL_BIT != 0
+
+
+@helper
+def has_null(mem, index, fixed, at, parts, var_at):
+    """Whether a key column is NULL in the image fixed[at:] with the var part parts[var_at:]."""
+    nullable = mem[index + I_NULLABLE]
+    if nullable == 0:
+        return False
+    for i in range(mem[index + I_COLUMN_COUNT]):
+        if (nullable >> i) & 1 == 0:
+            continue
+        column = index + I_COLUMNS + i * COLUMN_WORDS
+        if mem[column + CW_PART] == PART_VAR:
+            if is_null_in_var(mem, column, parts, var_at):
+                return True
+        elif mem[column + CW_PART] == PART_FIXED:
+            byte = mem[column + CW_NULL_BYTE]
+            if (fixed[at + (byte >> 3)] >> ((byte & 7) << 3)) & mem[column + CW_NULL_MASK]:
+                return True
+    return False
+
+
+@helper
+def image_key_words(mem, index, fragment, images, at, number):
+    """Key words of the whole image images[at:] into a scratch part; how many, 0 if one is NULL."""
+    var_at = at + mem[fragment + F_FIXED_WORDS]
+    if has_null(mem, index, images, at, images, var_at):
+        return 0
+    value = side_part(mem, index, SIDE_VALUE)
+    out = side_part(mem, index, number)
+    return encode_key(mem, index, images, at, images, var_at, 0, mem, value, mem, out, mem[index + I_KEY_WORDS])
+
+
+@helper
+def parted_key_words(mem, index, fixed, at, reference, number):
+    """`image_key_words` of the fixed image fixed[at:] with the var part `reference` (0: none) leads to."""
+    var_at = chunk_address(mem, reference) if reference else NO_VAR_PART
+    if has_null(mem, index, fixed, at, mem, var_at):
+        return 0
+    if reference and not is_chained(mem, reference):
+        reference = 0
+    value = side_part(mem, index, SIDE_VALUE)
+    out = side_part(mem, index, number)
+    return encode_key(mem, index, fixed, at, mem, var_at, reference, mem, value, mem, out, mem[index + I_KEY_WORDS])
+
+
+@helper
+def slot_key_words(mem, index, place, number):
+    """`image_key_words` of what lies in the slot at a place."""
+    at = row_of_place(mem, place) + ROW_HEADER_WORDS
+    return parted_key_words(mem, index, mem, at, var_of_place(mem, place), number)
+
+
+@helper
+def own_key_words(mem, buf, index, fragment, row, number):
+    """`image_key_words` of a row as its lock holder sees it; a deleted one has what it was before."""
+    reference = own_var(mem, fragment, row) if mem[fragment + F_HAS_VAR] else 0
+    in_buffer, at = own_fixed(mem, buf, row)
+    if in_buffer:
+        return parted_key_words(mem, index, buf, at, reference, number)
+    return parted_key_words(mem, index, mem, at, reference, number)
+
+
+@helper
+def tag_in(mem, index, number, words):
+    """Tag of key words in a scratch part; NO_TAG of none."""
+    if words == 0:
+        return NO_TAG
+    return tag_of(mem, side_part(mem, index, number), words, mem[index + U_SEED])
+
+
+@helper
+def slot_tag(mem, index, place):
+    """Tag of what lies in the slot at a place, NO_TAG if it has no entry."""
+    return tag_in(mem, index, SIDE_OTHER, slot_key_words(mem, index, place, SIDE_OTHER))
+
+
+@helper
+def parted_tag(mem, index, fixed, at, reference):
+    """Tag of the fixed image fixed[at:] with the var part `reference` leads to, NO_TAG if it has no entry."""
+    return tag_in(mem, index, SIDE_OTHER, parted_key_words(mem, index, fixed, at, reference, SIDE_OTHER))
+
+
+@helper
+def are_words(mem, at, keys, start, words):
+    """Whether mem[at:] has these key words."""
+    for i in range(words):
+        if mem[at + i] != keys[start + i]:
+            return False
+    return True
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
+def encode_lookups(descriptor, images, offsets, fixed_words, count, stride, out, lengths):
+    """Key words of images at word offsets, `stride` words each in out, two of them slack; lengths gets how many they
+    are, 0 with a NULL. descriptor: a private copy (`KeyShape.descriptor`).
+    """
+    limit = stride - 2
+    for i in range(count):
+        at = offsets[i]
+        lengths[i] = 0
+        if not has_null(descriptor, 0, images, at, images, at + fixed_words):
+            lengths[i] = encode_key(
+                descriptor, 0, images, at, images, at + fixed_words, 0, out, 0, out, i * stride, limit
+            )
+    return count

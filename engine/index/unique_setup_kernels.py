@@ -1,0 +1,235 @@
+"""Making, announcing and filling unique indexes, and giving their memory back (docs/access.md, 6 to 8)."""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.access.reads_kernels import entry_words, write_entry
+from engine.index.index_layout import (
+    I_BUILT_FRAGMENT,
+    I_KEY_WORDS,
+    I_POOL,
+    I_STATE,
+    I_UNIQUE,
+    INDEX_BUILDING,
+    INDEX_READY,
+    SIDE_TARGET,
+)
+from engine.index.key_words_kernels import encode_row, row_of_place, var_of_place
+from engine.index.tree_build_kernels import next_live
+from engine.index.tree_setup_kernels import give_side, shape_descriptor
+from engine.index.unique_entries_kernels import (
+    entry_at,
+    fragment_of_place,
+    meet_others,
+    remove_entry,
+    rowid_of_place,
+    take_entry,
+)
+from engine.index.unique_keys_kernels import NO_TAG, has_null, slot_key_words, slot_tag, tag_in
+from engine.index.unique_layout import TAKES_NEVER, U_EVIDENCE, U_SEED, U_SUSPECTS, U_TAKES
+from engine.jit.kernel import helper, kernel
+from engine.memory.arena_layout import (
+    F_POOL,
+    OK,
+    ROW_HEADER_WORDS,
+    S_INDEX_GENERATION,
+    S_TOUCHED,
+    S_UNLISTED,
+    ST_DROPPED,
+    ST_MEMORY,
+    ST_MORE,
+    ST_UNIQUE,
+)
+from engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of
+from engine.memory.pool_kernels import give_block, take_block
+from engine.rows.growth_kernels import reserve_step
+from engine.rows.primary_kernels import tag_of, touch_buckets
+from engine.rows.var_parts_kernels import chunk_address
+from engine.table.setup_kernels import drop_index
+
+AHEAD_ENTRIES = 32
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64)")
+def make_unique(mem, pool, shape, constants, seed):
+    """Make an empty unique index; its handle, 0 when memory is exhausted (then nothing is kept).
+
+    shape, constants: as of `make_tree`. seed: of the hash over key words. One that is READY takes entries of everybody.
+    """
+    index = shape_descriptor(mem, pool, shape, constants)
+    if index == 0:
+        return 0
+    hash = take_block(mem, pool)
+    if hash == 0:
+        give_side(mem, index)
+        give_descriptor(mem, index)
+        return 0
+    mem[hash + F_POOL] = pool
+    mem[index + I_UNIQUE] = hash
+    mem[index + U_SEED] = seed
+    mem[index + U_TAKES] = 0 if shape[0] == INDEX_READY else TAKES_NEVER
+    mem[index + I_BUILT_FRAGMENT] = 0
+    mem[S_UNLISTED] = handle_of(mem, index)
+    return mem[S_UNLISTED]
+
+
+@kernel("int64(int64[::1], int64)")
+def drop_unique(mem, index):
+    """Give all memory of a withdrawn index back."""
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
+    pool = mem[index + I_POOL]
+    drop_index(mem, mem[index + I_UNIQUE])
+    give_block(mem, pool, mem[index + I_UNIQUE])
+    give_side(mem, index)
+    give_descriptor(mem, index)
+    return OK
+
+
+@kernel("int64(int64[::1], int64)")
+def begin_unique(mem, index):
+    """Second announcement: transactions that begin from now on take entries; returns the generation they have."""
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
+    mem[S_INDEX_GENERATION] += 1
+    mem[index + U_TAKES] = mem[S_INDEX_GENERATION]
+    mem[index + I_STATE] = INDEX_BUILDING
+    return mem[S_INDEX_GENERATION]
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def enforce_unique(mem, index, is_forced):
+    """Behind a walk over all rows: refuse writers from now on, if none was suspected since the last call, or anyway.
+
+    OK, or ST_MORE: rows must be walked again.
+    """
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
+    suspects = mem[index + U_SUSPECTS]
+    mem[index + U_SUSPECTS] = 0
+    if suspects == 0 or is_forced:
+        mem[index + I_STATE] = INDEX_READY
+    return OK if suspects == 0 else ST_MORE
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])")
+def walk_unique(mem, index, fragment, state, out):
+    """Take the entries of a fragment's LIVE rows from ROWID state[0] on that have none, and look at all of them.
+
+    state: [ROWID to go on at, slots to look at, rows to look at]. OK at the fragment's end, ST_MORE, ST_MEMORY, ST_BUSY
+    (a transaction has a row with such a key locked), or ST_UNIQUE: two rows have one key; `out` gets the entry of one.
+    """
+    index = descriptor_of(mem, index)
+    fragment = descriptor_of(mem, fragment)
+    if index == 0 or fragment == 0:
+        return ST_DROPPED
+    while state[2] > 0:
+        before = state[0]
+        place = next_live(mem, fragment, before, state)
+        if place < 0:
+            return OK if place == -1 else ST_MORE
+        state[2] -= 1
+        words = slot_key_words(mem, index, place, SIDE_TARGET)
+        if words == 0:
+            continue
+        tag = tag_in(mem, index, SIDE_TARGET, words)
+        status = meet_others(mem, index + U_EVIDENCE, mem, index, tag, place, words)
+        if status == OK and entry_at(mem, index, tag, place) == 0:
+            status = take_entry(mem, index, tag, place)
+        if status != OK:
+            state[0] = before
+            if status == ST_UNIQUE:
+                copy_evidence(mem, place, out)
+            return status
+    return ST_MORE
+
+
+@helper
+def copy_evidence(mem, place, out):
+    """Copy the entry of the row at a place, if there is room."""
+    fragment = fragment_of_place(mem, place)
+    row = row_of_place(mem, place)
+    if entry_words(mem, fragment, row, False) <= out.size:
+        write_entry(mem, mem, fragment, rowid_of_place(mem, place), row, False, out, 0)
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1])")
+def forget_unique(mem, index, fragment, state):
+    """Remove the entries of a dropped fragment's LIVE rows from ROWID state[0] on, looking at state[1] slots. OK at the
+    fragment's end, or ST_MORE.
+    """
+    index = descriptor_of(mem, index)
+    fragment = descriptor_of(mem, fragment)
+    if index == 0 or fragment == 0:
+        return ST_DROPPED
+    while True:
+        place = next_live(mem, fragment, state[0], state)
+        if place < 0:
+            return OK if place == -1 else ST_MORE
+        tag = slot_tag(mem, index, place)
+        if tag != NO_TAG:
+            remove_entry(mem, index, tag, place)
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
+def collect_unique(mem, index, fragment, tags, places, side, state):
+    """Tags and places of a fragment's LIVE rows from ROWID state[0] on, into private arrays.
+
+    side: two scratch parts of the longest key and two words. state: [ROWID to go on at, slots to look at, entries so
+    far]. OK at the fragment's end, or ST_MORE.
+    """
+    index = descriptor_of(mem, index)
+    fragment = descriptor_of(mem, fragment)
+    if index == 0 or fragment == 0:
+        return ST_DROPPED
+    out = mem[index + I_KEY_WORDS] + 2
+    while state[2] < places.size:
+        place = next_live(mem, fragment, state[0], state)
+        if place < 0:
+            return OK if place == -1 else ST_MORE
+        if not is_null_row(mem, index, place):
+            words = encode_row(mem, index, place, side, 0, side, out, out - 2)
+            tags[state[2]] = tag_of(side, out, words, mem[index + U_SEED])
+            places[state[2]] = place
+            state[2] += 1
+    return ST_MORE
+
+
+@helper
+def is_null_row(mem, index, place):
+    """Whether a key column of the row at a place is NULL."""
+    reference = var_of_place(mem, place)
+    var_at = chunk_address(mem, reference) if reference else 0
+    return has_null(mem, index, mem, row_of_place(mem, place) + ROW_HEADER_WORDS, mem, var_at)
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def reserve_unique(mem, index, expected, at):
+    """One step of giving an index the size for so many entries: call it with what it returns until that is -1."""
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
+    return reserve_step(mem, mem[index + I_UNIQUE], expected, at)
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
+def load_unique(mem, index, tags, places, start, stop):
+    """Add entries [start, stop) while nobody uses the index; OK or ST_MEMORY."""
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
+    hash = mem[index + I_UNIQUE]
+    touched = 0
+    for begin in range(start, stop, AHEAD_ENTRIES):
+        end = min(begin + AHEAD_ENTRIES, stop)
+        for i in range(begin, end):
+            touched += touch_buckets(mem, hash, tags[i])
+        for i in range(begin, end):
+            if take_entry(mem, index, tags[i], places[i]) != OK:
+                return ST_MEMORY
+    mem[S_TOUCHED] = touched
+    return OK

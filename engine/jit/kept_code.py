@@ -1,0 +1,170 @@
+"""Compiled code in the user's cache: kept by this user, and believed by this user alone.
+
+numba keeps compiled code as pickles, and to unpickle is to run what they say. So nothing is handed to it that this user
+did not write: the folders must be of this user, written by no other one, and reached through no link; and each file
+begins with a seal, a HMAC over its name and content with a key that lies in the cache for this user alone. The folders
+keep others from writing there, the seal finds what they wrote before, by another way (a backup, an image, a mount), and
+what a disk has damaged. Another user is no help here, not even root: a key that is not ours to read proves nothing.
+
+A cache that is not so is left alone, and code is compiled without being kept: a folder made elsewhere in its place
+would be one that was not asked for, and that no other process looks in. TIDEMARK_CACHE names another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hmac
+import os
+import stat
+from collections.abc import Iterator
+
+from engine.base.clock import SystemClock
+from engine.files.directory import is_own_user
+
+KEY_NAME = "key"
+KEY_BYTES = 32
+SEAL_BYTES = 32
+SUFFIX = ".nbc"
+UNNAMED = ".new"
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: a pipe in the place of a file must not be waited for.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class KeptCode:
+    """The code that is kept in one place. Processes of the user share it, at the same time too."""
+
+    def __init__(self, place: str) -> None:
+        self._place = os.path.abspath(place)
+        self._key: bytes | None = None
+
+    def read(self, folder: str, leaf: str) -> memoryview | None:
+        """What was kept under a name; None if nothing was. Raises: ValueError if its seal does not match; OSError if
+        the place is not this user's alone, or cannot be read.
+        """
+        try:
+            with self._opened(folder) as (place, found):
+                key = self._key_at(place)
+                content = None if key is None else _content(leaf, found)
+        except FileNotFoundError:
+            return None
+        if key is None or content is None:
+            return None
+        code = memoryview(content)[SEAL_BYTES:]
+        if not hmac.compare_digest(content[:SEAL_BYTES], _seal(key, folder, leaf, code)):
+            raise ValueError(f"{leaf} does not match its seal")
+        return code
+
+    def write(self, folder: str, leaf: str, code: bytes) -> None:
+        """Keep code under a name, over what was kept there. Durable: nothing. Raises: OSError."""
+        _make_folder(self._place)
+        with self._opened("") as (place, _):
+            key = self._key_at(place) or self._new_key(place)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o700, dir_fd=place)
+        with self._opened(folder) as (_, found):
+            with _unnamed(leaf, found, _seal(key, folder, leaf, code), code) as name:
+                os.replace(name, leaf, src_dir_fd=found, dst_dir_fd=found)
+
+    @contextlib.contextmanager
+    def _opened(self, folder: str) -> Iterator[tuple[int, int]]:
+        """Descriptors of the place and of a folder in it, judged: what their names lead to later is no matter."""
+        above = os.path.dirname(self._place)
+        status = os.stat(above)
+        is_shared = status.st_mode & _WRITTEN_BY_OTHERS and not status.st_mode & stat.S_ISVTX
+        if is_shared or not is_own_user(status.st_uid):
+            raise PermissionError(errno.EPERM, "other users may replace what lies in it", above)
+        place = os.open(self._place, _FOLDER)
+        try:
+            _check_own(os.fstat(place), self._place)
+            if not folder:
+                yield place, place
+                return
+            found = os.open(folder, _FOLDER, dir_fd=place)
+            try:
+                _check_own(os.fstat(found), f"{self._place}/{folder}")
+                yield place, found
+            finally:
+                os.close(found)
+        finally:
+            os.close(place)
+
+    def _key_at(self, place: int) -> bytes | None:
+        if self._key is None:
+            self._key = _usable_key(place)
+        return self._key
+
+    def _new_key(self, place: int) -> bytes:
+        """Make the key, unless another process does so first: then it is that one."""
+        with _unnamed(KEY_NAME, place, SystemClock().random_bytes(KEY_BYTES)) as name:
+            try:
+                os.link(name, KEY_NAME, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
+            except OSError:
+                # There is one. If a crash cut it short, or others may know it, it is of no use.
+                if _usable_key(place) is None:
+                    os.replace(name, KEY_NAME, src_dir_fd=place, dst_dir_fd=place)
+        self._key = _usable_key(place)
+        if self._key is None:
+            raise PermissionError(errno.EPERM, "no key can be kept in it", self._place)
+        return self._key
+
+
+def _seal(key: bytes, folder: str, leaf: str, code: bytes | memoryview) -> bytes:
+    # With its name: the code of another kernel, or of other sources, is whole too.
+    sealing = hmac.new(key, f"{folder}/{leaf}\0".encode(), "sha256")
+    sealing.update(code)
+    return sealing.digest()
+
+
+def _check_own(status: os.stat_result, place: str) -> None:
+    if status.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, f"it is of user {status.st_uid}, not of this one ({os.geteuid()})", place)
+    if status.st_mode & _WRITTEN_BY_OTHERS:
+        raise PermissionError(errno.EPERM, "other users may write in it; chmod go-w", place)
+
+
+def _usable_key(place: int) -> bytes | None:
+    try:
+        descriptor = os.open(KEY_NAME, _READ, dir_fd=place)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        is_own = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        key = os.read(descriptor, KEY_BYTES + 1) if is_own and stat.S_ISREG(status.st_mode) else b""
+    finally:
+        os.close(descriptor)
+    return key if len(key) == KEY_BYTES else None
+
+
+def _content(leaf: str, folder: int) -> bytes:
+    with open(os.open(leaf, _READ, dir_fd=folder), "rb", buffering=0) as file:
+        return file.readall()
+
+
+@contextlib.contextmanager
+def _unnamed(leaf: str, folder: int, *pieces: bytes) -> Iterator[str]:
+    """A file of these bytes under a name of its own, which is gone after the block unless it got another one."""
+    name = f"{leaf}.{SystemClock().random_bytes(8).hex()}{UNNAMED}"
+    descriptor = os.open(name, _MAKE, 0o600, dir_fd=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            if leaf == KEY_NAME:
+                os.fsync(descriptor)  # zeros, after a power loss, would be a key that is known
+        yield name
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+
+
+def _make_folder(place: str) -> None:
+    if not os.path.isdir(place):
+        _make_folder(os.path.dirname(place))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(place, 0o700)

@@ -1,0 +1,30 @@
+"""Reading and copying words where every nanosecond counts.
+
+numba checks each index for being negative (counted from the end, as in Python), which takes as long as the access
+itself and keeps loops from being vectorised; an unsigned index needs no check. Addresses and offsets are never
+negative. The unsigned number is only an index and is never compared: numba compares uint64 with int64 as floats (D2).
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.jit.kernel import helper
+
+
+@helper
+def word_at(words, at):
+    """words[at]; `at` is not negative."""
+    return words[np.uint64(at)]
+
+
+@helper
+def move_words(source, start, target, at, count):
+    """Copy `count` words of source[start:] to target[at:]; no overlap, and nothing is negative."""
+    first = np.uint64(start)
+    place = np.uint64(at)
+    for i in range(count):
+        step = np.uint64(i)
+        target[place + step] = source[first + step]

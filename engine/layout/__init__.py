@@ -1,1 +1,0 @@
-"""Every structure on disk, on the wire and in the arena, once."""

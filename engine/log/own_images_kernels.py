@@ -1,0 +1,112 @@
+"""Images of a row that its lock holder has: the newest one, and what stands before it (D3).
+
+A row's lock word leads to its newest operation, an operation to the one before it on the same row.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.jit.kernel import helper
+from engine.log.redo_layout import KIND_DELETE, KIND_UPDATE, OPERATION_WORDS
+from engine.memory.arena_layout import (
+    LOCK_MASK,
+    LOCK_OP_MASK,
+    LOCK_SHARED,
+    O_PREVIOUS,
+    O_RECORD,
+    O_TXN,
+    O_VAR,
+    OP_ABSENT,
+    OP_AUTHORED,
+    OP_KIND_MASK,
+    OP_LOCK,
+    OP_RECORD_SHIFT,
+    ROW_HEADER_WORDS,
+    X_AUTHOR,
+    X_SPOOLED,
+)
+from engine.rows.side_pages_kernels import var_of
+
+
+@helper
+def lock_owner(mem, head):
+    """Transaction that holds the exclusive lock of a row header; 0 when free or shared."""
+    lock = head & LOCK_MASK
+    if lock == 0 or lock & LOCK_SHARED:
+        return 0
+    return mem[((lock & LOCK_OP_MASK) << 3) + O_TXN]
+
+
+@helper
+def newest_operation(head):
+    """Operation a row header's exclusive lock leads to."""
+    return (head & LOCK_OP_MASK) << 3
+
+
+@helper
+def var_as_of(mem, fragment, row, operation):
+    """Var part of a row as an operation of its lock holder left it."""
+    while operation != 0:
+        if mem[operation + O_VAR] != 0:
+            return mem[operation + O_VAR]
+        operation = mem[operation + O_PREVIOUS]
+    return var_of(mem, fragment, row)
+
+
+@helper
+def own_var(mem, fragment, row):
+    """Var part of a row as its lock holder sees it."""
+    return var_as_of(mem, fragment, row, newest_operation(mem[row]))
+
+
+@helper
+def own_fixed(mem, buf, row):
+    """Where a row's lock holder finds its fixed image: (1, offset in buffer), or (0, address) for the row itself."""
+    operation = newest_operation(mem[row])
+    while operation != 0:
+        kind = mem[operation + O_RECORD] & OP_KIND_MASK
+        if kind == KIND_UPDATE:
+            return 1, (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
+        operation = mem[operation + O_PREVIOUS]
+    return 0, row + ROW_HEADER_WORDS
+
+
+@helper
+def is_away(mem, buf, operation):
+    """Whether an operation's record is in the spool file only; X_SPOOLED then says where it belongs."""
+    at = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
+    if buf[at] != 0:  # no record begins with 0
+        return False
+    mem[mem[operation + O_TXN] + X_SPOOLED] = at
+    return True
+
+
+@helper
+def is_image_away(mem, buf, row):
+    """Whether the fixed image that a row's lock holder sees is in its spool file only, see `own_fixed`, `is_away`."""
+    operation = newest_operation(mem[row])
+    while operation != 0:
+        if mem[operation + O_RECORD] & OP_KIND_MASK == KIND_UPDATE:
+            return is_away(mem, buf, operation)
+        operation = mem[operation + O_PREVIOUS]
+    return False
+
+
+@helper
+def own_kind(mem, row):
+    """Kind of the newest operation of a locked row that says whether the row exists for its holder."""
+    word = mem[newest_operation(mem[row]) + O_RECORD]
+    return KIND_DELETE if word & OP_ABSENT else word & OP_KIND_MASK
+
+
+@helper
+def own_author(mem, row, author):
+    """Author of a row as its lock holder sees it: that of its newest change, else the committed one, `author`."""
+    operation = newest_operation(mem[row])
+    while operation != 0:
+        word = mem[operation + O_RECORD]
+        if word & OP_KIND_MASK != OP_LOCK:
+            return mem[mem[operation + O_TXN] + X_AUTHOR] if word & OP_AUTHORED else 0
+        operation = mem[operation + O_PREVIOUS]
+    return author

@@ -1,0 +1,157 @@
+"""Spool files of an open store: made for transactions larger than memory, kept while the log refers to them (D3, D14).
+
+A file is named after its transaction, whose id is never given again. It counts once a durable group of the log refers
+to it, and goes when the log's tail has passed that group. What no group refers to is removed when a store is opened.
+The same holds of load files, whose names a group tells (`engine/log/load_files.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.base.errors import SpoolDamaged
+from engine.log.load_files import FOLDER as LOAD_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from engine.files.protocol import File, Files
+
+FOLDER = "spool"
+SUFFIX = ".spool"
+_DIGITS = 16
+
+
+def spool_name(txid: int) -> str:
+    """Name of the spool file of a transaction."""
+    return f"{FOLDER}/{txid:0{_DIGITS}x}{SUFFIX}"
+
+
+def txid_of(leaf: str) -> int | None:
+    """The transaction whose spool file a name in the folder can be; None if it is none."""
+    digits = leaf.removesuffix(SUFFIX)
+    if not leaf.endswith(SUFFIX) or len(digits) != _DIGITS or set(digits) - set("0123456789abcdef"):
+        return None
+    return int(digits, 16)
+
+
+def spool_ids(files: Files) -> list[int]:
+    """Transactions that have a spool file, in order."""
+    if not files.exists(FOLDER):
+        return []
+    return sorted(txid for leaf in files.list(FOLDER) if (txid := txid_of(leaf)) is not None)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The files that a group of the log refers to, and its LSN."""
+
+    lsn: int
+    size_bytes: int
+    names: tuple[str, ...]
+
+
+def loads_in(files: Files) -> list[str]:
+    """Names of everything in the folder of loads, in order."""
+    if not files.exists(LOAD_FOLDER):
+        return []
+    return sorted(f"{LOAD_FOLDER}/{leaf}" for leaf in files.list(LOAD_FOLDER))
+
+
+def sweep(files: Files, kept: Collection[str]) -> int:
+    """Remove all spool files and everything of loads but the files of these names; how many. Durable: nothing, a crash
+    leaves them for the next opening.
+    """
+    found = [spool_name(txid) for txid in spool_ids(files)] + loads_in(files)
+    gone = [name for name in found if name not in kept]
+    for name in gone:
+        files.unlink(name)
+    return len(gone)
+
+
+class SpoolFiles:
+    """The spool files of one open store."""
+
+    def __init__(self, files: Files, identity: tuple[bytes, int]) -> None:
+        self.files = files
+        self.identity = identity
+        self._guard = threading.Lock()
+        self._kept: dict[int, Kept] = {}  # by transaction
+        self._open: dict[int, int] = {}  # by transaction that is open: bytes written
+        self.bytes_written = 0
+        self.committed = 0
+
+    def create(self, txid: int) -> File:
+        """Make the file of a transaction. Durable: nothing, see `sync_names`. Raises: StorageFull, TooManyFiles, …"""
+        files = self.files
+        with self._guard:
+            if not files.exists(FOLDER):
+                files.make_directory(FOLDER)
+        name = spool_name(txid)
+        if files.exists(name):  # a KeyboardInterrupt fell between making it and noting it
+            files.unlink(name)
+        return files.create(name)
+
+    def sync_names(self) -> None:
+        """Make the folder and the names in it durable."""
+        self.files.sync_directory("")
+        self.files.sync_directory(FOLDER)
+
+    def grown(self, txid: int, size_bytes: int, written_bytes: int) -> None:
+        """An open transaction has written to its file, which has `size_bytes` now."""
+        self._open[txid] = size_bytes
+        self.bytes_written += written_bytes
+
+    def keep(self, txid: int, kept: Kept) -> None:
+        """A group of the log refers to files of a transaction: they stay until the tail has passed it."""
+        self._kept[txid] = kept
+        self._open.pop(txid, None)
+        self.committed += 1
+
+    def names_of(self, txid: int) -> frozenset[str]:
+        """Names of the files of a committed transaction that stay, because the log may be replayed."""
+        kept = self._kept.get(txid)
+        return frozenset() if kept is None else frozenset(kept.names)
+
+    def found(self, kept: dict[int, Kept]) -> None:
+        """Files that groups of the log refer to which is kept from before, by transaction."""
+        self._kept.update(kept)
+
+    def remove(self, txid: int) -> None:
+        """The file of a transaction that was rolled back; harmless if there is none. Durable: nothing, see `sweep`."""
+        self._open.pop(txid, None)
+        if self.files.failure.first is None and self.files.exists(spool_name(txid)):
+            self.files.unlink(spool_name(txid))
+
+    def cut(self, tail_lsn: int) -> None:
+        """The log's tail is at `tail_lsn`, and what allows that is durable: remove the files of older groups (W3)."""
+        for txid, kept in sorted(self._kept.items()):
+            if kept.lsn < tail_lsn:
+                for name in kept.names:
+                    if self.files.exists(name):
+                        self.files.unlink(name)
+                self._kept.pop(txid, None)
+
+    def counters(self) -> dict[str, Any]:
+        """Counters for `status()`."""
+        kept, opened = list(self._kept.values()), list(self._open.values())
+        return {
+            "open": len(opened),
+            "open_bytes": sum(opened),
+            "kept": len(kept),
+            "kept_bytes": sum(each.size_bytes for each in kept),
+            "bytes_written": self.bytes_written,
+            "committed": self.committed,
+        }
+
+
+def damaged(name: str, txid: int, offset: int, what: str) -> SpoolDamaged:
+    """The error for a file of records that has not what its transaction put there."""
+    return SpoolDamaged(
+        f"{name} {what} (offset {offset}); it holds rows of transaction {txid}, restore it from a copy",
+        file=name,
+        offset=offset,
+        txid=txid,
+    )

@@ -1,0 +1,127 @@
+"""Handles: what Python holds of tables, fragments and indexes, and the free list their descriptors come from.
+
+Between two kernel calls a structure may be withdrawn, and its memory used again. A handle names a descriptor's block
+and its generation; every kernel that takes one compares the generation first. It changes in the call that withdraws the
+structure, and a block that was a descriptor once never becomes a page or a node, so that word can always be read.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.jit.kernel import helper, kernel
+from engine.memory.arena_layout import (
+    BLOCK_SHIFT,
+    BLOCK_WORDS,
+    D_GENERATION,
+    GENERATION_MAX,
+    HANDLE_BLOCK_BITS,
+    HANDLE_BLOCK_MASK,
+    OK,
+    S_FREE_DESCRIPTOR_COUNT,
+    S_FREE_DESCRIPTORS,
+    S_POOL,
+    ST_DROPPED,
+)
+from engine.memory.pool_kernels import take_block
+
+
+@helper
+def descriptor_of(mem, handle):
+    """Address of the descriptor a handle leads to; 0 if the structure was withdrawn."""
+    descriptor = (handle & HANDLE_BLOCK_MASK) << BLOCK_SHIFT
+    if mem[descriptor + D_GENERATION] != handle >> HANDLE_BLOCK_BITS:
+        return 0
+    return descriptor
+
+
+@helper
+def handle_of(mem, descriptor):
+    """Handle of a descriptor."""
+    return (mem[descriptor + D_GENERATION] << HANDLE_BLOCK_BITS) | (descriptor >> BLOCK_SHIFT)
+
+
+@helper
+def take_descriptor(mem):
+    """A zeroed block for a descriptor, with a generation it never had before; 0 when memory is exhausted."""
+    descriptor = mem[S_FREE_DESCRIPTORS]
+    if descriptor == 0:
+        descriptor = take_block(mem, S_POOL)
+        if descriptor != 0:
+            mem[descriptor + D_GENERATION] = 1
+        return descriptor
+    mem[S_FREE_DESCRIPTORS] = mem[descriptor]
+    mem[S_FREE_DESCRIPTOR_COUNT] -= 1
+    generation = mem[descriptor + D_GENERATION]
+    for i in range(BLOCK_WORDS):
+        mem[descriptor + i] = 0
+    mem[descriptor + D_GENERATION] = generation
+    return descriptor
+
+
+@helper
+def give_descriptor(mem, descriptor):
+    """Give a descriptor back; no handle leads to it any more."""
+    mem[descriptor + D_GENERATION] += 1
+    if mem[descriptor + D_GENERATION] >= GENERATION_MAX:
+        return
+    mem[descriptor] = mem[S_FREE_DESCRIPTORS]
+    mem[S_FREE_DESCRIPTORS] = descriptor
+    mem[S_FREE_DESCRIPTOR_COUNT] += 1
+
+
+@helper
+def renew_handle(mem, descriptor):
+    """Let every handle of a descriptor lead to nothing but the next one, which only the caller can know."""
+    mem[descriptor + D_GENERATION] += 1
+
+
+@kernel("int64(int64[::1], int64)")
+def withdraw(mem, handle):
+    """Let no handle of an index or a fragment that is in no list any more lead there but the next one, for the caller,
+    who gives its memory back: OK, or ST_DROPPED if that was done.
+    """
+    descriptor = descriptor_of(mem, handle)
+    if descriptor == 0:
+        return ST_DROPPED
+    renew_handle(mem, descriptor)
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def descriptor_word(mem, handle, word):
+    """One word of a descriptor, all of which Python reads are 0 or more; or ST_DROPPED."""
+    descriptor = descriptor_of(mem, handle)
+    return ST_DROPPED if descriptor == 0 else mem[descriptor + word]
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def set_descriptor_word(mem, handle, word, value):
+    """Set one word of a descriptor: OK or ST_DROPPED."""
+    descriptor = descriptor_of(mem, handle)
+    if descriptor == 0:
+        return ST_DROPPED
+    mem[descriptor + word] = value
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1])")
+def descriptor_words(mem, handle, word, out):
+    """Copy out.size words of a descriptor from `word` on, as of one instant: OK or ST_DROPPED."""
+    descriptor = descriptor_of(mem, handle)
+    if descriptor == 0:
+        return ST_DROPPED
+    for i in range(out.size):
+        out[i] = mem[descriptor + word + i]
+    return OK
+
+
+@kernel("int64(int64[::1], int64[::1], int64)")
+def sum_words(mem, handles, word):
+    """Sum of one word over the descriptors that are still there."""
+    total = 0
+    for i in range(handles.size):
+        descriptor = descriptor_of(mem, handles[i])
+        if descriptor != 0:
+            total += mem[descriptor + word]
+    return total

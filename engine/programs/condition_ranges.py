@@ -1,0 +1,128 @@
+"""What a condition says of single columns: ranges, values and beginnings, for `engine/schema/partition_pruning.py` and
+`engine/access/index_choice.py`. None among values is NULL.
+
+Of several things known of one column any one holds for every row the condition accepts, so that it never matters which
+of them is kept; knowing less is never wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.base.decimals import comparable
+from engine.programs.expressions import Col, Compare, Constant, Expression, Junction, Like, Member, Not, NullTest
+from engine.schema.partition_pruning import Between, Known
+
+_SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+
+
+def known_of(node: Expression, negated: bool = False) -> dict[str, Known]:
+    """By column name, what every row has for which the condition (negated: its contrary) is true."""
+    if isinstance(node, Not):
+        return known_of(node.inner, not negated)
+    if isinstance(node, Junction):
+        found = [known_of(each, negated) for each in node.operands]
+        return _of_all(found) if node.is_and != negated else _of_one(found)
+    if isinstance(node, Compare):
+        return _compared(node, _NEGATED[node.condition] if negated else node.condition)
+    if isinstance(node, Member) and isinstance(node.inner, Col) and not negated:
+        values = [each.value for each in node.values if isinstance(each, Constant)]
+        if len(values) == len(node.values):
+            return {node.inner.name: tuple(value for value in values if value is not None)}
+    if isinstance(node, NullTest) and isinstance(node.inner, Col):
+        return {node.inner.name: Between() if negated else (None,)}
+    return {}
+
+
+def _of_all(found: list[dict[str, Known]]) -> dict[str, Known]:
+    """What holds of a row that each of some conditions accepts."""
+    together: dict[str, Known] = {}
+    for each in found:
+        for name, known in each.items():
+            together[name] = _both(together[name], known) if name in together else known
+    return together
+
+
+def _of_one(found: list[dict[str, Known]]) -> dict[str, Known]:
+    """What holds of a row that any of some conditions accepts."""
+    possible = [each for each in found if not _is_never(each)]
+    if len(possible) < 2:
+        return possible[0] if possible else found[-1]
+    together: dict[str, Known] = {}
+    for name in possible[0]:
+        if all(name in each for each in possible):
+            values = [each[name] for each in possible]
+            if not any(isinstance(each, Between) for each in values):
+                together[name] = [value for each in values for value in each]  # type: ignore[union-attr]
+    return together
+
+
+def starts_of(node: Expression) -> dict[str, bytes]:
+    """By column name, what the values of every row begin with for which the condition is true."""
+    if isinstance(node, Junction) and node.is_and:
+        longest: dict[str, bytes] = {}
+        for each in node.operands:
+            for name, start in starts_of(each).items():
+                longest[name] = max(longest.get(name, b""), start, key=len)
+        return longest
+    if isinstance(node, Like) and isinstance(node.inner, Col):
+        start = _literal_start(node.pattern)
+        return {node.inner.name: start} if start else {}
+    return {}
+
+
+def _literal_start(pattern: bytes) -> bytes:
+    """What stands before the first wildcard of a pattern."""
+    start = bytearray()
+    octets = iter(pattern)
+    for octet in octets:
+        if octet in b"%_":
+            break
+        start.append(next(octets, octet) if octet == ord("\\") else octet)
+    return bytes(start)
+
+
+def _is_never(known: dict[str, Known]) -> bool:
+    """Whether no row can be like this."""
+    return any(not isinstance(each, Between) and len(each) == 0 for each in known.values())
+
+
+def _compared(node: Compare, condition: str) -> dict[str, Known]:
+    left, right = node.left, node.right
+    if isinstance(left, Constant):
+        left, right, condition = right, left, _SWAPPED[condition]
+    if not isinstance(left, Col) or not isinstance(right, Constant):
+        return {}
+    value = right.value
+    if value is None:
+        return {left.name: ()}
+    if condition == "eq":
+        return {left.name: (value,)}
+    if condition in ("lt", "le"):
+        return {left.name: Between(upper=value, with_upper=condition == "le")}
+    if condition in ("gt", "ge"):
+        return {left.name: Between(lower=value, with_lower=condition == "ge")}
+    return {}
+
+
+def _both(one: Known, other: Known) -> Known:
+    if isinstance(one, Between) and isinstance(other, Between):
+        lower = _closer(one.lower, one.with_lower, other.lower, other.with_lower, is_upper=False)
+        upper = _closer(one.upper, one.with_upper, other.upper, other.with_upper, is_upper=True)
+        return Between(lower[0], upper[0], lower[1], upper[1])
+    if isinstance(one, Between) or isinstance(other, Between):
+        return other if isinstance(one, Between) else one
+    return min(one, other, key=len)
+
+
+def _closer(one: Any, with_one: bool, other: Any, with_other: bool, is_upper: bool) -> tuple[Any, bool]:
+    """Of two bounds the one that leaves less, if that can be told."""
+    if one is None or other is None:
+        return (other, with_other) if one is None else (one, with_one)
+    first, second = comparable(one), comparable(other)
+    try:
+        is_other = bool(second < first if is_upper else second > first) or (bool(second == first) and not with_other)
+    except TypeError:
+        is_other = False
+    return (other, with_other) if is_other else (one, with_one)

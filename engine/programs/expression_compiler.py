@@ -1,0 +1,520 @@
+"""Programs out of expressions: types from the table, constants by the column they meet, conditions as jumping code.
+
+A condition goes to one label where it is true and to another where it is false or NULL, and its negation is pushed down
+to the leaves, so that three-valued logic needs no third value. Arithmetic goes to one label more where it is NULL.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal as PythonDecimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from engine.base.decimals import comparable, digits_of
+from engine.base.errors import NoSuchColumn, ProgramInvalid
+from engine.programs import program_layout as p
+from engine.programs.expressions import (
+    Arithmetic,
+    Col,
+    Compare,
+    Constant,
+    Expression,
+    Junction,
+    Like,
+    Member,
+    Not,
+    NullTest,
+)
+from engine.programs.instruction_set import FLOAT, INTEGER, WIDE
+from engine.programs.interpreter import Assembler, float_bits
+from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from engine.schema.types_base import is_int, plain, shown
+from engine.schema.types_calendar import Calendar
+from engine.schema.types_text import Binary, Char, LongText, VarChar
+
+if TYPE_CHECKING:
+    from engine.schema.definition import Column, TableDefinition
+    from engine.schema.types_base import ColumnType
+
+_SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+_DAY_US = 86_400_000_000
+
+_Jump = tuple[Expression, str, str, bool]  # a condition, where to go if it is true or not, whether its contrary counts
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a register holds: its type; digits after the point of decimals; the calendar type it is of, if it is."""
+
+    type: str
+    scale: int = 0
+    calendar: Calendar | None = None
+
+
+def kind_of(kind: ColumnType) -> Kind | None:
+    """What reading a column of this type gives; None for characters, bytes, Bool and Enum, which are no numbers."""
+    if isinstance(kind, Integer):
+        return Kind(WIDE if not kind.signed and kind.bits == 64 else INTEGER)
+    if isinstance(kind, Floating):
+        return Kind(FLOAT)
+    if isinstance(kind, Decimal):
+        return Kind(INTEGER if kind.width == 8 else WIDE, kind.scale)
+    return Kind(INTEGER, 0, kind) if isinstance(kind, Calendar) else None
+
+
+def _with_members(node: Junction, negated: bool) -> list[tuple[Expression, bool]]:
+    """The operands, each with whether its contrary counts; neighbours that look for values of one column are one
+    Member, which is true and false where they were and looks for each value once.
+    """
+    # Where | counts what is equal is looked for, where & does what differs, and De Morgan exchanges both.
+    is_and = node.is_and != negated
+    wanted = "ne" if node.is_and else "eq"
+    found: list[tuple[Expression, bool]] = []
+    run: list[Constant] = []
+    name = None
+    for each in (*node.operands, None):
+        equality = None if each is None else _equality(each, wanted)
+        if equality is not None and equality[0] == name:
+            run.append(equality[1])
+            continue
+        if len(run) > 1 and name is not None:
+            found[-1] = Member(Col(name), tuple(run)), is_and
+        if each is not None:
+            found.append((each, negated))
+        name, run = (None, []) if equality is None else (equality[0], [equality[1]])
+    return found
+
+
+def _equality(node: Expression, wanted: str) -> tuple[str, Constant] | None:
+    """Column and constant of a comparison of just these."""
+    if not isinstance(node, Compare) or node.condition != wanted:
+        return None
+    if isinstance(node.left, Col) and isinstance(node.right, Constant):
+        return node.left.name, node.right
+    if isinstance(node.left, Constant) and isinstance(node.right, Col):
+        return node.right.name, node.left
+    return None
+
+
+class Compiler:
+    """Emits code for one expression after the other into one assembler."""
+
+    def __init__(self, definition: TableDefinition, updates: bool = False) -> None:
+        self.definition = definition
+        self.asm = Assembler(definition, updates)
+        self._columns = {column.name: column for column in definition.columns}
+        self._labels = 0
+        self._needs: dict[int, int] = {}  # of parts of an expression that is compiled now, by identity
+
+    def label(self) -> str:
+        """A new name."""
+        self._labels += 1
+        return f"_{self._labels}"
+
+    def refuse(self, what: str) -> ProgramInvalid:
+        """The refusal of an expression."""
+        return ProgramInvalid(f"{self.definition.name}: {what}", table=self.definition.name)
+
+    def column(self, name: str) -> Column:
+        """The column; NoSuchColumn."""
+        if name not in self._columns:
+            table = self.definition.name
+            raise NoSuchColumn(f"{table} has no column {shown(name)}", table=table, column=name)
+        return self._columns[name]
+
+    # --- conditions -----------------------------------------------------------------------------------
+    def jump(self, node: Expression, yes: str, no: str, negated: bool = False) -> None:
+        """Go to `yes` where the condition (negated: its contrary) is true, to `no` where it is false or NULL."""
+        ahead: list[_Jump | str] = [(node, yes, no, negated)]
+        while ahead:
+            each = ahead.pop()
+            if isinstance(each, str):
+                self.asm.label(each)
+                continue
+            node, yes, no, negated = each
+            if isinstance(node, Not):
+                ahead.append((node.inner, yes, no, not negated))
+            elif isinstance(node, Junction):
+                ahead += reversed(self._junction(node, yes, no, negated))
+            else:
+                self._leaf(node, yes, no, negated)
+
+    def _junction(self, node: Junction, yes: str, no: str, negated: bool) -> list[_Jump | str]:
+        """What jumps for each of the operands, with the labels between them."""
+        is_and = node.is_and != negated
+        steps: list[_Jump | str] = []
+        operands = _with_members(node, negated)
+        for operand, is_negated in operands[:-1]:
+            middle = self.label()
+            steps += [(operand, middle, no, is_negated) if is_and else (operand, yes, middle, is_negated), middle]
+        operand, is_negated = operands[-1]
+        return [*steps, (operand, yes, no, is_negated)]
+
+    def _leaf(self, node: Expression, yes: str, no: str, negated: bool) -> None:
+        if isinstance(node, Compare):
+            self._compare(node, _NEGATED[node.condition] if negated else node.condition, yes, no)
+        elif isinstance(node, Member):
+            self._member(node, yes, no, negated)
+        elif isinstance(node, NullTest):
+            self.null_test(node.inner, no if negated else yes, yes if negated else no)
+        elif isinstance(node, Like):
+            self._like(node, yes, no, negated)
+        elif isinstance(node, Col) and isinstance(self.column(node.name).type, Boolean):
+            self.asm.branch_stored("eq", node.name, 0 if negated else 1, yes)
+            self.asm.branch(no)
+        else:
+            raise self.refuse("a condition is needed, such as a comparison or a Bool column")
+
+    def _member(self, node: Member, yes: str, no: str, negated: bool) -> None:
+        found, missed = (no, yes) if negated else (yes, no)
+        if negated and node.values:
+            # NULL is neither in the list nor not in it.
+            known = self.label()
+            self.null_test(node.inner, no, known)
+            self.asm.label(known)
+        looked_for: set[Any] = set()
+        for value in node.values:
+            if isinstance(value, Constant) and value.value is None:
+                missed = no
+            elif isinstance(value, Constant) and isinstance(node.inner, Col):
+                self._equal(self.column(node.inner.name), plain(value.value), found, looked_for)
+            else:
+                after = self.label()
+                self._compare(Compare("eq", node.inner, value), "eq", found, after)
+                self.asm.label(after)
+        self.asm.branch(missed)
+
+    def _equal(self, column: Column, value: Any, yes: str, looked_for: set[Any]) -> None:
+        """Go to `yes` where the column has the value, unless that was looked for already; else go on."""
+        comparison = self._stored(column, "eq", value)
+        if isinstance(comparison, bool):
+            return  # no value of the column equals it
+        _, stored = comparison
+        looked = float_bits(stored) if isinstance(stored, float) else stored
+        if looked not in looked_for:
+            looked_for.add(looked)
+            self.asm.branch_stored("eq", column.name, stored, yes)
+
+    def null_test(self, inner: Expression, yes: str, no: str) -> None:
+        """Go to `yes` where it is NULL, else to `no`."""
+        if isinstance(inner, Col):
+            self.column(inner.name)
+            self.asm.branch_column_null(inner.name, yes)
+        else:
+            self.value(inner, list(range(p.REGISTERS)), yes)
+        self.asm.branch(no)
+
+    def _like(self, node: Like, yes: str, no: str, negated: bool) -> None:
+        if not isinstance(node.inner, Col) or kind_of(self.column(node.inner.name).type) is not None:
+            raise self.refuse("like() and starts_with() are for columns of characters or bytes")
+        declared = self.column(node.inner.name).type
+        if isinstance(declared, (Boolean, Enum)):
+            raise self.refuse("like() and starts_with() are for columns of characters or bytes")
+        octets = not isinstance(declared, (Char, VarChar, LongText))
+        condition = "not_like" if negated else "like"
+        self.asm.branch_stored(condition, node.inner.name, node.pattern, yes, octets=octets)
+        self.asm.branch(no)
+
+    def _compare(self, node: Compare, condition: str, yes: str, no: str) -> None:
+        left, right = node.left, node.right
+        if isinstance(left, Constant) and not isinstance(right, Constant):
+            left, right, condition = right, left, _SWAPPED[condition]
+        if isinstance(right, Constant) and right.value is None:
+            self.asm.branch(no)
+        elif isinstance(left, Col) and isinstance(right, Constant):
+            self._compare_constant(self.column(left.name), condition, plain(right.value), yes, no)
+        elif isinstance(left, Col) and isinstance(right, Col) and self._alike(left.name, right.name):
+            self.asm.branch_columns(condition, left.name, right.name, yes)
+            self.asm.branch(no)
+        else:
+            registers = list(range(p.REGISTERS))
+            one, other, kind, _ = self._operands(left, right, registers, no)
+            self.asm.branch_registers(condition, one, other, yes, kind.type)
+            self.asm.branch(no)
+
+    def _alike(self, one: str, other: str) -> bool:
+        """Whether two columns can be compared as they are stored."""
+        first, second = self.column(one).type, self.column(other).type
+        kinds = kind_of(first), kind_of(second)
+        if kinds[0] is None or kinds[1] is None:
+            groups = [(Boolean,), (Enum,), (Char, VarChar, LongText)]
+            places = [next((n for n, g in enumerate(groups) if isinstance(each, g)), 3) for each in (first, second)]
+            if kinds != (None, None) or places[0] != places[1] or (isinstance(first, Enum) and first != second):
+                raise self.refuse(f"columns {one!r} and {other!r} cannot be compared with each other")
+            return True
+        return kinds[0] == kinds[1]
+
+    def _compare_constant(self, column: Column, condition: str, value: Any, yes: str, no: str) -> None:
+        comparison = self._stored(column, condition, value)
+        if isinstance(comparison, bool):
+            self.asm.branch_column_null(column.name, no)
+            self.asm.branch(yes if comparison else no)
+            return
+        condition, stored = comparison
+        self.asm.branch_stored(condition, column.name, stored, yes)
+        self.asm.branch(no)
+
+    def _stored(self, column: Column, condition: str, value: Any) -> bool | tuple[str, Any]:
+        """A comparison of a column with a constant as one with a stored value; or what it is for all but NULL."""
+        kind = column.type
+        if isinstance(kind, (Integer, Floating, Decimal)):
+            return self._exact(kind, condition, value)
+        if isinstance(kind, Enum):
+            if condition not in ("eq", "ne"):
+                raise self.refuse(f"Enum column {column.name!r} has no order; use == and !=")
+            return condition, kind.stored(value)
+        if isinstance(kind, (Boolean, Calendar)):
+            return condition, int(kind.stored(value))
+        return condition, self._octets(column, value)
+
+    def _octets(self, column: Column, value: Any) -> bytes:
+        """A constant beside a column of characters or bytes; it may be longer than the column can be."""
+        kind = column.type
+        if isinstance(kind, (Char, VarChar, LongText)):
+            return LongText().stored(value)
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            kind.stored(value)  # says what is wrong
+        return bytes(value).rstrip(b"\0") if isinstance(kind, Binary) else bytes(value)
+
+    def _exact(self, kind: ColumnType, condition: str, value: Any) -> bool | tuple[str, Any]:
+        """A comparison with a number as one with a stored value, exactly; or what it is for all values but NULL."""
+        if not is_int(value) and not isinstance(value, (float, PythonDecimal)):
+            raise self.refuse(f"a {kind!r} column is compared with numbers, got {shown(value)}")
+        if isinstance(value, PythonDecimal) and not value.is_finite():
+            raise self.refuse(f"a column is compared with finite decimals, got {shown(value)}")
+        if isinstance(kind, Floating) and isinstance(value, float):
+            return condition, value
+        if isinstance(value, float) and not math.isfinite(value):
+            # NaN is above everything, as infinity.
+            is_below = value < 0
+            return condition == "ne" or condition in (("gt", "ge") if is_below else ("lt", "le"))
+        number = Fraction(comparable(value))
+        if isinstance(kind, Floating):
+            try:
+                near = float(number)
+            except OverflowError:
+                near = math.inf if number > 0 else -math.inf
+            if math.isfinite(near) and Fraction(near) == number:
+                return condition, near
+            return self._beside(condition, near, math.isinf(near) and near > 0 or near > number)
+        low, high = self._limits(kind)
+        number *= 10 ** (kind.scale if isinstance(kind, Decimal) else 0)
+        if number < low or number > high:
+            return condition == "ne" or condition in (("gt", "ge") if number < low else ("lt", "le"))
+        if number.denominator == 1:
+            return condition, int(number)
+        return self._beside(condition, math.floor(number), False)
+
+    @staticmethod
+    def _beside(condition: str, near: Any, is_above: bool) -> bool | tuple[str, Any]:
+        """The comparison with a number between two that can be stored, of which `near` is one."""
+        if condition in ("eq", "ne"):
+            return condition == "ne"
+        if condition in ("lt", "le"):
+            return ("lt" if is_above else "le"), near
+        return ("ge" if is_above else "gt"), near
+
+    @staticmethod
+    def _limits(kind: ColumnType) -> tuple[int, int]:
+        if isinstance(kind, Decimal):
+            most = int(10**kind.precision) - 1
+            return -most, most
+        bounds: Any = kind
+        return bounds.minimum, bounds.maximum
+
+    # --- arithmetic -----------------------------------------------------------------------------------
+    def need(self, node: Expression) -> int:
+        """Registers it takes, by Sethi and Ullman; one more for what scales must be brought to."""
+        if not isinstance(node, Arithmetic):
+            return 1
+        if id(node) not in self._needs:
+            one, other = self.need(node.left), self.need(node.right)
+            self._needs[id(node)] = one + 1 if one == other else max(one, other, 2)
+        return self._needs[id(node)]
+
+    def value(self, node: Expression, free: list[int], null: str) -> tuple[int, Kind]:
+        """Put the value into the first free register; go to `null` where it is NULL. Returns register and kind."""
+        if not free:
+            raise self.refuse(f"the expression is too deep: it needs more than {p.REGISTERS} registers")
+        register = free[0]
+        if isinstance(node, Col):
+            column = self.column(node.name)
+            kind = kind_of(column.type)
+            if kind is None:
+                raise self.refuse(f"column {node.name!r} is no number")
+            self.asm.read(register, node.name)
+            if column.nullable:
+                self.asm.branch_null(register, null)
+            return register, kind
+        if isinstance(node, Constant):
+            return register, self._load(node.value, register, null)
+        if not isinstance(node, Arithmetic):
+            raise self.refuse("a condition stands where a number is needed")
+        shift = self._calendar_shift(node, free, null)
+        if shift is not None:
+            return shift
+        as_float = node.operator == "/"
+        one, other, kind, rest = self._operands(node.left, node.right, free, null, node.operator == "*", as_float)
+        return self._operate(node.operator, one, other, kind, rest, register, null)
+
+    def _load(self, value: Any, register: int, null: str) -> Kind:
+        value = plain(value)
+        if value is None:
+            self.asm.load_null(register)
+            self.asm.branch_null(register, null)
+            return Kind(INTEGER)
+        if is_int(value):
+            if -(1 << 63) <= value < 1 << 63:
+                self.asm.load_const(register, value)
+                return Kind(INTEGER)
+            self.asm.load_wide(register, value)
+            return Kind(WIDE)
+        if isinstance(value, float):
+            self.asm.load_float(register, value)
+            return Kind(FLOAT)
+        if isinstance(value, PythonDecimal) and value.is_finite():
+            found = digits_of(value)
+            if found is None:
+                raise self.refuse(f"{shown(value)} has more digits than 128 bits")
+            kind = self._load(found[0], register, null)
+            return Kind(kind.type, found[1])
+        raise self.refuse(f"{shown(value)} is no number")
+
+    def _calendar_shift(self, node: Arithmetic, free: list[int], null: str) -> tuple[int, Kind] | None:
+        """A calendar column and a timedelta, exactly; None if there is no timedelta."""
+        left, right = node.left, node.right
+        if node.operator == "+" and isinstance(left, Constant) and isinstance(left.value, timedelta):
+            left, right = right, left
+        if not isinstance(right, Constant) or not isinstance(right.value, timedelta):
+            return None
+        register, kind = self.value(left, free, null)
+        if kind.calendar is None or node.operator not in "+-":
+            raise self.refuse("a timedelta is added to a Date, Time, DateTime or Timestamp, or taken from it")
+        gap = right.value
+        amount = (gap.days * 86_400 + gap.seconds) * 1_000_000 + gap.microseconds
+        if repr(kind.calendar) == "Date":
+            if amount % _DAY_US:
+                raise self.refuse(f"a Date moves by whole days, got {gap}")
+            amount //= _DAY_US
+        self._spare(free)
+        self.asm.load_const(free[1], amount)
+        self.asm.operate("add_exact" if node.operator == "+" else "sub_exact", register, register, free[1])
+        return register, kind
+
+    def _spare(self, free: list[int]) -> None:
+        if len(free) < 2:
+            raise self.refuse(f"the expression is too deep: it needs more than {p.REGISTERS} registers")
+
+    def _operands(
+        self,
+        left: Expression,
+        right: Expression,
+        free: list[int],
+        null: str,
+        product: bool = False,
+        as_float: bool = False,
+    ) -> tuple[int, int, Kind, list[int]]:
+        """Both values in registers, of one type and, but for products, of one scale: (registers, kind, free ones)."""
+        self._spare(free)
+        first, second = (left, right), False
+        if self.need(right) > self.need(left):
+            first, second = (right, left), True
+        one, kind = self.value(first[0], free, null)
+        rest = [each for each in free if each != one]
+        calendar = kind.calendar
+        if calendar is not None and isinstance(first[1], Constant):
+            other, other_kind = rest[0], kind
+            self.asm.load_const(other, int(calendar.stored(first[1].value)))
+        else:
+            other, other_kind = self.value(first[1], rest, null)
+        rest = [each for each in rest if each != other]
+        if second:
+            one, other, kind, other_kind = other, one, other_kind, kind
+        if kind.calendar != other_kind.calendar:
+            raise self.refuse("calendar values are compared with values of their own type only")
+        scale = kind.scale + other_kind.scale if product else max(kind.scale, other_kind.scale)
+        if as_float or FLOAT in (kind.type, other_kind.type):
+            self._to_float(one, kind, rest)
+            self._to_float(other, other_kind, rest)
+            return one, other, Kind(FLOAT), rest
+        if not product:
+            self._scale_up(one, kind, scale, rest)
+            self._scale_up(other, other_kind, scale, rest)
+        if WIDE in (kind.type, other_kind.type):
+            for register, each in ((one, kind), (other, other_kind)):
+                if each.type == INTEGER:
+                    self.asm.operate("integer_to_wide", register, register)
+            return one, other, Kind(WIDE, scale), rest
+        return one, other, Kind(INTEGER, scale, kind.calendar), rest
+
+    def _to_float(self, register: int, kind: Kind, rest: list[int]) -> None:
+        if kind.type == FLOAT:
+            return
+        self.asm.operate("integer_to_float" if kind.type == INTEGER else "wide_to_float", register, register)
+        if kind.scale:
+            if kind.scale > sys.float_info.max_10_exp:
+                raise self.refuse(f"a decimal of {kind.scale} digits after the point is beyond every float")
+            self._spare([register, *rest])
+            self.asm.load_float(rest[0], float(10**kind.scale))
+            self.asm.operate("float_div", register, register, rest[0])
+
+    def _scale_up(self, register: int, kind: Kind, scale: int, rest: list[int]) -> None:
+        if kind.scale == scale:
+            return
+        if kind.type == WIDE or scale - kind.scale > 18:
+            raise self.refuse("decimals of more than 18 digits are added and compared with their own scale only")
+        self._spare([register, *rest])
+        self.asm.load_const(rest[0], 10 ** (scale - kind.scale))
+        self.asm.operate("mul_exact", register, register, rest[0])
+
+    def _operate(
+        self, operator: str, one: int, other: int, kind: Kind, rest: list[int], register: int, null: str
+    ) -> tuple[int, Kind]:
+        if kind.calendar is not None:
+            raise self.refuse("calendar values are compared, and moved by a timedelta; there is no other arithmetic")
+        names = {
+            FLOAT: {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod"},
+            INTEGER: {"+": "add_exact", "-": "sub_exact", "*": "mul_exact", "//": "floordiv", "%": "mod"},
+            WIDE: {"+": "wide_add_exact", "-": "wide_sub_exact"},
+        }[kind.type]
+        divides = operator in ("/", "//", "%")
+        if operator not in names or (divides and kind.scale):
+            raise self.refuse(f"{operator} is not for UInt64 and decimals; bring them to floats with / 1.0 before")
+        name = f"float_{names[operator]}" if kind.type == FLOAT else names[operator]
+        self.asm.operate(name, register, one, other, zero_null=divides)
+        if divides:
+            self.asm.branch_null(register, null)
+        return register, kind
+
+    # --- new values of columns ------------------------------------------------------------------------
+    def assign(self, name: str, node: Expression) -> None:
+        """Write the value of an expression to a column, NULL where it is NULL."""
+        column = self.column(name)
+        wanted = kind_of(column.type)
+        if wanted is None:
+            raise self.refuse(f"column {name!r} is no number; give it a plain value")
+        null, done = self.label(), self.label()
+        free = list(range(p.REGISTERS))
+        register, kind = self.value(node, free, null)
+        rest = [each for each in free if each != register]
+        if kind.calendar != wanted.calendar:
+            raise self.refuse(f"{column.type!r} column {name!r} cannot take such a value")
+        if wanted.type == FLOAT:
+            self._to_float(register, kind, rest)
+        elif kind.type == FLOAT or kind.scale > wanted.scale:
+            raise self.refuse(f"column {name!r} of type {column.type!r} cannot take fractions exactly")
+        else:
+            self._scale_up(register, kind, wanted.scale, rest)
+            if kind.type != wanted.type:
+                self.asm.operate(f"{kind.type}_to_{wanted.type}", register, register)
+        self.asm.write(name, register)
+        self.asm.branch(done)
+        self.asm.label(null)
+        self.asm.load_null(0)
+        self.asm.write(name, 0)
+        self.asm.label(done)

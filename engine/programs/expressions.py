@@ -1,0 +1,310 @@
+"""Expressions over columns: `col("balance") > 2` builds a tree; nothing is evaluated here (docs/access.md, section 3).
+
+`engine/programs/expression_compiler.py` makes programs of trees. Every class is immutable; `==` builds a tree, so
+expressions cannot be compared or hashed. How many parts an expression has and how deep it nests is limited when it is
+built, so that what walks it may recurse. Conditions joined by & alone, or by | alone, are one level, however many there
+are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from engine.base.errors import ProgramInvalid, TypeMismatch
+from engine.programs.program_layout import PROGRAM_INSTRUCTIONS_MAX
+from engine.schema.types_base import shown
+
+# A comparison, three parts, takes an instruction or more; so does each part of arithmetic.
+PARTS_MAX = 4 * PROGRAM_INSTRUCTIONS_MAX
+# Compiling takes two calls of Python for each level; half of its recursion limit is left to the caller.
+DEPTH_MAX = 200
+CONDITIONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+class Expression:
+    """Base of everything `col()` leads to."""
+
+    __hash__ = None  # type: ignore[assignment]
+    parts = 1
+    depth = 1
+
+    def __post_init__(self) -> None:
+        """Count the parts: one that stands in many places counts in each, and no program may have so many.
+
+        Raises: ProgramInvalid, also if it nests deeper than DEPTH_MAX.
+        """
+        inner = [
+            part
+            for each in vars(self).values()
+            for part in (each if isinstance(each, tuple) else (each,))
+            if isinstance(part, Expression)
+        ]
+        if inner:
+            self._count(1 + sum(each.parts for each in inner), 1 + max(each.depth for each in inner))
+
+    def _count(self, parts: int, depth: int) -> None:
+        if parts > PARTS_MAX:
+            raise ProgramInvalid(f"an expression has at most {PARTS_MAX} parts, got {parts}; ask in several calls")
+        if depth > DEPTH_MAX:
+            raise ProgramInvalid(
+                f"an expression nests at most {DEPTH_MAX} deep, got {depth}; join more terms in each level"
+            )
+        vars(self).update(parts=parts, depth=depth)
+
+    def __repr__(self) -> str:
+        """As a dataclass shows itself."""
+        written: list[str] = []
+        ahead: list[Any] = [self]
+        while ahead:
+            each = ahead.pop()
+            if isinstance(each, Expression):
+                ahead += reversed(_shown_parts(each))
+            else:
+                written.append(each)
+        return "".join(written)
+
+    def __bool__(self) -> bool:
+        raise TypeMismatch(
+            "an expression has no truth value; use &, | and ~ in place of and, or and not, and () around"
+        )
+
+    def __eq__(self, other: object) -> Compare:  # type: ignore[override]
+        return Compare("eq", self, lifted(other))
+
+    def __ne__(self, other: object) -> Compare:  # type: ignore[override]
+        return Compare("ne", self, lifted(other))
+
+    def __lt__(self, other: object) -> Compare:
+        return Compare("lt", self, lifted(other))
+
+    def __le__(self, other: object) -> Compare:
+        return Compare("le", self, lifted(other))
+
+    def __gt__(self, other: object) -> Compare:
+        return Compare("gt", self, lifted(other))
+
+    def __ge__(self, other: object) -> Compare:
+        return Compare("ge", self, lifted(other))
+
+    def __add__(self, other: object) -> Arithmetic:
+        return Arithmetic("+", self, lifted(other))
+
+    def __radd__(self, other: object) -> Arithmetic:
+        return Arithmetic("+", lifted(other), self)
+
+    def __sub__(self, other: object) -> Arithmetic:
+        return Arithmetic("-", self, lifted(other))
+
+    def __rsub__(self, other: object) -> Arithmetic:
+        return Arithmetic("-", lifted(other), self)
+
+    def __mul__(self, other: object) -> Arithmetic:
+        return Arithmetic("*", self, lifted(other))
+
+    def __rmul__(self, other: object) -> Arithmetic:
+        return Arithmetic("*", lifted(other), self)
+
+    def __truediv__(self, other: object) -> Arithmetic:
+        return Arithmetic("/", self, lifted(other))
+
+    def __rtruediv__(self, other: object) -> Arithmetic:
+        return Arithmetic("/", lifted(other), self)
+
+    def __floordiv__(self, other: object) -> Arithmetic:
+        return Arithmetic("//", self, lifted(other))
+
+    def __rfloordiv__(self, other: object) -> Arithmetic:
+        return Arithmetic("//", lifted(other), self)
+
+    def __mod__(self, other: object) -> Arithmetic:
+        return Arithmetic("%", self, lifted(other))
+
+    def __rmod__(self, other: object) -> Arithmetic:
+        return Arithmetic("%", lifted(other), self)
+
+    def __neg__(self) -> Arithmetic:
+        return Arithmetic("-", Constant(0), self)
+
+    def __and__(self, other: object) -> Junction:
+        return joined(True, self, condition(other))
+
+    def __rand__(self, other: object) -> Junction:
+        return joined(True, condition(other), self)
+
+    def __or__(self, other: object) -> Junction:
+        return joined(False, self, condition(other))
+
+    def __ror__(self, other: object) -> Junction:
+        return joined(False, condition(other), self)
+
+    def __invert__(self) -> Not:
+        return Not(self)
+
+    def is_null(self) -> NullTest:
+        """True where it is NULL."""
+        return NullTest(self)
+
+    def is_not_null(self) -> Not:
+        """True where it is not NULL."""
+        return Not(NullTest(self))
+
+    def isin(self, values: Iterable[object]) -> Member:
+        """True where it equals one of the values."""
+        return Member(self, tuple(lifted(value) for value in values))
+
+    def between(self, low: object, high: object) -> Junction:
+        """low <= it <= high."""
+        return joined(True, Compare("ge", self, lifted(low)), Compare("le", self, lifted(high)))
+
+    def like(self, pattern: str | bytes) -> Like:
+        """% stands for any characters, _ for one, and a backslash takes the meaning from what follows. Case matters."""
+        if not isinstance(pattern, (str, bytes)):
+            raise TypeMismatch(f"a pattern is str or bytes, got {shown(pattern)}")
+        return Like(self, pattern.encode() if isinstance(pattern, str) else pattern)
+
+    def starts_with(self, prefix: str | bytes) -> Like:
+        """True where it begins so."""
+        if not isinstance(prefix, (str, bytes)):
+            raise TypeMismatch(f"a prefix is str or bytes, got {shown(prefix)}")
+        octets = prefix.encode() if isinstance(prefix, str) else prefix
+        for letter in (b"\\", b"%", b"_"):
+            octets = octets.replace(letter, b"\\" + letter)
+        return Like(self, octets + b"%")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Col(Expression):
+    """A column by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Constant(Expression):
+    """A Python value; what it is stored as depends on what it meets."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Arithmetic(Expression):
+    """One of + - * / // %."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Compare(Expression):
+    """One of eq, ne, lt, le, gt, ge."""
+
+    condition: str
+    left: Expression
+    right: Expression
+
+    def __post_init__(self) -> None:
+        if self.condition not in CONDITIONS:
+            raise ProgramInvalid(f"a comparison is one of {', '.join(CONDITIONS)}, got {shown(self.condition)}")
+        super().__post_init__()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Junction(Expression):
+    """All of them, or at least one; at least one there is."""
+
+    is_and: bool
+    operands: tuple[Expression, ...]
+
+    def __post_init__(self) -> None:
+        if not self.operands:
+            raise ProgramInvalid("& and | join conditions, got none")
+        super().__post_init__()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Not(Expression):
+    """The contrary; NULL stays NULL."""
+
+    inner: Expression
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NullTest(Expression):
+    """Whether something is NULL."""
+
+    inner: Expression
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Member(Expression):
+    """Equal to one of some values."""
+
+    inner: Expression
+    values: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Like(Expression):
+    """Matches a pattern."""
+
+    inner: Expression
+    pattern: bytes
+
+
+def joined(is_and: bool, one: Expression, other: Expression) -> Junction:
+    """Both, or at least one, in one level with what either of them joins in the same way already."""
+    made = object.__new__(Junction)
+    operands: list[Expression] = []
+    parts = depth = 1
+    for each in (one, other):
+        if isinstance(each, Junction) and each.is_and == is_and:
+            operands += each.operands
+            parts += each.parts - 1
+            depth = max(depth, each.depth)
+        else:
+            operands.append(each)
+            parts += each.parts
+            depth = max(depth, each.depth + 1)
+    made._count(parts, depth)  # known without another look at each operand: a loop of |= would look at all each time
+    vars(made).update(is_and=is_and, operands=tuple(operands))
+    return made
+
+
+def _shown_parts(node: Expression) -> list[Any]:
+    """What a node is written as: text, and expressions in their places."""
+    shown_parts: list[Any] = [f"{type(node).__qualname__}("]
+    between = ""
+    for field in fields(node):  # type: ignore[arg-type]
+        value = getattr(node, field.name)
+        shown_parts.append(f"{between}{field.name}=")
+        between = ", "
+        if isinstance(value, tuple):
+            shown_parts.append("(")
+            for number, each in enumerate(value):
+                shown_parts += [", " if number else "", each if isinstance(each, Expression) else repr(each)]
+            shown_parts.append(",)" if len(value) == 1 else ")")
+        else:
+            shown_parts.append(value if isinstance(value, Expression) else repr(value))
+    return [*shown_parts, ")"]
+
+
+def lifted(value: object) -> Expression:
+    """Expressions as they are, anything else as a constant."""
+    return value if isinstance(value, Expression) else Constant(value)
+
+
+def condition(value: object) -> Expression:
+    """An operand of & or |. Raises: TypeMismatch for a plain value, which means forgotten parentheses."""
+    if isinstance(value, Expression):
+        return value
+    raise TypeMismatch(f"& and | join conditions, got {shown(value)}; put comparisons into parentheses")
+
+
+def col(name: str) -> Col:
+    """The column of that name, to build expressions of."""
+    if not isinstance(name, str):
+        raise TypeMismatch(f"a column has a name, got {shown(name)}")
+    return Col(name)

@@ -1,0 +1,418 @@
+"""Interpreted programs: `Assembler` builds one, `Program` is one that was verified, kernels run it (docs/access.md,
+section 2).
+
+Invariant: the words of a `Program` have passed the verifier, and nobody changes them, so kernels need not look at them
+twice (numba takes read-only arrays for another type, so that nothing but this line forbids it). A program reads rows as
+they were: what it writes goes to outputs, and is not seen by a later read.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base.errors import NoSuchColumn, ProgramInvalid
+from engine.programs import program_layout as p
+from engine.programs.instruction_set import (
+    CONDITIONS,
+    FLOAT,
+    INSTRUCTIONS,
+    INTEGER,
+    OPCODES,
+    PSEUDO_COLUMNS,
+    TYPE_FLAGS,
+    Fields,
+    join,
+    split,
+)
+from engine.programs.verifier import Verifier, flags_of, geometry, limit_bytes, needs_of, stored_limits
+from engine.rows import columns_layout as c
+from engine.rows.column_words import column_words
+from engine.schema.row_shape import compute_layout
+from engine.schema.types_base import is_int, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from engine.schema.definition import TableDefinition
+
+    Words = NDArray[np.int64]
+
+_PSEUDO_NAMES = {name: number for number, (name, _) in PSEUDO_COLUMNS.items()}
+_WORD_BITS = 64
+_DOUBLE = struct.Struct("<d")
+_LONG = struct.Struct("<q")
+
+
+def float_bits(value: float) -> int:
+    """The bits of a float as a signed word."""
+    (bits,) = _LONG.unpack(_DOUBLE.pack(value))
+    return int(bits)
+
+
+def bits_float(bits: int) -> float:
+    """The float of a signed word's bits."""
+    (value,) = _DOUBLE.unpack(_LONG.pack(bits))
+    return float(value)
+
+
+class Program:
+    """A verified program for rows of one table definition.
+
+    `words` are what kernels run, `columns` the positions of the columns it may touch, in the order of their column
+    words, `outputs` the positions of those it writes, in the order of the outputs.
+    """
+
+    __slots__ = ("columns", "definition", "outputs", "words")
+
+    def __init__(self, definition: TableDefinition, columns: Sequence[int], words: Words) -> None:
+        """Shapes: `words` int64, copied. Raises: ProgramInvalid."""
+        self.definition = definition
+        self.columns = tuple(columns)
+        self.words: Words = np.array(words, dtype=np.int64)
+        verifier = Verifier(definition, self.columns, self.words)
+        verifier.verify()
+        self.outputs = tuple(verifier.outputs[number] for number in sorted(verifier.outputs))
+
+    @property
+    def instructions(self) -> list[Fields]:
+        """The instructions, taken apart."""
+        start = p.PROGRAM_HEADER_WORDS + len(self.columns) * c.COLUMN_WORDS
+        end = start + int(self.words[p.H_INSTRUCTIONS]) * p.INSTRUCTION_WORDS
+        return [split(*each) for each in self.words[start:end].reshape(-1, p.INSTRUCTION_WORDS).tolist()]
+
+    @property
+    def constants(self) -> Words:
+        """The constants behind the instructions."""
+        return self.words[self.words.size - int(self.words[p.H_CONSTANTS]) :]
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether it runs as a vector."""
+        return bool(self.words[p.H_FLAGS] & p.PF_FORWARD)
+
+    @property
+    def needs(self) -> int:
+        """Bits NEED_…: what of a row it reads."""
+        return int(self.words[p.H_NEEDS])
+
+    def new_work(self) -> Words:
+        """Memory for one thread to run it in; accumulators are zero."""
+        return np.zeros(p.work_words(len(self.outputs)), dtype=np.int64)
+
+    def accumulator(self, work: Words, number: int) -> tuple[int, int, int]:
+        """(values counted, integer sum or least or greatest or low word, float sum's compensation or high word)."""
+        at = p.W_ACCUMULATORS + number * p.ACCUMULATOR_WORDS
+        return int(work[at]), int(work[at + p.ACC_LOW]), int(work[at + p.ACC_HIGH])
+
+    def integer_sum(self, work: Words, number: int) -> int:
+        """An accumulator that integers of any size were summed up in."""
+        at = p.W_ACCUMULATORS + number * p.ACCUMULATOR_WORDS
+        return int.from_bytes(work[at + p.ACC_LOW : at + p.ACCUMULATOR_WORDS].tobytes(), "little", signed=True)
+
+
+class Assembler:
+    """Builds a program for rows of `definition`: one call an instruction, then `finish()`.
+
+    Registers are numbers below 16. Labels and subroutines are names; they may be used before they are set. Values of
+    columns are given as users give them. Branches on a column are by SQL's rules for NULL unless `sql` is False.
+    """
+
+    def __init__(self, definition: TableDefinition, updates: bool = False) -> None:
+        self.definition = definition
+        self.updates = updates
+        self._layout = compute_layout(definition)
+        self._positions = {column.name: position for position, column in enumerate(definition.columns)}
+        self._columns: list[int] = []
+        self._code: list[tuple[Fields, str | None, bytes | None]] = []
+        self._labels: dict[str, int] = {}
+        self._outputs: list[int] = []
+        self._subroutines_at: int | None = None
+        self._accumulators = 0
+        self._parameters = 0
+
+    # --- the frame ------------------------------------------------------------------------------------
+    def _refuse(self, what: str) -> ProgramInvalid:
+        return ProgramInvalid(f"{self.definition.name}: {what}", table=self.definition.name)
+
+    def _emit(
+        self,
+        opcode: int,
+        a: int = 0,
+        b: int = 0,
+        c: int = 0,
+        *,
+        condition: int = 0,
+        flags: int = 0,
+        place: int = 0,
+        value: int = 0,
+        label: str | None = None,
+        constant: bytes | None = None,
+    ) -> None:
+        if not all(is_int(each) and 0 <= each < p.REGISTERS for each in (a, b, c)):
+            raise self._refuse(f"registers are 0 to {p.REGISTERS - 1}, got {a!r}, {b!r}, {c!r}")
+        if not -(1 << _WORD_BITS - 1) <= value < 1 << _WORD_BITS - 1:
+            raise self._refuse(f"{shown(value)} does not fit 64 bits")
+        self._code.append((Fields(opcode, a, b, c, condition, flags, place, value, 0), label, constant))
+
+    def _column(self, name: str) -> int:
+        position = self._positions.get(name)
+        if position is None:
+            raise NoSuchColumn(
+                f"{self.definition.name} has no column {shown(name)}", table=self.definition.name, column=name
+            )
+        if position not in self._columns:
+            self._columns.append(position)
+        return self._columns.index(position)
+
+    def label(self, name: str) -> None:
+        """The next instruction is called so."""
+        if name in self._labels:
+            raise self._refuse(f"label {name!r} stands twice")
+        self._labels[name] = len(self._code)
+
+    def subroutine(self, name: str) -> None:
+        """From here on is a subroutine; the main part has ended with the first one."""
+        if self._subroutines_at is None:
+            self._subroutines_at = len(self._code)
+        self.label(name)
+
+    # --- loads, reads, writes -----------------------------------------------------------------------------
+    def load_null(self, register: int) -> None:
+        """NULL, of any type."""
+        self._emit(p.OP_LOAD_NULL, register)
+
+    def load_const(self, register: int, value: int) -> None:
+        """An integer of 64 bits."""
+        opcode = p.OP_LOAD_CONST64
+        if 0 <= value < 1 << 32:
+            opcode = p.OP_LOAD_CONST16 if value < 1 << 16 else p.OP_LOAD_CONST32
+        self._emit(opcode, register, value=value)
+
+    def load_float(self, register: int, value: float) -> None:
+        """A float."""
+        self._emit(p.OP_LOAD_FLOAT, register, value=float_bits(value))
+
+    def load_wide(self, register: int, value: int) -> None:
+        """An integer of 128 bits."""
+        self._emit(p.OP_LOAD_WIDE, register, constant=self._wide(value))
+
+    def load_parameter(self, register: int, number: int, kind: str = INTEGER) -> None:
+        """The row's parameter of that number: a word given beside each row, an integer or the bits of a float."""
+        self._parameters = max(self._parameters, number + 1)
+        self._emit(p.OP_LOAD_PARAM, register, place=number, flags=TYPE_FLAGS[kind])
+
+    def read(self, register: int, name: str) -> None:
+        """The column's stored number: integers as they are, calendar types in days or µs, decimals unscaled."""
+        self._emit(p.OP_READ_ATTR, register, place=self._column(name))
+
+    def read_pseudo(self, register: int, name: str) -> None:
+        """fragment, rowid, gci, epoch or author of the row."""
+        if name not in _PSEUDO_NAMES:
+            raise self._refuse(f"pseudo-columns are {', '.join(_PSEUDO_NAMES)}, got {shown(name)}")
+        self._emit(p.OP_READ_ATTR, register, place=_PSEUDO_NAMES[name])
+
+    def write(self, name: str, register: int) -> None:
+        """Give the column the register's value, if the row is accepted."""
+        number = self._column(name)
+        position = self._columns[number]
+        if position not in self._outputs:
+            self._outputs.append(position)
+        limits = stored_limits(self.definition.columns[position].type)
+        constant = None if limits is None else limit_bytes(limits)
+        self._emit(p.OP_WRITE_ATTR, register, place=number, value=self._outputs.index(position), constant=constant)
+
+    # --- arithmetic -----------------------------------------------------------------------------------------
+    def operate(self, name: str, target: int, first: int, second: int = 0, zero_null: bool = False) -> None:
+        """An instruction on registers by its name: target ← first name second. `zero_null`: NULL for x / 0."""
+        opcode = OPCODES.get(name, 0)
+        known = INSTRUCTIONS.get(opcode)
+        if known is None or known.writes is None or not known.reads or known.fields:
+            raise self._refuse(f"{shown(name)} is no instruction on registers")
+        self._emit(opcode, target, first, second, flags=p.FL_ZERO_NULL if zero_null else 0)
+
+    def add(self, target: int, first: int, second: int) -> None:
+        """Integers, wrapping at 64 bits."""
+        self._emit(p.OP_ADD, target, first, second)
+
+    def sub(self, target: int, first: int, second: int) -> None:
+        """Integers, wrapping at 64 bits."""
+        self._emit(p.OP_SUB, target, first, second)
+
+    # --- branches -------------------------------------------------------------------------------------------
+    def branch(self, label: str) -> None:
+        """Go on at the label."""
+        self._emit(p.OP_BRANCH, label=label)
+
+    def branch_null(self, register: int, label: str) -> None:
+        """Go on at the label if the register is NULL."""
+        self._emit(p.OP_BRANCH_REG_EQ_NULL, register, label=label)
+
+    def branch_not_null(self, register: int, label: str) -> None:
+        """Go on at the label unless the register is NULL."""
+        self._emit(p.OP_BRANCH_REG_NE_NULL, register, label=label)
+
+    def branch_registers(self, condition: str, first: int, second: int, label: str, kind: str = INTEGER) -> None:
+        """Go on at the label if `first condition second`: eq, ne, lt, le, gt, ge of registers of that type."""
+        self._emit(OPCODES[f"branch_{condition}"], first, second, flags=TYPE_FLAGS[kind], label=label)
+
+    def branch_column(
+        self, condition: str, name: str, value: Any, label: str, sql: bool = True, octets: bool = False
+    ) -> None:
+        """Go on at the label if `column condition value`: eq … ge, like, not_like, and_eq_mask and their like."""
+        number = self._column(name)
+        kind = self.definition.columns[self._columns[number]].type
+        if condition in ("like", "not_like"):
+            stored: Any = value.encode() if isinstance(value, str) else bytes(value)
+        else:
+            stored = value if condition.startswith("and_") else kind.stored(value)
+        if kind.width and isinstance(stored, bytes) and kind.alignment and stored_limits(kind) is None:
+            stored = stored.rstrip(b"\0") if condition not in ("like", "not_like") else stored
+        if stored_limits(kind) is not None and isinstance(stored, bytes):
+            stored = int.from_bytes(stored, "little", signed=True)
+        self.branch_stored(condition, name, stored, label, sql, octets)
+
+    def branch_stored(
+        self, condition: str, name: str, stored: int | float | bytes, label: str, sql: bool = True, octets: bool = False
+    ) -> None:
+        """`branch_column` with the value as it is stored: an int (of wide columns too), a float, or bytes."""
+        number = self._column(name)
+        flags = (p.FL_SQL if sql else 0) | (p.FL_OCTETS if octets else 0)
+        value, constant = 0, None
+        place = self._layout.places[self._columns[number]]
+        words, _ = column_words(self._layout, [place.position])
+        if isinstance(stored, bytes):
+            constant = _LONG.pack(len(stored)) + stored
+        elif isinstance(stored, float):
+            value = float_bits(stored)
+        elif words[c.CW_CLASS] in (c.CLASS_WIDE, c.CLASS_WIDE_UNSIGNED):
+            constant = self._wide(stored)
+        else:
+            value = int(stored)
+        self._emit(
+            p.OP_BRANCH_ATTR_OP_ARG,
+            condition=self._condition(condition),
+            flags=flags,
+            place=number,
+            value=value,
+            label=label,
+            constant=constant,
+        )
+
+    def branch_parameter(self, condition: str, name: str, parameter: int, label: str, sql: bool = True) -> None:
+        """Go on at the label if `column condition parameter`."""
+        self._parameters = max(self._parameters, parameter + 1)
+        self._emit(
+            p.OP_BRANCH_ATTR_OP_PARAM,
+            condition=self._condition(condition),
+            flags=p.FL_SQL if sql else 0,
+            place=self._column(name),
+            value=parameter,
+            label=label,
+        )
+
+    def branch_columns(self, condition: str, name: str, other: str, label: str, sql: bool = True) -> None:
+        """Go on at the label if `column condition other column`: eq, ne, lt, le, gt, ge."""
+        self._emit(
+            p.OP_BRANCH_ATTR_OP_ATTR,
+            condition=self._condition(condition),
+            flags=p.FL_SQL if sql else 0,
+            place=self._column(name),
+            value=self._column(other),
+            label=label,
+        )
+
+    def branch_column_null(self, name: str, label: str) -> None:
+        """Go on at the label if the column is NULL."""
+        self._emit(p.OP_BRANCH_ATTR_EQ_NULL, place=self._column(name), label=label)
+
+    def branch_column_not_null(self, name: str, label: str) -> None:
+        """Go on at the label unless the column is NULL."""
+        self._emit(p.OP_BRANCH_ATTR_NE_NULL, place=self._column(name), label=label)
+
+    def call(self, name: str) -> None:
+        """Run a subroutine, then what follows."""
+        self._emit(p.OP_CALL, label=name)
+
+    def ret(self) -> None:
+        """Go on behind the call."""
+        self._emit(p.OP_RETURN)
+
+    # --- exits and aggregates -----------------------------------------------------------------------------
+    def exit_ok(self) -> None:
+        """Accept the row."""
+        self._emit(p.OP_EXIT_OK)
+
+    def exit_refuse(self, code: int = p.REFUSE_CODE_DEFAULT) -> None:
+        """Refuse the row with a code of 16 bits."""
+        self._emit(p.OP_EXIT_REFUSE, place=code)
+
+    def exit_last(self) -> None:
+        """Accept the row, and run no more."""
+        self._emit(p.OP_EXIT_OK_LAST)
+
+    def aggregate(self, function: str, register: int, accumulator: int, kind: str = INTEGER) -> None:
+        """Add the register, unless it is NULL, to an accumulator by count, sum, min or max."""
+        self._accumulators = max(self._accumulators, accumulator + 1)
+        flags = 0 if function == "count" else TYPE_FLAGS[kind]
+        self._emit(OPCODES[function], register, flags=flags, place=accumulator)
+
+    # --- the end ------------------------------------------------------------------------------------------
+    def finish(self) -> Program:
+        """The program, verified. Raises: ProgramInvalid."""
+        described, defaults = column_words(self._layout, self._columns)
+        constants = bytearray(defaults)
+        offsets: dict[bytes, int] = {}
+        instructions = []
+        for fields, label, constant in self._code:
+            each = fields
+            if label is not None:
+                if label not in self._labels:
+                    raise self._refuse(f"label {label!r} is nowhere set")
+                each = each._replace(target=self._labels[label])
+            if constant is not None:
+                if constant not in offsets:
+                    offsets[constant] = len(constants) // 8
+                    constants += constant + bytes(-len(constant) % 8)
+                at = offsets[constant]
+                each = each._replace(target=at) if each.opcode == p.OP_WRITE_ATTR else each._replace(value=at)
+            instructions.append(each)
+        code = np.array([join(each) for each in instructions], dtype=np.int64).reshape(-1)
+        pool = np.frombuffer(bytes(constants), dtype=np.int64)
+        header = np.zeros(p.PROGRAM_HEADER_WORDS, dtype=np.int64)
+        words = np.concatenate([header, described, code, pool])
+        main = len(instructions) if self._subroutines_at is None else self._subroutines_at
+        values = geometry(self.definition) | {
+            p.H_MAGIC: p.PROGRAM_MAGIC << 8 | p.PROGRAM_VERSION,
+            p.H_WORDS: words.size,
+            p.H_COLUMNS: len(self._columns),
+            p.H_INSTRUCTIONS: len(instructions),
+            p.H_MAIN: main,
+            p.H_CONSTANTS: pool.size,
+            p.H_NEEDS: needs_of(instructions, described),
+            p.H_FLAGS: flags_of(instructions, self.updates),
+            p.H_OUTPUTS: len(self._outputs),
+            p.H_ACCUMULATORS: self._accumulators,
+            p.H_PARAMETERS: self._parameters,
+        }
+        for place, value in values.items():
+            words[place] = value
+        return Program(self.definition, self._columns, words)
+
+    def _condition(self, name: str) -> int:
+        if name not in CONDITIONS:
+            raise self._refuse(f"conditions are {', '.join(CONDITIONS)}, got {shown(name)}")
+        return CONDITIONS.index(name)
+
+    def _wide(self, value: int) -> bytes:
+        try:
+            return value.to_bytes(16, "little", signed=True)
+        except OverflowError:
+            raise self._refuse(f"{shown(value)} does not fit 128 bits") from None
+
+
+__all__ = ["FLOAT", "INTEGER", "Assembler", "Program", "bits_float", "float_bits"]

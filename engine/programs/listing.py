@@ -1,0 +1,74 @@
+"""Programs as text, one line an instruction: what the assembler was told, with numbers for labels."""
+
+from __future__ import annotations
+
+from engine.programs import program_layout as p
+from engine.programs.instruction_set import AGGREGATES, CONDITIONS, INSTRUCTIONS, PSEUDO_COLUMNS, TYPES, Fields
+from engine.programs.interpreter import Program, bits_float
+from engine.rows import columns_layout as c
+
+
+def listing(program: Program) -> str:
+    """The program's instructions, numbered; `->` names the instruction that is branched to."""
+    code = program.instructions
+    targets = {each.target for each in code if "target" in INSTRUCTIONS[each.opcode].fields}
+    main = int(program.words[p.H_MAIN])
+    lines = []
+    for number, each in enumerate(code):
+        if number == main:
+            lines.append("subroutines")
+        mark = ":" if number in targets else " "
+        lines.append(f"{number:5}{mark} {_instruction(program, each)}")
+    return "\n".join(lines)
+
+
+def _instruction(program: Program, each: Fields) -> str:
+    known = INSTRUCTIONS[each.opcode]
+    used = {field for field, _ in known.reads} | ({"a"} if known.writes is not None else set())
+    words = [f"r{register}" for field, register in zip("abc", (each.a, each.b, each.c), strict=True) if field in used]
+    if "column" in known.fields:
+        words.append(_place(program, each))
+    if "condition" in known.fields:
+        words.append(CONDITIONS[each.condition])
+    if "other" in known.fields:
+        words.append(_column(program, each.value))
+    if "parameter" in known.fields:
+        words.append(f"parameter {each.value if 'column' in known.fields else each.place}")
+    if "constant" in known.fields:
+        words.append(_constant(program, each))
+    if "immediate" in known.fields:
+        words.append(repr(bits_float(each.value)) if each.opcode == p.OP_LOAD_FLOAT else str(each.value))
+    if "code" in known.fields or "accumulator" in known.fields:
+        words.append(str(each.place))
+    is_typed = p.OP_BRANCH_EQ <= each.opcode <= p.OP_BRANCH_GE or each.opcode in AGGREGATES
+    if is_typed or each.opcode == p.OP_LOAD_PARAM:
+        words.append(TYPES[each.flags & p.TYPE_MASK])
+    names = ((p.FL_SQL, "sql"), (p.FL_ZERO_NULL, "zero_null"), (p.FL_OCTETS, "octets"))
+    words += [name for flag, name in names if each.flags & flag]
+    if "target" in known.fields:
+        words.append(f"-> {each.target}")
+    return " ".join([known.name, *words])
+
+
+def _column(program: Program, number: int) -> str:
+    return program.definition.columns[program.columns[number]].name
+
+
+def _place(program: Program, each: Fields) -> str:
+    if each.opcode == p.OP_READ_ATTR and each.place in PSEUDO_COLUMNS:
+        return f"${PSEUDO_COLUMNS[each.place][0]}"
+    return _column(program, each.place)
+
+
+def _constant(program: Program, each: Fields) -> str:
+    constants = program.constants.tobytes()
+    at = each.value * 8
+    kind = c.CLASS_WIDE
+    if each.opcode != p.OP_LOAD_WIDE:
+        kind = int(program.words[p.PROGRAM_HEADER_WORDS + each.place * c.COLUMN_WORDS + c.CW_CLASS])
+    if kind in (c.CLASS_WIDE, c.CLASS_WIDE_UNSIGNED):
+        return str(int.from_bytes(constants[at : at + 16], "little", signed=True))
+    if kind == c.CLASS_BYTES:
+        length = int.from_bytes(constants[at : at + 8], "little")
+        return repr(constants[at + 8 : at + 8 + length])
+    return repr(bits_float(each.value)) if kind in (c.CLASS_FLOAT32, c.CLASS_FLOAT64) else str(each.value)

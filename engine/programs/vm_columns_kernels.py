@@ -1,0 +1,416 @@
+"""Columns of a row as the program machine reads them: numbers into planes of registers, bytes where they lie.
+
+The machine has checked that fixed words and the fixed words of a disk part lie in the array; every other length is
+looked at here. Nothing is read outside the arrays, whatever an image says.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.jit.kernel import helper
+from engine.programs.program_layout import (
+    H_COLUMNS,
+    H_DISK_FIXED_WORDS,
+    H_INSTRUCTIONS,
+    INSTRUCTION_WORDS,
+    PROGRAM_HEADER_WORDS,
+    R_DISK,
+    R_FIXED,
+    R_VAR,
+    VECTOR_ROWS,
+    W_HIGH,
+    W_LOW,
+    W_NULL,
+    W_NULLS_SEEN,
+    W_RESUME,
+)
+from engine.programs.vm_words_kernels import bits_of, single_of
+from engine.rows.columns_layout import (
+    CLASS_BYTES,
+    CLASS_FLOAT32,
+    CLASS_SIGNED,
+    CLASS_WIDE,
+    CLASS_WIDE_UNSIGNED,
+    COLUMN_WORDS,
+    CW_AT,
+    CW_BYTES,
+    CW_CLASS,
+    CW_MISSING,
+    CW_MISSING_BYTES,
+    CW_NULL_BYTE,
+    CW_NULL_MASK,
+    CW_PART,
+    PART_DISK,
+    PART_DISK_VAR,
+    PART_FIXED,
+    PART_KEY,
+)
+from engine.schema.row_layout import (
+    VAR_COUNT_MASK,
+    VAR_COUNT_SHIFT,
+    VAR_END_MASK,
+    VAR_KEY_WORDS_MASK,
+    VAR_KEY_WORDS_SHIFT,
+    VAR_NULL_BIT,
+    VAR_WORDS_MASK,
+)
+
+# Instead of a length.
+IS_NULL = -1
+IS_ABSENT = -2
+IS_DAMAGED = -3
+
+
+@helper
+def column_at(number):
+    """Offset of a column's words in the program."""
+    return PROGRAM_HEADER_WORDS + number * COLUMN_WORDS
+
+
+@helper
+def constants_at(program):
+    """Offset of the constants in the program."""
+    return PROGRAM_HEADER_WORDS + program[H_COLUMNS] * COLUMN_WORDS + program[H_INSTRUCTIONS] * INSTRUCTION_WORDS
+
+
+@helper
+def byte_at(words, at):
+    """The byte at a byte address."""
+    return (words[np.uint64(at >> 3)] >> ((at & 7) << 3)) & 0xFF
+
+
+@helper
+def var_part_words(data, part):
+    """Words of the var part at a word address; 0 if it cannot be one."""
+    if part <= 0 or part >= data.size or data[part] < 0:
+        return 0
+    words = data[part] & VAR_WORDS_MASK
+    return words if part + words <= data.size else 0
+
+
+@helper
+def is_var_part(data, part):
+    """Whether a var part stands where a table without any has its disk part, because it got var parts since."""
+    if part <= 0 or part >= data.size:
+        return False
+    return (data[part] >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK != 0 or data[part] & VAR_WORDS_MASK == 1
+
+
+@helper
+def _end_at(data, ends, ordinal):
+    return (data[np.uint64(ends + (ordinal >> 1))] >> ((ordinal & 1) << 5)) & 0xFFFFFFFF
+
+
+@helper
+def var_value(data, part, ordinal):
+    """(byte address, length) of a var column; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
+    words = var_part_words(data, part)
+    if words == 0:
+        return 0, IS_DAMAGED
+    count = (data[part] >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK
+    ends = part + 1 + ((data[part] >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK)
+    start = ends + ((count + 1) >> 1)
+    if start > part + words:
+        return 0, IS_DAMAGED
+    if ordinal >= count:
+        return 0, IS_ABSENT
+    begin = _end_at(data, ends, ordinal - 1) & VAR_END_MASK if ordinal > 0 else 0
+    word = _end_at(data, ends, ordinal)
+    end = word & VAR_END_MASK
+    if begin > end or end > (part + words - start) << 3:
+        return 0, IS_DAMAGED
+    if word & VAR_NULL_BIT:
+        return 0, IS_NULL
+    return (start << 3) + begin, end - begin
+
+
+@helper
+def key_piece(data, program, part, column):
+    """(byte address, length) of a piece of the key in a var part; the length may be IS_DAMAGED."""
+    words = var_part_words(data, part)
+    if words == 0:
+        return 0, IS_DAMAGED
+    at = part + 1
+    end = at + ((data[part] >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK)
+    if end > part + words:
+        return 0, IS_DAMAGED
+    path = constants_at(program) + (program[column + CW_MISSING] >> 3)
+    last = path + (program[column + CW_MISSING_BYTES] >> 3) - 1
+    for piece in range(path, last + 1):
+        size = program[piece]
+        length = program[column + CW_BYTES]
+        first = at
+        if size < 0:
+            if at >= end:
+                return 0, IS_DAMAGED
+            length = data[at]
+            if length < 0 or length > (end - at) << 3:
+                return 0, IS_DAMAGED
+            first = at + 1
+            size = 1 + ((length + 7) >> 3)
+        at += size
+        if at > end:
+            return 0, IS_DAMAGED
+        if piece == last:
+            return first << 3, length
+    return 0, IS_DAMAGED
+
+
+@helper
+def is_fixed_null(data, base, program, column):
+    """Whether the null bit of a fixed-size column is set."""
+    place = program[column + CW_NULL_BYTE]
+    return place >= 0 and byte_at(data, (base << 3) + place) & program[column + CW_NULL_MASK] != 0
+
+
+@helper
+def bytes_value(data, rows, program, column, row):
+    """(byte address, length) of a column of bytes; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
+    part = program[column + CW_PART]
+    if part == PART_FIXED or part == PART_DISK:
+        base = rows[(R_FIXED if part == PART_FIXED else R_DISK) * VECTOR_ROWS + row]
+        if is_fixed_null(data, base, program, column):
+            return 0, IS_NULL
+        at = (base << 3) + program[column + CW_AT]
+        length = program[column + CW_BYTES]
+    elif part == PART_KEY:
+        at, length = key_piece(data, program, rows[R_VAR * VECTOR_ROWS + row], column)
+        if (
+            program[
+                constants_at(program) + ((program[column + CW_MISSING] + program[column + CW_MISSING_BYTES]) >> 3) - 1
+            ]
+            < 0
+        ):
+            return at, length
+    else:
+        var = rows[R_VAR * VECTOR_ROWS + row]
+        if part == PART_DISK_VAR:
+            var = rows[R_DISK * VECTOR_ROWS + row] + program[H_DISK_FIXED_WORDS]
+        return var_value(data, var, program[column + CW_AT])
+    while length > 0 and byte_at(data, at + length - 1) == 0:
+        length -= 1
+    return at, length
+
+
+@helper
+def read_bytes(data, rows, program, column, row):
+    """(whether the value lies in the program, byte address, length): absent columns have their default there."""
+    at, length = bytes_value(data, rows, program, column, row)
+    if length != IS_ABSENT:
+        return False, at, length
+    if program[column + CW_MISSING] < 0:
+        return False, 0, IS_NULL
+    return True, (constants_at(program) << 3) + program[column + CW_MISSING], program[column + CW_MISSING_BYTES]
+
+
+@helper
+def compare_bytes(one, at, length, other, other_at, other_length):
+    """-1, 0, 1: how two strings of bytes compare."""
+    for i in range(min(length, other_length)):
+        gap = byte_at(one, at + i) - byte_at(other, other_at + i)
+        if gap != 0:
+            return 1 if gap > 0 else -1
+    return (1 if length > other_length else 0) - (1 if length < other_length else 0)
+
+
+@helper
+def _character_end(text, at, end, octets):
+    """Address behind the character at `at`, which is below `end`."""
+    at += 1
+    while not octets and at < end and byte_at(text, at) & 0xC0 == 0x80:
+        at += 1
+    return at
+
+
+@helper
+def is_like(text, at, length, program, pattern, pattern_length, octets):
+    """Whether a string matches a pattern of %, _ and backslash; going back to the last % only keeps it quick."""
+    end = at + length
+    stop = pattern + pattern_length
+    again = -1  # pattern behind the last %
+    tried = at  # where that part of the pattern was tried
+    while True:
+        matched = False
+        if pattern < stop:
+            letter = byte_at(program, pattern)
+            if letter == 0x25:
+                pattern += 1
+                again = pattern
+                tried = at
+                continue
+            if at < end:
+                if letter == 0x5F:
+                    at = _character_end(text, at, end, octets)
+                    pattern += 1
+                    matched = True
+                else:
+                    size = 1
+                    if letter == 0x5C and pattern + 1 < stop:
+                        letter = byte_at(program, pattern + 1)
+                        size = 2
+                    if byte_at(text, at) == letter:
+                        at += 1
+                        pattern += size
+                        matched = True
+        elif at == end:
+            return True
+        if not matched:
+            if again < 0 or tried >= end:
+                return False
+            tried = _character_end(text, tried, end, octets)
+            at = tried
+            pattern = again
+
+
+@helper
+def number_at(data, at, kind, size):
+    """(low, high) of a number at a byte address; narrow ones lie in one word, wide ones begin on a word."""
+    word = data[np.uint64(at >> 3)]
+    if kind == CLASS_WIDE:
+        return word, data[np.uint64((at >> 3) + 1)]
+    if kind == CLASS_WIDE_UNSIGNED:
+        return word, 0
+    if kind == CLASS_FLOAT32:
+        return bits_of(single_of(word >> ((at & 7) << 3))), 0
+    if size < 8:
+        left = 64 - ((at & 7) << 3) - (size << 3)
+        word = (word << left) >> (64 - (size << 3))
+        if kind != CLASS_SIGNED:
+            word &= (1 << (size << 3)) - 1
+    return word, 0
+
+
+@helper
+def read_key_numbers(data, rows, program, work, column, target, k, begin, end):
+    """Put a number of a key in the var part into a register of the rows that are due; returns rows damaged, marked
+    in the null plane by 2.
+    """
+    damaged = 0
+    work[W_NULLS_SEEN + target] = 0
+    for row in range(begin, end):
+        work[W_NULL + target * VECTOR_ROWS + row] = 0
+        if work[W_RESUME + row] > k:
+            continue
+        at, length = key_piece(data, program, rows[R_VAR * VECTOR_ROWS + row], column)
+        if length < 0:
+            work[W_NULL + target * VECTOR_ROWS + row] = 2
+            damaged += 1
+            continue
+        low, high = number_at(data, at, program[column + CW_CLASS], program[column + CW_BYTES])
+        work[W_LOW + target * VECTOR_ROWS + row] = low
+        work[W_HIGH + target * VECTOR_ROWS + row] = high
+    return damaged
+
+
+@helper
+def number_anywhere(words, at, kind, size):
+    """(low, high) of a number that may begin at any byte, as those of added columns do. It lies in the array."""
+    index = at >> 3
+    shift = (at & 7) << 3
+    low = words[np.uint64(index)]
+    high = 0
+    if shift:
+        low = (low >> shift) & ((1 << (64 - shift)) - 1)
+        if shift + (min(size, 8) << 3) > 64:
+            low |= words[np.uint64(index + 1)] << (64 - shift)
+    if kind == CLASS_WIDE:
+        high = words[np.uint64(index + 1)]
+        if shift:
+            high = (high >> shift) & ((1 << (64 - shift)) - 1) | words[np.uint64(index + 2)] << (64 - shift)
+    elif kind == CLASS_FLOAT32:
+        low = bits_of(single_of(low))
+    elif size < 8:
+        left = 64 - (size << 3)
+        low = (low << left) >> left
+        if kind != CLASS_SIGNED:
+            low &= (1 << (size << 3)) - 1
+    return low, high
+
+
+@helper
+def read_var_numbers(data, rows, program, work, column, target, k, begin, end):
+    """Put a number of an added column into a register of the rows that are due; returns rows damaged, marked in the
+    null plane by 2.
+    """
+    damaged = 0
+    seen = 0
+    size = program[column + CW_BYTES]
+    kind = program[column + CW_CLASS]
+    for row in range(begin, end):
+        work[W_NULL + target * VECTOR_ROWS + row] = 0
+        if work[W_RESUME + row] > k:
+            continue
+        in_program, at, length = read_bytes(data, rows, program, column, row)
+        if length == IS_NULL:
+            work[W_NULL + target * VECTOR_ROWS + row] = 1
+            seen = 1
+            continue
+        if length != size:
+            work[W_NULL + target * VECTOR_ROWS + row] = 2
+            damaged += 1
+            continue
+        low, high = number_anywhere(program, at, kind, size) if in_program else number_anywhere(data, at, kind, size)
+        work[W_LOW + target * VECTOR_ROWS + row] = low
+        work[W_HIGH + target * VECTOR_ROWS + row] = high
+    work[W_NULLS_SEEN + target] = seen
+    return damaged
+
+
+@helper
+def _read_narrow(data, rows, work, plane, word, left, right, target, begin, end):
+    """Columns of up to 64 bits, sign-extended: shifted left to the top, then right."""
+    first = np.uint64(W_LOW + target * VECTOR_ROWS + begin)
+    place = np.uint64(plane * VECTOR_ROWS + begin)
+    for i in range(end - begin):
+        step = np.uint64(i)
+        work[first + step] = (data[np.uint64(rows[place + step] + word)] << left) >> right
+
+
+@helper
+def read_fixed_numbers(data, rows, program, work, column, plane, target, begin, end):
+    """Put a fixed-size number of every row into a register; rows that are not due get something too."""
+    at = program[column + CW_AT]
+    size = program[column + CW_BYTES]
+    kind = program[column + CW_CLASS]
+    word = at >> 3
+    shift = (at & 7) << 3
+    first = np.uint64(W_LOW + target * VECTOR_ROWS + begin)
+    count = end - begin
+    if kind == CLASS_WIDE or kind == CLASS_WIDE_UNSIGNED:
+        high = np.uint64(W_HIGH + target * VECTOR_ROWS + begin)
+        for i in range(count):
+            base = rows[plane * VECTOR_ROWS + begin + i] + word
+            work[first + np.uint64(i)] = data[np.uint64(base)]
+            work[high + np.uint64(i)] = data[np.uint64(base + 1)] if kind == CLASS_WIDE else 0
+    elif size == 8:
+        _read_narrow(data, rows, work, plane, word, 0, 0, target, begin, end)
+    else:
+        _read_narrow(data, rows, work, plane, word, 64 - shift - (size << 3), 64 - (size << 3), target, begin, end)
+        if kind == CLASS_FLOAT32:
+            for i in range(count):
+                work[first + np.uint64(i)] = bits_of(single_of(work[first + np.uint64(i)]))
+        elif kind != CLASS_SIGNED:
+            mask = (1 << (size << 3)) - 1
+            for i in range(count):
+                work[first + np.uint64(i)] &= mask
+    seen = 0
+    if program[column + CW_NULL_BYTE] >= 0:
+        bit = program[column + CW_NULL_MASK] << ((program[column + CW_NULL_BYTE] & 7) << 3)
+        null_word = program[column + CW_NULL_BYTE] >> 3
+        nulls = np.uint64(W_NULL + target * VECTOR_ROWS + begin)
+        place = np.uint64(plane * VECTOR_ROWS + begin)
+        for i in range(count):
+            step = np.uint64(i)
+            is_null = 1 if data[np.uint64(rows[place + step] + null_word)] & bit else 0
+            work[nulls + step] = is_null
+            seen |= is_null
+    work[W_NULLS_SEEN + target] = seen
+
+
+@helper
+def is_bytes_column(program, column):
+    """Whether a column is one of characters or bytes."""
+    return program[column + CW_CLASS] == CLASS_BYTES

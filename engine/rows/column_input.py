@@ -1,0 +1,271 @@
+"""Anything tabular becomes record batches: Arrow, pandas, polars, NumPy, dicts of columns, iterables of rows.
+
+Nothing is validated here but shape; the encoder validates values. Python rows go column-wise in chunks, so that no
+Python runs per value. Row numbers in refusals count from the start of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from engine.base.errors import NoSuchColumn, NotNullViolation, TypeMismatch
+from engine.rows.column_values import from_python
+from engine.rows.row_format import located
+from engine.schema.definition import ABSENT, TableDefinition
+from engine.schema.types_base import shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PYTHON_CHUNK_ROWS = 8_192
+BATCH_ROWS = 65_536
+
+
+class Batch(NamedTuple):
+    """Some rows of an input: a record batch with any of the table's columns, the number of its first row, and which of
+    the columns nobody gave, which have their default in all rows.
+    """
+
+    columns: pa.RecordBatch
+    first_row: int
+    filled: frozenset[str] = frozenset()
+
+
+def rows_expected(data: Any) -> int:
+    """How many rows an input has, as far as it says so before it is read; else 0."""
+    count = getattr(data, "num_rows", None)
+    if isinstance(count, int):
+        return count
+    return len(data) if hasattr(data, "__len__") and not isinstance(data, Mapping) else 0
+
+
+def to_columns(
+    data: Any, definition: TableDefinition, batch_rows: int = BATCH_ROWS, fill_in: bool = True
+) -> Iterator[Batch]:
+    """Batches of at most `batch_rows` rows, in order. What Python rows given as mappings leave out takes its default;
+    without `fill_in` it is left out of the batches, and all rows must leave out the same.
+
+    Raises: TypeMismatch if the data has no shape of rows; NoSuchColumn, NotNullViolation for Python rows.
+    """
+    import pyarrow as pa
+
+    if isinstance(data, pa.RecordBatch):
+        return _sliced([data], batch_rows)
+    if isinstance(data, (pa.Table, pa.RecordBatchReader)):
+        return _sliced(data.to_batches() if isinstance(data, pa.Table) else data, batch_rows)
+    if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+        return _sliced([_from_pandas(data, definition)], batch_rows)
+    if hasattr(data, "__arrow_c_stream__"):
+        return _sliced(pa.RecordBatchReader.from_stream(data), batch_rows)
+    if hasattr(data, "__arrow_c_array__"):
+        return _sliced([pa.record_batch(data)], batch_rows)
+    if isinstance(data, np.ndarray):
+        return _sliced([_from_structured(data, definition)], batch_rows)
+    if isinstance(data, Mapping):
+        return _sliced([_from_mapping(data, definition)], batch_rows)
+    if isinstance(data, Iterable) and not isinstance(data, (str, bytes, bytearray, memoryview)):
+        return _from_rows(data, definition, min(batch_rows, PYTHON_CHUNK_ROWS), fill_in)
+    raise _shapeless(data, definition)
+
+
+def _shapeless(data: Any, definition: TableDefinition) -> TypeMismatch:
+    return TypeMismatch(
+        f"{definition.name}: rows come as Arrow, pandas, polars, NumPy structured, dict of columns or iterable of rows,"
+        f" not {shown(data)}",
+        table=definition.name,
+    )
+
+
+def _sliced(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[Batch]:
+    first_row = 0
+    for batch in batches:
+        for begin in range(0, batch.num_rows, batch_rows):
+            part = batch.slice(begin, batch_rows)
+            yield Batch(part, first_row + begin)
+        first_row += batch.num_rows
+
+
+def _from_pandas(frame: Any, definition: TableDefinition) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    nullable = {column.name for column in definition.columns if column.nullable}
+    arrays = []
+    for position, name in enumerate(frame.columns):
+        series = frame.iloc[:, position]
+        plain_float = isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
+        # In pandas NaN means missing; in a column that is not nullable it can only be a number.
+        if plain_float and name not in nullable:
+            arrays.append(pa.array(series.to_numpy()))
+            continue
+        if series.dtype == object:
+            # Python objects go the way of Python rows: pyarrow would take bytes and text, or times with and without a
+            # zone, in one column, and refuse others with errors of its own.
+            values = series.where(series.notna(), None).to_numpy(dtype=object)
+            arrays.append(_column_array(values, name, definition))
+            continue
+        arrays.append(_series(series))
+    return pa.RecordBatch.from_arrays(arrays, names=[str(name) for name in frame.columns])
+
+
+def _series(series: Any) -> pa.Array:
+    import pyarrow as pa
+
+    array = pa.array(series, from_pandas=True)
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _numpy_array(values: Any) -> pa.Array:
+    import pyarrow as pa
+
+    if values.ndim != 1:
+        raise TypeMismatch(f"a column is one-dimensional, got shape {values.shape}")
+    if values.dtype.kind in "SV" and not values.dtype.names:
+        width = values.dtype.itemsize
+        # The raw bytes: NumPy would drop zero bytes at the end of each value.
+        data = np.ascontiguousarray(values).tobytes()
+        return pa.Array.from_buffers(pa.binary(width), len(values), [None, pa.py_buffer(data)])
+    if values.dtype.kind == "U":
+        return pa.array(values.tolist(), pa.string())
+    return pa.array(np.ascontiguousarray(values))
+
+
+def _from_structured(data: Any, definition: TableDefinition) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    if data.dtype.names is None or data.ndim != 1:
+        raise _shapeless(data, definition)
+    names = list(data.dtype.names)
+    return pa.RecordBatch.from_arrays([_column_array(data[name], name, definition) for name in names], names=names)
+
+
+def _column_array(values: Any, name: str, definition: TableDefinition) -> pa.Array:
+    import pyarrow as pa
+
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return _numpy_array(values)
+    column = next((column for column in definition.columns if column.name == name), None)
+    if column is None:
+        raise _unknown(definition, name, None)
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise located(TypeMismatch(f"needs a column of values, got {shown(values)}"), definition.name, name, None)
+    return from_python(list(values), column, definition.name, 0)
+
+
+def _unknown(definition: TableDefinition, name: object, row: int | None) -> NoSuchColumn:
+    table = definition.name
+    return NoSuchColumn(f"{table} has no column {shown(name)}", table=table, column=name, row=row)
+
+
+def _from_mapping(data: Mapping[Any, Any], definition: TableDefinition) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    arrays = [_column_array(values, name, definition) for name, values in data.items()]
+    if len({len(array) for array in arrays}) > 1:
+        sizes = {name: len(array) for name, array in zip(data, arrays, strict=True)}
+        raise TypeMismatch(f"{definition.name}: columns differ in length: {shown(sizes)}", table=definition.name)
+    return pa.RecordBatch.from_arrays(arrays, names=list(data))
+
+
+# --- Python rows ----------------------------------------------------------------------------------
+def _from_rows(rows: Iterable[Any], definition: TableDefinition, chunk_rows: int, fill_in: bool) -> Iterator[Batch]:
+    import pyarrow as pa
+
+    names = [column.name for column in definition.columns]
+    known = definition.columns
+    iterator = iter(rows)
+    first_row = 0
+    while chunk := list(islice(iterator, chunk_rows)):
+        if not fill_in and any(isinstance(row, Mapping) for row in chunk):
+            if first_row == 0:
+                names = _given_names(chunk[0], definition)
+                known = tuple(column for column in definition.columns if column.name in names)
+            columns = _columns_of(chunk, names, definition, first_row)
+        else:
+            columns = _transposed(chunk, names, definition, first_row)
+        arrays = [
+            from_python(values, column, definition.name, first_row, column.name in definition.primary_key)
+            for values, column in zip(columns, known, strict=True)
+        ]
+        yield Batch(pa.RecordBatch.from_arrays(arrays, names=names), first_row, _filled(chunk, names))
+        first_row += len(chunk)
+
+
+def _filled(chunk: list[Any], names: list[str]) -> frozenset[str]:
+    """Columns that none of some rows gives."""
+    if not all(isinstance(row, Mapping) for row in chunk) or len(chunk[0]) == len(names):
+        return frozenset()
+    return frozenset(names).difference(*chunk)
+
+
+def _given_names(row: Any, definition: TableDefinition) -> list[str]:
+    """Columns a row has, in column order."""
+    names = [column.name for column in definition.columns]
+    if not isinstance(row, Mapping):
+        return names
+    for name in row:
+        if name not in names:
+            raise _unknown(definition, name, 0)
+    return [name for name in names if name in row]
+
+
+def _columns_of(chunk: list[Any], names: list[str], definition: TableDefinition, first_row: int) -> list[Sequence[Any]]:
+    """The columns of mappings that have exactly these."""
+    wanted = set(names)
+    for place, row in enumerate(chunk):
+        if not isinstance(row, Mapping) or row.keys() != wanted:
+            number = first_row + place
+            raise TypeMismatch(
+                f"{definition.name}: row {number} does not give by name exactly the columns {', '.join(names)}, as"
+                " other rows do; change rows that give others in a call of their own",
+                table=definition.name,
+                row=number,
+            )
+    return [list(map(itemgetter(name), chunk)) for name in names]
+
+
+def _transposed(chunk: list[Any], names: list[str], definition: TableDefinition, first_row: int) -> list[Sequence[Any]]:
+    kinds = set(map(type, chunk))
+    if kinds == {dict} and set(map(len, chunk)) == {len(names)}:
+        try:
+            return [list(map(itemgetter(name), chunk)) for name in names]
+        except KeyError:
+            pass
+    elif all(issubclass(kind, (tuple, list)) for kind in kinds) and set(map(len, chunk)) == {len(names)}:
+        # zip(*chunk) makes an iterator per row, whose number sends the garbage collector over the caller's rows.
+        flat = list(chain.from_iterable(chunk))
+        return [flat[place :: len(names)] for place in range(len(names))]
+    whole = [_row_values(row, names, definition, first_row + place) for place, row in enumerate(chunk)]
+    return list(zip(*whole, strict=True))
+
+
+def _row_values(row: Any, names: list[str], definition: TableDefinition, number: int) -> Sequence[Any]:
+    table = definition.name
+    if isinstance(row, Mapping):
+        values = []
+        for column in definition.columns:
+            value = row.get(column.name, column.missing)
+            if value is ABSENT:
+                raise located(NotNullViolation("has no default and must be given"), table, column.name, number)
+            values.append(value)
+        for name in row:
+            if name not in names:
+                raise _unknown(definition, name, number)
+        return values
+    if isinstance(row, np.void) and row.dtype.names:
+        return _row_values(dict(zip(row.dtype.names, row.item(), strict=True)), names, definition, number)
+    if not isinstance(row, Sequence) or isinstance(row, (str, bytes, bytearray, memoryview)):
+        raise TypeMismatch(f"{table}: a row is a mapping or a sequence, got {shown(row)}", table=table, row=number)
+    if len(row) != len(names):
+        raise TypeMismatch(
+            f"{table} has {len(names)} columns, row {number} has {len(row)} values; give dicts to use defaults",
+            table=table,
+            row=number,
+        )
+    return row

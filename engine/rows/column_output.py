@@ -1,0 +1,368 @@
+"""The batch decoder: row images to record batches by gather kernels, without Python per row.
+
+Lengths inside images are checked before they are followed; images that contradict themselves are PageDamaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.base.errors import LimitExceeded, PageDamaged, SchemaInvalid
+from engine.rows import columns_kernels as fixed_kernels
+from engine.rows import disk_columns_kernels as disk_kernels
+from engine.rows import var_columns_kernels as var_kernels
+from engine.rows.column_buffers import NO_BYTES, build_fixed, build_variable
+from engine.rows.columnar import check_status
+from engine.rows.row_format import RowFormat, Words
+from engine.rows.row_part import var_default
+from engine.schema.added_columns import is_plain, pad_rows
+from engine.schema.definition import Column, TableDefinition
+from engine.schema.row_layout import WORD_BYTES, words_for
+from engine.schema.row_shape import FIXED, KEY, VAR, PartLayout, Place
+from engine.schema.types import Boolean, Decimal, Enum
+from engine.schema.types_text import Binary, Char
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Blocks of images that stay in the cache while several columns are read from them.
+_BLOCK_WORDS = 32_768
+_OFFSET_MAX = (1 << 31) - 1
+_GATHER: dict[int, tuple[Callable[..., int], Any]] = {
+    8: (fixed_kernels.gather_8, np.int64),
+    4: (fixed_kernels.gather_4, np.int32),
+    2: (fixed_kernels.gather_2, np.int16),
+    1: (fixed_kernels.gather_1, np.uint8),
+}
+
+
+def arrow_schema(definition: TableDefinition, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The Arrow schema rows of a table come out as."""
+    import pyarrow as pa
+
+    known = {column.name: column for column in definition.columns}
+    names = list(known) if columns is None else list(columns)
+    return pa.schema([pa.field(name, known[name].type.arrow_type(), known[name].nullable) for name in names])
+
+
+def wanted_names(row_format: RowFormat, columns: Sequence[str] | None, hidden: Collection[str] = ()) -> list[str]:
+    """The columns a caller asks for, all if None; `hidden` ones may be among them. Rows have a field for each name.
+
+    Raises: NoSuchColumn, SchemaInvalid for a name that stands twice.
+    """
+    if columns is None:
+        return list(row_format.names)
+    names = list(columns)
+    for place, name in enumerate(names):
+        if name not in hidden and name not in row_format.names:
+            raise row_format.no_such_column(name, None)
+        if name in names[:place]:
+            table = row_format.definition.name
+            raise SchemaInvalid(f"{table}: column {name} is asked for twice; name it once", table=table, column=name)
+    return names
+
+
+def decode_rows(
+    row_format: RowFormat,
+    images: Words,
+    offsets_or_stride: Words | int,
+    count: int,
+    columns: Sequence[str] | None = None,
+    extra: Mapping[str, NDArray[np.int64]] | None = None,
+) -> pa.RecordBatch:
+    """A record batch of `count` images, with the named columns (all if None) and `extra` int64 columns behind them.
+
+    Whole images of a table with disk columns have word positions; unless a disk column is among the named ones, images
+    need no disk part.
+
+    Shapes: `images` (words,) int64; `offsets_or_stride` the word positions of the images (at least count) or the words
+    from one to the next; `extra` arrays (count,). Raises: NoSuchColumn, SchemaInvalid (a column twice), PageDamaged,
+    LimitExceeded past 2 GiB of one column.
+    """
+    import pyarrow as pa
+
+    names = wanted_names(row_format, columns)
+    known = dict(zip(row_format.names, row_format.layout.places, strict=True))
+    places = [known[name] for name in names]
+    arrays: dict[int, pa.Array] = {}
+    layout = row_format.layout
+    in_memory = [place for place in places if not place.is_disk]
+    _decode_part(arrays, row_format, layout, images, offsets_or_stride, in_memory, count)
+    if any(place.part == KEY for place in places):
+        _decode_keys(arrays, row_format, images, _positions(offsets_or_stride, count), count)
+    on_disk = [place for place in places if place.is_disk]
+    if layout.disk is not None and on_disk:
+        starts = _disk_starts(row_format, layout.disk, images, _positions(offsets_or_stride, count), count)
+        _decode_part(arrays, row_format, layout.disk, images, starts, on_disk, count)
+    values = [arrays[place.position] for place in places]
+    fields = list(arrow_schema(row_format.definition, names))
+    for name, numbers in (extra or {}).items():
+        values.append(pa.array(numbers))
+        fields.append(pa.field(name, pa.int64(), False))
+    return pa.RecordBatch.from_arrays(values, schema=pa.schema(fields))
+
+
+def _decode_part(
+    arrays: dict[int, Any],
+    row_format: RowFormat,
+    layout: PartLayout,
+    images: Words,
+    offsets_or_stride: Words | int,
+    places: Sequence[Place],
+    count: int,
+) -> None:
+    """Decode the columns of one part, which starts at each position; those of keys in var parts are left out."""
+    fixed = [place for place in places if place.part == FIXED]
+    if fixed:
+        compact = fixed_images(row_format, layout, images, offsets_or_stride, count)
+        is_strided = isinstance(offsets_or_stride, int) and not layout.has_var
+        stride = offsets_or_stride if isinstance(offsets_or_stride, int) and is_strided else layout.fixed_words
+        _decode_fixed(arrays, compact, stride, fixed, count)
+    var = [place for place in places if place.part == VAR]
+    if var:
+        positions = _positions(offsets_or_stride, count)
+        for place in var:
+            arrays[place.position] = _decode_var(row_format, layout, images, positions, place, count)
+
+
+def _disk_starts(row_format: RowFormat, layout: PartLayout, images: Words, positions: Words, count: int) -> Words:
+    starts = np.empty(count, np.int64)
+    status = disk_kernels.find_disk_parts(
+        starts,
+        images,
+        positions,
+        row_format.fixed_words,
+        int(row_format.has_var),
+        layout.fixed_words,
+        int(layout.has_var),
+        count,
+    )
+    if status < 0:
+        raise _damaged(row_format)
+    return starts
+
+
+def _positions(offsets_or_stride: Words | int, count: int) -> Words:
+    if isinstance(offsets_or_stride, int):
+        return np.arange(count, dtype=np.int64) * offsets_or_stride
+    return offsets_or_stride
+
+
+def fixed_images(
+    row_format: RowFormat, layout: PartLayout, images: Words, offsets_or_stride: Words | int, count: int
+) -> Words:
+    """Fixed images of a part in a row: the images themselves if a stride says so and there is no var part, else a
+    copy.
+    """
+    if isinstance(offsets_or_stride, int) and not layout.has_var:
+        return images[: count * offsets_or_stride]
+    compact = np.empty(count * layout.fixed_words, np.int64)
+    positions = _positions(offsets_or_stride, count)
+    if var_kernels.collect_fixed(compact, images, positions, layout.fixed_words, count) < 0:
+        raise _damaged(row_format)
+    return compact
+
+
+def _damaged(row_format: RowFormat) -> PageDamaged:
+    table = row_format.definition.name
+    return PageDamaged(f"{table}: the lengths in a row contradict each other; run `tidemark check`", table=table)
+
+
+# --- fixed columns --------------------------------------------------------------------------------
+def _decode_fixed(arrays: dict[int, Any], images: Words, stride: int, places: Sequence[Place], count: int) -> None:
+    gathered: dict[int, NDArray[Any]] = {}
+    calls = []
+    for place in places:
+        if isinstance(place.column.type, Char):
+            continue
+        width = place.width
+        if place.is_key and not isinstance(place.column.type, Binary):
+            width = words_for(width) * WORD_BYTES
+        unit = (place.offset | width | WORD_BYTES) & -(place.offset | width | WORD_BYTES)
+        gather, dtype = _GATHER[unit]
+        target = np.empty(count * width // unit, dtype)
+        gathered[place.position] = target
+        first, step = place.offset // unit, stride * WORD_BYTES // unit
+        calls.append((gather, target, images.view(dtype), first, step, width // unit))
+    block = max(1, _BLOCK_WORDS // max(1, stride))
+    for begin in range(0, count, block):
+        size = min(block, count - begin)
+        for gather, target, source, first, step, units in calls:
+            check_status(gather(target, source, first, step, units, begin, size))
+    octets = images.view(np.uint8)
+    for place in places:
+        bitmap, nulls = None, 0
+        if place.null_mask:
+            bitmap = np.zeros((count + 7) // 8, np.uint8)
+            nulls = fixed_kernels.gather_nulls(
+                bitmap, octets, place.null_offset, place.null_mask, stride * WORD_BYTES, count
+            )
+            check_status(nulls)
+        if isinstance(place.column.type, Char):
+            arrays[place.position] = _decode_char(octets, stride * WORD_BYTES, place, count, bitmap, nulls)
+        else:
+            arrays[place.position] = _to_arrow(gathered[place.position], place.column, count, bitmap, nulls)
+
+
+def _decode_char(octets: Any, stride_bytes: int, place: Place, count: int, bitmap: Any, nulls: int) -> Any:
+    ends = np.zeros(count + 1, np.int64)
+    total = fixed_kernels.measure_padded(ends, octets, place.offset, stride_bytes, place.width, count)
+    _check_column_size(place.column, check_status(total))
+    data = np.empty(total, np.uint8)
+    check_status(fixed_kernels.copy_padded(data, ends, octets, place.offset, stride_bytes, count))
+    return build_variable(place.column.type.arrow_type(), count, ends, data, bitmap, nulls)
+
+
+def _check_column_size(column: Column, total: int) -> None:
+    if total > _OFFSET_MAX and not column.type.is_lob:
+        raise LimitExceeded(
+            f"column {column.name} takes {total} bytes, an Arrow batch 2 GiB; ask for fewer rows at once"
+        )
+
+
+def _to_arrow(values: NDArray[Any], column: Column, count: int, bitmap: Any, nulls: int) -> Any:
+    """Gathered units (8 bytes wide in keys) as an Arrow array of the column's type."""
+    import pyarrow as pa
+
+    kind = column.type
+    target = kind.arrow_type()
+    if isinstance(kind, Boolean):
+        return build_fixed(target, count, np.packbits(values != 0, bitorder="little"), bitmap, nulls)
+    if isinstance(kind, Enum):
+        places = values.astype(np.int32) if values.dtype.itemsize == 8 else values.view(np.uint16).astype(np.int32)
+        if count and not 0 <= int(places.min()) <= int(places.max()) < len(kind.members):
+            raise PageDamaged(f"column {column.name} holds a number beyond its Enum; run `tidemark check`")
+        indices = build_fixed(pa.int32(), count, places, bitmap, nulls)
+        return pa.DictionaryArray.from_arrays(indices, pa.array(kind.members, pa.string()), safe=False)
+    if isinstance(kind, Decimal) and kind.width == 8:
+        words = np.empty((count, 2), np.int64)
+        words[:, 0] = values
+        words[:, 1] = values >> 63
+        values = words.reshape(-1)
+    elif kind.width < WORD_BYTES and values.nbytes == count * WORD_BYTES:
+        # A key's word: the low bytes are the value.
+        values = values.astype(f"i{kind.width}") if kind.width in (1, 2, 4) and not isinstance(kind, Binary) else values
+    return build_fixed(target, count, values, bitmap, nulls)
+
+
+# --- keys and var columns ---------------------------------------------------------------------------
+def _decode_keys(arrays: dict[int, Any], row_format: RowFormat, images: Words, positions: Words, count: int) -> None:
+    offsets = np.zeros(count + 1, np.int64)
+    total = var_kernels.measure_keys(offsets, images, positions, row_format.fixed_words, count)
+    if total < 0:
+        raise _damaged(row_format)
+    keys = np.empty(total, np.int64)
+    check_status(var_kernels.copy_keys(keys, offsets, images, positions, row_format.fixed_words, count))
+    cursor = offsets[:count].copy()
+    for place in row_format.layout.key_places:
+        kind = place.column.type
+        if kind.is_var:
+            ends = np.zeros(count + 1, np.int64)
+            size = var_kernels.measure_key_bytes(ends, cursor, keys, count)
+            if size < 0:
+                raise _damaged(row_format)
+            _check_column_size(place.column, size)
+            data = np.empty(size, np.uint8)
+            check_status(var_kernels.walk_key_bytes(data, cursor, ends, keys.view(np.uint8), count))
+            arrays[place.position] = build_variable(kind.arrow_type(), count, ends, data, None, 0)
+            continue
+        units = words_for(kind.width)
+        words = np.empty(count * units, np.int64)
+        if var_kernels.walk_key_words(words, cursor, keys, units, count) < 0:
+            raise _damaged(row_format)
+        piece = Place(place.position, place.column, FIXED, True, offset=0, width=kind.width)
+        _decode_fixed(arrays, words, units, [piece], count)
+
+
+def _decode_var(
+    row_format: RowFormat, layout: PartLayout, images: Words, positions: Words, place: Place, count: int
+) -> Any:
+    column = place.column
+    held = var_default(place)
+    absent = held is None
+    default = NO_BYTES if held is None else np.frombuffer(held, np.uint8)
+    ends = np.zeros(count + 1, np.int64)
+    bitmap = np.zeros((count + 7) // 8, np.uint8)
+    words = layout.fixed_words
+    nulls = var_kernels.measure_var_column(
+        ends, bitmap, images, positions, words, place.ordinal, -1 if absent else len(default), count
+    )
+    if nulls < 0:
+        raise _damaged(row_format)
+    _check_column_size(column, int(ends[count]))
+    data = np.empty(int(ends[count]), np.uint8)
+    status = var_kernels.copy_var_column(
+        data, ends, images, images.view(np.uint8), positions, default, words, place.ordinal, count
+    )
+    check_status(status)
+    if is_plain(column.type):
+        return build_variable(column.type.arrow_type(), count, ends, data, bitmap, nulls)
+    return _decode_added(row_format, column, data, ends, bitmap, nulls)
+
+
+def _decode_added(
+    row_format: RowFormat, column: Column, data: NDArray[np.uint8], ends: Words, bitmap: Any, nulls: int
+) -> Any:
+    """An added column of fixed size, whose bytes came out of var parts."""
+    kind, count = column.type, ends.size - 1
+    width = kind.width
+    sizes = np.diff(ends)
+    valid = np.unpackbits(bitmap, count=count, bitorder="little") != 0
+    if isinstance(kind, Binary):
+        if count and int(sizes.max()) > width:
+            raise _damaged(row_format)
+        return build_fixed(kind.arrow_type(), count, pad_rows(data, ends, width).reshape(-1), bitmap, nulls)
+    if not np.array_equal(sizes, valid * width):
+        raise _damaged(row_format)
+    unit = min(width, WORD_BYTES)
+    values = np.zeros((count, width // unit), f"i{unit}")
+    values[valid] = data.view(f"i{unit}").reshape(-1, width // unit)
+    return _to_arrow(values.reshape(-1), column, count, bitmap, nulls)
+
+
+# --- other forms --------------------------------------------------------------------------------------
+def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:
+    """A pandas DataFrame; NULLs become what pandas has for the type."""
+    return table.to_pandas()
+
+
+def to_numpy(table: pa.Table | pa.RecordBatch, definition: TableDefinition) -> NDArray[Any]:
+    """A structured array: numbers in their own width, Binary(n) as n raw bytes, everything else and nullable columns
+    as Python objects (None for NULL).
+
+    Shapes: (rows,) with one field per column.
+    """
+    known = {column.name: column for column in definition.columns}
+    fields: list[tuple[str, Any]] = []
+    values: list[Any] = []
+    for name in table.schema.names:
+        held = table.column(name)
+        column = known.get(name)
+        dtype: Any = np.dtype(np.int64) if column is None else _numpy_dtype(column)
+        fields.append((name, dtype))
+        if dtype.kind == "O":
+            values.append(np.array([*held.to_pylist(), None], dtype=object)[:-1])
+        elif dtype.kind == "V":
+            values.append(np.frombuffer(b"".join(held.to_pylist()), dtype))
+        else:
+            values.append(held.to_numpy() if hasattr(held, "chunks") else held.to_numpy(zero_copy_only=False))
+    result = np.empty(table.num_rows, np.dtype(fields))
+    for (name, _), column_values in zip(fields, values, strict=True):
+        result[name] = column_values
+    return result
+
+
+def _numpy_dtype(column: Column) -> Any:
+    kind = column.type
+    if column.nullable:
+        return np.dtype(object)
+    if isinstance(kind, Binary):
+        return np.dtype(f"V{kind.length}")
+    names = {"Date": "datetime64[D]", "DateTime": "datetime64[us]", "Timestamp": "datetime64[us]", "Bool": "?"}
+    if repr(kind) in names:
+        return np.dtype(names[repr(kind)])
+    return np.dtype(kind.arrow_type().to_pandas_dtype()) if kind.direct in (int, float) else np.dtype(object)

@@ -1,0 +1,343 @@
+"""Arrow arrays brought to the type of a column, validated as a whole.
+
+`conform` answers with an array whose every value the column takes, or refuses: a type that cannot hold the column's
+values is a TypeMismatch of the column; a value that does not fit is found, row by row and only then, by asking the
+type itself, so that batches and single rows refuse the same values with the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal as PythonDecimal
+from decimal import InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from engine.base import limits
+from engine.base.errors import NotNullViolation, Rejected, TypeMismatch, ValueOutOfRange
+from engine.rows.row_format import located
+from engine.schema.definition import Column
+from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from engine.schema.types_base import shown
+from engine.schema.types_calendar import Calendar
+from engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Powers of ten that Arrow has for 128 bits.
+_ARROW_DIGITS = 38
+# Text that Arrow must not read as a decimal: exponents, and more digits after the point than it has powers of ten.
+_UNUSUAL_NUMBER = rf"[^-+.0-9]|\.[0-9]{{{_ARROW_DIGITS + 1}}}"
+# Python types whose values pyarrow converts exactly as `ColumnType.stored` would.
+_EXACT: dict[type, frozenset[type]] = {
+    Integer: frozenset((int,)),
+    Floating: frozenset((float,)),
+    Decimal: frozenset((PythonDecimal,)),
+    Boolean: frozenset((bool,)),
+    Char: frozenset((str,)),
+    VarChar: frozenset((str,)),
+    LongText: frozenset((str,)),
+    Enum: frozenset((str,)),
+    Binary: frozenset((bytes,)),
+    VarBinary: frozenset((bytes,)),
+    LongBinary: frozenset((bytes,)),
+}
+_EXACT_CALENDAR: dict[str, frozenset[type]] = {
+    "Date": frozenset((date,)),
+    "Time": frozenset((time,)),
+    "DateTime": frozenset((datetime,)),
+    "Timestamp": frozenset((datetime,)),
+}
+
+
+def conform(array: pa.Array, column: Column, table: str, first_row: int, is_key: bool = False) -> pa.Array:
+    """The array in a type the encoder knows (Enum: places of members); `first_row` is the number of its row 0.
+
+    Raises: TypeMismatch, ValueOutOfRange, NotNullViolation.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type) and (not isinstance(kind, Enum) or array.dictionary.null_count):
+        array = array.dictionary_decode()
+    if pa.types.is_null(array.type):
+        array = pa.nulls(len(array), pa.string() if isinstance(kind, Enum) else kind.arrow_type())
+    if array.null_count and not column.nullable:
+        row = first_row + array.is_null().index(True).as_py()
+        raise located(NotNullViolation("is not nullable, got None"), table, column.name, row)
+    try:
+        result = _CONFORM[type(kind)](array, kind)
+    except pa.ArrowInvalid:
+        result = None
+    except TypeMismatch as error:
+        raise located(error, table, column.name, None) from None
+    if result is not None and is_key and isinstance(kind, Floating) and _any(_compute().is_nan(result)):
+        result = None
+    if result is None:
+        raise _first_refusal(array, column, table, first_row, is_key)
+    return result
+
+
+def _compute() -> Any:
+    import pyarrow.compute as pc
+
+    return pc
+
+
+def _any(mask: pa.Array) -> bool:
+    return bool(_compute().any(mask).as_py())
+
+
+def _first_refusal(array: pa.Array, column: Column, table: str, first_row: int, is_key: bool) -> Rejected:
+    """Ask the type about every value until one is refused."""
+    store = column.type.stored_key if is_key else column.type.stored
+    for row, scalar in enumerate(array):
+        try:
+            value = scalar.as_py()
+        except (UnicodeDecodeError, ValueError, ArithmeticError) as error:
+            return located(ValueOutOfRange(f"cannot hold it: {error}"), table, column.name, first_row + row)
+        if value is not None:
+            try:
+                store(int(value) if isinstance(column.type, Integer) else value)
+            except Rejected as error:
+                return located(error, table, column.name, first_row + row)
+    return located(ValueOutOfRange(f"cannot hold these {array.type} values exactly"), table, column.name, None)
+
+
+def _wrong_type(array: pa.Array, kind: Any) -> TypeMismatch:
+    return TypeMismatch(f"is {kind!r} and takes no Arrow {array.type}; cast it first")
+
+
+def _conform_integer(array: pa.Array, kind: Any) -> Any:
+    import pyarrow as pa
+
+    # Whole decimals too: who has no unsigned numbers of 64 bits, as Spark, has these instead.
+    if not pa.types.is_integer(array.type) and not (pa.types.is_decimal(array.type) and array.type.scale == 0):
+        raise _wrong_type(array, kind)
+    target = kind.arrow_type()
+    return array if array.type == target else array.cast(target)
+
+
+def _conform_float(array: pa.Array, kind: Any) -> Any:
+    import pyarrow as pa
+
+    target = kind.arrow_type()
+    if array.type == target:
+        return array
+    if pa.types.is_integer(array.type):
+        return array.cast(target)
+    if not pa.types.is_floating(array.type):
+        raise _wrong_type(array, kind)
+    result = array.cast(target)
+    pc = _compute()
+    if kind.bits == 32 and _any(pc.and_(pc.is_inf(result), pc.invert(pc.is_inf(array)))):
+        return None
+    return result
+
+
+def _within(numbers: Any, low: Any, high: Any) -> bool:
+    span = _compute().min_max(numbers)
+    least, most = span["min"].as_py(), span["max"].as_py()
+    return least is None or (low <= least and most <= high)
+
+
+def _is_beyond_arrow(source: pa.DataType, kind: Any) -> bool:
+    """Whether Arrow, which looks powers of ten up without a look at its table's end, must not rescale this type."""
+    return bool(abs(source.scale - kind.scale) > (76 if source.bit_width > 128 else _ARROW_DIGITS))
+
+
+def _conform_decimal(array: pa.Array, kind: Any) -> Any:
+    import pyarrow as pa
+
+    target = kind.arrow_type()
+    if pa.types.is_integer(array.type):
+        # Twenty digits hold every 64-bit integer.
+        array = array.cast(pa.decimal128(20, 0))
+    elif not pa.types.is_decimal(array.type) or _is_beyond_arrow(array.type, kind):
+        raise _wrong_type(array, kind)
+    result = array.cast(target)
+    limit = kind.loaded(kind.stored(PythonDecimal((0, (9,) * kind.precision, -kind.scale))))
+    return result if _within(result, limit.copy_negate(), limit) else None
+
+
+def decimals_of_text(array: pa.Array, kind: Decimal) -> pa.Array:
+    """Numbers written as text, in the Arrow type of a column. Raises: ValueOutOfRange, `row` tells which."""
+    import pyarrow as pa
+
+    if not _any(_compute().match_substring_regex(array, _UNUSUAL_NUMBER)):
+        try:
+            return array.cast(kind.arrow_type())
+        except pa.ArrowInvalid:
+            pass
+    values = []
+    for row, text in enumerate(array.to_pylist()):
+        try:
+            values.append(None if text is None else kind.exact(PythonDecimal(text.strip())))
+        except InvalidOperation:
+            raise ValueOutOfRange(f"holds numbers, got {shown(text)}", row=row) from None
+        except ValueOutOfRange as error:
+            raise ValueOutOfRange(error.message, row=row) from None
+    return pa.array(values, kind.arrow_type())
+
+
+def _conform_bool(array: pa.Array, kind: Any) -> Any:
+    import pyarrow as pa
+
+    if not pa.types.is_boolean(array.type):
+        raise _wrong_type(array, kind)
+    return array
+
+
+def _strings(array: pa.Array, kind: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_string_view(array.type):
+        array = array.cast(pa.large_string())
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        raise _wrong_type(array, kind)
+    # Arrow readers need not have checked UTF-8, and what goes in invalid could not be read again.
+    array.validate(full=True)
+    return array
+
+
+def _longest(lengths: Any) -> int:
+    return _compute().max(lengths).as_py() or 0
+
+
+def _conform_text(array: pa.Array, kind: Any) -> Any:
+    pc = _compute()
+    result = _strings(array, kind)
+    longest = _longest(pc.binary_length(result))
+    if isinstance(kind, LongText):
+        return result if longest <= limits.LOB_BYTES_MAX else None
+    # Characters are counted only where bytes alone do not settle it.
+    if longest > kind.length and _longest(pc.utf8_length(result)) > kind.length:
+        return None
+    if isinstance(kind, Char) and _any(pc.ends_with(result, "\0")):
+        return None
+    return result
+
+
+def _conform_bytes(array: pa.Array, kind: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_binary(array.type):
+        if isinstance(kind, Binary) and array.type.byte_width == kind.length:
+            return array
+        array = array.cast(pa.binary())
+    elif pa.types.is_binary_view(array.type):
+        array = array.cast(pa.large_binary())
+    if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
+        raise _wrong_type(array, kind)
+    limit = limits.LOB_BYTES_MAX if isinstance(kind, LongBinary) else kind.length
+    return array if _longest(_compute().binary_length(array)) <= limit else None
+
+
+def _conform_calendar(array: pa.Array, kind: Any) -> Any:
+    import pyarrow as pa
+
+    source = array.type
+    fits = {
+        "Date": pa.types.is_date(source),
+        "Time": pa.types.is_time(source),
+        "DateTime": pa.types.is_timestamp(source) and source.tz is None,
+        "Timestamp": pa.types.is_timestamp(source) and source.tz is not None,
+    }
+    if not fits[kind.name]:
+        raise _wrong_type(array, kind)
+    result = array.cast(kind.arrow_type())
+    numbers = result.cast(pa.int32() if kind.name == "Date" else pa.int64())
+    return result if _within(numbers, kind.minimum, kind.maximum) else None
+
+
+def _conform_enum(array: pa.Array, kind: Any) -> Any:
+    import pyarrow as pa
+
+    pc = _compute()
+    members = pa.array(kind.members, pa.large_string())
+    if pa.types.is_dictionary(array.type):
+        places = pc.index_in(_strings(array.dictionary, kind).cast(pa.large_string()), members)
+        result = places.take(array.indices)
+    else:
+        result = pc.index_in(_strings(array, kind).cast(pa.large_string()), members)
+    return result if result.null_count == array.null_count else None
+
+
+_CONFORM: dict[type, Callable[[Any, Any], Any]] = {
+    Integer: _conform_integer,
+    Floating: _conform_float,
+    Decimal: _conform_decimal,
+    Boolean: _conform_bool,
+    Char: _conform_text,
+    VarChar: _conform_text,
+    LongText: _conform_text,
+    Binary: _conform_bytes,
+    VarBinary: _conform_bytes,
+    LongBinary: _conform_bytes,
+    Calendar: _conform_calendar,
+    Enum: _conform_enum,
+}
+
+
+def input_type(column: Column) -> pa.DataType:
+    """The Arrow type Python values are collected in; `conform` makes the last step."""
+    import pyarrow as pa
+
+    kind = column.type
+    if isinstance(kind, Enum):
+        return pa.string()
+    if isinstance(kind, Binary):
+        return pa.binary()
+    # pyarrow makes an over-large float an infinite Float32; the cast in `conform` notices.
+    if isinstance(kind, Floating):
+        return pa.float64()
+    return kind.arrow_type()
+
+
+def _zones_fit(values: Sequence[Any], kind: Calendar) -> bool:
+    if kind.name == "Date":
+        return True
+    plain = [value.tzinfo is None for value in values if value is not None]
+    return not any(plain) if kind.name == "Timestamp" else all(plain)
+
+
+def from_python(values: Sequence[Any], column: Column, table: str, first_row: int, is_key: bool = False) -> pa.Array:
+    """An Arrow array of Python values; None is NULL.
+
+    Values of exactly the column's Python type go through pyarrow; any other mix is asked value by value.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    exact = _EXACT_CALENDAR[kind.name] if isinstance(kind, Calendar) else _EXACT[type(kind)]
+    found = set(map(type, values))
+    found.discard(type(None))
+    if found <= exact and (not isinstance(kind, Calendar) or _zones_fit(values, kind)):
+        try:
+            if isinstance(kind, Decimal):
+                # Arrow writes a number out, or reads past a table, before it looks at the exponent.
+                values = [None if value is None else kind.exact(value) for value in values]
+            return pa.array(values, input_type(column))
+        except (pa.ArrowException, OverflowError, ValueError, ValueOutOfRange):
+            pass
+    store = kind.stored_key if is_key else kind.stored
+    plain: list[Any] = []
+    for row, value in enumerate(values):
+        if value is None:
+            if not column.nullable:
+                error = NotNullViolation("is not nullable, got None")
+                raise located(error, table, column.name, first_row + row)
+            plain.append(None)
+            continue
+        try:
+            plain.append(kind.loaded(store(value)))
+        except Rejected as error:
+            raise located(error, table, column.name, first_row + row) from None
+    return pa.array(plain, input_type(column))

@@ -1,0 +1,88 @@
+"""Column words of a table's columns, computed from its row layout (docs/access.md, section 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.rows import columns_layout as c
+from engine.rows.row_part import var_default
+from engine.schema.row_layout import WORD_BYTES, words_for
+from engine.schema.row_shape import FIXED, KEY, Place, RowLayout
+from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from engine.schema.types_calendar import Calendar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from engine.schema.types_base import ColumnType
+
+_LONG_BITS = 64
+
+
+def column_class(kind: ColumnType) -> int:
+    """How kernels read values of a type: one of the CLASS_ constants."""
+    if isinstance(kind, Integer):
+        if kind.signed:
+            return c.CLASS_SIGNED
+        return c.CLASS_WIDE_UNSIGNED if kind.bits == _LONG_BITS else c.CLASS_UNSIGNED
+    if isinstance(kind, Floating):
+        return c.CLASS_FLOAT64 if kind.bits == _LONG_BITS else c.CLASS_FLOAT32
+    if isinstance(kind, Decimal):
+        return c.CLASS_SIGNED if kind.width == WORD_BYTES else c.CLASS_WIDE
+    if isinstance(kind, (Boolean, Enum)):
+        return c.CLASS_UNSIGNED
+    return c.CLASS_SIGNED if isinstance(kind, Calendar) else c.CLASS_BYTES
+
+
+def _part(place: Place) -> int:
+    if place.part == KEY:
+        return c.PART_KEY
+    if place.part == FIXED:
+        return c.PART_DISK if place.is_disk else c.PART_FIXED
+    return c.PART_DISK_VAR if place.is_disk else c.PART_VAR
+
+
+def _key_path(layout: RowLayout, ordinal: int) -> bytes:
+    """Words of each piece of a canonical key up to the piece itself, -1 for those that begin with their length."""
+    pieces = [place.column.type for place in layout.key_places[: ordinal + 1]]
+    words = [-1 if kind.is_var else kind.key_bytes_max // WORD_BYTES for kind in pieces]
+    return np.array(words, dtype=np.int64).tobytes()
+
+
+def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[np.int64], bytes]:
+    """The words of the columns at `positions`, one after the other, and the constants they point into.
+
+    Shapes: COLUMN_WORDS for each position. CW_MISSING counts bytes from the start of the constants, which fill whole
+    words; each default begins on a word. A piece of a key in the var part has there the words of each piece up to
+    itself, -1 for pieces of variable size.
+    """
+    words = np.zeros(len(positions) * c.COLUMN_WORDS, dtype=np.int64)
+    constants = bytearray()
+    for number, position in enumerate(positions):
+        place = layout.places[position]
+        kind = place.column.type
+        is_fixed = place.part == FIXED
+        at = words[number * c.COLUMN_WORDS : (number + 1) * c.COLUMN_WORDS]
+        at[c.CW_PART] = _part(place)
+        at[c.CW_AT] = place.offset if is_fixed else place.ordinal
+        at[c.CW_BYTES] = place.width if is_fixed else kind.width or kind.bytes_max
+        at[c.CW_CLASS] = column_class(kind)
+        at[c.CW_NULL_BYTE] = place.null_offset
+        at[c.CW_NULL_MASK] = place.null_mask if is_fixed else int(place.column.nullable)
+        at[c.CW_MISSING] = -1
+        if place.part == KEY:
+            path = _key_path(layout, place.ordinal)
+            at[c.CW_MISSING] = len(constants)
+            at[c.CW_MISSING_BYTES] = len(path)
+            constants += path
+            continue
+        value = None if is_fixed else var_default(place)
+        if value is not None:
+            at[c.CW_MISSING] = len(constants)
+            at[c.CW_MISSING_BYTES] = len(value)
+            constants += value.ljust(words_for(len(value)) * WORD_BYTES, b"\0")
+    return words, bytes(constants)

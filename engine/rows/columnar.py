@@ -1,0 +1,427 @@
+"""The batch encoder: record batches to row images and canonical keys, byte for byte as `engine/rows/row_format.py`.
+
+Invariants: all columns are validated before the first image word is written; padding and the bytes under NULLs are
+zero. Fixed columns are scattered block by block, so that a block of images stays in the cache while its columns are
+written. Var parts take two passes: lengths, a prefix sum, then the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.base import limits
+from engine.base.errors import InvariantBroken, NotNullViolation, RowTooLarge, TypeMismatch
+from engine.rows import columns_kernels as fixed_kernels
+from engine.rows import disk_columns_kernels as disk_kernels
+from engine.rows import var_columns_kernels as var_kernels
+from engine.rows.column_buffers import NO_BYTES, NO_WORDS, primitive, validity, variable
+from engine.rows.column_input import Batch
+from engine.rows.column_values import conform, from_python, input_type
+from engine.rows.row_format import RowFormat, Words, located
+from engine.schema.added_columns import is_plain, pad_rows, strip_rows
+from engine.schema.definition import ABSENT
+from engine.schema.row_layout import WORD_BYTES, words_for
+from engine.schema.row_shape import FIXED, PartLayout, Place
+from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from engine.schema.types_base import shown
+from engine.schema.types_calendar import Calendar
+from engine.schema.types_text import Binary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Images of one block and the columns written to them fit the second-level cache.
+_BLOCK_WORDS = 32_768
+_SCATTER: dict[int, tuple[Callable[..., int], Any]] = {
+    8: (fixed_kernels.scatter_8, np.int64),
+    4: (fixed_kernels.scatter_4, np.int32),
+    2: (fixed_kernels.scatter_2, np.int16),
+    1: (fixed_kernels.scatter_1, np.uint8),
+}
+
+
+@dataclass(frozen=True)
+class EncodedKeys:
+    """Canonical keys of a batch.
+
+    Fixed size: key i is `key_words` words from word i × `key_stride` of `keys`. Otherwise `key_words` is 0 and
+    `key_offsets` (count + 1, int64) are word positions in `keys`.
+    """
+
+    keys: Words
+    key_stride: int
+    key_words: int
+    key_offsets: Words
+    count: int
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Row images of a batch and their canonical keys (as in `EncodedKeys`).
+
+    Fixed size: image i starts at word i × `stride_words`. Otherwise `stride_words` is 0 and `offsets` (count + 1,
+    int64) are word positions in `images`.
+    """
+
+    images: Words
+    stride_words: int
+    offsets: Words
+    keys: Words
+    key_stride: int
+    key_words: int
+    key_offsets: Words
+    count: int
+
+
+def check_status(status: int) -> int:
+    """The status of a kernel; InvariantBroken if it refused its own caller's bounds."""
+    if status < 0:
+        raise InvariantBroken("a column kernel was called with bounds that do not hold; report this")
+    return status
+
+
+def encode_rows(row_format: RowFormat, batch: Batch | pa.RecordBatch, first_row: int = 0) -> EncodedRows:
+    """The images and keys of a record batch; missing columns take their defaults.
+
+    Raises: NoSuchColumn, TypeMismatch, ValueOutOfRange, NotNullViolation, RowTooLarge; `row` counts from `first_row`.
+    """
+    if isinstance(batch, Batch):
+        # A column nobody gave may have been dropped or renamed since the batch was made.
+        gone = batch.filled.difference(row_format.names)
+        batch, first_row = batch.columns.drop_columns(list(gone)) if gone else batch.columns, batch.first_row
+    arrays = _conformed(row_format, batch, first_row)
+    return encode_arrays(row_format, arrays, batch.num_rows, first_row)
+
+
+def given(row_format: RowFormat, batch: pa.RecordBatch) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if name not in row_format.names:
+            raise row_format.no_such_column(name, None)
+        if name in given:
+            table = row_format.definition.name
+            raise TypeMismatch(f"{table}: column {shown(name)} stands twice in the batch", table=table, column=name)
+        given[name] = array
+    return given
+
+
+def _conformed(row_format: RowFormat, batch: pa.RecordBatch, first_row: int) -> dict[int, pa.Array]:
+    import pyarrow as pa
+
+    table = row_format.definition.name
+    columns = given(row_format, batch)
+    arrays = {}
+    for place in row_format.layout.places:
+        column = place.column
+        array = columns.get(column.name)
+        if array is None:
+            if column.missing is ABSENT:
+                raise located(NotNullViolation("has no default and must be given"), table, column.name, None)
+            kind = input_type(column)
+            array = pa.nulls(batch.num_rows, kind)
+            if column.missing is not None:
+                array = pa.repeat(pa.scalar(column.missing, kind), batch.num_rows)
+        arrays[place.position] = conform(array, column, table, first_row, place.is_key)
+    return arrays
+
+
+def encode_arrays(
+    row_format: RowFormat, arrays: Mapping[int, pa.Array], count: int, first_row: int, with_disk: bool = True
+) -> EncodedRows:
+    """Images of conformed columns by position; those of a table with disk columns have offsets, or, without their disk
+    part, what a table in memory has.
+    """
+    layout = row_format.layout
+    fixed = _fixed_part(layout, arrays, count)
+    keys = EncodedKeys(fixed, layout.fixed_words, layout.key_words, NO_WORDS, count)
+    if layout.key_in_var:
+        keys = _variable_keys([place.column for place in layout.key_places], _key_arrays(row_format, arrays), count)
+    images, stride, offsets = fixed, layout.fixed_words, NO_WORDS
+    if layout.has_var:
+        images, offsets = _encode_var(row_format, layout, arrays, fixed, keys, count, first_row)
+        stride = 0
+    if layout.disk is not None and with_disk:
+        memory_offsets = offsets if layout.has_var else _every(layout.fixed_words, count)
+        images, offsets = _join_disk(row_format, layout.disk, arrays, images, memory_offsets, count, first_row)
+        stride = 0
+    return EncodedRows(images, stride, offsets, keys.keys, keys.key_stride, keys.key_words, keys.key_offsets, count)
+
+
+def _fixed_part(layout: PartLayout, arrays: Mapping[int, pa.Array], count: int) -> Words:
+    fixed = np.zeros(count * layout.fixed_words, np.int64)
+    places = [(place, arrays[place.position]) for place in layout.fixed_places if not place.is_dropped]
+    write_fixed(fixed, layout.fixed_words, places, count)
+    for place, array in places:
+        if array.null_count:
+            stamp_nulls(fixed, layout.fixed_words, place, array, count)
+    return fixed
+
+
+def _every(words: int, count: int) -> Words:
+    return np.arange(count + 1, dtype=np.int64) * words
+
+
+def _join_disk(
+    row_format: RowFormat,
+    layout: PartLayout,
+    arrays: Mapping[int, pa.Array],
+    memory: Words,
+    memory_offsets: Words,
+    count: int,
+    first_row: int,
+) -> tuple[Words, Words]:
+    """Whole images and their offsets, of the parts in memory and the disk columns."""
+    disk = _fixed_part(layout, arrays, count)
+    disk_offsets = _every(layout.fixed_words, count)
+    if layout.has_var:
+        no_keys = EncodedKeys(NO_WORDS, 0, 0, NO_WORDS, count)
+        disk, disk_offsets = _encode_var(row_format, layout, arrays, disk, no_keys, count, first_row)
+    offsets = memory_offsets + disk_offsets
+    images = np.empty(int(offsets[count]), np.int64)
+    check_status(disk_kernels.join_parts(images, offsets, memory, memory_offsets, disk, disk_offsets, count))
+    return images, offsets
+
+
+def _key_arrays(row_format: RowFormat, arrays: Mapping[int, pa.Array]) -> list[pa.Array]:
+    return [arrays[place.position] for place in row_format.layout.key_places]
+
+
+# --- fixed columns --------------------------------------------------------------------------------
+def _numbers(array: pa.Array, kind: Any, is_key: bool) -> NDArray[Any] | None:
+    """Stored values as a flat array in the width they are stored in; None for values of varying length."""
+    import pyarrow as pa
+
+    values: NDArray[Any]
+    if isinstance(kind, Integer):
+        values = primitive(array, f"{'i' if kind.signed else 'u'}{kind.width}")
+    elif isinstance(kind, Floating):
+        values = primitive(array, f"f{kind.width}")
+        if is_key:
+            # -0.0 + 0.0 is 0.0: equal keys have equal words.
+            values = (values + values.dtype.type(0)).view(np.int64 if kind.bits == 64 else np.uint32)
+    elif isinstance(kind, Decimal):
+        values = primitive(array, np.int64, 2)
+        return np.ascontiguousarray(values[::2]) if kind.width == 8 else values
+    elif isinstance(kind, Boolean):
+        values = primitive(array.cast(pa.uint8()), np.uint8)
+    elif isinstance(kind, Calendar):
+        values = primitive(array, np.int32 if kind.width == 4 else np.int64)
+    elif isinstance(kind, Enum):
+        values = primitive(array, np.int32).astype(np.uint16)
+    elif isinstance(kind, Binary) and pa.types.is_fixed_size_binary(array.type):
+        return primitive(array, np.uint8, kind.length)
+    else:
+        return None
+    if is_key:
+        return values.view(np.int64) if values.dtype.itemsize == 8 else values.astype(np.int64)
+    return values
+
+
+def write_fixed(image: Words, stride_words: int, places: Sequence[tuple[Place, pa.Array]], count: int) -> None:
+    """Scatter columns into strided images, a block of rows at a time."""
+    calls = []
+    for place, array in places:
+        kind = place.column.type
+        source = _numbers(array, kind, place.is_key)
+        if source is None:
+            # What lies under a NULL may be longer than the column.
+            if array.null_count:
+                array = array.fill_null(b"" if isinstance(kind, Binary) else "")
+            data, offsets = variable(array)
+            status = fixed_kernels.scatter_padded(
+                image.view(np.uint8), data, offsets, place.offset, stride_words * WORD_BYTES, place.width, count
+            )
+            check_status(status)
+            continue
+        width = source.dtype.itemsize if count == 0 else source.nbytes // count
+        unit = (place.offset | width | WORD_BYTES) & -(place.offset | width | WORD_BYTES)
+        scatter, dtype = _SCATTER[unit]
+        calls.append(
+            (
+                scatter,
+                image.view(dtype),
+                source.view(dtype),
+                place.offset // unit,
+                stride_words * WORD_BYTES // unit,
+                width // unit,
+            )
+        )
+    block = max(1, _BLOCK_WORDS // max(1, stride_words))
+    for begin in range(0, count, block):
+        size = min(block, count - begin)
+        for scatter, target, source, first, stride, units in calls:
+            check_status(scatter(target, source, first, stride, units, begin, size))
+
+
+def stamp_nulls(image: Words, stride_words: int, place: Place, array: pa.Array, count: int) -> None:
+    bitmap, bit_offset = validity(array)
+    value = place.offset << 16 | place.width
+    stride = stride_words * WORD_BYTES
+    status = fixed_kernels.stamp_nulls(
+        image.view(np.uint8), bitmap, bit_offset, place.null_offset, place.null_mask, value, stride, count
+    )
+    check_status(status)
+
+
+# --- keys -----------------------------------------------------------------------------------------
+def _variable_keys(columns: Sequence[Any], arrays: Sequence[pa.Array], count: int) -> EncodedKeys:
+    """Canonical keys with variable pieces: sizes, a prefix sum, then piece by piece."""
+    totals = np.zeros(count, np.int64)
+    pieces: list[Any] = []
+    for column, array in zip(columns, arrays, strict=True):
+        if column.type.is_var:
+            piece = variable(array)
+            check_status(var_kernels.add_key_words(totals, piece[1], count))
+            pieces.append(piece)
+        else:
+            units = words_for(column.type.width)
+            totals += units
+            words = np.zeros(count * units, np.int64)
+            place = Place(0, column, FIXED, True, offset=0, width=column.type.width)
+            write_fixed(words, units, [(place, array)], count)
+            pieces.append((words, units))
+    offsets = np.zeros(count + 1, np.int64)
+    keys = np.zeros(check_status(var_kernels.sum_offsets(offsets, totals, count)), np.int64)
+    cursor = offsets[:count].copy()
+    for column, (source, extra) in zip(columns, pieces, strict=True):
+        if column.type.is_var:
+            status = var_kernels.append_key_bytes(keys, keys.view(np.uint8), cursor, source, extra, count)
+        else:
+            status = var_kernels.append_key_words(keys, cursor, source, extra, count)
+        check_status(status)
+    return EncodedKeys(keys, 0, 0, offsets, count)
+
+
+def encode_keys(row_format: RowFormat, values: Any, first_row: int = 0) -> EncodedKeys:
+    """Canonical keys of a list of scalars or tuples, a NumPy or Arrow array, or a batch or mapping of key columns.
+
+    Raises: TypeMismatch, ValueOutOfRange, NotNullViolation.
+    """
+    columns = row_format.key_columns
+    table = row_format.definition.name
+    arrays = [
+        conform(array, column, table, first_row, True)
+        for array, column in zip(_key_columns(row_format, values, first_row), columns, strict=True)
+    ]
+    count = len(arrays[0])
+    if any(len(array) != count for array in arrays):
+        raise TypeMismatch(f"{table}: key columns differ in length", table=table)
+    if row_format.key_in_var:
+        return _variable_keys(columns, arrays, count)
+    stride = row_format.key_words
+    words = np.zeros(count * stride, np.int64)
+    places = row_format.layout.key_places
+    write_fixed(words, stride, list(zip(places, arrays, strict=True)), count)
+    return EncodedKeys(words, stride, stride, NO_WORDS, count)
+
+
+def _key_columns(row_format: RowFormat, values: Any, first_row: int) -> list[Any]:
+    import pyarrow as pa
+
+    columns = row_format.key_columns
+    names = [column.name for column in columns]
+    table = row_format.definition.name
+    if isinstance(values, (pa.Table, pa.RecordBatch, Mapping)) or getattr(
+        getattr(values, "dtype", None), "names", None
+    ):
+        held = values.schema.names if isinstance(values, (pa.Table, pa.RecordBatch)) else values
+        held = values.dtype.names if isinstance(values, np.ndarray) else held
+        for name in names:
+            if name not in held:
+                raise located(NotNullViolation("is part of the key and must be given"), table, name, None)
+        return [_one_key_column(values[column.name], column, table, first_row) for column in columns]
+    if len(columns) == 1:
+        return [_one_key_column(values, columns[0], table, first_row)]
+    rows = list(values)
+    for row, value in enumerate(rows):
+        if not isinstance(value, (tuple, list)) or len(value) != len(columns):
+            raise TypeMismatch(
+                f"{table}: the primary key is ({', '.join(names)}), got {shown(value)}",
+                table=table,
+                row=first_row + row,
+            )
+    parts = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    return [from_python(part, column, table, first_row, True) for part, column in zip(parts, columns, strict=True)]
+
+
+def _one_key_column(values: Any, column: Any, table: str, first_row: int) -> Any:
+    import pyarrow as pa
+
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iufbM" and values.ndim == 1:
+        return pa.array(np.ascontiguousarray(values))
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise located(TypeMismatch(f"needs several keys, got {shown(values)}"), table, column.name, None)
+    plain = [value[0] if isinstance(value, tuple) and len(value) == 1 else value for value in values]
+    return from_python(plain, column, table, first_row, True)
+
+
+# --- var parts ------------------------------------------------------------------------------------
+def _var_validity(place: Place, arrays: Mapping[int, pa.Array], count: int) -> tuple[NDArray[np.uint8], int]:
+    if place.is_dropped:
+        return np.zeros((count + 7) // 8, np.uint8), 0
+    return validity(arrays[place.position])
+
+
+def _var_bytes(place: Place, arrays: Mapping[int, pa.Array], count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Bytes and ends (count + 1) of a column of the var part: of an added one of any type, or of a dropped one."""
+    if place.is_dropped:
+        return NO_BYTES, np.zeros(count + 1, np.int64)
+    kind, array = place.column.type, arrays[place.position]
+    if is_plain(kind):
+        return variable(array)
+    numbers = _numbers(array, kind, False)
+    if isinstance(kind, Binary):
+        if numbers is None:
+            return strip_rows(pad_rows(*variable(array.fill_null(b"")), kind.length))
+        return strip_rows(numbers.reshape(count, kind.length))
+    if numbers is None:
+        raise InvariantBroken(f"{kind!r} has no bytes of fixed size; report this")
+    return np.ascontiguousarray(numbers).view(np.uint8), np.arange(count + 1, dtype=np.int64) * kind.width
+
+
+def _encode_var(
+    row_format: RowFormat,
+    layout: PartLayout,
+    arrays: Mapping[int, pa.Array],
+    fixed: Words,
+    keys: EncodedKeys,
+    count: int,
+    first_row: int,
+) -> tuple[Words, Words]:
+    columns = [(place, *_var_bytes(place, arrays, count)) for place in layout.var_places]
+    nulls = [_var_validity(place, arrays, count) for place in layout.var_places]
+    totals = np.zeros(count, np.int64)
+    for (_, _, ends), (bitmap, bit_offset) in zip(columns, nulls, strict=True):
+        if check_status(var_kernels.add_lengths(totals, ends, bitmap, bit_offset, count)) > limits.VAR_PART_BYTES_MAX:
+            row = first_row + int(np.argmax(totals))
+            table = row_format.definition.name
+            raise RowTooLarge(
+                f"{table}: the variable columns of row {row} take more than {limits.VAR_PART_BYTES_MAX} bytes",
+                table=table,
+                row=row,
+            )
+    var_count = len(columns)
+    offsets = np.zeros(count + 1, np.int64)
+    total = var_kernels.lay_out_rows(offsets, totals, keys.key_offsets, layout.fixed_words, var_count, count)
+    images = np.empty(check_status(total), np.int64)
+    ends_at = np.empty(count, np.int64)
+    key_words = keys.keys if keys.key_offsets.size else NO_WORDS
+    status = var_kernels.place_rows(
+        images, offsets, ends_at, fixed, key_words, keys.key_offsets, layout.fixed_words, var_count, count
+    )
+    check_status(status)
+    cursor = np.zeros(count, np.int64)
+    for (place, data, ends), (bitmap, bit_offset) in zip(columns, nulls, strict=True):
+        status = var_kernels.append_var_column(
+            images, images.view(np.uint8), cursor, ends_at, data, ends, bitmap, bit_offset, place.ordinal, var_count,
+            count,
+        )  # fmt: skip
+        check_status(status)
+    return images, offsets

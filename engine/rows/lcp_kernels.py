@@ -1,0 +1,316 @@
+"""Local checkpoint of one fragment: the scan, and loading what it wrote (D6, D8).
+
+Scan: on rows not yet passed, the checkpoint bit is 1 exactly if the row has changed since the checkpoint began. The
+scan clears bits that are 1 and writes live rows whose bit is 0. Loading puts every entry back at its ROWID, index entry
+included.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.access.reads_kernels import lcp_entry_words, write_lcp_entry
+from engine.jit.kernel import helper, kernel
+from engine.jit.words_kernels import move_words
+from engine.memory.arena_layout import (
+    AUTHOR_MASK,
+    AUTHOR_SHIFT,
+    ENTRY_WORDS,
+    F_FIXED_WORDS,
+    F_HAS_VAR,
+    F_INDEX_SEED,
+    F_KEY_WORDS,
+    F_LCP_ACTIVE,
+    F_LCP_COPIED,
+    F_LCP_EPOCH,
+    F_LCP_HAS_VAR,
+    F_LCP_PAGES,
+    F_LCP_POSITION,
+    F_LCP_SCANNED,
+    F_LCP_SKIPPED,
+    F_NUMBER,
+    F_PAGES,
+    F_ROW_WORDS,
+    F_ROWS,
+    F_TABLE,
+    LCP_BIT,
+    LIVE,
+    OK,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    PG_EMPTIED,
+    PG_FRESH,
+    ROW_HEADER_WORDS,
+    ROWID_MASK,
+    ST_DROPPED,
+    ST_DUPLICATE,
+    ST_INVARIANT,
+    ST_MEMORY,
+    ST_MORE,
+    ST_SPACE,
+    STATE_MASK,
+    STATE_SHIFT,
+    VAR_WORDS_MASK,
+)
+from engine.memory.handles_kernels import descriptor_of
+from engine.rows.lcp_layout import entry_fragment, entry_table
+from engine.rows.primary_kernels import image_key, index_find, index_insert, index_pile_up, order_index, tag_of
+from engine.rows.rows_kernels import known_row_address, map_get, map_leaf, take_given_slot
+from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
+from engine.rows.var_parts_kernels import take_var
+
+_entry_table = helper(entry_table)
+_entry_fragment = helper(entry_fragment)
+
+SHAPE_WORDS = 4
+LCP_OFF = 0
+LCP_WRITING = 1
+LCP_ABANDONED = 2
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def start_lcp(mem, fragment, epoch):
+    """Begin the checkpoint of a fragment at the end of `epoch`; the caller holds the commit latch."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    mem[fragment + F_LCP_ACTIVE] = LCP_WRITING
+    mem[fragment + F_LCP_POSITION] = 0
+    mem[fragment + F_LCP_PAGES] = mem[fragment + F_PAGES]
+    mem[fragment + F_LCP_EPOCH] = epoch
+    mem[fragment + F_LCP_SCANNED] = 0
+    mem[fragment + F_LCP_COPIED] = 0
+    mem[fragment + F_LCP_SKIPPED] = 0
+    mem[fragment + F_LCP_HAS_VAR] = mem[fragment + F_HAS_VAR]
+    return OK
+
+
+@kernel("int64(int64[::1], int64)")
+def abandon_lcp(mem, fragment):
+    """The checkpoint will not be finished: the rest of the scan only clears bits."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    if mem[fragment + F_LCP_ACTIVE] == LCP_WRITING:
+        mem[fragment + F_LCP_ACTIVE] = LCP_ABANDONED
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
+def scan_lcp(mem, fragment, out, limit, state):
+    """Scan on, looking at no more than `limit` slots. state: [words used in out, entries in out].
+
+    OK when the fragment is done, ST_MORE, ST_SPACE - words needed when out is full, ST_INVARIANT.
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    looked = 0
+    row_words = mem[fragment + F_ROW_WORDS]
+    position = mem[fragment + F_LCP_POSITION]
+    epoch = mem[fragment + F_LCP_EPOCH]
+    writing = mem[fragment + F_LCP_ACTIVE] == LCP_WRITING
+    while position >> 16 < mem[fragment + F_LCP_PAGES]:
+        page = map_get(mem, fragment, position >> 16)
+        base = page << PAGE_SHIFT
+        if page <= 0 or position & 0xFFFF >= mem[base + PG_FRESH]:
+            position = ((position >> 16) + 1) << 16
+            mem[fragment + F_LCP_POSITION] = position
+            looked += 1
+            if looked >= limit:
+                return ST_MORE
+            continue
+        if looked >= limit:
+            return ST_MORE
+        looked += 1
+        row = base + PAGE_HEADER_WORDS + (position & 0xFFFF) * row_words
+        head = mem[row]
+        if (head >> STATE_SHIFT) & STATE_MASK == LIVE:
+            changed = 1 if head & LCP_BIT else 0
+            if changed != (1 if mem[row + 1] > epoch else 0):
+                return ST_INVARIANT
+            if changed:
+                mem[fragment + F_LCP_SKIPPED] += 1
+            elif writing:
+                need = lcp_entry_words(mem, fragment, row)
+                if state[0] + need > out.size:
+                    return ST_SPACE - need
+                state[0] += write_lcp_entry(mem, fragment, position, row, out, state[0])
+                state[1] += 1
+                mem[fragment + F_LCP_SCANNED] += 1
+        mem[row] = head & ~LCP_BIT
+        position += 1
+        mem[fragment + F_LCP_POSITION] = position
+    mem[fragment + F_LCP_ACTIVE] = LCP_OFF
+    return OK
+
+
+@helper
+def place_row(mem, fragment, rowid, epoch, author, images, at, words):
+    """Put a row image at a prescribed ROWID, index entry included; OK or a status code.
+
+    Strict: the slot must be free and the key new. `words`: of the whole image, already checked against the source.
+    """
+    first, key_words = image_key(images, at, mem[fragment + F_FIXED_WORDS], mem[fragment + F_KEY_WORDS])
+    if first + key_words > at + words:
+        return ST_INVARIANT
+    tag = tag_of(images, first, key_words, mem[fragment + F_INDEX_SEED])
+    if index_find(mem, fragment, tag, images, first, key_words) != 0:
+        return ST_DUPLICATE
+    status = place_image(mem, fragment, rowid, epoch, author, images, at, words)
+    if status != OK:
+        return status
+    return index_insert(mem, fragment, tag, rowid)
+
+
+@helper
+def place_image(mem, fragment, rowid, epoch, author, images, at, words):
+    """`place_row` without the index."""
+    fixed = mem[fragment + F_FIXED_WORDS]
+    reference = 0
+    if words > fixed and not is_empty_var(mem, fragment, words - fixed):
+        reference = take_var(mem, fragment, images, at + fixed, words - fixed)
+        if reference == 0:
+            return ST_MEMORY
+    status = take_given_slot(mem, fragment, rowid)
+    if status != OK:
+        return status
+    row = known_row_address(mem, fragment, rowid)
+    move_words(images, at, mem, row + ROW_HEADER_WORDS, fixed)
+    if reference != 0:
+        if make_side(mem, fragment, row) != OK:
+            return ST_MEMORY
+        set_var(mem, fragment, row, reference)
+    mem[row] = LIVE << STATE_SHIFT | (author & AUTHOR_MASK) << AUTHOR_SHIFT
+    mem[row + 1] = epoch
+    mem[fragment + F_ROWS] += 1
+    return OK
+
+
+@helper
+def checked_image_words(fixed, has_var, words, at, stop):
+    """Words of the image at words[at:stop], or -1 if it cannot be one."""
+    if at + fixed > stop:
+        return -1
+    if not has_var:
+        return fixed
+    if at + fixed >= stop:
+        return -1
+    var = words[at + fixed] & VAR_WORDS_MASK
+    if var < 1 or var > stop - at - fixed:
+        return -1
+    return fixed + var
+
+
+@helper
+def checked_entry_words(fixed, has_var, words, at, stop):
+    """Words of the entry at words[at:stop], or -1 if it cannot be one."""
+    if at + ENTRY_WORDS > stop or words[at] < 0 or words[at] > ROWID_MASK or words[at + 1] < 0:
+        return -1
+    size = checked_image_words(fixed, has_var, words, at + ENTRY_WORDS, stop)
+    return -1 if size < 0 else ENTRY_WORDS + size
+
+
+@helper
+def place_entry(mem, fragment, words, at, size):
+    """Put the row of an entry of `size` words into its fragment; OK or a status code."""
+    image = at + ENTRY_WORDS
+    return place_row(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS)
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
+def load_entries(mem, fragment, words, start, stop, state):
+    """Load entries words[start:stop] of a data file into its fragment, on private memory; `finish_entries` ends it.
+
+    F_LCP_HAS_VAR says whether entries have a var part. state: [offset reached, rows loaded]. Returns OK or the status
+    of the entry at state[0]; an entry of another fragment is ST_INVARIANT.
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    fixed = mem[fragment + F_FIXED_WORDS]
+    has_var = mem[fragment + F_LCP_HAS_VAR]
+    held = mem[fragment + F_KEY_WORDS]
+    seed = mem[fragment + F_INDEX_SEED]
+    table = mem[fragment + F_TABLE]
+    number = mem[fragment + F_NUMBER]
+    at = start
+    while at < stop:
+        state[0] = at
+        size = checked_entry_words(fixed, has_var, words, at, stop)
+        if size < 0 or _entry_table(words[at + 2]) != table or _entry_fragment(words[at + 2]) != number:
+            return ST_INVARIANT
+        image = at + ENTRY_WORDS
+        first, key_words = image_key(words, image, fixed, held)
+        if first + key_words > at + size:
+            return ST_INVARIANT
+        status = place_image(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS)
+        if status == OK:
+            status = index_pile_up(mem, fragment, tag_of(words, first, key_words, seed), words[at])
+        if status != OK:
+            return status
+        state[1] += 1
+        at += size
+    state[0] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64)", nogil=True)
+def finish_entries(mem, fragment):
+    """All entries of a data file are loaded: put the index in order. OK, ST_DUPLICATE or ST_MEMORY."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    return order_index(mem, fragment)
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])", nogil=True)
+def load_copies(mem, shapes, targets, words, start, stop, state):
+    """Load old rows words[start:stop], of any table and fragment, into the fragments that come from this checkpoint.
+
+    shapes: per table number [fixed words, has var, fragments, place of the first in targets]; no fragments: no such
+    table. targets: handles of fragments, 0 for those that come from elsewhere. state: [offset reached, rows loaded,
+    entries seen]. Returns OK or the status of the entry at state[0].
+    """
+    at = start
+    while at < stop:
+        state[0] = at
+        if at + ENTRY_WORDS > stop:
+            return ST_INVARIANT
+        shape = _entry_table(words[at + 2]) * SHAPE_WORDS
+        number = _entry_fragment(words[at + 2])
+        if shape >= shapes.size or number >= shapes[shape + 2]:
+            return ST_INVARIANT
+        size = checked_entry_words(shapes[shape], shapes[shape + 1], words, at, stop)
+        if size < 0:
+            return ST_INVARIANT
+        place = shapes[shape + 3] + number
+        fragment = 0 if targets[place] == 0 else descriptor_of(mem, targets[place])
+        if fragment != 0:
+            status = place_entry(mem, fragment, words, at, size)
+            if status != OK:
+                return status
+            state[1] += 1
+        state[2] += 1
+        at += size
+    state[0] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64)", nogil=True)
+def finish_load(mem, fragment, epoch):
+    """After loading: what the empty slots' epochs were is lost, "emptied through" `epoch` stands for them (D1)."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    for logical in range(mem[fragment + F_PAGES]):
+        page = map_get(mem, fragment, logical)
+        if page > 0:
+            mem[(page << PAGE_SHIFT) + PG_EMPTIED] = epoch
+        elif page < 0:
+            leaf = map_leaf(mem, fragment, logical)
+            mem[leaf + (logical & 511)] = -1 - epoch
+    return OK
+
+
+assert ST_MORE != ST_SPACE

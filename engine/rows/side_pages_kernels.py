@@ -1,0 +1,136 @@
+"""Var parts of tables that had none when they were made, and the changes of a table's row format (D1).
+
+Rows of such a table have no word for a var reference. A *side page* beside a fixed page has one for each slot; the
+fixed page's PG_USED leads to it. It is made when the first row of the page gets a var part, by the operation that
+brings it (D3), and goes with the page. Images made by versions before F_VAR_SINCE have no var part.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.jit.kernel import helper, kernel
+from engine.log.redo_layout import SCHEMA_VERSION_MASK, SCHEMA_VERSION_SHIFT
+from engine.memory.arena_layout import (
+    F_HAS_VAR,
+    F_POOL,
+    F_ROW_WORDS,
+    F_SCHEMA_VERSION,
+    F_VAR_SINCE,
+    OK,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    PAGE_WORDS,
+    PG_USED,
+    SIDE_SHIFT,
+    ST_DROPPED,
+    ST_MEMORY,
+    T_FORMAT,
+    T_FRAGMENT_LIST,
+    T_FRAGMENTS,
+    T_HAS_VAR,
+    T_SCHEMA_VERSION,
+    T_VAR_SINCE,
+)
+from engine.memory.handles_kernels import descriptor_of
+from engine.memory.pool_kernels import take_page
+from engine.rows.var_parts_kernels import copy_var, var_words
+from engine.schema.row_layout import VAR_VERSION, VAR_VERSION_SHIFT
+
+NO_VALUES = 1 | VAR_VERSION << VAR_VERSION_SHIFT  # the var part of a row that has none: a header, no column
+
+
+@helper
+def var_place(mem, fragment, row):
+    """Address of the word with a row's var reference; 0 if there is none. The fragment has var parts."""
+    if mem[fragment + F_VAR_SINCE] == 0:
+        return row + mem[fragment + F_ROW_WORDS] - 1
+    base = (row >> PAGE_SHIFT) << PAGE_SHIFT
+    side = mem[base + PG_USED] >> SIDE_SHIFT
+    if side == 0:
+        return 0
+    return (side << PAGE_SHIFT) + (row - base - PAGE_HEADER_WORDS) // mem[fragment + F_ROW_WORDS]
+
+
+@helper
+def var_of(mem, fragment, row):
+    """Var reference of a row of a fragment that has var parts; 0 if the row has none."""
+    place = var_place(mem, fragment, row)
+    return mem[place] if place != 0 else 0
+
+
+@helper
+def set_var(mem, fragment, row, reference):
+    """Give a row another var reference, for which `make_side` has made room; returns the one it had."""
+    place = var_place(mem, fragment, row)
+    if place == 0:
+        return 0
+    before = mem[place]
+    mem[place] = reference
+    return before
+
+
+@helper
+def make_side(mem, fragment, row):
+    """Make the side page of a row's page, if it is to have one and has not; OK or ST_MEMORY."""
+    if mem[fragment + F_VAR_SINCE] == 0:
+        return OK
+    base = (row >> PAGE_SHIFT) << PAGE_SHIFT
+    if mem[base + PG_USED] >> SIDE_SHIFT != 0:
+        return OK
+    side = take_page(mem, mem[fragment + F_POOL])
+    if side == 0:
+        return ST_MEMORY
+    for i in range(PAGE_WORDS):
+        mem[(side << PAGE_SHIFT) + i] = 0
+    mem[base + PG_USED] |= side << SIDE_SHIFT
+    return OK
+
+
+@helper
+def is_empty_var(mem, fragment, words):
+    """Whether the var part of an image, of so many words, is what stands for none."""
+    return words == 1 and mem[fragment + F_VAR_SINCE] != 0
+
+
+@helper
+def words_of_var(mem, reference):
+    """Words of the var part an image gets: of rows without one a header."""
+    return var_words(mem, reference) if reference != 0 else 1
+
+
+@helper
+def put_var(mem, reference, out, at):
+    """Copy a var part, or what stands for none, to out[at:]; returns its words."""
+    if reference != 0:
+        return copy_var(mem, reference, out, at)
+    out[at] = NO_VALUES
+    return 1
+
+
+@helper
+def record_has_var(mem, fragment, identity):
+    """Whether images of a record have a var part, given its word 1."""
+    if mem[fragment + F_HAS_VAR] == 0:
+        return 0
+    version = (identity >> SCHEMA_VERSION_SHIFT) & SCHEMA_VERSION_MASK
+    return 1 if version >= mem[fragment + F_VAR_SINCE] else 0
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
+def change_format(mem, table, has_var, var_since, format_version, version):
+    """A new version of a table's columns: from the next call on everybody goes by it. Done again it changes nothing."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    mem[table + T_HAS_VAR] = has_var
+    mem[table + T_VAR_SINCE] = var_since
+    mem[table + T_FORMAT] = format_version
+    mem[table + T_SCHEMA_VERSION] = version
+    for place in range(mem[table + T_FRAGMENTS]):
+        fragment = mem[mem[table + T_FRAGMENT_LIST] + place]
+        if fragment != 0:
+            mem[fragment + F_HAS_VAR] = has_var
+            mem[fragment + F_VAR_SINCE] = var_since
+            mem[fragment + F_SCHEMA_VERSION] = version
+    return OK

@@ -1,0 +1,78 @@
+"""Values of added columns, which lie in the var part whatever their type (D1).
+
+Types of the var part and Char: their bytes. Binary: its bytes without zeros at the end, as column kernels see it in a
+fixed part. Everything else: the bytes it would have in a fixed image.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base.errors import PageDamaged
+from engine.schema.types_text import Binary, Char
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from engine.schema.types_base import ColumnType
+
+    Octets = NDArray[np.uint8]
+    Ends = NDArray[np.int64]
+
+
+@lru_cache(maxsize=64)
+def _packer(code: str) -> struct.Struct:
+    return struct.Struct("<" + code)
+
+
+def is_plain(kind: ColumnType) -> bool:
+    """Whether values are stored in a var part as the bytes they are."""
+    return kind.is_var or isinstance(kind, Char)
+
+
+def to_var(kind: ColumnType, stored: Any) -> bytes:
+    """Bytes in a var part of a stored value that is not None."""
+    if is_plain(kind):
+        plain: bytes = stored
+        return plain
+    if isinstance(kind, Binary):
+        return bytes(stored).rstrip(b"\0")
+    return _packer(kind.code).pack(stored)
+
+
+def from_var(kind: ColumnType, data: bytes) -> Any:
+    """The stored value of bytes in a var part. Raises: PageDamaged if the type has none of that length."""
+    if is_plain(kind):
+        return data
+    if isinstance(kind, Binary):
+        return data.ljust(kind.length, b"\0")
+    if len(data) != kind.width:
+        raise PageDamaged("an added column holds what no value is stored as; run `tidemark check`")
+    return _packer(kind.code).unpack(data)[0]
+
+
+def pad_rows(data: Octets, ends: Ends, width: int) -> Octets:
+    """Values of a Binary column in full length.
+
+    Shapes: `ends` (count + 1,), the result (count, width).
+    """
+    sizes = np.diff(ends)
+    rows = np.zeros((sizes.size, width), np.uint8)
+    rows[np.arange(width) < sizes[:, None]] = data[int(ends[0]) : int(ends[-1])]
+    return rows
+
+
+def strip_rows(rows: Octets) -> tuple[Octets, Ends]:
+    """Values without zeros at the end, and their ends (count + 1).
+
+    Shapes: `rows` (count, width).
+    """
+    count, width = rows.shape
+    sizes = np.where(rows != 0, np.arange(1, width + 1), 0).max(axis=1, initial=0)
+    ends = np.zeros(count + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    return np.ascontiguousarray(rows[np.arange(width) < sizes[:, None]]), ends

@@ -1,0 +1,355 @@
+"""Columns and table definitions: what a table is, checked once, then immutable.
+
+A `TableDefinition` that exists is valid: every rule of names, keys and sizes is checked when it is made, whether by a
+user or from the bytes of a schema record. Its JSON is canonical (sorted, versioned): equal definitions have equal
+bytes, so that copies in the log, in control files and in the catalog can be compared as bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from engine.base import limits
+from engine.base.errors import InvalidName, Rejected, SchemaInvalid
+from engine.schema.index_definition import IndexDefinition, index_from_json
+from engine.schema.names import check_name
+from engine.schema.partition import HashPartition, Partition, partition_from_json
+from engine.schema.types import from_json, value_from_json, value_to_json
+from engine.schema.types_base import ColumnType, is_int, shown
+
+JSON_VERSION = 1
+ALTERED_JSON_VERSION = 2  # of tables that had a column added or dropped, so that older readers refuse them
+DEFAULT_DATABASE = "main"
+SYSTEM_DATABASE = "mysql"  # as in MySQL, whose names the tables of replication have
+EXCEPTIONS_SUFFIX = "$EX"
+MEMORY = "memory"
+DISK = "disk"
+STORAGES = (MEMORY, DISK)
+DEFAULT_TABLESPACE = "main"
+
+
+class _Absent:
+    """The default of a column that has none; a copy or an unpickled one is the same object."""
+
+    def __reduce__(self) -> str:
+        return "ABSENT"
+
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
+ABSENT: Final = _Absent()
+
+
+def qualified_name(name: object) -> str:
+    """`database.table`; plain names live in `main`. InvalidName if either part is not allowed."""
+    if not isinstance(name, str):
+        raise InvalidName(f"table name must be a str, got {shown(name)}", name=name)
+    database, dot, table = name.partition(".")
+    if not dot:
+        database, table = DEFAULT_DATABASE, name
+    return check_name(database, "database", "./\\") + "." + check_name(table, "table", "./\\")
+
+
+def is_system_table(name: str) -> bool:
+    """Whether a qualified name is of a table that serves the store: in `mysql`, or an exceptions table."""
+    return name.startswith(SYSTEM_DATABASE + ".") or name.endswith(EXCEPTIONS_SUFFIX)
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column: name, type, whether NULL is allowed, the value taken when none is given, and where it is kept.
+
+    Without a default, a nullable column that is left out is NULL and any other is a NotNullViolation. `storage` is
+    "memory" or "disk": on pages of the table's tablespace, read through a cache. Key columns live in memory. Columns
+    are equal if their JSON is: a default of NaN is equal to itself, one of 0.0 is not to one of -0.0.
+    """
+
+    name: str
+    type: ColumnType
+    nullable: bool = False
+    default: Any = field(default=ABSENT)
+    storage: str = MEMORY
+    # Set by the store: the schema version that added it to a table with rows (0: it was there from the beginning), and
+    # the value rows from before have, which stays when the default is changed.
+    added: int = field(default=0, kw_only=True, repr=False)
+    before: Any = field(default=ABSENT, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "column")
+        if not isinstance(self.type, ColumnType):  # what a caller really passes is any object
+            hint = "; call it with its parameters" if isinstance(self.type, type) else ""
+            raise SchemaInvalid(f"column {self.name!r} needs a column type, got {shown(self.type)}{hint}")
+        if not isinstance(self.nullable, bool):
+            raise SchemaInvalid(f"column {self.name!r}: nullable must be True or False, got {shown(self.nullable)}")
+        if self.storage not in STORAGES:
+            raise SchemaInvalid(f"column {self.name!r}: storage must be one of {STORAGES}, got {shown(self.storage)}")
+        if self.default is None and not self.nullable:
+            raise SchemaInvalid(f"column {self.name!r} is not nullable and cannot have the default None")
+        if self.has_default and self.default is not None:
+            try:
+                kept = self.type.loaded(self.type.stored(self.default))
+            except Rejected as error:
+                raise SchemaInvalid(f"default of column {self.name!r} {error.message}") from error
+            object.__setattr__(self, "default", kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Column) and (self is other or self._canonical == other._canonical)
+
+    def __hash__(self) -> int:
+        return hash(self._canonical)
+
+    @cached_property
+    def _canonical(self) -> str:
+        return json.dumps(self.to_json(), sort_keys=True)
+
+    @property
+    def has_default(self) -> bool:
+        """True if a default was declared (None counts)."""
+        return self.default is not ABSENT
+
+    @property
+    def is_disk(self) -> bool:
+        """True if its values lie on pages of a tablespace."""
+        return self.storage == DISK
+
+    @property
+    def in_var(self) -> bool:
+        """True if its values lie in a var part: by its type, or because it was added (D1)."""
+        return self.added > 0 or self.type.is_var
+
+    @property
+    def when_absent(self) -> Any:
+        """The value of rows whose var part ends before the column."""
+        return self.before if self.added else self.missing
+
+    @property
+    def missing(self) -> Any:
+        """The value of a column that is left out: its default, None if nullable, ABSENT if it must be given."""
+        return None if self.default is ABSENT and self.nullable else self.default
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `column_from_json` turns into an equal column."""
+        value = {
+            "name": self.name,
+            "nullable": self.nullable,
+            "storage": self.storage,
+            "type": self.type.to_json(),
+        }
+        if self.has_default:
+            value["default"] = None if self.default is None else value_to_json(self.type.stored(self.default))
+        if self.added:
+            value["added"] = self.added
+            value["before"] = None if self.before is None else value_to_json(self.type.stored(self.before))
+        return value
+
+
+def column_from_json(value: Any) -> Column:
+    """The column that `Column.to_json` described; SchemaInvalid if it is none."""
+    try:
+        kind = from_json(value["type"])
+        default = value_from_json(kind, value["default"]) if "default" in value else ABSENT
+        added = value.get("added", 0)
+        before = value_from_json(kind, value["before"]) if added else ABSENT
+        return Column(value["name"], kind, value["nullable"], default, value["storage"], added=added, before=before)
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise SchemaInvalid(f"not a column: {shown(value)}") from error
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """One version of a table's schema; valid by construction.
+
+    `table_id` is 0 until the store numbers the table; `version` is raised by every change of the schema. `tablespace`
+    names where the disk columns lie; None without disk columns, or until the store fills in DEFAULT_TABLESPACE.
+    `indexes`: those that are built, in the order they were made. `dropped`: columns whose bytes rows may still have,
+    each with its place among all columns there ever were, ascending.
+    """
+
+    table_id: int
+    version: int
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    partition: Partition = field(default_factory=HashPartition)
+    tablespace: str | None = None
+    indexes: tuple[IndexDefinition, ...] = ()
+    dropped: tuple[tuple[int, Column], ...] = ()
+
+    def __post_init__(self) -> None:
+        key: Sequence[str] = (self.primary_key,) if isinstance(self.primary_key, str) else self.primary_key
+        object.__setattr__(self, "name", qualified_name(self.name))
+        object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "primary_key", tuple(key))
+        object.__setattr__(self, "indexes", tuple(self.indexes))
+        object.__setattr__(self, "dropped", tuple(self.dropped))
+        if not is_int(self.table_id) or not 0 <= self.table_id <= limits.TABLE_ID_MAX:
+            raise SchemaInvalid(f"table id must be 0 to {limits.TABLE_ID_MAX}, got {shown(self.table_id)}")
+        if not is_int(self.version) or not 1 <= self.version <= limits.SCHEMA_VERSION_MAX:
+            raise SchemaInvalid(f"schema version must be 1 to {limits.SCHEMA_VERSION_MAX}, got {shown(self.version)}")
+        if not isinstance(self.partition, Partition):
+            hint = "; call it with its parameters" if isinstance(self.partition, type) else ""
+            raise SchemaInvalid(f"partition must be a HashPartition or the like, got {shown(self.partition)}{hint}")
+        self._check_columns()
+        self._check_key()
+        self._check_indexes()
+        object.__setattr__(self, "partition", self.partition.bound_to(self))
+        self._check_sizes()
+
+    def _wrong(self, message: str) -> SchemaInvalid:
+        return SchemaInvalid(f"table {self.name}: {message}", table=self.name)
+
+    def _check_columns(self) -> None:
+        count = len(self.columns) + len(self.dropped)
+        if not self.columns or count > limits.COLUMNS_MAX:
+            hint = f" and {len(self.dropped)} dropped ones" if self.dropped else ""
+            raise self._wrong(f"a table has 1 to {limits.COLUMNS_MAX} columns, got {len(self.columns)}{hint}")
+        seen: set[str] = set()
+        for column in self.columns:
+            if not isinstance(column, Column):
+                raise self._wrong(f"columns must be Column objects, got {shown(column)}")
+            if column.name in seen:
+                raise self._wrong(f"column {column.name!r} stands twice")
+            seen.add(column.name)
+        places = [at for at, _ in self.dropped]
+        if not all(is_int(at) and 0 <= at < count for at in places) or sorted(set(places)) != places:
+            raise self._wrong(f"dropped columns have places from 0 to {count - 1}, each its own, got {shown(places)}")
+        for _, column in self.physical:
+            if not is_int(column.added) or not 0 <= column.added <= self.version:
+                raise self._wrong(f"column {column.name!r} was added by version {shown(column.added)}")
+            if column.added and (column.is_disk or column.before is ABSENT):
+                raise self._wrong(f"added column {column.name!r} lies in memory, and rows from before have a value")
+        if self.tablespace is not None:
+            check_name(self.tablespace, "tablespace")
+            if not self.has_disk:
+                raise self._wrong(
+                    f"tablespace {self.tablespace!r} is given, but no column has storage='disk'; leave it out"
+                )
+
+    def _check_key(self) -> None:
+        if not 1 <= len(self.primary_key) <= limits.KEY_COLUMNS_MAX:
+            raise self._wrong(f"a primary key has 1 to {limits.KEY_COLUMNS_MAX} columns, got {len(self.primary_key)}")
+        if len(set(self.primary_key)) != len(self.primary_key):
+            raise self._wrong("a column stands twice in the primary key")
+        known = {column.name: column for column in self.columns}
+        for name in self.primary_key:
+            column = known.get(name)
+            if column is None:
+                raise self._wrong(f"primary key column {shown(name)} does not exist")
+            if column.nullable:
+                raise self._wrong(f"primary key column {name!r} cannot be nullable")
+            if column.is_disk:
+                raise self._wrong(
+                    f"primary key column {name!r} has storage='disk', but key columns live in memory; leave it out"
+                )
+            if not column.type.keyable:
+                raise self._wrong(f"{column.type!r} column {name!r} cannot be in a primary key")
+        key_bytes = sum(known[name].type.key_bytes_max for name in self.primary_key)
+        if key_bytes > limits.KEY_BYTES_MAX:
+            raise self._wrong(f"the primary key may take {key_bytes} bytes, more than {limits.KEY_BYTES_MAX}")
+
+    def _check_indexes(self) -> None:
+        if len(self.indexes) > limits.INDEXES_MAX:
+            raise self._wrong(f"a table has at most {limits.INDEXES_MAX} indexes, got {len(self.indexes)}")
+        known = {column.name: column for column in self.columns}
+        seen: set[str] = set()
+        for index in self.indexes:
+            if not isinstance(index, IndexDefinition):
+                raise self._wrong(f"indexes must be IndexDefinition objects, got {shown(index)}")
+            if index.name in seen:
+                raise self._wrong(f"index {index.name!r} stands twice")
+            seen.add(index.name)
+            index.check_columns(self.name, known)
+
+    def _check_sizes(self) -> None:
+        # Imported here: the layout is computed from a definition.
+        from engine.schema.row_shape import fixed_image_bytes, var_part_bytes
+
+        fixed_bytes = fixed_image_bytes(self)
+        if fixed_bytes > limits.FIXED_BYTES_MAX:
+            raise self._wrong(
+                f"its fixed-size columns take {fixed_bytes} bytes, more than {limits.FIXED_BYTES_MAX}; use VarChar"
+                " or storage='disk'"
+            )
+        var_bytes = var_part_bytes(self)
+        if var_bytes > limits.VAR_BYTES_MAX:
+            raise self._wrong(
+                f"its variable columns may take {var_bytes} bytes, more than {limits.VAR_BYTES_MAX}; use Text or Blob"
+            )
+
+    @property
+    def physical(self) -> tuple[tuple[int, Column], ...]:
+        """All columns rows have bytes of, in the order they were made, each with its position in `columns`; dropped
+        ones have positions behind the last.
+        """
+        if not self.dropped:
+            return tuple(enumerate(self.columns))
+        gone = {at: (len(self.columns) + number, column) for number, (at, column) in enumerate(self.dropped)}
+        live = iter(enumerate(self.columns))
+        return tuple(gone[at] if at in gone else next(live) for at in range(len(self.columns) + len(self.dropped)))
+
+    @property
+    def has_disk(self) -> bool:
+        """True if a column lies on disk, or did: rows have a disk part for good."""
+        return any(column.is_disk for _, column in self.physical)
+
+    @property
+    def is_altered(self) -> bool:
+        """True if columns were added or dropped."""
+        return bool(self.dropped) or any(column.added for column in self.columns)
+
+    @property
+    def key_positions(self) -> tuple[int, ...]:
+        """Positions of the key columns in `columns`, in key order."""
+        return tuple(self.position(name) for name in self.primary_key)
+
+    def position(self, name: str) -> int:
+        """Position of a column in `columns`; ValueError if there is none."""
+        return [column.name for column in self.columns].index(name)
+
+    def to_json(self) -> bytes:
+        """Canonical JSON: equal definitions give equal bytes."""
+        value: dict[str, Any] = {
+            "columns": [column.to_json() for column in self.columns],
+            "format": ALTERED_JSON_VERSION if self.is_altered else JSON_VERSION,
+            "name": self.name,
+            "partition": self.partition.to_json({column.name: column.type for column in self.columns}),
+            "primary_key": list(self.primary_key),
+            "table_id": self.table_id,
+            "version": self.version,
+        }
+        if self.has_disk:  # tables in memory keep the bytes they had before there were tablespaces
+            value["tablespace"] = self.tablespace
+        if self.indexes:  # likewise those without
+            value["indexes"] = [index.to_json() for index in self.indexes]
+        if self.dropped:
+            value["dropped"] = [{"at": at, "column": column.to_json()} for at, column in self.dropped]
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> TableDefinition:
+        """The definition that `to_json` wrote; SchemaInvalid if the bytes are none."""
+        try:
+            value = json.loads(data)
+            if value["format"] not in (JSON_VERSION, ALTERED_JSON_VERSION):
+                raise SchemaInvalid(
+                    f"table definition has format {shown(value['format'])}, this reads up to {ALTERED_JSON_VERSION}"
+                )
+            columns = tuple(column_from_json(each) for each in value["columns"])
+            return cls(
+                value["table_id"],
+                value["version"],
+                value["name"],
+                columns,
+                tuple(value["primary_key"]),
+                partition_from_json(value["partition"], {column.name: column.type for column in columns}),
+                value.get("tablespace"),
+                tuple(index_from_json(each) for each in value.get("indexes", ())),
+                tuple((each["at"], column_from_json(each["column"])) for each in value.get("dropped", ())),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            raise SchemaInvalid(f"not a table definition: {shown(data)}") from error

@@ -1,0 +1,70 @@
+"""What a secondary index is: its name and columns, checked against the table it hangs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.base import limits
+from engine.base.errors import NoSuchColumn, SchemaInvalid
+from engine.schema.names import check_name
+from engine.schema.types_base import shown
+
+if TYPE_CHECKING:
+    from engine.schema.definition import Column
+
+
+@dataclass(frozen=True)
+class IndexDefinition:
+    """An index: name and columns, in the order keys are compared by; valid by construction but for the table's part."""
+
+    name: str
+    columns: tuple[str, ...]
+    is_unique: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "index", "./\\")
+        names: Sequence[str] = (self.columns,) if isinstance(self.columns, str) else self.columns
+        if not isinstance(names, Iterable) or not all(isinstance(each, str) for each in names):
+            raise SchemaInvalid(f"index {self.name!r} needs a list of column names, got {shown(self.columns)}")
+        object.__setattr__(self, "columns", tuple(names))
+        if not isinstance(self.is_unique, bool):
+            raise SchemaInvalid(f"index {self.name!r}: unique must be True or False, got {shown(self.is_unique)}")
+        if not 1 <= len(self.columns) <= limits.INDEX_COLUMNS_MAX or len(set(self.columns)) != len(self.columns):
+            raise SchemaInvalid(
+                f"index {self.name!r} needs 1 to {limits.INDEX_COLUMNS_MAX} different columns, got {len(self.columns)}"
+            )
+
+    def check_columns(self, table: str, columns: dict[str, Column]) -> None:
+        """Raises: NoSuchColumn, SchemaInvalid for columns of the table that cannot be indexed."""
+        for name in self.columns:
+            column = columns.get(name)
+            if column is None:
+                raise NoSuchColumn(
+                    f"index {self.name}: table {table} has no column {name!r}; see its definition",
+                    table=table,
+                    column=name,
+                )
+            if column.is_disk:
+                raise SchemaInvalid(
+                    f"index {self.name}: {table}.{name} is a disk column and cannot be indexed; keep it in memory",
+                    table=table,
+                )
+            if not column.type.keyable:
+                raise SchemaInvalid(
+                    f"index {self.name}: {table}.{name} is of type {column.type!r} and cannot be indexed",
+                    table=table,
+                )
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `index_from_json` turns into an equal definition."""
+        return {"columns": list(self.columns), "name": self.name, "unique": self.is_unique}
+
+
+def index_from_json(value: Any) -> IndexDefinition:
+    """The definition that `IndexDefinition.to_json` described; SchemaInvalid if it is none."""
+    try:
+        return IndexDefinition(value["name"], tuple(value["columns"]), value["unique"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SchemaInvalid(f"not an index: {shown(value)}") from error

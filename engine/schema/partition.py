@@ -1,0 +1,479 @@
+"""How the rows of a table are spread over its fragments (docs/access.md, section 10).
+
+A partition that stands in a `TableDefinition` is valid: `bound_to` has checked it against the table's columns and made
+bounds and values what the columns would give back. Fragment numbers are never used again (D14), so those of ranges and
+lists have holes once partitions were dropped.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from engine.base import limits
+from engine.base.errors import LimitExceeded, NoSuchPartition, Rejected, SchemaInvalid
+from engine.schema.names import check_name
+from engine.schema.types import Decimal, Integer, value_from_json, value_to_json
+from engine.schema.types_base import ColumnType, is_int, shown
+
+if TYPE_CHECKING:
+    from engine.schema.definition import TableDefinition
+
+
+class _MaxValue:
+    """The upper bound above every value."""
+
+    def __repr__(self) -> str:
+        return "MAXVALUE"
+
+    def __reduce__(self) -> str:
+        return "MAXVALUE"
+
+
+MAXVALUE: Final = _MaxValue()
+_ABOVE_ALL = (1,)
+
+# Columns by name, as far as a partition needs them: key columns only.
+Types = Mapping[str, ColumnType]
+
+
+def _names_of(columns: object) -> tuple[str, ...]:
+    """Column names given as one name or several. Raises: SchemaInvalid."""
+    names = (columns,) if isinstance(columns, str) else columns
+    if not isinstance(names, (tuple, list)) or not names or not all(isinstance(name, str) for name in names):
+        raise SchemaInvalid(f"partition columns are given by name, one or several, got {shown(columns)}")
+    if len(set(names)) != len(names):
+        raise SchemaInvalid(f"a partition column stands twice: {shown(names)}")
+    return tuple(names)
+
+
+def _types_of(columns: Sequence[str], definition: TableDefinition) -> list[ColumnType]:
+    """Types of partition columns, which must be key columns: so that a key always leads to one fragment."""
+    known = {name: definition.columns[definition.position(name)].type for name in definition.primary_key}
+    for name in columns:
+        if name not in known:
+            raise SchemaInvalid(
+                f"table {definition.name}: partition column {shown(name)} is no column of the primary key"
+                f" ({', '.join(known)}); add it to the key or partition by another one",
+                table=definition.name,
+            )
+    return [known[name] for name in columns]
+
+
+def _check_count(fragments: object) -> None:
+    if not is_int(fragments) or not 1 <= fragments <= limits.FRAGMENTS_MAX:  # type: ignore[operator]
+        raise SchemaInvalid(f"a table has 1 to {limits.FRAGMENTS_MAX} fragments, got {shown(fragments)}")
+
+
+def sort_key(kind: ColumnType, stored: Any) -> Any:
+    """What compares as the column's canonical words do, for a stored value of a key column."""
+    if isinstance(stored, bytes):
+        if isinstance(kind, Decimal):
+            return int.from_bytes(stored, "little", signed=True)
+        return stored if kind.is_var else stored.rstrip(b"\0")
+    return stored
+
+
+class Partition(ABC):
+    """What all kinds have: `fragments` partitions with a name and a fragment number each."""
+
+    @property
+    @abstractmethod
+    def fragments(self) -> int:
+        """How many partitions there are."""
+
+    @property
+    @abstractmethod
+    def numbers(self) -> tuple[int, ...]:
+        """Fragment numbers of the partitions, ascending."""
+
+    @property
+    @abstractmethod
+    def next_number(self) -> int:
+        """Fragment numbers from here on were never given."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the partitions, in the order of `numbers`."""
+        return tuple(f"p{number}" for number in self.numbers)
+
+    def number_of(self, name: object) -> int:
+        """Fragment number of a partition. Raises: NoSuchPartition."""
+        if name not in self.names:
+            raise NoSuchPartition(f"there is no partition {shown(name)}; there are {_listed(self.names)}")
+        return self.numbers[self.names.index(str(name))]
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line for people."""
+
+    @abstractmethod
+    def bound_to(self, definition: TableDefinition) -> Partition:
+        """This partition, checked against the columns of a table. Raises: SchemaInvalid."""
+
+    @abstractmethod
+    def to_json(self, types: Types) -> dict[str, Any]:
+        """A JSON object that `partition_from_json` turns into an equal partition; types of the key columns."""
+
+    def plus(self, name: str, bound: Any) -> Partition:
+        """This partition with one more. Raises: SchemaInvalid, LimitExceeded."""
+        raise SchemaInvalid("only range and list partitions can be added; a hash spreads all rows anew")
+
+    def minus(self, name: str) -> Partition:
+        """This partition with one less. Raises: NoSuchPartition, SchemaInvalid."""
+        raise SchemaInvalid("only range and list partitions can be dropped; every row of a hash would need a new place")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+@dataclass(frozen=True)
+class HashPartition(Partition):
+    """Spread by hash of the canonical key: fragment = (xxhash64(key, seed 42) & (2^63 - 1)) mod fragments (D14).
+
+    columns: hash only these key columns. modulo: no hash, but this integer key column mod fragments.
+    """
+
+    fragments: int = 4
+    columns: tuple[str, ...] | None = None
+    modulo: str | None = None
+
+    KIND = "hash"
+    is_linear = False
+
+    if TYPE_CHECKING:  # what callers may give; kept is what the fields say
+
+        def __init__(
+            self, fragments: int = 4, columns: str | Sequence[str] | None = None, modulo: str | None = None
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        _check_count(self.fragments)
+        if self.columns is not None:
+            object.__setattr__(self, "columns", _names_of(self.columns))
+        if self.modulo is not None and (not isinstance(self.modulo, str) or self.columns is not None):
+            raise SchemaInvalid(f"modulo names one column, and then there are no others, got {shown(self.modulo)}")
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(range(self.fragments))
+
+    @property
+    def next_number(self) -> int:
+        return self.fragments
+
+    def describe(self) -> str:
+        rule = self.KIND if self.KIND == LinearHash.KIND or not self.is_linear else f"linear {self.KIND}"
+        if self.modulo is not None:
+            return f"{rule} ({self.modulo}, not hashed)"
+        return rule if self.columns is None else f"{rule} ({', '.join(self.columns)})"
+
+    def bound_to(self, definition: TableDefinition) -> Partition:
+        _types_of(self.columns or (), definition)
+        if self.modulo is not None:
+            (kind,) = _types_of((self.modulo,), definition)
+            if not isinstance(kind, Integer):
+                raise SchemaInvalid(f"table {definition.name}: modulo needs an integer column, got {kind!r}")
+        return self
+
+    def to_json(self, types: Types) -> dict[str, Any]:
+        value: dict[str, Any] = {"kind": self.KIND, "fragments": self.fragments}
+        if self.columns is not None:
+            value["columns"] = list(self.columns)
+        if self.modulo is not None:
+            value["modulo"] = self.modulo
+        return value
+
+
+class LinearHash(HashPartition):
+    """`HashPartition` by powers of two instead of the remainder: the hash (or the column) masked to the next power of
+    two, halved while that is no partition.
+    """
+
+    KIND = "linear hash"
+    is_linear = True
+
+
+@dataclass(frozen=True)
+class KeyPartition(HashPartition):
+    """`HashPartition` in MySQL's words: PARTITION BY [LINEAR] KEY (columns); None: the whole primary key."""
+
+    modulo: None = None
+    linear: bool = False
+
+    KIND = "key"
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragments: int = 4,
+            columns: str | Sequence[str] | None = None,
+            modulo: None = None,
+            linear: bool = False,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.linear, bool):
+            raise SchemaInvalid(f"linear is True or False, got {shown(self.linear)}")
+
+    @property
+    def is_linear(self) -> bool:  # type: ignore[override]
+        """Whether the powers-of-two rule takes the place of the remainder."""
+        return self.linear
+
+    def to_json(self, types: Types) -> dict[str, Any]:
+        return {**super().to_json(types), **({"linear": True} if self.linear else {})}
+
+
+def _tuple_of(value: Any, count: int) -> tuple[Any, ...]:
+    """The values of `count` columns: a tuple, or the value itself of a single column. Raises: SchemaInvalid."""
+    if value is MAXVALUE:
+        return (MAXVALUE,) * count
+    pieces = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(pieces) != count:
+        raise SchemaInvalid(f"a partition by {count} columns needs {count} values, got {shown(value)}")
+    return pieces
+
+
+@dataclass(frozen=True)
+class _NamedPartition(Partition):
+    """Ranges and lists: partitions with names of their own, each with a bound or values."""
+
+    columns: tuple[str, ...]
+    partitions: tuple[tuple[str, Any], ...]
+    fragment_numbers: tuple[int, ...] = ()
+    next_number: int = 0
+
+    KIND = ""
+    BOUND = ""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            columns: str | Sequence[str],
+            partitions: Sequence[tuple[str, Any]] | Mapping[str, Any],
+            fragment_numbers: tuple[int, ...] = (),
+            next_number: int = 0,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", _names_of(self.columns))
+        pairs = list(self.partitions.items()) if isinstance(self.partitions, Mapping) else self.partitions
+        if not isinstance(pairs, (tuple, list)) or not all(
+            isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs
+        ):
+            raise SchemaInvalid(f"partitions are pairs of a name and its {self.BOUND}, got {shown(pairs)}")
+        _check_count(len(pairs))
+        self._check_names([name for name, _ in pairs])
+        object.__setattr__(self, "partitions", tuple((str(name), self._bound(bound)) for name, bound in pairs))
+        numbers = tuple(self.fragment_numbers) or tuple(range(len(pairs)))
+        following = self.next_number or len(pairs)
+        object.__setattr__(self, "fragment_numbers", numbers)
+        object.__setattr__(self, "next_number", following)
+        if not is_int(following) or not all(is_int(number) for number in numbers) or len(numbers) != len(pairs):
+            raise SchemaInvalid(f"fragment numbers {shown(numbers)} are not those of {len(pairs)} partitions")
+        if not all(low < high for low, high in zip((-1, *numbers), (*numbers, following), strict=True)):
+            raise SchemaInvalid(f"fragment numbers {shown(numbers)} are not ascending below {following}")
+        if following > limits.FRAGMENTS_MAX:
+            raise LimitExceeded(
+                f"a table has fragment numbers 0 to {limits.FRAGMENTS_MAX - 1}, which are never used again, and this"
+                " one has used all; make another table"
+            )
+
+    @staticmethod
+    def _check_names(names: list[Any]) -> None:
+        for name in names:
+            check_name(name, "partition")
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise SchemaInvalid(f"partition {twice!r} stands twice")
+
+    @abstractmethod
+    def _bound(self, bound: Any) -> Any:
+        """A bound or values as they are kept. Raises: SchemaInvalid."""
+
+    @property
+    def fragments(self) -> int:
+        """How many partitions there are."""
+        return len(self.partitions)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return self.fragment_numbers
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.partitions)
+
+    def describe(self) -> str:
+        return f"{self.KIND} ({', '.join(self.columns)}): {_listed(self.names)}"
+
+    def _stored(self, kinds: Sequence[ColumnType], pieces: Sequence[Any], where: str) -> tuple[Any, ...]:
+        """What the columns store for the values of one bound. Raises: SchemaInvalid."""
+        stored = []
+        for name, kind, piece in zip(self.columns, kinds, pieces, strict=True):
+            try:
+                stored.append(MAXVALUE if piece is MAXVALUE else kind.stored_key(piece))
+            except Rejected as error:
+                raise SchemaInvalid(f"{where}: column {name!r} {error.message}") from error
+        return tuple(stored)
+
+    def _to_json(self, types: Types, write: Any) -> dict[str, Any]:
+        kinds = [types[name] for name in self.columns]
+        return {
+            "kind": self.KIND,
+            "columns": list(self.columns),
+            "next": self.next_number,
+            "partitions": [
+                {"name": name, "number": number, self.BOUND: write(kinds, bound)}
+                for (name, bound), number in zip(self.partitions, self.numbers, strict=True)
+            ],
+        }
+
+    def plus(self, name: str, bound: Any) -> Partition:
+        return replace(
+            self,
+            partitions=(*self.partitions, (name, bound)),
+            fragment_numbers=(*self.numbers, self.next_number),
+            next_number=self.next_number + 1,
+        )
+
+    def minus(self, name: str) -> Partition:
+        number = self.number_of(name)
+        if len(self.partitions) == 1:
+            raise SchemaInvalid(f"{name!r} is the only partition; drop the table instead")
+        return replace(
+            self,
+            partitions=tuple(pair for pair in self.partitions if pair[0] != name),
+            fragment_numbers=tuple(each for each in self.numbers if each != number),
+        )
+
+
+class RangePartition(_NamedPartition):
+    """Spread by ranges of key columns: `partitions` are (name, upper bound) with bounds ascending and exclusive, a
+    tuple for several columns, MAXVALUE at the end for a range without bound.
+
+    A row goes to the first partition whose bound is above it; if one is dropped, its range falls to the next.
+    """
+
+    KIND = "range"
+    BOUND = "upper"
+
+    def _bound(self, bound: Any) -> Any:
+        pieces = _tuple_of(bound, len(self.columns))
+        above = [piece is MAXVALUE for piece in pieces]
+        if above != sorted(above):
+            raise SchemaInvalid(f"behind MAXVALUE a bound has MAXVALUE only, got {shown(bound)}")
+        return pieces
+
+    def bound_to(self, definition: TableDefinition) -> Partition:
+        kinds = _types_of(self.columns, definition)
+        made: list[tuple[str, tuple[Any, ...]]] = []
+        before: Any = None
+        for name, pieces in self.partitions:
+            stored = self._stored(kinds, pieces, f"table {definition.name}: bound of partition {name!r}")
+            order = [
+                _ABOVE_ALL if piece is MAXVALUE else (0, sort_key(kind, piece))
+                for kind, piece in zip(kinds, stored, strict=True)
+            ]
+            if before is not None and not before < order:
+                raise SchemaInvalid(
+                    f"table {definition.name}: bounds must ascend, and that of partition {name!r} is not above the one"
+                    f" before: {shown(pieces)}",
+                    table=definition.name,
+                )
+            before = order
+            made.append((name, _loaded(kinds, stored)))
+        return replace(self, partitions=tuple(made))
+
+    def to_json(self, types: Types) -> dict[str, Any]:
+        return self._to_json(types, _pieces_to_json)
+
+
+class ListPartition(_NamedPartition):
+    """Spread by lists of values of key columns: `partitions` are name: values, each a tuple for several columns."""
+
+    KIND = "list"
+    BOUND = "values"
+
+    def _bound(self, bound: Any) -> Any:
+        if not isinstance(bound, (tuple, list, set, frozenset, range)) or not bound:
+            raise SchemaInvalid(f"a list partition takes one value or more, got {shown(bound)}")
+        return tuple(_tuple_of(value, len(self.columns)) for value in bound)
+
+    def bound_to(self, definition: TableDefinition) -> Partition:
+        kinds = _types_of(self.columns, definition)
+        taken: dict[Any, str] = {}
+        made = []
+        for name, values in self.partitions:
+            rows = []
+            for pieces in values:
+                if MAXVALUE in pieces:
+                    raise SchemaInvalid(f"partition {name!r}: MAXVALUE is a bound of ranges, not a value of a list")
+                stored = self._stored(kinds, pieces, f"table {definition.name}: value of partition {name!r}")
+                order = tuple(sort_key(kind, piece) for kind, piece in zip(kinds, stored, strict=True))
+                if order in taken:
+                    raise SchemaInvalid(
+                        f"table {definition.name}: {shown(pieces)} stands in partition {taken[order]!r} and again in"
+                        f" {name!r}",
+                        table=definition.name,
+                    )
+                taken[order] = name
+                rows.append((order, _loaded(kinds, stored)))
+            made.append((name, tuple(loaded for _, loaded in sorted(rows, key=lambda row: row[0]))))
+        if len(taken) > limits.PARTITION_VALUES_MAX:
+            raise LimitExceeded(f"lists have {len(taken)} values, more than {limits.PARTITION_VALUES_MAX}")
+        return replace(self, partitions=tuple(made))
+
+    def to_json(self, types: Types) -> dict[str, Any]:
+        return self._to_json(types, lambda kinds, values: [_pieces_to_json(kinds, each) for each in values])
+
+
+def _loaded(kinds: Sequence[ColumnType], stored: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(piece if piece is MAXVALUE else kind.loaded(piece) for kind, piece in zip(kinds, stored, strict=True))
+
+
+def _pieces_to_json(kinds: Sequence[ColumnType], pieces: Sequence[Any]) -> list[Any]:
+    # No value is null, so null is free for MAXVALUE.
+    return [
+        None if piece is MAXVALUE else value_to_json(kind.stored_key(piece))
+        for kind, piece in zip(kinds, pieces, strict=True)
+    ]
+
+
+def _pieces_from_json(kinds: Sequence[ColumnType], pieces: list[Any]) -> tuple[Any, ...]:
+    return tuple(
+        MAXVALUE if piece is None else value_from_json(kind, piece) for kind, piece in zip(kinds, pieces, strict=True)
+    )
+
+
+def partition_from_json(value: Any, types: Types) -> Partition:
+    """The partition that `to_json` described; types of the table's columns.
+
+    Raises: SchemaInvalid if there is no such kind; KeyError, TypeError, ValueError for what is no partition at all.
+    """
+    kind = value.get("kind") if isinstance(value, dict) else None
+    columns = None if kind is None or value.get("columns") is None else tuple(value["columns"])
+    if kind in (HashPartition.KIND, LinearHash.KIND):
+        made = HashPartition if kind == HashPartition.KIND else LinearHash
+        return made(value.get("fragments", 0), columns, value.get("modulo"))
+    if kind == KeyPartition.KIND:
+        return KeyPartition(value.get("fragments", 0), columns, linear=value.get("linear", False))
+    if kind in (RangePartition.KIND, ListPartition.KIND) and columns is not None:
+        kinds = [types[name] for name in columns]
+        numbers = tuple(each["number"] for each in value["partitions"])
+        if kind == RangePartition.KIND:
+            bounds = [(each["name"], _pieces_from_json(kinds, each["upper"])) for each in value["partitions"]]
+            return RangePartition(columns, tuple(bounds), numbers, value["next"])
+        lists = [
+            (each["name"], tuple(_pieces_from_json(kinds, row) for row in each["values"]))
+            for each in value["partitions"]
+        ]
+        return ListPartition(columns, tuple(lists), numbers, value["next"])
+    raise SchemaInvalid(f"no such partition: {shown(value)}")

@@ -1,0 +1,220 @@
+"""Which partitions may hold rows, given what is known of their columns (docs/access.md, sections 9 and 10).
+
+Pruning never leaves out a partition that has a row of what is asked; it may keep one that has none. So a value that the
+column cannot hold says nothing: whoever compares with it may know of a row that equals it nevertheless.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base.errors import Rejected
+from engine.schema.partition import MAXVALUE, HashPartition, ListPartition, RangePartition, sort_key
+from engine.schema.partitions_kernels import PARTITION_SEED, POSITIVE
+from engine.schema.row_layout import WORD_BYTES
+from engine.schema.types import Integer
+from engine.sealed.checksums_kernels import xxh64_words
+
+if TYPE_CHECKING:
+    from engine.schema.definition import TableDefinition
+    from engine.schema.types_base import ColumnType
+
+# So many values are looked at one by one; more of them say nothing.
+VALUES_MAX = 1_024
+# What orders a piece: (0, its sort key), or: before all values, behind them, MAXVALUE, behind that, too.
+BELOW_ALL = (-1,)
+ABOVE_ALL = (1,)
+AT_MAXVALUE = (2,)
+BEHIND = (3,)
+
+
+@dataclass(frozen=True)
+class Between:
+    """A range of values: None is no bound; `with_lower` and `with_upper` say whether the bounds belong to it."""
+
+    lower: Any = None
+    upper: Any = None
+    with_lower: bool = True
+    with_upper: bool = True
+
+
+Known = Between | Collection[Any]
+
+
+def partitions_for(definition: TableDefinition, known: Mapping[str, Known]) -> tuple[int, ...]:
+    """Fragment numbers of the partitions that may hold rows whose columns all lie in `known`, ascending.
+
+    known: by column name, a `Between` or the values it may have; columns that are left out may have any.
+    """
+    partition = definition.partition
+    if any(not isinstance(each, Between) and len(each) == 0 for each in known.values()):
+        return ()
+    if isinstance(partition, HashPartition):
+        names = (partition.modulo,) if partition.modulo is not None else partition.columns or definition.primary_key
+        columns = [_Column(definition, name, known.get(name)) for name in names]
+        values = [column.values() for column in columns]
+        found = {partition_of_values(definition, pieces) for pieces in _product(values)} if _are_few(values) else None
+        return partition.numbers if found is None else tuple(sorted(found))
+    assert isinstance(partition, (RangePartition, ListPartition))
+    columns = [_Column(definition, name, known.get(name)) for name in partition.columns]
+    if isinstance(partition, ListPartition):
+        return _of_list(partition, columns)
+    return _of_ranges(partition, columns)
+
+
+class _Column:
+    """A partition column, and what is known of it."""
+
+    def __init__(self, definition: TableDefinition, name: str, known: Known | None) -> None:
+        self.kind: ColumnType = definition.columns[definition.position(name)].type
+        self.lower: Any = None
+        self.upper: Any = None
+        self.with_lower = self.with_upper = True
+        self._stored: list[Any] | None = None
+        if isinstance(known, Between):
+            self._set_range(known)
+        elif known is not None and len(known) <= VALUES_MAX:
+            stored = [self._store(value) for value in known]
+            if None not in stored:
+                self._set_values(stored)
+
+    def _store(self, value: Any) -> Any:
+        """What the column stores for a value; None if it is not exactly that value."""
+        try:
+            stored = self.kind.stored_key(value)
+        except Rejected:
+            return None
+        return None if isinstance(stored, float) and stored != value else stored
+
+    def _set_values(self, stored: Sequence[Any]) -> None:
+        self._stored = sorted(stored, key=self.order)
+        self.lower, self.upper = self.order(self._stored[0]), self.order(self._stored[-1])
+
+    def _set_range(self, known: Between) -> None:
+        lower = None if known.lower is None else self._store(known.lower)
+        upper = None if known.upper is None else self._store(known.upper)
+        with_lower, with_upper = known.with_lower, known.with_upper
+        if isinstance(self.kind, Integer):
+            if lower is not None:
+                lower, with_lower = lower + (not with_lower), True
+            if upper is not None:
+                upper, with_upper = upper - (not with_upper), True
+            if lower is not None and upper is not None and 0 <= upper - lower < VALUES_MAX:
+                self._set_values(range(lower, upper + 1))
+                return
+        self.lower = None if lower is None else self.order(lower)
+        self.upper = None if upper is None else self.order(upper)
+        self.with_lower, self.with_upper = with_lower, with_upper
+        if self.lower is not None and self.lower == self.upper and with_lower and with_upper:
+            self._set_values([lower])
+
+    def order(self, stored: Any) -> Any:
+        """What a stored value compares as."""
+        return sort_key(self.kind, stored)
+
+    def values(self) -> list[Any] | None:
+        """The stored values it may have, ascending, if they are few."""
+        return self._stored
+
+    def takes(self, stored: Any) -> bool:
+        """Whether a stored value is among what is known."""
+        order = self.order(stored)
+        if self._stored is not None:
+            return order in {self.order(each) for each in self._stored}
+        if self.lower is not None and (order < self.lower or (order == self.lower and not self.with_lower)):
+            return False
+        return self.upper is None or order < self.upper or (order == self.upper and self.with_upper)
+
+
+def _are_few(values: Sequence[list[Any] | None]) -> bool:
+    return None not in values and math.prod(len(each or ()) for each in values) <= VALUES_MAX
+
+
+def _product(values: Sequence[list[Any] | None]) -> Iterator[tuple[Any, ...]]:
+    return itertools.product(*(each or () for each in values))
+
+
+def partition_of_values(definition: TableDefinition, stored: Sequence[Any]) -> int:
+    """Fragment number by hash or modulo, given what the partition columns store, in their order."""
+    partition = definition.partition
+    assert isinstance(partition, HashPartition)
+    if partition.modulo is not None:
+        value = int(stored[0])
+    else:
+        names = partition.columns or definition.primary_key
+        kinds = [definition.columns[definition.position(name)].type for name in names]
+        words = np.frombuffer(
+            b"".join(_canonical(kind, each) for kind, each in zip(kinds, stored, strict=True)), dtype=np.int64
+        )
+        value = int(xxh64_words(words.copy(), 0, words.size, PARTITION_SEED)) & POSITIVE
+    if not partition.is_linear:
+        return value % partition.fragments
+    mask = (1 << (partition.fragments - 1).bit_length()) - 1
+    while value & mask >= partition.fragments:
+        mask >>= 1
+    return value & mask
+
+
+def _canonical(kind: ColumnType, stored: Any) -> bytes:
+    if kind.is_var:
+        return struct.pack("<q", len(stored)) + bytes(stored) + bytes(-len(stored) % WORD_BYTES)
+    canonical: bytes = struct.pack("<" + kind.key_code, stored)
+    return canonical
+
+
+def _of_list(partition: ListPartition, columns: Sequence[_Column]) -> tuple[int, ...]:
+    return tuple(
+        number
+        for number, (_, rows) in zip(partition.numbers, partition.partitions, strict=True)
+        if any(
+            all(column.takes(column.kind.stored_key(piece)) for column, piece in zip(columns, row, strict=True))
+            for row in rows
+        )
+    )
+
+
+def _of_ranges(partition: RangePartition, columns: Sequence[_Column]) -> tuple[int, ...]:
+    uppers = [
+        tuple(
+            AT_MAXVALUE if piece is MAXVALUE else (0, column.order(column.kind.stored_key(piece)))
+            for column, piece in zip(columns, bound, strict=True)
+        )
+        for _, bound in partition.partitions
+    ]
+    lowers = [(BELOW_ALL,) * len(columns), *uppers]
+    spans = list(_spans(columns))
+    return tuple(
+        number
+        for number, lower, upper in zip(partition.numbers, lowers, uppers, strict=False)
+        if any(first < upper and last >= lower for first, last in spans)
+    )
+
+
+def _spans(columns: Sequence[_Column]) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Where the rows may lie in the order of the columns: leading columns value by value while they have few, then the
+    range of the next one.
+    """
+    fixed: list[list[Any]] = []
+    for column in columns:
+        values = column.values()
+        if values is None or not _are_few([*fixed, values]):
+            break
+        fixed.append(values)
+    rest = columns[len(fixed) :]
+    for pieces in itertools.product(*fixed):
+        start = tuple((0, column.order(piece)) for column, piece in zip(columns, pieces, strict=False))
+        if not rest:
+            yield start, start
+            continue
+        low, high = rest[0].lower, rest[0].upper
+        behind = len(rest) - 1
+        first = (BELOW_ALL if low is None else (0, low), *([BELOW_ALL if rest[0].with_lower else BEHIND] * behind))
+        last = (ABOVE_ALL if high is None else (0, high), *([ABOVE_ALL if rest[0].with_upper else BELOW_ALL] * behind))
+        yield (*start, *first), (*start, *last)

@@ -1,0 +1,224 @@
+"""Partition words of a table definition (`partitions_layout.py`), computed once for each version of it."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base.errors import SchemaInvalid
+from engine.memory.arena_layout import BLOCK_WORDS, PAGE_WORDS
+from engine.schema.partition import MAXVALUE, HashPartition, ListPartition, RangePartition, sort_key
+from engine.schema.partitions_layout import (
+    EN_ABOVE,
+    EN_HEADER_WORDS,
+    EN_NUMBER,
+    HH_FIXED_WORDS,
+    HH_FRAGMENTS,
+    HH_PARTITION,
+    HH_SEED,
+    HH_WORDS,
+    KIND_HASH,
+    KIND_LIST,
+    KIND_MODULO,
+    KIND_RANGE,
+    ORDER_BYTES,
+    ORDER_FLOAT32,
+    ORDER_FLOAT64,
+    ORDER_SIGNED,
+    ORDER_UNSIGNED,
+    ORDER_WIDE,
+    SP_BOUND_WORDS,
+    SP_CLASSES,
+    SP_COLUMNS,
+    SP_ENTRIES,
+    SP_FRAGMENTS,
+    SP_KEY_COLUMNS,
+    SP_KIND,
+    SP_LINEAR,
+    SP_MASK,
+    SP_ORDINALS,
+    SP_PER_UNIT,
+    SP_SPAN,
+    SP_STRIDE,
+    SP_UNIT_COUNT,
+    SP_UNIT_IS_PAGE,
+    SP_UNITS,
+    SP_UNITS_MAX,
+    SP_WIDTHS,
+    SP_WORDS,
+)
+from engine.schema.row_layout import WORD_BYTES, words_for
+from engine.schema.types import Decimal, Floating, Integer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from engine.schema.definition import TableDefinition
+    from engine.schema.types_base import ColumnType
+
+    Words = NDArray[np.int64]
+    Entry = tuple[int, tuple[Any, ...]]
+
+_LONG_BITS = 64
+
+
+def _order(kind: ColumnType) -> int:
+    """How canonical words of a type are ordered: one of the ORDER_ constants."""
+    if isinstance(kind, Integer) and kind.bits == _LONG_BITS and not kind.signed:
+        return ORDER_UNSIGNED
+    if isinstance(kind, Floating):
+        return ORDER_FLOAT64 if kind.bits == _LONG_BITS else ORDER_FLOAT32
+    if isinstance(kind, Decimal):
+        return ORDER_SIGNED if kind.width == WORD_BYTES else ORDER_WIDE
+    return ORDER_BYTES if kind.is_var or "s" in kind.key_code else ORDER_SIGNED
+
+
+def _signed(values: Sequence[int]) -> list[int]:
+    return [(value & (1 << 64) - 1) - (1 << 63) for value in values]
+
+
+def ordered_words(kind: ColumnType, stored: Any) -> list[int]:
+    """The ordered words of a stored value of a key column; of a variable one its bytes before them."""
+    order = _order(kind)
+    if order == ORDER_BYTES:
+        size = len(stored) if kind.is_var else kind.width
+        count = words_for(size)
+        words = _signed(struct.unpack(f">{count}Q", stored.ljust(count * WORD_BYTES, b"\0")))
+        return [size, *words] if kind.is_var else words
+    if order == ORDER_WIDE:
+        low, high = struct.unpack("<Qq", stored)
+        return [high, *_signed([low])]
+    if order == ORDER_UNSIGNED:
+        return _signed([stored])
+    if order == ORDER_SIGNED:
+        return [int(stored)]
+    is_long = order == ORDER_FLOAT64
+    (bits,) = struct.unpack("<q" if is_long else "<I", struct.pack("<d" if is_long else "<f", stored))
+    if is_long:
+        return [bits if bits >= 0 else bits ^ ((1 << 63) - 1)]
+    return [bits if bits < 1 << 31 else (~bits & 0xFFFFFFFF) - (1 << 63)]
+
+
+def _entries(definition: TableDefinition, kinds: Sequence[ColumnType]) -> list[Entry]:
+    """(fragment number, stored values) of each bound or list value, ascending."""
+    partition = definition.partition
+    entries: list[Entry] = []
+    if isinstance(partition, RangePartition):
+        for number, (_, pieces) in zip(partition.numbers, partition.partitions, strict=True):
+            entries.append((number, _stored(kinds, pieces)))
+    elif isinstance(partition, ListPartition):
+        for number, (_, rows) in zip(partition.numbers, partition.partitions, strict=True):
+            entries.extend((number, _stored(kinds, pieces)) for pieces in rows)
+        entries.sort(
+            key=lambda entry: tuple(sort_key(kind, piece) for kind, piece in zip(kinds, entry[1], strict=True))
+        )
+    return entries
+
+
+def _stored(kinds: Sequence[ColumnType], pieces: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(
+        piece if piece is MAXVALUE else kind.stored_key(piece) for kind, piece in zip(kinds, pieces, strict=True)
+    )
+
+
+def _columns(definition: TableDefinition) -> tuple[str, ...]:
+    partition = definition.partition
+    if isinstance(partition, HashPartition):
+        return (partition.modulo,) if partition.modulo is not None else partition.columns or definition.primary_key
+    assert isinstance(partition, (RangePartition, ListPartition))
+    return partition.columns
+
+
+def is_plain(definition: TableDefinition) -> bool:
+    """Whether the partition is the hash of the whole canonical key mod fragments, which needs no words."""
+    partition = definition.partition
+    if not isinstance(partition, HashPartition) or partition.is_linear or partition.modulo is not None:
+        return False
+    return partition.columns is None or partition.columns == definition.primary_key
+
+
+def _header(definition: TableDefinition) -> Words:
+    """The header, but for what the entries say."""
+    words = np.zeros(SP_WORDS, dtype=np.int64)
+    partition = definition.partition
+    key = [definition.columns[position].type for position in definition.key_positions]
+    columns = _columns(definition)
+    ordinals = [definition.primary_key.index(name) for name in columns]
+    words[SP_KEY_COLUMNS] = len(key)
+    words[SP_COLUMNS] = len(columns)
+    for number, kind in enumerate(key):
+        words[SP_WIDTHS + number] = 0 if kind.is_var else words_for(struct.calcsize("<" + kind.key_code))
+    for number, ordinal in enumerate(ordinals):
+        words[SP_ORDINALS + number] = ordinal
+        words[SP_CLASSES + number] = _order(key[ordinal])
+    if isinstance(partition, HashPartition):
+        words[SP_KIND] = KIND_HASH if partition.modulo is None else KIND_MODULO
+        words[SP_LINEAR] = partition.is_linear
+        words[SP_FRAGMENTS] = partition.fragments
+        words[SP_MASK] = (1 << (partition.fragments - 1).bit_length()) - 1
+        is_run = ordinals == list(range(ordinals[0], ordinals[0] + len(ordinals)))
+        words[SP_SPAN] = len(ordinals) if is_run else 0
+    else:
+        words[SP_KIND] = KIND_RANGE if isinstance(partition, RangePartition) else KIND_LIST
+    return words
+
+
+def partition_words(definition: TableDefinition, start: int = 0) -> Words:
+    """The partition words of a definition that is not `is_plain`, as if they began at index `start` of an array.
+
+    Raises: SchemaInvalid if bounds or lists take more than the arena has units for.
+    """
+    header = _header(definition)
+    kinds = [definition.columns[definition.position(name)].type for name in _columns(definition)]
+    entries = _entries(definition, kinds)
+    if not entries:
+        return header
+    rows = [
+        [None if piece is MAXVALUE else ordered_words(kind, piece) for kind, piece in zip(kinds, pieces, strict=True)]
+        for _, pieces in entries
+    ]
+    sizes = [max(len(row[column] or ()) for row in rows) for column in range(len(kinds))]
+    stride = EN_HEADER_WORDS + sum(sizes)
+    is_page = len(entries) * stride > BLOCK_WORDS
+    per_unit = (PAGE_WORDS if is_page else BLOCK_WORDS) // stride
+    units = -(-len(entries) // per_unit) if per_unit else SP_UNITS_MAX + 1
+    if units > SP_UNITS_MAX:
+        raise SchemaInvalid(
+            f"table {definition.name}: the bounds of its {definition.partition.fragments} partitions take"
+            f" {len(entries) * stride * WORD_BYTES} bytes, more than can be searched; shorten them",
+            table=definition.name,
+        )
+    header[SP_ENTRIES] = len(entries)
+    header[SP_STRIDE] = stride
+    header[SP_PER_UNIT] = per_unit
+    header[SP_UNIT_COUNT] = units
+    header[SP_UNIT_IS_PAGE] = is_page
+    header[SP_BOUND_WORDS : SP_BOUND_WORDS + len(sizes)] = sizes
+    header[SP_UNITS : SP_UNITS + units] = start + SP_WORDS + np.arange(units) * per_unit * stride
+    body = np.zeros((len(entries), stride), dtype=np.int64)
+    for at, ((number, _), row) in enumerate(zip(entries, rows, strict=True)):
+        body[at, EN_NUMBER] = number
+        place = EN_HEADER_WORDS
+        for column, (words, size) in enumerate(zip(row, sizes, strict=True)):
+            if words is None:
+                body[at, EN_ABOVE] |= 1 << column
+            else:
+                body[at, place : place + len(words)] = words
+            place += size
+    return np.concatenate([header, body.reshape(-1)])
+
+
+def hash_header(definition: TableDefinition, fixed_words: int, seed: int) -> Words:
+    """What kernels without the GIL need to find fragments: `HH_` words, and the partition words behind them."""
+    header = np.zeros(HH_WORDS, dtype=np.int64)
+    header[HH_FRAGMENTS] = definition.partition.next_number
+    header[HH_FIXED_WORDS] = fixed_words
+    header[HH_SEED] = seed
+    if is_plain(definition):
+        return header
+    header[HH_PARTITION] = HH_WORDS
+    return np.concatenate([header, partition_words(definition, HH_WORDS)])

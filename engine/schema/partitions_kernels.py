@@ -1,0 +1,311 @@
+"""Which partition a canonical key belongs to (D14; docs/access.md, section 10), and the words in the arena that say so.
+
+Partition words lie in the arena (for calls on a table) or in a private array (for batches without the GIL); the same
+helpers read both. Bounds are kept as *ordered words*: comparing them as signed integers compares values.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.jit.kernel import helper, kernel
+from engine.memory.arena_layout import (
+    BLOCK_WORDS,
+    OK,
+    P_KEPT,
+    P_SCRATCH,
+    PAGE_SHIFT,
+    S_POOL,
+    T_FRAGMENT_LIST,
+    T_FRAGMENTS,
+    T_PARTITION,
+)
+from engine.memory.pool_kernels import give_block, give_page, take_block, take_page
+from engine.schema.partitions_layout import (
+    EN_ABOVE,
+    EN_HEADER_WORDS,
+    EN_NUMBER,
+    HH_FRAGMENTS,
+    HH_PARTITION,
+    KIND_HASH,
+    KIND_MODULO,
+    KIND_RANGE,
+    ORDER_BYTES,
+    ORDER_FLOAT32,
+    ORDER_SIGNED,
+    ORDER_UNSIGNED,
+    ORDER_WIDE,
+    SP_BOUND_WORDS,
+    SP_CLASSES,
+    SP_COLUMNS,
+    SP_ENTRIES,
+    SP_FRAGMENTS,
+    SP_KIND,
+    SP_LINEAR,
+    SP_MASK,
+    SP_ORDINALS,
+    SP_PER_UNIT,
+    SP_SPAN,
+    SP_STRIDE,
+    SP_UNIT_COUNT,
+    SP_UNIT_IS_PAGE,
+    SP_UNITS,
+    SP_WIDTHS,
+    SP_WORDS,
+)
+from engine.sealed.checksums_kernels import shift_right, xxh64_hash
+
+PARTITION_SEED = 42
+POSITIVE = (1 << 63) - 1
+SIGN = -(1 << 63)
+LOW32 = (1 << 32) - 1
+BYTES_8 = 0x00FF00FF00FF00FF
+BYTES_16 = 0x0000FFFF0000FFFF
+
+
+# --- words of a key -------------------------------------------------------------------------------
+@helper
+def column_start(spec, at, keys, start, ordinal):
+    """Where key column `ordinal` begins in the canonical key at keys[start]."""
+    place = start
+    for column in range(ordinal):
+        width = spec[at + SP_WIDTHS + column]
+        place += width if width else 1 + ((keys[place] + 7) >> 3)
+    return place
+
+
+@helper
+def swapped(word):
+    """A word with its bytes in opposite order."""
+    word = (shift_right(word, 8) & BYTES_8) | ((word & BYTES_8) << 8)
+    word = (shift_right(word, 16) & BYTES_16) | ((word & BYTES_16) << 16)
+    return shift_right(word, 32) | (word << 32)
+
+
+@helper
+def ordered_word(keys, first, order, number):
+    """Ordered word `number` of a column whose words begin at keys[first]."""
+    word = keys[first + number]
+    if order == ORDER_SIGNED:
+        return word
+    if order == ORDER_UNSIGNED:
+        return word ^ SIGN
+    if order == ORDER_BYTES:
+        return swapped(word) ^ SIGN
+    if order == ORDER_WIDE:
+        return keys[first + 1] if number == 0 else keys[first] ^ SIGN
+    if order == ORDER_FLOAT32:
+        word &= LOW32
+        return word if word <= LOW32 >> 1 else ~word & LOW32 | SIGN
+    return word if word >= 0 else word ^ POSITIVE
+
+
+@helper
+def compare_variable(spec, place, keys, first):
+    """Compare a variable column of a key with that of an entry: below 0, 0, above 0."""
+    here = keys[first]
+    there = spec[place]
+    common = (min(here, there) + 7) >> 3
+    for number in range(1, common + 1):
+        word = ordered_word(keys, first, ORDER_BYTES, number)
+        if word != spec[place + number]:
+            return -1 if word < spec[place + number] else 1
+    # The same bytes, zero padding included: the shorter one is the smaller.
+    return here - there
+
+
+@helper
+def compare_entry(spec, at, entry, keys, start):
+    """Compare a canonical key with the bound or value at spec[entry]: below 0, 0, above 0."""
+    place = entry + EN_HEADER_WORDS
+    for column in range(spec[at + SP_COLUMNS]):
+        if (spec[entry + EN_ABOVE] >> column) & 1:
+            return -1
+        ordinal = spec[at + SP_ORDINALS + column]
+        first = column_start(spec, at, keys, start, ordinal)
+        width = spec[at + SP_WIDTHS + ordinal]
+        if width == 0:
+            found = compare_variable(spec, place, keys, first)
+            if found != 0:
+                return found
+        for number in range(width):
+            word = ordered_word(keys, first, spec[at + SP_CLASSES + column], number)
+            if word != spec[place + number]:
+                return -1 if word < spec[place + number] else 1
+        place += spec[at + SP_BOUND_WORDS + column]
+    return 0
+
+
+# --- which partition ------------------------------------------------------------------------------
+@helper
+def searched(spec, at, keys, start):
+    """Fragment number by range or list; -1 if none takes the key."""
+    low = 0
+    high = spec[at + SP_ENTRIES]
+    per_unit = spec[at + SP_PER_UNIT]
+    stride = spec[at + SP_STRIDE]
+    is_range = spec[at + SP_KIND] == KIND_RANGE
+    while low < high:
+        middle = (low + high) // 2
+        entry = spec[at + SP_UNITS + middle // per_unit] + middle % per_unit * stride
+        found = compare_entry(spec, at, entry, keys, start)
+        if found == 0 and not is_range:
+            return spec[entry + EN_NUMBER]
+        if found < 0:
+            high = middle
+        else:
+            low = middle + 1
+    if not is_range or low == spec[at + SP_ENTRIES]:
+        return -1
+    return spec[spec[at + SP_UNITS + low // per_unit] + low % per_unit * stride + EN_NUMBER]
+
+
+@helper
+def hashed_columns(spec, at, keys, start, scratch, scratch_at):
+    """Hash of the canonical words of the partition columns, in their order."""
+    columns = spec[at + SP_COLUMNS]
+    end = scratch_at
+    for column in range(columns):
+        ordinal = spec[at + SP_ORDINALS + column]
+        first = column_start(spec, at, keys, start, ordinal)
+        stop = column_start(spec, at, keys, start, ordinal + spec[at + SP_SPAN] + (spec[at + SP_SPAN] == 0))
+        if spec[at + SP_SPAN]:
+            return xxh64_hash(keys, first, stop - first, PARTITION_SEED)
+        for place in range(first, stop):
+            scratch[end] = keys[place]
+            end += 1
+    return xxh64_hash(scratch, scratch_at, end - scratch_at, PARTITION_SEED)
+
+
+@helper
+def partition_of(spec, at, keys, start, scratch, scratch_at):
+    """Fragment number of a canonical key by the partition words at spec[at]; -1 if no partition takes it.
+
+    scratch[scratch_at:] has room for a key.
+    """
+    kind = spec[at + SP_KIND]
+    fragments = spec[at + SP_FRAGMENTS]
+    if kind == KIND_HASH:
+        value = hashed_columns(spec, at, keys, start, scratch, scratch_at) & POSITIVE
+    elif kind == KIND_MODULO:
+        ordinal = spec[at + SP_ORDINALS]
+        value = keys[column_start(spec, at, keys, start, ordinal)]
+        if spec[at + SP_LINEAR] == 0:
+            if spec[at + SP_CLASSES] == ORDER_UNSIGNED and value < 0:
+                return (shift_right(value, 1) % fragments * 2 + (value & 1)) % fragments
+            rest = value % fragments
+            return rest + fragments if rest < 0 else rest
+    else:
+        return searched(spec, at, keys, start)
+    if spec[at + SP_LINEAR] == 0:
+        return value % fragments
+    mask = spec[at + SP_MASK]
+    while value & mask >= fragments:
+        mask >>= 1
+    return value & mask
+
+
+@helper
+def fragment_number(mem, table, keys, start, words):
+    """Fragment number a canonical key belongs to; -1 if no partition takes it."""
+    if mem[table + T_PARTITION] != 0:
+        return partition_of(mem, mem[table + T_PARTITION], keys, start, mem, mem[S_POOL + P_SCRATCH])
+    fragments = mem[table + T_FRAGMENTS]
+    if fragments == 1:
+        return 0
+    return (xxh64_hash(keys, start, words, PARTITION_SEED) & POSITIVE) % fragments
+
+
+@helper
+def fragment_of(mem, table, keys, start, words):
+    """Descriptor of the fragment a canonical key belongs to; 0 if no partition takes it."""
+    number = fragment_number(mem, table, keys, start, words)
+    return mem[mem[table + T_FRAGMENT_LIST] + number] if number >= 0 else 0
+
+
+@helper
+def private_number(header, keys, start, words, scratch, scratch_at):
+    """`fragment_number` by a table's private hash header."""
+    if header[HH_PARTITION] != 0:
+        return partition_of(header, header[HH_PARTITION], keys, start, scratch, scratch_at)
+    if header[HH_FRAGMENTS] == 1:
+        return 0
+    return (xxh64_hash(keys, start, words, PARTITION_SEED) & POSITIVE) % header[HH_FRAGMENTS]
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])", nogil=True)
+def fragments_of_keys(header, keys, offsets, stride, count, numbers):
+    """Fragment number of each canonical key, -1 if no partition takes it. header: the table's private hash header.
+
+    offsets: count + 1 key offsets, or empty with `stride` words per key. numbers: count words, and room for a key.
+    """
+    for i in range(count):
+        first = offsets[i] if offsets.size else i * stride
+        words = offsets[i + 1] - first if offsets.size else stride
+        numbers[i] = private_number(header, keys, first, words, numbers, count)
+    return count
+
+
+# --- partition words in the arena -----------------------------------------------------------------
+@helper
+def give_partition_words(mem, at):
+    """Give partition words back."""
+    for number in range(mem[at + SP_UNIT_COUNT]):
+        unit = mem[at + SP_UNITS + number]
+        if mem[at + SP_UNIT_IS_PAGE]:
+            give_page(mem, S_POOL, unit >> PAGE_SHIFT)
+        else:
+            give_block(mem, S_POOL, unit)
+    give_block(mem, S_POOL, at)
+
+
+@helper
+def copy_partition_words(mem, words, start):
+    """Copy private partition words at words[start] into the arena; their address, 0 when memory is exhausted."""
+    at = take_block(mem, S_POOL)
+    if at == 0:
+        return 0
+    for i in range(SP_WORDS):
+        mem[at + i] = words[start + i]
+    count = words[start + SP_UNIT_COUNT]
+    left = words[start + SP_ENTRIES] * words[start + SP_STRIDE]
+    full = words[start + SP_PER_UNIT] * words[start + SP_STRIDE]
+    for number in range(count):
+        if words[start + SP_UNIT_IS_PAGE]:
+            unit = take_page(mem, S_POOL) << PAGE_SHIFT
+        else:
+            unit = take_block(mem, S_POOL)
+        if unit == 0:
+            mem[at + SP_UNIT_COUNT] = number
+            give_partition_words(mem, at)
+            return 0
+        mem[at + SP_UNITS + number] = unit
+        source = words[start + SP_UNITS + number]
+        for i in range(min(left, full)):
+            mem[unit + i] = words[source + i]
+        left -= full
+    return at
+
+
+@kernel("int64(int64[::1], int64[::1], int64, int64)")
+def put_partition_words(mem, words, start, makes_room):
+    """Copy private partition words at words[start] into the arena; their address, 0 when memory is exhausted.
+
+    makes_room: not 0 for those of a table without one of its partitions, which may take pages that are kept.
+    """
+    kept = mem[S_POOL + P_KEPT]
+    if makes_room:
+        mem[S_POOL + P_KEPT] = 0
+    at = copy_partition_words(mem, words, start)
+    mem[S_POOL + P_KEPT] = kept
+    return at
+
+
+@kernel("int64(int64[::1], int64)")
+def drop_partition_words(mem, at):
+    """Give partition words back that no table has."""
+    give_partition_words(mem, at)
+    return OK
+
+
+assert BLOCK_WORDS == SP_WORDS

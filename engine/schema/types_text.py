@@ -1,0 +1,231 @@
+"""Column types of characters and bytes: Char, Binary, VarChar, VarBinary, Text, Blob."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from engine.base import limits
+from engine.base.errors import SchemaInvalid, ValueOutOfRange
+from engine.schema.row_layout import WORD_BYTES, words_for
+from engine.schema.types_base import ColumnType, is_int, mismatch, plain, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class _Sized(ColumnType):
+    """A type with a declared length."""
+
+    length: int
+    length_max: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        if not is_int(self.length) or not 1 <= self.length <= self.length_max:
+            raise SchemaInvalid(
+                f"{type(self).__name__} length must be 1 to {self.length_max}, got {shown(self.length)}"
+            )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.length})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": type(self).__name__, "length": self.length}
+
+
+def _utf8(value: Any) -> tuple[str, bytes]:
+    value = plain(value)
+    if not isinstance(value, str):
+        raise mismatch("a str", value)
+    try:
+        return value, value.encode()
+    except UnicodeEncodeError:
+        raise ValueOutOfRange(f"holds valid Unicode, got a lone surrogate in {shown(value)}") from None
+
+
+def _octets(value: Any) -> bytes:
+    value = plain(value)
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    raise mismatch("bytes", value)
+
+
+def _too_long(limit: int, unit: str, value: Any) -> ValueOutOfRange:
+    return ValueOutOfRange(f"holds {limit} {unit}, got {len(value)}: {shown(value)}")
+
+
+@dataclass(frozen=True, repr=False)
+class Char(_Sized):
+    """Up to `length` code points in 4 × length bytes of the fixed image; comes back exactly."""
+
+    length: int
+    length_max: ClassVar[int] = limits.CHAR_LENGTH_MAX
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return 4 * self.length
+
+    @property
+    def code(self) -> str:  # type: ignore[override]
+        return f"{self.width}s"
+
+    @property
+    def key_code(self) -> str:  # type: ignore[override]
+        return f"{self.width}s{-self.width % WORD_BYTES}x"
+
+    def stored(self, value: Any) -> bytes:
+        value, octets = _utf8(value)
+        if len(value) > self.length:
+            raise _too_long(self.length, "characters", value)
+        if octets.endswith(b"\0"):
+            raise ValueOutOfRange(f"cannot keep a NUL at the end of {shown(value)}; use VarChar")
+        return octets
+
+    def loaded(self, stored: bytes) -> str:
+        return stored.rstrip(b"\0").decode()
+
+    def arrow_type(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.string()
+
+
+@dataclass(frozen=True, repr=False)
+class Binary(_Sized):
+    """`length` bytes in the fixed image; shorter values are padded with zero bytes and come back padded."""
+
+    length: int
+    length_max: ClassVar[int] = limits.BINARY_LENGTH_MAX
+    direct = bytes
+    converts = False
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return self.length
+
+    @property
+    def code(self) -> str:  # type: ignore[override]
+        return f"{self.length}s"
+
+    @property
+    def key_code(self) -> str:  # type: ignore[override]
+        return f"{self.length}s{-self.length % WORD_BYTES}x"
+
+    def stored(self, value: Any) -> bytes:
+        octets = _octets(value)
+        if len(octets) > self.length:
+            raise _too_long(self.length, "bytes", octets)
+        return octets.ljust(self.length, b"\0")
+
+    def arrow_type(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.binary(self.length)
+
+
+@dataclass(frozen=True, repr=False)
+class VarChar(_Sized):
+    """Up to `length` code points, UTF-8, binary order."""
+
+    length: int
+    length_max: ClassVar[int] = limits.VARCHAR_LENGTH_MAX
+
+    @property
+    def key_bytes_max(self) -> int:
+        return WORD_BYTES + words_for(4 * self.length) * WORD_BYTES
+
+    @property
+    def bytes_max(self) -> int:  # type: ignore[override]
+        return 4 * self.length
+
+    def stored(self, value: Any) -> bytes:
+        value, octets = _utf8(value)
+        if len(value) > self.length:
+            raise _too_long(self.length, "characters", value)
+        return octets
+
+    def loaded(self, stored: bytes) -> str:
+        return str(stored, "utf-8")
+
+    def arrow_type(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.string()
+
+
+@dataclass(frozen=True, repr=False)
+class VarBinary(_Sized):
+    """Up to `length` bytes."""
+
+    length: int
+    length_max: ClassVar[int] = limits.VARBINARY_LENGTH_MAX
+    converts = False
+
+    @property
+    def key_bytes_max(self) -> int:
+        return WORD_BYTES + words_for(self.length) * WORD_BYTES
+
+    @property
+    def bytes_max(self) -> int:  # type: ignore[override]
+        return self.length
+
+    def stored(self, value: Any) -> bytes:
+        octets = _octets(value)
+        if len(octets) > self.length:
+            raise _too_long(self.length, "bytes", octets)
+        return octets
+
+    def arrow_type(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.binary()
+
+
+@dataclass(frozen=True, repr=False)
+class LongText(ColumnType):
+    """Text of up to 1 GiB of UTF-8."""
+
+    keyable = False
+    is_lob = True
+
+    def __repr__(self) -> str:
+        return "Text"
+
+    def stored(self, value: Any) -> bytes:
+        _, octets = _utf8(value)
+        if len(octets) > limits.LOB_BYTES_MAX:
+            raise _too_long(limits.LOB_BYTES_MAX, "bytes", octets)
+        return octets
+
+    def loaded(self, stored: bytes) -> str:
+        return str(stored, "utf-8")
+
+    def arrow_type(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.large_string()
+
+
+@dataclass(frozen=True, repr=False)
+class LongBinary(ColumnType):
+    """Up to 1 GiB of bytes."""
+
+    keyable = False
+    is_lob = True
+    converts = False
+
+    def __repr__(self) -> str:
+        return "Blob"
+
+    def stored(self, value: Any) -> bytes:
+        octets = _octets(value)
+        if len(octets) > limits.LOB_BYTES_MAX:
+            raise _too_long(limits.LOB_BYTES_MAX, "bytes", octets)
+        return octets
+
+    def arrow_type(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.large_binary()

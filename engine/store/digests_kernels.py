@@ -1,0 +1,229 @@
+"""Digests of rows: values folded column by column into two lanes a row, and summed by range (docs/verify.md).
+
+Private memory only. Lanes are pairs of words, row by row. A fold is a bijection of the word for a given lane, and of
+the lane for a given word: rows that differ in exactly one word never have the same digest.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.jit.kernel import helper, kernel
+from engine.jit.words_kernels import move_words, word_at
+from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_INVARIANT, ST_SPACE
+from engine.rows.columns_kernels import bit
+from engine.rows.lcp_kernels import SHAPE_WORDS, checked_entry_words
+from engine.rows.lcp_layout import entry_fragment, entry_table
+from engine.schema.row_layout import VAR_HEADER_WORDS, var_header
+from engine.sealed.checksums_kernels import P1, P2, P3, P4, P5, avalanche64, rotate, shift_right
+from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, take_bit, whole_entry_words
+
+SUM_WORDS = 3  # rows, sum of lane 0, sum of lane 1
+EMPTY_VAR = var_header(VAR_HEADER_WORDS, 0, 0)  # every column is absent
+
+_entry_table = helper(entry_table)
+_entry_fragment = helper(entry_fragment)
+
+
+@helper
+def fold_first(lane, word):
+    """Lane 0 with one more word."""
+    return rotate(lane + word * P2, 31) * P1
+
+
+@helper
+def fold_second(lane, word):
+    """Lane 1 with one more word."""
+    return rotate((lane ^ word) * P4, 29) * P2
+
+
+@helper
+def fold_null(lanes, row):
+    """Both lanes of a row with a NULL."""
+    lanes[2 * row] = rotate(lanes[2 * row] ^ P5, 17) * P3
+    lanes[2 * row + 1] = rotate(lanes[2 * row + 1] + P1, 43) * P5
+
+
+@helper
+def is_valid(validity, first_bit, row):
+    """Whether a row has a value; without a bitmap every one has."""
+    return validity.size == 0 or bit(validity, first_bit + row) != 0
+
+
+@helper
+def has_bits(validity, first_bit, count):
+    """Whether a bitmap reaches over all rows."""
+    return validity.size == 0 or (first_bit >= 0 and first_bit + count <= validity.size * 8)
+
+
+@kernel("int64(int64[::1], int64)", nogil=True)
+def begin_digests(lanes, count):
+    """The lanes of rows of which nothing was folded yet. Returns count, or -1."""
+    if count < 0 or 2 * count > lanes.size:
+        return -1
+    for row in range(count):
+        lanes[2 * row] = P4
+        lanes[2 * row + 1] = P5
+    return count
+
+
+@kernel(
+    "int64(int64[::1], Array(int64, 1, 'C', readonly=True), int64, Array(uint8, 1, 'C', readonly=True), int64, int64)",
+    nogil=True,
+)
+def fold_words(lanes, words, units, validity, first_bit, count):
+    """Fold a column of `units` words a row. Returns count, or -1 for bounds that do not hold."""
+    if count < 0 or units < 1 or 2 * count > lanes.size or count * units > words.size:
+        return -1
+    if not has_bits(validity, first_bit, count):
+        return -1
+    for row in range(count):
+        if not is_valid(validity, first_bit, row):
+            fold_null(lanes, row)
+            continue
+        first = lanes[2 * row]
+        second = lanes[2 * row + 1]
+        for unit in range(units):
+            word = words[row * units + unit]
+            first = fold_first(first, word)
+            second = fold_second(second, word)
+        lanes[2 * row] = first
+        lanes[2 * row + 1] = second
+    return count
+
+
+@kernel(
+    "int64(int64[::1], Array(int64, 1, 'C', readonly=True), Array(int64, 1, 'C', readonly=True), "
+    "Array(uint8, 1, 'C', readonly=True), int64, int64)",
+    nogil=True,
+)
+def fold_bytes(lanes, words, ends, validity, first_bit, count):
+    """Fold a column of strings: row i has the bytes ends[i] … ends[i + 1] of `words`, which has one word more than
+    they fill. Returns count, or -1 for bounds that do not hold.
+    """
+    if count < 0 or 2 * count > lanes.size or count >= ends.size or not has_bits(validity, first_bit, count):
+        return -1
+    for row in range(count):
+        if ends[row] < 0 or ends[row] > ends[row + 1] or ends[row + 1] > (words.size - 1) * 8:
+            return -1
+    for row in range(count):
+        if not is_valid(validity, first_bit, row):
+            fold_null(lanes, row)
+            continue
+        at = ends[row]
+        left = ends[row + 1] - at
+        first = fold_first(lanes[2 * row], left)
+        second = fold_second(lanes[2 * row + 1], left)
+        while left > 0:
+            shift = (at & 7) * 8
+            word = word_at(words, at >> 3)
+            if shift:
+                word = shift_right(word, shift) | (word_at(words, (at >> 3) + 1) << (64 - shift))
+            if left < 8:
+                word &= (1 << (left * 8)) - 1
+            first = fold_first(first, word)
+            second = fold_second(second, word)
+            at += 8
+            left -= 8
+        lanes[2 * row] = first
+        lanes[2 * row + 1] = second
+    return count
+
+
+@kernel("int64(int64[::1], int64)", nogil=True)
+def finish_digests(lanes, count):
+    """Mix the lanes of rows that are folded whole. Returns count, or -1."""
+    if count < 0 or 2 * count > lanes.size:
+        return -1
+    for row in range(count):
+        lanes[2 * row] = avalanche64(lanes[2 * row])
+        lanes[2 * row + 1] = avalanche64(lanes[2 * row + 1])
+    return count
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64)", nogil=True)
+def sum_digests(sums, lanes, ranges, count):
+    """Add each row to the sums of its range, those of a negative one to none. Returns rows added, or -1 at a range
+    that is not there.
+    """
+    if count < 0 or 2 * count > lanes.size or count > ranges.size:
+        return -1
+    added = 0
+    for row in range(count):
+        at = ranges[row] * SUM_WORDS
+        if at < 0:
+            continue
+        if at + SUM_WORDS > sums.size:
+            return -1
+        sums[at] += 1
+        sums[at + 1] += lanes[2 * row]
+        sums[at + 2] += lanes[2 * row + 1]
+        added += 1
+    return added
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1])", nogil=True
+)
+def copy_chosen(words, start, stop, shape, live, is_newest, out, offsets, state):
+    """Copy the entries of one fragment among words[max(start, state[B_NEXT]):stop] whose bit is set in `live`, clearing
+    it, to out[state[B_USED]:]; offsets[state[B_ENTRIES]] is where an image begins. An image without var part gets an
+    empty one if the table has got one since.
+
+    shape: [fixed words, has var, has disk, table, fragment, slots, wants var]. is_newest: of entries of the newest
+    level the bit must be set. OK; ST_SPACE - words needed when out or offsets are full; ST_INVARIANT at state[B_NEXT].
+    """
+    at = max(start, state[B_NEXT])
+    added = VAR_HEADER_WORDS if shape[6] and not shape[1] else 0
+    while at < stop:
+        state[B_NEXT] = at
+        size, part = whole_entry_words(shape[0], shape[1], shape[2], words, at, stop)
+        if size < 0 or _entry_table(words[at + 2]) != shape[3] or _entry_fragment(words[at + 2]) != shape[4]:
+            return ST_INVARIANT
+        if state[B_USED] + size + added > out.size or state[B_ENTRIES] >= offsets.size:
+            return ST_SPACE - (size + added)
+        chosen = take_bit(live, words[at], shape[5])
+        if chosen < 0 or (is_newest and not chosen):
+            return ST_INVARIANT
+        if chosen:
+            to = state[B_USED]
+            head = ENTRY_WORDS + part
+            move_words(words, at, out, to, head)
+            if added:
+                out[to + head] = EMPTY_VAR
+            move_words(words, at + head, out, to + head + added, size - head)
+            offsets[state[B_ENTRIES]] = to + ENTRY_WORDS
+            state[B_USED] = to + size + added
+            state[B_ENTRIES] += 1
+        at += size
+    state[B_NEXT] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
+def copy_of_fragment(words, start, stop, shapes, table, fragment, out, offsets, state):
+    """As `copy_chosen`, of entries of any table and fragment, as the copies file of a local checkpoint has them; those
+    of others are passed over. shapes: as of `load_copies`.
+    """
+    at = max(start, state[B_NEXT])
+    while at < stop:
+        state[B_NEXT] = at
+        if at + ENTRY_WORDS > stop:
+            return ST_INVARIANT
+        found = _entry_table(words[at + 2])
+        shape = found * SHAPE_WORDS
+        if shape >= shapes.size or _entry_fragment(words[at + 2]) >= shapes[shape + 2]:
+            return ST_INVARIANT
+        size = checked_entry_words(shapes[shape], shapes[shape + 1], words, at, stop)
+        if size < 0:
+            return ST_INVARIANT
+        if found == table and _entry_fragment(words[at + 2]) == fragment:
+            if state[B_USED] + size > out.size or state[B_ENTRIES] >= offsets.size:
+                return ST_SPACE - size
+            move_words(words, at, out, state[B_USED], size)
+            offsets[state[B_ENTRIES]] = state[B_USED] + ENTRY_WORDS
+            state[B_USED] += size
+            state[B_ENTRIES] += 1
+        at += size
+    state[B_NEXT] = stop
+    return OK

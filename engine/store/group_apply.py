@@ -1,0 +1,371 @@
+"""Groups of the primary's log applied to the store of a member, in use the while (node-group.md, section 2).
+
+Order for each group: files it names read whole; rows, indexes and schema changed; then the group queued in the log
+here, with the primary's sequence, epoch, time and transaction ids, and word for word its records. A crash in the midst
+leaves the store at the group before, for a local checkpoint begins at the end of an epoch only, and epochs end between
+groups. Whatever keeps a group from being applied whole ends the store: rows of it may be changed, and nothing can be
+taken back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.access.row_operations import settle_disk
+from engine.base.errors import InvariantBroken, NotPrimary, RedoDamaged, Rejected, Retryable, StoreFailed
+from engine.base.ids import TXID_COUNTER_BITS, first_txid, next_incarnation
+from engine.log.group import Group
+from engine.log.group_layout import GROUP_ALIGN_WORDS
+from engine.log.reader import GroupRead, described
+from engine.log.redo_layout import GROUP_WORDS, KIND_MASK, TABLE_MASK, WORDS_SHIFT
+from engine.log.spool_files import Kept
+from engine.log.spool_reader import SpoolReader, referred
+from engine.memory.arena_layout import (
+    OK,
+    S_REDO_FREE,
+    S_REDO_RESERVED,
+    ST_COPIES,
+    ST_DAMAGED,
+    ST_EXTENT,
+    ST_MEMORY,
+    ST_MORE,
+    ST_PAGE,
+    ST_PAGES,
+    ST_UNDO,
+    X_COPY_WORDS,
+    X_CURSOR,
+    X_FIRST,
+    X_INDEXED,
+    X_ROWID,
+    X_STATE,
+    X_UNDO_WORDS,
+)
+from engine.sealed.sealed_layout import KIND_GROUP, check_version, is_sealed, store_of
+from engine.store.applied_schema import apply_change, change_in
+from engine.store.group_apply_kernels import apply_records
+from engine.store.group_apply_layout import (
+    GA_AT,
+    GA_DISK,
+    GA_FILES,
+    GA_IS_LARGE,
+    GA_IS_READY,
+    GA_ROWS,
+    GA_SCHEMA,
+    GA_TXN_STOP,
+    GA_WORDS,
+)
+from engine.txn.disk_commit_kernels import commit_disk_step
+from engine.txn.index_commit_kernels import commit_indexed
+from engine.txn.slice_pages import hold_for_slice
+from engine.txn.spool_commit import wait_for_copies
+from engine.txn.transaction import COMMITTING, PAD_WORDS, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.memory.arena import Words
+    from engine.store.store import Store
+
+SLICE_ROWS = 400  # of one kernel call: 50 to 200 µs
+_DISK_NEEDS = (ST_PAGE, ST_EXTENT, ST_UNDO)
+
+
+class AppliedTransaction(Transaction):
+    """What the primary has committed, on its way into the rows of a member."""
+
+    __slots__ = ()
+
+    def apply_prepared(self, group: Group, words: Words) -> None:
+        """Apply what a kernel has prepared of the records in `words`, disk parts among it: in one step if its pages and
+        UNDO log are no more than one step may have. Raises: StoreFailed.
+        """
+        self.buf = words
+        self.group = group
+        try:
+            if not self._apply_at_once(group):
+                self.mem[self.desc + X_CURSOR] = self.mem[self.desc + X_FIRST]
+                self.mem[self.desc + X_STATE] = COMMITTING
+                self.apply_slices(group)
+        finally:
+            self.group = None
+            self.buf = self.store.no_words
+
+    def _apply_at_once(self, group: Group) -> bool:
+        store = self.store
+        disk = store.disk
+        undo_words = int(self.mem[self.desc + X_UNDO_WORDS])
+        pages, is_all = disk.commit_pages(self)
+        if not is_all or not disk.undo.takes(undo_words):
+            return False
+        if not hold_for_slice(store, pages):
+            return False
+        try:
+            disk.undo.make_room(undo_words)
+            with store.latch:
+                if not disk.undo.has_room(undo_words):
+                    return False  # a local checkpoint began, and marked it: there is room for slices
+                copies = self._copies()
+                self.mem[self.desc + X_CURSOR] = self.mem[self.desc + X_FIRST]
+                self.mem[self.desc + X_STATE] = COMMITTING
+                if int(self.mem[self.desc + X_INDEXED]):
+                    place = (self.mem, self.desc, self.buf, store.no_words, copies, group.epoch, self.txid)
+                    status = int(commit_indexed(*place, 1 << 60, store.no_words))
+                else:
+                    status = int(commit_disk_step(self.mem, self.desc, self.buf, copies, group.epoch, 1 << 60))
+        finally:
+            disk.release(pages)
+        if status != OK:
+            raise store.fail(InvariantBroken(f"a group met a broken invariant (status {status}); reopen the store"))
+        return True
+
+
+class GroupApplier:
+    """The groups of a primary, for one store that is a member. One thread at a time calls it."""
+
+    def __init__(self, store: Store) -> None:
+        """Make a store a member: from now on it takes transactions and schema changes of nobody else.
+
+        Raises: Rejected while transactions are open.
+        """
+        self.store = store
+        self._identity = store.spools.identity[0]
+        self.rows_applied = 0
+        text = "this node is a member of its group and takes no transactions; ask the primary"
+        store.refusal = lambda: NotPrimary(text)
+        if store.locks.by_slot:
+            store.refusal = None
+            raise Rejected("transactions are open; end them before the store becomes a member of a node group")
+        with store.latch:
+            store.epochs.follow(store.epochs.current)
+
+    # --- epochs ----------------------------------------------------------------------------------
+    def start_at(self, epoch: int) -> None:
+        """The epoch that is open at the primary, where its stream begins for this member. Raises: InvariantBroken."""
+        with self.store.latch:
+            self.store.epochs.follow(epoch)
+
+    def close_epoch(self, epoch: int, sequence: int) -> None:
+        """`epoch` is open from the group of this sequence on; groups before it have been applied. Told again, or late,
+        it does nothing. Raises: InvariantBroken if groups are missing; StoreFailed.
+        """
+        store = self.store
+        store.failure.check()
+        if sequence > store.log.sequence:
+            raise store.fail(self._gap(sequence))
+        with store.latch:
+            if epoch > store.epochs.current:
+                store.epochs.advance(epoch)
+
+    # --- groups ----------------------------------------------------------------------------------
+    def apply(self, words: Words) -> int:
+        """Apply a sealed group, whose array is the applier's from now on; returns its sequence. One that was applied
+        before does nothing. Durable on return: nothing, see `RedoLog.wait`; of files it names and of data files, all.
+
+        Raises: RedoDamaged, RedoOverloaded, and nothing happened; InvariantBroken if it does not fit what is here, and
+        any other StoreFailed.
+        """
+        store = self.store
+        store.failure.check()
+        group = self._received(words)
+        if group.sequence < store.log.sequence:
+            return group.sequence
+        if group.sequence > store.log.sequence:
+            raise store.fail(self._gap(group.sequence))
+        if group.epoch < store.epochs.current:
+            text = f"group {group.sequence} is of epoch {group.epoch}, which is closed here; copy the store anew"
+            raise store.fail(InvariantBroken(text, epoch=group.epoch))
+        self._await_room(words)
+        try:
+            self._apply(group)
+        except BaseException as error:
+            if store.failure.first is None:
+                raise store.fail(_broken_off(group.sequence, error)) from error
+            raise
+        return group.sequence
+
+    def _received(self, words: Words) -> GroupRead:
+        size = int(words.size)
+        is_whole = size >= GROUP_ALIGN_WORDS and size % GROUP_ALIGN_WORDS == 0 and is_sealed(words, KIND_GROUP, size)
+        if not is_whole or store_of(words) != self._identity:
+            raise RedoDamaged("what came as a group of the log is none of this store; ask the primary for it again")
+        check_version(words, "a group of the primary")
+        group = described(words)
+        if group.records_words > size - GROUP_WORDS:
+            raise RedoDamaged(f"group {group.sequence} has an impossible size; ask the primary for it again")
+        return group
+
+    def _gap(self, sequence: int) -> InvariantBroken:
+        return InvariantBroken(
+            f"group {sequence} came where group {self.store.log.sequence} must; the groups between are missing",
+            sequence=sequence,
+        )
+
+    def may_wait(self, words: Words) -> bool:
+        """Whether `apply` may wait for a local checkpoint: to make room in the log, or to begin at an epoch's end."""
+        return not self._has_room(words) or described(words).epoch > self.store.epochs.current
+
+    def _has_room(self, words: Words) -> bool:
+        mem = self.store.mem
+        return int(mem[S_REDO_RESERVED]) + int(words.size) + PAD_WORDS <= int(mem[S_REDO_FREE])
+
+    def _await_room(self, words: Words) -> None:
+        """Until the log takes the group: a member's own local checkpoints make room in it. Raises: RedoOverloaded."""
+        if not self._has_room(words):
+            self.store.wait_for_redo(lambda: self._has_room(words))
+
+    def _apply(self, group: GroupRead) -> None:
+        store = self.store
+        what = referred(group)
+        reader = None
+        if what is not None:
+            reader = SpoolReader(store.spools.files, self._identity, what)
+            reader.verify()
+        own = store.log.copy_of(group)  # before anything is planned in its records here
+        own.epoch = group.epoch
+        with store.latch:
+            if group.epoch > store.epochs.current:
+                store.epochs.advance(group.epoch)
+            store.epochs.used()
+        self.rows_applied += GroupRun(store, group, own, reader).all()
+        with store.latch:
+            store.log.append(own)
+        if what is not None:
+            store.spools.keep(what.txid, Kept(own.lsn, what.size_bytes, what.names))
+        if group.next_txid > store.txid_limit():
+            store.number_from(group.next_txid)
+
+    # --- the end ---------------------------------------------------------------------------------
+    def lead(self, keep: Callable[[int], None]) -> None:
+        """Let the store take transactions: the node is primary from now on. Epochs go on one GCI behind, transaction
+        ids behind all that any primary gave. keep: writes the incarnation they belong to into the sysfile, durably,
+        before the first of them begins, or ids would be given again after a restart.
+        """
+        store = self.store
+        store.failure.check()
+        incarnation = next_incarnation(max(store.txid_limit() >> TXID_COUNTER_BITS, store.spools.identity[1]))
+        keep(incarnation)
+        with store.latch:
+            store.epochs.lead()
+        store.number_from(int(first_txid(incarnation)))
+        store.refusal = None
+
+    def end_stream(self) -> None:
+        """No group will come any more: who waits for the end of an epoch gives up. The store stays a member."""
+        with self.store.latch:
+            self.store.epochs.end_stream()
+
+
+def _broken_off(sequence: int, error: BaseException) -> StoreFailed:
+    """What a store fails with that has a part of a group in its rows, and none of it in its log. `is_short` in the
+    evidence: there was no room for the group, and nothing else is wrong.
+    """
+    if isinstance(error, Retryable):
+        text = f"group {sequence} of the primary has no room here ({error.message}); open the store again"
+        return StoreFailed(text, sequence=sequence, is_short=True)
+    text = f"group {sequence} broke off in the midst ({error!r}); reopen the store, or copy it anew"
+    return InvariantBroken(text, sequence=sequence)
+
+
+class GroupRun:
+    """One group on its way into a store."""
+
+    def __init__(self, store: Store, group: GroupRead, own: Group, reader: SpoolReader | None) -> None:
+        self.store = store
+        self._group = group
+        self._own = own
+        self._reader = reader
+        self._state: Words = np.zeros(GA_WORDS, dtype=np.int64)
+        self._tables = store.directory()
+        self._rows = 0
+        self._txn: AppliedTransaction = store.begin_applied(0, 0, AppliedTransaction)
+
+    def all(self) -> int:
+        """Apply every transaction; rows changed. Raises: StoreFailed, and whatever else must end the store."""
+        stop = GROUP_WORDS + self._group.records_words
+        self._state[GA_AT] = self._state[GA_TXN_STOP] = GROUP_WORDS
+        self.apply_part(self._group.words, stop)
+        self._txn.rollback()  # nothing is left of it but its place
+        return self._rows + int(self._state[GA_ROWS])
+
+    def apply_part(self, words: Words, stop: int) -> None:
+        store, state = self.store, self._state
+        need = 0
+        while True:
+            wait_for_copies(store)
+            with store.latch:
+                copies = store.sink.room(need)
+                status = apply_records(
+                    store.mem, self._tables, self._txn.desc, words, copies, stop, self._own.epoch, SLICE_ROWS, state
+                )
+            need = 0
+            if status == OK:
+                return
+            if status == ST_COPIES:
+                need = int(store.mem[self._txn.desc + X_COPY_WORDS])
+            elif status == GA_DISK:
+                self._txn.apply_prepared(self._own, words)
+                state[GA_IS_READY] = 0
+            elif status == GA_SCHEMA:
+                self._change_schema(words)
+            elif status == GA_FILES:
+                self._take_files(words)
+            elif status != ST_MORE:
+                self._settle(status, words)
+
+    def _settle(self, status: int, words: Words) -> None:
+        """What a record needs before it can be prepared. Raises: InvariantBroken and what settling raises."""
+        at = int(self._state[GA_AT])
+        if status in _DISK_NEEDS:
+            table = self.store.by_id[int(words[at + 1]) & TABLE_MASK]
+            settle_disk(self._txn, table, status, self.store.locks.deadline())
+            return
+        raise self.store.fail(self._misfit(status, words, at))
+
+    def _misfit(self, status: int, words: Words, at: int) -> InvariantBroken:
+        mem, desc = self.store.mem, self._txn.desc
+        table = self.store.by_id.get(int(words[at + 1]) & TABLE_MASK)
+        name = "a table that is not here" if table is None else table.name
+        if status in (ST_MEMORY, ST_PAGES):
+            text = f"data_memory has no room for a row of {name} that the primary has committed; enlarge data_memory"
+        elif status == ST_DAMAGED:
+            text = f"a page with disk columns of {name} is damaged; copy the store from the primary"
+        else:
+            rowid = int(mem[desc + X_ROWID])
+            text = (
+                f"the record of kind {int(words[at]) & KIND_MASK} at word {at} of group {self._group.sequence} does not"
+                f" fit {name} at ROWID {rowid} (status {status}); copy the store from the primary"
+            )
+        return InvariantBroken(text, sequence=self._group.sequence, word=at, status=int(status))
+
+    def _change_schema(self, words: Words) -> None:
+        """The schema transaction that is next. Who makes an index waits for transactions of before: also for this."""
+        at = int(self._state[GA_AT])
+        self._txn.rollback()
+        apply_change(self.store, change_in(words, at))
+        self._tables = self.store.directory()
+        self._txn = self.store.begin_applied(0, 0, AppliedTransaction)
+        stop = at + (int(words[at]) >> WORDS_SHIFT)
+        self._stand_at(stop, stop)
+
+    def _take_files(self, words: Words) -> None:
+        """The records of the transaction that is next, from the files it names: some rows after the other, as the
+        primary itself applies them.
+        """
+        if self._reader is None:
+            raise RedoDamaged(f"group {self._group.sequence} refers to files in a way that makes no sense")
+        state = self._state
+        at = int(state[GA_AT])
+        stop = at + (int(words[at]) >> WORDS_SHIFT)
+        for block in self._reader.blocks():
+            self._stand_at(block.start, block.stop)
+            state[GA_IS_LARGE] = 1
+            self.apply_part(block.words, block.stop)
+        self._stand_at(stop, stop)
+
+    def _stand_at(self, at: int, txn_stop: int) -> None:
+        """Go on at a word of other records, nothing being prepared."""
+        self._rows += int(self._state[GA_ROWS])
+        self._state[:] = 0
+        self._state[GA_AT], self._state[GA_TXN_STOP] = at, txn_stop

@@ -1,0 +1,231 @@
+"""Indexes made and dropped while transactions run (docs/access.md, 7).
+
+Order: made in memory and announced (transactions that begin from now on promise for it), older transactions waited for,
+rows walked in slices, then logged and published in one step. A crash or an error before that leaves no index.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.base.errors import IndexExists, InvariantBroken, LockTimeout, MemoryExhausted, NoSuchTable
+from engine.index import index_layout as ix
+from engine.index.lists_kernels import announce_index, withdraw_index
+from engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
+from engine.index.stored import StoredIndex, drop_unlisted
+from engine.index.tree_build_kernels import tree_add_rows
+from engine.index.tree_setup_kernels import set_tree_state
+from engine.memory.arena_layout import OK, ST_MORE, X_GENERATION
+from engine.memory.handles_kernels import descriptor_word
+
+if TYPE_CHECKING:
+    from engine.schema.index_definition import IndexDefinition
+    from engine.store.store import Store
+    from engine.table.table import AnyIndex, Table
+
+Progress = Callable[[int, int, str], None]
+POLL_SECONDS = 0.001
+SLICE_SECONDS = 0.000_15
+SLICE_ENTRIES_MIN = 16
+
+
+class IndexBuild:
+    """One online build."""
+
+    def __init__(self, store: Store, name: str, definition: IndexDefinition, progress: Progress | None) -> None:
+        """name: of the table. progress: called with (rows looked at, rows in all, "rows")."""
+        self._store = store
+        self._name = name
+        self._definition = definition
+        self._progress = progress
+        self._table: Table | None = None
+        self._index: AnyIndex | None = None
+        self._walked = -1  # number of the last fragment whose rows all have their entries
+        self._rows = 0
+        self._entries = SLICE_ENTRIES_MIN  # of the next slice
+
+    def run(self) -> None:
+        """Build the index. Durable on return. Raises: see `Store.create_index`; then there is no index."""
+        store = self._store
+        try:
+            store.pin(self)  # fragments dropped meanwhile keep their rows
+            table, index = self._announce()
+            self._wait_for_older(table, index)
+            while not self._publish(table, index):
+                self._walk(table, index)
+        except BaseException:
+            self._undo()
+            raise
+        finally:
+            store.unpin(self)
+
+    def _announce(self) -> tuple[Table, AnyIndex]:
+        store, definition = self._store, self._definition
+        store.await_schema_room()
+        with store.schema_latch:
+            store.failure.check()
+            self._table = table = store.table(self._name)
+            if definition.name in {*table.indexes, *table.uniques, *table.building}:
+                raise IndexExists(
+                    f"table {table.name} has an index {definition.name}; drop it first or choose another name",
+                    table=table.name,
+                    index=definition.name,
+                )
+            before = table.definition
+            waiting = tuple(each.definition for each in table.building.values())
+            replace(before, indexes=(*before.indexes, *waiting, definition))  # Raises: what it may not be
+            self._index = index = self._make(table)
+            table.announce(index)
+            if announce_index(store.mem, table.handle, index.tree.handle) != OK:
+                raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+            store.index_generation += 1
+            return table, index
+
+    def _make(self, table: Table) -> AnyIndex:
+        return StoredIndex(
+            self._store.arena,
+            table.definition,
+            table.format.layout,
+            self._definition,
+            table.fragments,
+            ix.INDEX_ANNOUNCED,
+        )
+
+    def _check(self, table: Table) -> None:
+        self._store.failure.check()
+        if table.is_dropped:
+            raise NoSuchTable(f"table {table.name} was dropped while its index was built", table=table.name)
+
+    def _wait_for_older(self, table: Table, index: AnyIndex) -> None:
+        """Until every transaction has ended that promised nothing for the index."""
+        store = self._store
+        self._wait_for(table, index, int(descriptor_word(store.mem, index.tree.handle, ix.I_BIRTH)))
+        set_tree_state(store.mem, index.tree.handle, ix.INDEX_BUILDING)
+
+    def _wait_for(self, table: Table, index: AnyIndex, birth: int) -> None:
+        """Until every transaction of an older generation has ended. Raises: LockTimeout."""
+        store = self._store
+        deadline = store.locks.deadline()
+        while any(int(store.mem[txn.desc + X_GENERATION]) < birth for txn in list(store.locks.by_slot.values())):
+            self._check(table)
+            if store.clock.monotonic() >= deadline:
+                raise LockTimeout(
+                    f"transactions that were open before index {index.name} was begun did not end within"
+                    f" {store.options.lock_timeout_ms} ms; end them (this thread's own, if it has one) and try again",
+                    table=table.name,
+                    index=index.name,
+                )
+            store.clock.sleep(POLL_SECONDS)
+
+    def _walk(self, table: Table, index: AnyIndex) -> None:
+        """Add the entries of all rows of fragments not walked yet, in the order of their numbers."""
+        for number in sorted(table.by_number):
+            if number > self._walked:
+                self._walk_fragment(table, index, number)
+                self._walked = number
+
+    def _walk_fragment(self, table: Table, index: AnyIndex, number: int) -> None:
+        if not isinstance(index, StoredIndex):
+            raise InvariantBroken("a unique index was walked as an ordered one; report this")
+        mem, tree = self._store.mem, index.tree
+        state = np.zeros(3, dtype=np.int64)
+        status = ST_MORE
+        clock = self._store.clock
+        while status == ST_MORE:
+            self._check(table)
+            fragment = table.by_number.get(number)
+            if fragment is None:
+                return  # dropped meanwhile; the entries it has go before its memory does
+            entries = self._entries
+            tree.promise(entries)
+            state[1], state[2] = SLICE_SLOTS, entries
+            began = clock.monotonic()
+            status = tree_add_rows(mem, tree.handle, fragment, state)
+            self._adapt(clock.monotonic() - began)
+            tree.unpromise(entries)
+            if status not in (OK, ST_MORE):
+                raise self._store.fail(
+                    InvariantBroken(f"the build of an index met a broken invariant (status {status}); reopen the store")
+                )
+            self._report(table, entries - int(state[2]))
+            clock.sleep(0)  # whoever waits for his turn has it now
+
+    def _adapt(self, seconds: float) -> None:
+        """Let the next slice take about as long as one may: keys that tie read rows."""
+        if seconds > SLICE_SECONDS:
+            self._entries = max(SLICE_ENTRIES_MIN, self._entries // 2)
+        elif seconds < SLICE_SECONDS / 4:
+            self._entries = min(SLICE_ENTRIES, 2 * self._entries)
+
+    def _report(self, table: Table, rows: int) -> None:
+        self._rows += rows
+        if self._progress is not None and rows:
+            self._progress(self._rows, max(table.count(), self._rows), "rows")
+
+    def _publish(self, table: Table, index: AnyIndex) -> bool:
+        """Log the definition and let scans find the index, in one step; False if there is a fragment to walk yet."""
+        store = self._store
+        store.await_schema_room()
+        with store.schema_latch:
+            self._check(table)
+            table = table.newest
+            if any(number > self._walked for number in table.by_number):
+                return False
+            before = table.definition
+            after = replace(before, version=before.version + 1, indexes=(*before.indexes, index.definition))
+            store.log_schema(
+                {"alter": json.loads(after.to_json())}, lambda: table.take_definition(after, {index.name: index})
+            )
+            return True
+
+    def _undo(self) -> None:
+        """Unless it is published, nothing is left of it. A KeyboardInterrupt waits: every step may be made again."""
+        while True:
+            try:
+                self._withdraw()
+                return
+            except KeyboardInterrupt:
+                continue
+
+    def _withdraw(self) -> None:
+        table, index = self._table, self._index
+        with self._store.schema_latch:
+            if table is None or index is None:
+                drop_unlisted(self._store.mem)
+                return
+            if index in (table.indexes.get(index.name), table.uniques.get(index.name)):
+                return
+            withdraw_index(self._store.mem, table.handle, index.tree.handle)
+            table.withdraw(index)
+            index.drop()
+
+
+def drop_index(store: Store, table_name: str, name: str) -> None:
+    """See `Store.drop_index`."""
+    store.await_schema_room()
+    with store.schema_latch:
+        store.failure.check()
+        table = store.table(table_name)
+        index = table.any_index(name)
+        before = table.definition
+        kept = tuple(each for each in before.indexes if each.name != name)
+        after = replace(before, version=before.version + 1, indexes=kept)
+        try:
+            store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.lose_index(after, index))
+        finally:
+            # After the publication it is gone, whatever came of the wait for the disk. A KeyboardInterrupt waits: each
+            # step may be made again.
+            interrupt: KeyboardInterrupt | None = None
+            while table.definition is after:
+                try:
+                    index.drop()
+                    break
+                except KeyboardInterrupt as error:
+                    interrupt = error
+            if interrupt is not None:
+                raise interrupt

@@ -1,0 +1,60 @@
+"""What a table definition means for whoever writes or adopts load files of it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.log.load_arena_layout import (
+    LI_DISK,
+    LI_FIXED,
+    LI_FRAGMENT,
+    LI_IDENTITY,
+    LI_KEY_WORDS,
+    LI_SLOTS,
+    LI_VAR,
+    LI_WORDS,
+)
+from engine.log.redo_layout import pack_identity
+from engine.memory.arena_layout import PAGE_HEADER_WORDS, PAGE_WORDS, ROW_HEADER_WORDS
+from engine.rows.row_format import RowFormat
+from engine.schema.definition import TableDefinition
+from engine.schema.partition_words import hash_header
+from engine.schema.partitions_kernels import PARTITION_SEED
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+
+
+class LoadShape:
+    """Row format, partition function and page geometry of one version of a table."""
+
+    def __init__(self, definition: TableDefinition) -> None:
+        self.definition = definition
+        self.format = RowFormat(definition)
+        self.hash_header = hash_header(definition, self.format.fixed_words, int(PARTITION_SEED))
+        layout = self.format.layout
+        reference = int(self.format.has_var and not layout.var_since)
+        row_words = ROW_HEADER_WORDS + max(self.format.fixed_words, 1) + reference
+        self.slots = (PAGE_WORDS - PAGE_HEADER_WORDS) // row_words
+        self.key_words = 0 if self.format.key_in_var else self.format.key_words
+
+    def words(self, fragment: int) -> Words:
+        """LI_ words for the kernels, of one fragment."""
+        words: Words = np.zeros(LI_WORDS, dtype=np.int64)
+        words[LI_FIXED] = self.format.fixed_words
+        words[LI_VAR] = int(self.format.has_var)
+        words[LI_DISK] = int(self.format.has_disk)
+        words[LI_KEY_WORDS] = self.key_words
+        words[LI_SLOTS] = self.slots
+        words[LI_IDENTITY] = pack_identity(self.definition.table_id, fragment, self.definition.version)
+        words[LI_FRAGMENT] = fragment
+        return words
+
+
+@lru_cache(maxsize=8)
+def shape_of(definition_json: bytes) -> LoadShape:
+    """The shape of a definition, made once in a process."""
+    return LoadShape(TableDefinition.from_json(definition_json))

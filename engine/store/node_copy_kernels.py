@@ -1,0 +1,178 @@
+"""Node restart, the live node: what has changed behind an epoch, slot by slot (docs/node-group.md, 4).
+
+The scan holds the GIL: it reads shared rows. What a node that comes back does with it is in `node_join.py`.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.access.reads_kernels import entry_words, write_entry
+from engine.jit.kernel import helper, kernel
+from engine.jit.words_kernels import word_at
+from engine.memory.arena_layout import (
+    ENTRY_WORDS,
+    F_PAGES,
+    F_ROW_WORDS,
+    F_SLOTS,
+    LIVE,
+    OK,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    PG_EMPTIED,
+    PG_FRESH,
+    ST_DROPPED,
+    ST_INVARIANT,
+    ST_MORE,
+    ST_SPACE,
+    STATE_MASK,
+    STATE_SHIFT,
+)
+from engine.memory.handles_kernels import descriptor_of
+from engine.rows.rows_kernels import map_get
+from engine.store.backup_kernels import whole_entry_words
+from engine.store.node_copy_layout import RANGE_WORDS, ROWID_END
+
+# Words of the state of these kernels.
+N_POSITION = 0  # scan: ROWID to go on from; joiner: first ROWID of the slice, or of what is not copied yet
+N_USED = 1  # words of the output in use
+N_ROWS = 2  # rows written, or found
+N_RANGES = 3
+N_RUN = 4  # scan: place of the range that the next empty slot may extend, -1 none
+N_NEXT = 5  # word of the input that is looked at
+N_LOOKED = 6  # slots looked at, a missing page as one
+NODE_COPY_STATE_WORDS = 8
+
+
+# --- the live node --------------------------------------------------------------------------------
+@helper
+def note_empty(out, state, first, stop):
+    """No row is at the slots [first, stop), which follow what was noted before: OK, or ST_SPACE if there is no room."""
+    if state[N_RUN] < 0:
+        at = state[N_USED]
+        if at + RANGE_WORDS > out.size:
+            return ST_SPACE - RANGE_WORDS
+        out[at] = -1 - first
+        state[N_RUN] = at
+        state[N_USED] = at + RANGE_WORDS
+        state[N_RANGES] += 1
+    out[state[N_RUN] + 1] = stop
+    return OK
+
+
+@helper
+def is_changed(epoch, since):
+    """Whether a slot of this epoch may have changed behind `since`; 0: nobody knows when."""
+    return epoch > since or epoch == 0
+
+
+@helper
+def scan_slots(mem, fragment, base, since, with_empty, limit, out, state):
+    """The used slots of one page from the position on; OK behind the last, ST_MORE, or ST_SPACE - words needed."""
+    row_words = mem[fragment + F_ROW_WORDS]
+    emptied = mem[base + PG_EMPTIED]
+    fresh = mem[base + PG_FRESH]
+    position = state[N_POSITION]
+    slot = position & 0xFFFF
+    looked = state[N_LOOKED]
+    status = OK
+    while slot < fresh:
+        if looked >= limit:
+            status = ST_MORE
+            break
+        row = base + PAGE_HEADER_WORDS + slot * row_words
+        epoch = word_at(mem, row + 1)
+        if (word_at(mem, row) >> STATE_SHIFT) & STATE_MASK == LIVE:
+            if is_changed(epoch, since):
+                need = entry_words(mem, fragment, row, False)
+                if state[N_USED] + need > out.size:
+                    status = ST_SPACE - need
+                    break
+                rowid = (position >> 16) << 16 | slot
+                state[N_USED] += write_entry(mem, out, fragment, rowid, row, False, out, state[N_USED])
+                state[N_ROWS] += 1
+            state[N_RUN] = -1
+        elif with_empty and is_changed(max(epoch, emptied), since):
+            rowid = (position >> 16) << 16 | slot
+            status = note_empty(out, state, rowid, rowid + 1)
+            if status != OK:
+                break
+        slot += 1
+        looked += 1
+    state[N_LOOKED] = looked
+    state[N_POSITION] = (position >> 16) << 16 | slot
+    return status
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1])")
+def scan_changed(mem, fragment, since, with_empty, limit, out, state):
+    """What has changed behind epoch `since` at the slots of a fragment from ROWID state[N_POSITION] on, to out, looking
+    at about `limit` slots: rows as committed, and with_empty the ranges without a row.
+
+    A range may cover empty slots that have not changed. OK behind the last ROWID there can be, ST_MORE, or ST_SPACE -
+    words needed when out is full.
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    state[N_RUN] = -1
+    state[N_LOOKED] = 0
+    while state[N_POSITION] >> 16 < mem[fragment + F_PAGES]:
+        if state[N_LOOKED] >= limit:
+            return ST_MORE
+        logical = state[N_POSITION] >> 16
+        page = map_get(mem, fragment, logical)
+        behind = (logical + 1) << 16
+        if page > 0:
+            base = page << PAGE_SHIFT
+            status = scan_slots(mem, fragment, base, since, with_empty, limit, out, state)
+            if status != OK:
+                return status
+            emptied = mem[base + PG_EMPTIED]
+            is_full = state[N_POSITION] & 0xFFFF >= mem[fragment + F_SLOTS]
+        else:
+            emptied = -1 - page if page < 0 else 0
+            is_full = False
+        if with_empty and not is_full and is_changed(emptied, since):
+            status = note_empty(out, state, state[N_POSITION], behind)
+            if status != OK:
+                return status
+        state[N_LOOKED] += 1
+        state[N_POSITION] = behind
+    if with_empty and state[N_POSITION] < ROWID_END:
+        status = note_empty(out, state, state[N_POSITION], ROWID_END)
+        if status != OK:
+            return status
+    state[N_POSITION] = ROWID_END
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
+def list_items(words, stop, fixed, has_var, has_disk, images, ranges, state):
+    """Where the images of the rows in words[:stop] begin, and what is a range, as first ROWID and the one behind the
+    last. has_disk: whether rows have their disk parts. state[N_ROWS], state[N_RANGES]. OK, ST_SPACE, or ST_INVARIANT at
+    state[N_NEXT].
+    """
+    at = 0
+    while at < stop:
+        state[N_NEXT] = at
+        if words[at] < 0:
+            if state[N_RANGES] * RANGE_WORDS + RANGE_WORDS > ranges.size:
+                return ST_SPACE - RANGE_WORDS
+            if at + RANGE_WORDS > stop:
+                return ST_INVARIANT
+            ranges[state[N_RANGES] * RANGE_WORDS] = -1 - words[at]
+            ranges[state[N_RANGES] * RANGE_WORDS + 1] = words[at + 1]
+            state[N_RANGES] += 1
+            at += RANGE_WORDS
+        else:
+            size, _ = whole_entry_words(fixed, has_var, has_disk, words, at, stop)
+            if size < 0:
+                return ST_INVARIANT
+            if state[N_ROWS] >= images.size:
+                return ST_SPACE - 1
+            images[state[N_ROWS]] = at + ENTRY_WORDS
+            state[N_ROWS] += 1
+            at += size
+    state[N_NEXT] = stop
+    return OK

@@ -1,0 +1,61 @@
+"""What became of a transaction, read from the kept log: for commits whose answer was lost on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.log.geometry import open_files
+from engine.log.reader import LogReader
+from engine.log.redo_layout import GROUP_WORDS, KIND_MASK, KIND_TRANSACTION, WORDS_SHIFT
+
+if TYPE_CHECKING:
+    from engine.files.protocol import Files
+    from engine.store.store import Store
+
+
+def is_open(store: Store, txid: int) -> bool:
+    """Whether a transaction of this process has not ended."""
+    return any(txn.txid == txid and not txn.is_ended for txn in list(store.locks.by_slot.values()))
+
+
+def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
+    """ "committed", "aborted" or "unknown" (older than the kept log, or still open; or not seen yet, at a member of a
+    node group that does not lead).
+
+    A group says which ids had not been given when it was sealed; so a transaction that began behind the oldest kept
+    group and is in none of them was never committed.
+    """
+    if is_open(store, txid):
+        return "unknown"
+    if txid >= store.txid_limit():
+        return "aborted" if store.refusal is None else "unknown"
+    store.log.flush()
+    handles = open_files(files, store.log.geometry, False)
+    reader = LogReader(files, store.log.geometry, identity, handles)
+    lsn, sequence = store.log.tail_lsn, store.log.tail_sequence
+    # Of a copied store the log may begin at its first byte with a later group than the first.
+    is_covered = sequence == 1
+    try:
+        while (group := reader.group_at(lsn, sequence)) is not None:
+            if _holds(group.words, group.records_words, txid):
+                return "committed"
+            if sequence == store.log.tail_sequence and group.next_txid <= txid:
+                is_covered = True
+            lsn, sequence = group.end_lsn, sequence + 1
+    finally:
+        reader.close()
+    return "aborted" if is_covered and store.refusal is None else "unknown"
+
+
+def _holds(words: object, records_words: int, txid: int) -> bool:
+    at = GROUP_WORDS
+    stop = GROUP_WORDS + records_words
+    while at < stop:
+        word = int(words[at])  # type: ignore[index]
+        if word & KIND_MASK == KIND_TRANSACTION and int(words[at + 1]) == txid:  # type: ignore[index]
+            return True
+        size = word >> WORDS_SHIFT
+        if size <= 0:
+            return False
+        at += size
+    return False

@@ -1,0 +1,438 @@
+"""Fragments restored without a store: archived operations told apart by fragment, folded by row, merged with the levels
+of a backup into entries of a local checkpoint (docs/backup.md, 4).
+
+A *change* of the archive is the epoch of its group, then the operation record as the log had it. Folding leaves for
+each row what it must meet in the backup and what becomes of it. All memory is private, and nothing in it is trusted.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.jit.kernel import helper, kernel
+from engine.jit.words_kernels import move_words
+from engine.log.redo_layout import (
+    AUTHOR_MASK,
+    AUTHOR_SHIFT,
+    FLAG_VAR_KEPT,
+    FLAGS_MASK,
+    FLAGS_SHIFT,
+    FRAGMENT_MASK,
+    FRAGMENT_SHIFT,
+    KIND_DELETE,
+    KIND_INSERT,
+    KIND_MASK,
+    KIND_TRANSACTION,
+    KIND_UPDATE,
+    OPERATION_WORDS,
+    SCHEMA_VERSION_MASK,
+    SCHEMA_VERSION_SHIFT,
+    TABLE_MASK,
+    TRANSACTION_WORDS,
+    WORDS_SHIFT,
+)
+from engine.memory.arena_layout import (
+    COUNT_SHIFT,
+    ENTRY_WORDS,
+    OK,
+    ROWID_MASK,
+    ST_DUPLICATE,
+    ST_INVARIANT,
+    ST_MISSING,
+    ST_SPACE,
+    VAR_WORDS_MASK,
+)
+from engine.rows.lcp_kernels import checked_image_words
+from engine.rows.lcp_layout import entry_fragment, entry_table, pack_entry_place
+from engine.rows.primary_kernels import image_key
+from engine.rows.side_pages_kernels import NO_VALUES
+from engine.store.backup_kernels import live_bit, take_bit, whole_entry_words
+
+_entry_table = helper(entry_table)
+_entry_fragment = helper(entry_fragment)
+_pack_entry_place = helper(pack_entry_place)
+
+CHANGE_WORDS = 1  # before the record: the epoch
+
+# A folded row, one for each ROWID that was changed, in their order.
+D_ROWID = 0
+D_BASE = 1  # BASE_ABSENT, BASE_WANTED: what the backup must have there; BASE_MET: it had it
+D_IMAGE = 2  # where its fixed image lies; -1: there is no row in the end
+D_VAR = 3  # where its var part lies; VAR_KEPT: as in the backup; VAR_NONE: it has none
+D_EPOCH = 4
+D_AUTHOR = 5
+D_KEY = 6  # where the key lies that the backup's row must have; -1: it was not said
+D_KEY_WORDS = 7
+FOLDED_WORDS = 8
+BASE_ABSENT = 0
+BASE_WANTED = 1
+BASE_MET = 2
+VAR_KEPT = -1
+VAR_NONE = -2
+
+# What the kernels know of a table and fragment.
+P_FIXED = 0
+P_HAS_VAR = 1  # of images as they are to be
+P_VAR_SINCE = 2  # version of the definition from which on they are so
+P_KEY_WORDS = 3  # 0: the key lies in the var part
+P_TABLE = 4
+P_FRAGMENT = 5
+P_SLOTS = 6
+P_LEVEL_HAS_VAR = 7  # and of a level: of the images in it
+P_SINCE = 8
+P_EPOCH = 9
+P_IS_NEWEST = 10
+SHAPE_WORDS = 11
+
+# Where they have come to.
+R_NEXT = 0  # word, change or folded row to go on from
+R_USED = 1  # words, or rows, of the output
+R_COUNT = 2  # changes collected; of a merge: rows taken out of the levels
+R_ROWID = 3  # of the last entry of the level, -1 before the first
+R_CHANGE = 4  # folded row to look at next
+RESTORE_STATE_WORDS = 5
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
+def collect_changes(words, start, stop, epoch, pool, places, state):
+    """Copy the operations among the records words[max(start, state[R_NEXT]):stop] of one group to pool[state[R_USED]:],
+    each behind its epoch. places: two words for each: table | fragment << 32, and where it lies in the pool.
+
+    OK; ST_SPACE - words needed when the pool or `places` is full, ST_INVARIANT: at state[R_NEXT].
+    """
+    at = max(start, state[R_NEXT])
+    while at < stop:
+        state[R_NEXT] = at
+        kind = words[at] & KIND_MASK
+        size = words[at] >> WORDS_SHIFT
+        if kind == KIND_TRANSACTION:
+            size = TRANSACTION_WORDS
+        if size < 2 or at + size > stop:
+            return ST_INVARIANT
+        if kind == KIND_INSERT or kind == KIND_UPDATE or kind == KIND_DELETE:
+            if size < OPERATION_WORDS:
+                return ST_INVARIANT
+            to = state[R_USED]
+            count = state[R_COUNT]
+            if to + CHANGE_WORDS + size > pool.size or 2 * count + 2 > places.size:
+                return ST_SPACE - CHANGE_WORDS - size
+            places[2 * count] = words[at + 1] & (TABLE_MASK | FRAGMENT_MASK << FRAGMENT_SHIFT)
+            places[2 * count + 1] = to
+            pool[to] = epoch
+            move_words(words, at, pool, to + CHANGE_WORDS, size)
+            state[R_USED] = to + CHANGE_WORDS + size
+            state[R_COUNT] = count + 1
+        at += size
+    state[R_NEXT] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1])", nogil=True)
+def gather_changes(pool, offsets, stop, out, used, state):
+    """Copy the changes at offsets[state[R_NEXT]:stop] of the pool to out[used[0]:], counting them in used[1].
+    OK, or ST_SPACE - words needed when out is full.
+    """
+    while state[R_NEXT] < stop:
+        at = offsets[state[R_NEXT]]
+        size = CHANGE_WORDS + (pool[at + CHANGE_WORDS] >> WORDS_SHIFT)
+        if used[0] + size > out.size:
+            return ST_SPACE - size
+        move_words(pool, at, out, used[0], size)
+        used[0] += size
+        used[1] += 1
+        state[R_NEXT] += 1
+    return OK
+
+
+@helper
+def change_has_var(shape, identity):
+    """Whether images of a record have a var part, given its word 1."""
+    if shape[P_HAS_VAR] == 0:
+        return 0
+    version = (identity >> SCHEMA_VERSION_SHIFT) & SCHEMA_VERSION_MASK
+    return 1 if version >= shape[P_VAR_SINCE] else 0
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
+def list_changes(changes, stop, shape, rowids, heads, images, state):
+    """The row of each change in changes[:stop], in order: its ROWID, where the change and where its image begins. With
+    empty lists they are only counted. state[R_COUNT]: rows. OK, or ST_INVARIANT at state[R_NEXT].
+    """
+    at = 0
+    count = 0
+    while at < stop:
+        state[R_NEXT] = at
+        record = at + CHANGE_WORDS
+        if record + OPERATION_WORDS > stop or changes[at] < 0:
+            return ST_INVARIANT
+        kind = changes[record] & KIND_MASK
+        size = changes[record] >> WORDS_SHIFT
+        end = record + size
+        if size < OPERATION_WORDS or end > stop or changes[record + 1] & TABLE_MASK != shape[P_TABLE]:
+            return ST_INVARIANT
+        if (changes[record + 1] >> FRAGMENT_SHIFT) & FRAGMENT_MASK != shape[P_FRAGMENT]:
+            return ST_INVARIANT
+        first = changes[record + 2] & ROWID_MASK
+        rows = changes[record + 2] >> COUNT_SHIFT if kind == KIND_INSERT else 1
+        image = record + OPERATION_WORDS
+        if kind != KIND_INSERT and kind != KIND_UPDATE and kind != KIND_DELETE:
+            return ST_INVARIANT
+        has_var = change_has_var(shape, changes[record + 1])
+        for number in range(rows):
+            if live_bit(first + number, shape[P_SLOTS]) < 0:
+                return ST_INVARIANT
+            if rowids.size:
+                rowids[count] = first + number
+                heads[count] = at
+                images[count] = image
+            count += 1
+            if kind == KIND_INSERT:
+                words = checked_image_words(shape[P_FIXED], has_var, changes, image, end)
+                if words < 0:
+                    return ST_INVARIANT
+                image += words
+        if kind == KIND_INSERT and image != end:
+            return ST_INVARIANT
+        if kind == KIND_UPDATE:
+            if (changes[record] >> FLAGS_SHIFT) & FLAG_VAR_KEPT:
+                image += shape[P_FIXED]
+            else:
+                words = checked_image_words(shape[P_FIXED], has_var, changes, image, end)
+                image += max(words, 0)
+            if image != end:
+                return ST_INVARIANT
+        at = end
+    state[R_NEXT] = stop
+    state[R_COUNT] = count
+    return OK
+
+
+@helper
+def same_words(one, at, other, start, count):
+    """Whether one[at:] and other[start:] begin with the same words."""
+    for i in range(count):
+        if one[at + i] != other[start + i]:
+            return False
+    return True
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
+def fold_changes(changes, rowids, heads, images, shape, folded, state):
+    """Fold the changes `list_changes` has listed, sorted by ROWID and then as they came, to one row for each ROWID.
+
+    state[R_USED]: rows folded. OK; at state[R_NEXT]: ST_DUPLICATE for an insert where a row is, ST_MISSING for a change
+    of none, ST_INVARIANT for an update that changes the key.
+    """
+    to = -FOLDED_WORDS
+    is_there = 0
+    is_base = 0  # whether the row is still the one the backup had
+    key = -1
+    key_words = 0
+    for i in range(rowids.size):
+        state[R_NEXT] = i
+        record = heads[i] + CHANGE_WORDS
+        kind = changes[record] & KIND_MASK
+        kept = kind == KIND_UPDATE and (changes[record] >> FLAGS_SHIFT) & FLAGS_MASK & FLAG_VAR_KEPT
+        image = images[i]
+        if i == 0 or rowids[i] != rowids[i - 1]:
+            to += FOLDED_WORDS
+            is_there = is_base = 0 if kind == KIND_INSERT else 1
+            key = -1
+            folded[to + D_ROWID] = rowids[i]
+            folded[to + D_BASE] = BASE_WANTED if is_base else BASE_ABSENT
+            folded[to + D_IMAGE] = -1
+            folded[to + D_VAR] = VAR_KEPT if is_base else VAR_NONE
+            folded[to + D_KEY] = -1
+            folded[to + D_KEY_WORDS] = 0
+        if kind == KIND_INSERT and is_there:
+            return ST_DUPLICATE
+        if kind != KIND_INSERT and not is_there:
+            return ST_MISSING
+        has_var = change_has_var(shape, changes[record + 1])
+        if kind == KIND_DELETE:
+            folded[to + D_IMAGE] = -1
+            is_there = is_base = 0
+        else:
+            folded[to + D_IMAGE] = image
+            if has_var and not kept:
+                folded[to + D_VAR] = image + shape[P_FIXED]
+            elif kind == KIND_INSERT:
+                folded[to + D_VAR] = VAR_NONE
+            if not kept or shape[P_KEY_WORDS] > 0:
+                first, words = image_key(changes, image, shape[P_FIXED], shape[P_KEY_WORDS])
+                if first + words > record + (changes[record] >> WORDS_SHIFT):
+                    return ST_INVARIANT
+                if kind == KIND_UPDATE and key >= 0:
+                    if words != key_words or not same_words(changes, first, changes, key, words):
+                        return ST_INVARIANT
+                if is_base and folded[to + D_KEY] < 0:
+                    folded[to + D_KEY] = first
+                    folded[to + D_KEY_WORDS] = words
+                key = first
+                key_words = words
+            is_there = 1
+        folded[to + D_EPOCH] = changes[heads[i]]
+        folded[to + D_AUTHOR] = (changes[record + 3] >> AUTHOR_SHIFT) & AUTHOR_MASK
+    state[R_NEXT] = rowids.size
+    state[R_USED] = (to + FOLDED_WORDS) // FOLDED_WORDS
+    return OK
+
+
+@helper
+def put_folded(folded, row, changes, words, var, var_words, shape, out, at):
+    """Write the entry of a folded row that is there in the end to out[at:]; returns its words. words[var:]: the var
+    part the backup has, of var_words words, 0 if it has none there.
+    """
+    out[at] = folded[row + D_ROWID]
+    out[at + 1] = folded[row + D_EPOCH]
+    out[at + 2] = _pack_entry_place(folded[row + D_AUTHOR], shape[P_TABLE], shape[P_FRAGMENT])
+    fixed = shape[P_FIXED]
+    move_words(changes, folded[row + D_IMAGE], out, at + ENTRY_WORDS, fixed)
+    if shape[P_HAS_VAR] == 0:
+        return ENTRY_WORDS + fixed
+    to = at + ENTRY_WORDS + fixed
+    place = folded[row + D_VAR]
+    if place >= 0:
+        size = changes[place] & VAR_WORDS_MASK
+        move_words(changes, place, out, to, size)
+        return ENTRY_WORDS + fixed + size
+    if place == VAR_KEPT and var_words > 0:
+        move_words(words, var, out, to, var_words)
+        return ENTRY_WORDS + fixed + var_words
+    out[to] = NO_VALUES
+    return ENTRY_WORDS + fixed + 1
+
+
+@helper
+def folded_words_max(folded, row, changes, var_words, shape):
+    """Words the entry of a folded row may take."""
+    if folded[row + D_IMAGE] < 0:
+        return 0
+    words = ENTRY_WORDS + shape[P_FIXED] + 1 + var_words
+    if shape[P_HAS_VAR] and folded[row + D_VAR] >= 0:
+        words += changes[folded[row + D_VAR]] & VAR_WORDS_MASK
+    return words
+
+
+@helper
+def belongs(words, at, behind, shape):
+    """Whether the entry at `at` is of this fragment, its ROWID higher than `behind`, its epoch one of this level."""
+    if _entry_table(words[at + 2]) != shape[P_TABLE] or _entry_fragment(words[at + 2]) != shape[P_FRAGMENT]:
+        return False
+    if words[at] <= behind or live_bit(words[at], shape[P_SLOTS]) < 0:
+        return False
+    lowest = shape[P_SINCE] + (shape[P_SINCE] != 0)  # a full backup has epoch 0 too
+    return lowest <= words[at + 1] <= shape[P_EPOCH]
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    " int64[::1])",
+    nogil=True,
+)
+def merge_level(words, start, stop, shape, live, folded, changes, out, used, state):
+    """Merge the entries words[max(start, state[R_NEXT]):stop] of a level, whose bit is set in `live`, with the folded
+    changes to out[used[0]:], counting in used[1] what is written. A level begins with R_ROWID -1 and R_CHANGE 0.
+
+    OK; at state[R_NEXT]: ST_SPACE - words needed when out is full, and why an entry is impossible: ST_INVARIANT,
+    ST_DUPLICATE if a change inserts where the backup has a row.
+    """
+    fixed = shape[P_FIXED]
+    has_var = shape[P_LEVEL_HAS_VAR]
+    widened = shape[P_HAS_VAR] and not has_var
+    rows = folded.size // FOLDED_WORDS
+    at = max(start, state[R_NEXT])
+    while at < stop:
+        state[R_NEXT] = at
+        size, part = whole_entry_words(fixed, has_var, 0, words, at, stop)
+        if size < 0 or not belongs(words, at, state[R_ROWID], shape):
+            return ST_INVARIANT
+        rowid = words[at]
+        change = state[R_CHANGE]
+        while change < rows and folded[change * FOLDED_WORDS + D_ROWID] < rowid:
+            change += 1
+        state[R_CHANGE] = change
+        row = change * FOLDED_WORDS
+        is_changed = change < rows and folded[row + D_ROWID] == rowid
+        need = size + 1
+        if is_changed:
+            need = folded_words_max(folded, row, changes, part - fixed, shape)
+        if used[0] + need > out.size:
+            return ST_SPACE - need
+        chosen = take_bit(live, rowid, shape[P_SLOTS])
+        if chosen < 0 or (shape[P_IS_NEWEST] and not chosen):
+            return ST_INVARIANT
+        if chosen:
+            image = at + ENTRY_WORDS
+            first, key_words = image_key(words, image, fixed, shape[P_KEY_WORDS])
+            if first + key_words > at + size:
+                return ST_INVARIANT
+            state[R_COUNT] += 1
+            if is_changed:
+                if folded[row + D_BASE] != BASE_WANTED:
+                    return ST_DUPLICATE
+                key = folded[row + D_KEY]
+                if key >= 0:
+                    if folded[row + D_KEY_WORDS] != key_words or not same_words(words, first, changes, key, key_words):
+                        return ST_INVARIANT
+                folded[row + D_BASE] = BASE_MET
+                if folded[row + D_IMAGE] >= 0:
+                    used[0] += put_folded(folded, row, changes, words, image + fixed, part - fixed, shape, out, used[0])
+                    used[1] += 1
+            else:
+                move_words(words, at, out, used[0], size)
+                used[0] += size
+                if widened:
+                    out[used[0]] = NO_VALUES
+                    used[0] += 1
+                used[1] += 1
+        state[R_ROWID] = rowid
+        at += size
+    state[R_NEXT] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
+def put_new_rows(folded, changes, shape, out, used, state):
+    """Behind the last level: write the entries of the folded rows from state[R_NEXT] on that the backup had not.
+    OK; at state[R_NEXT]: ST_SPACE - words needed when out is full, ST_MISSING if the backup lacks a row that is
+    changed.
+    """
+    while state[R_NEXT] < folded.size // FOLDED_WORDS:
+        row = state[R_NEXT] * FOLDED_WORDS
+        if folded[row + D_BASE] == BASE_WANTED:
+            return ST_MISSING
+        if folded[row + D_BASE] == BASE_ABSENT and folded[row + D_IMAGE] >= 0:
+            need = folded_words_max(folded, row, changes, 0, shape)
+            if used[0] + need > out.size:
+                return ST_SPACE - need
+            used[0] += put_folded(folded, row, changes, changes, 0, 0, shape, out, used[0])
+            used[1] += 1
+        state[R_NEXT] += 1
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
+def take_epoch(changes, start, stop, out, state):
+    """Copy the records of the changes in changes[max(start, state[R_NEXT]):stop] that are of the same epoch as the
+    first of them to out, without their epochs. state[R_USED]: words copied. Returns the epoch, -1 if there is no change
+    left, or ST_INVARIANT at state[R_NEXT].
+    """
+    at = max(start, state[R_NEXT])
+    state[R_USED] = 0
+    if at >= stop:
+        return -1
+    epoch = changes[at]
+    while at < stop and changes[at] == epoch:
+        state[R_NEXT] = at
+        record = at + CHANGE_WORDS
+        if record >= stop or epoch < 0:
+            return ST_INVARIANT
+        size = changes[record] >> WORDS_SHIFT
+        if size < OPERATION_WORDS or record + size > stop or state[R_USED] + size > out.size:
+            return ST_INVARIANT
+        move_words(changes, record, out, state[R_USED], size)
+        state[R_USED] += size
+        at = record + size
+    state[R_NEXT] = at
+    return epoch

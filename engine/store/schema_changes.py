@@ -1,0 +1,218 @@
+"""Changes of a table's columns and names while it is in use (docs/access.md, section 12).
+
+Each makes a definition of the next version, logs it whole, and lets it be seen: first by kernels, in one call, then by
+name. No row is rewritten. What cannot be is refused before anything has happened.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from engine.base.errors import NoSuchColumn, SchemaInvalid, TableExists, Unsupported
+from engine.schema.definition import ABSENT, Column, TableDefinition, qualified_name
+from engine.schema.index_definition import IndexDefinition
+from engine.schema.partition import Partition, partition_from_json
+from engine.schema.types import Decimal, Enum
+from engine.schema.types_base import shown
+from engine.schema.types_text import LongBinary, LongText, VarBinary, VarChar
+
+if TYPE_CHECKING:
+    from engine.schema.types_base import ColumnType
+    from engine.store.store import Store
+    from engine.table.table import Table
+
+
+# --- definitions ----------------------------------------------------------------------------------
+def _found(definition: TableDefinition, name: object) -> tuple[int, Column]:
+    for position, column in enumerate(definition.columns):
+        if column.name == name:
+            return position, column
+    raise NoSuchColumn(
+        f"{definition.name} has no column {shown(name)}; see its definition", table=definition.name, column=name
+    )
+
+
+def _next(definition: TableDefinition, **fields: Any) -> TableDefinition:
+    return replace(definition, version=definition.version + 1, **fields)
+
+
+def _with(definition: TableDefinition, position: int, column: Column) -> TableDefinition:
+    columns = definition.columns
+    return _next(definition, columns=(*columns[:position], column, *columns[position + 1 :]))
+
+
+def fresh(column: Any) -> Any:
+    """A column as for a new table, whatever table it was taken from; what is none is left for others to refuse."""
+    return replace(column, added=0, before=ABSENT) if isinstance(column, Column) else column
+
+
+def with_column(definition: TableDefinition, column: Column) -> TableDefinition:
+    """One more column, behind the others. Raises: SchemaInvalid, Unsupported."""
+    where = f"{definition.name}.{column.name}" if isinstance(column, Column) else definition.name
+    if not isinstance(column, Column):
+        raise SchemaInvalid(f"{where}: the column to add must be a Column, got {shown(column)}")
+    if any(each.name == column.name for each in definition.columns):
+        raise SchemaInvalid(
+            f"{definition.name} has a column {column.name!r}; choose another name",
+            table=definition.name,
+            column=column.name,
+        )
+    if column.is_disk:
+        raise Unsupported(
+            f"{where}: a column that is added lies in memory; leave storage='disk' out, or make a new table"
+        )
+    if column.missing is ABSENT:
+        raise SchemaInvalid(f"{where} needs a default or nullable=True, for the rows that are there")
+    added = replace(fresh(column), added=definition.version + 1, before=column.missing)
+    return _next(definition, columns=(*definition.columns, added))
+
+
+def without_column(definition: TableDefinition, name: str) -> TableDefinition:
+    """One column less, its bytes staying where they are. Raises: NoSuchColumn, SchemaInvalid."""
+    position, column = _found(definition, name)
+    if name in definition.primary_key:
+        raise SchemaInvalid(f"{definition.name}.{name} is part of the primary key and cannot be dropped")
+    refuse_indexed(definition, name, definition.indexes, "dropped")
+    places = [at for at, _ in definition.physical]
+    dropped = sorted([*definition.dropped, (places.index(position), column)], key=lambda each: each[0])
+    columns = definition.columns
+    return _next(definition, columns=(*columns[:position], *columns[position + 1 :]), dropped=tuple(dropped))
+
+
+def refuse_indexed(definition: TableDefinition, name: str, indexes: tuple[IndexDefinition, ...], what: str) -> None:
+    """Raises: SchemaInvalid for a column of one of the indexes."""
+    for index in indexes:
+        if name in index.columns:
+            raise SchemaInvalid(
+                f"{definition.name}.{name} is part of index {index.name} and cannot be {what}; drop the index first",
+                table=definition.name,
+                column=name,
+                index=index.name,
+            )
+
+
+def _renamed_partition(definition: TableDefinition, columns: tuple[Column, ...], old: str, new: str) -> Partition:
+    value = definition.partition.to_json({column.name: column.type for column in definition.columns})
+    if value.get("columns") is not None:
+        value["columns"] = [new if each == old else each for each in value["columns"]]
+    if value.get("modulo") == old:
+        value["modulo"] = new
+    return partition_from_json(value, {column.name: column.type for column in columns})
+
+
+def with_renamed_column(definition: TableDefinition, old: str, new: str) -> TableDefinition:
+    """A column under another name, wherever the definition names it. Raises: NoSuchColumn, InvalidName."""
+    position, column = _found(definition, old)
+    renamed = replace(column, name=new)
+    if any(each.name == new for each in definition.columns):
+        raise SchemaInvalid(f"{definition.name} has a column {new!r}; choose another name", table=definition.name)
+    columns = (*definition.columns[:position], renamed, *definition.columns[position + 1 :])
+    return _next(
+        definition,
+        columns=columns,
+        primary_key=tuple(new if each == old else each for each in definition.primary_key),
+        partition=_renamed_partition(definition, columns, old, new),
+        indexes=tuple(
+            replace(index, columns=tuple(new if each == old else each for each in index.columns))
+            for index in definition.indexes
+        ),
+    )
+
+
+def with_name(definition: TableDefinition, name: str) -> TableDefinition:
+    """The table under another name, in another database perhaps. Raises: InvalidName."""
+    return _next(definition, name=qualified_name(name))
+
+
+def with_default(definition: TableDefinition, name: str, default: Any) -> TableDefinition:
+    """A column with another default for rows to come, ABSENT for none. Raises: NoSuchColumn, SchemaInvalid."""
+    position, column = _found(definition, name)
+    return _with(definition, position, replace(column, default=default))
+
+
+def is_wider(before: ColumnType, after: ColumnType) -> bool:
+    """Whether every value of a type is one of another with the same stored bytes."""
+    for narrow, lob in ((VarChar, LongText), (VarBinary, LongBinary)):
+        if isinstance(before, narrow):
+            return isinstance(after, lob) or (isinstance(after, narrow) and after.length >= before.length)
+    if isinstance(before, Enum):
+        return isinstance(after, Enum) and after.members[: len(before.members)] == before.members
+    if isinstance(before, Decimal):
+        is_same = isinstance(after, Decimal) and after.width == before.width and after.scale == before.scale
+        return is_same and isinstance(after, Decimal) and after.precision >= before.precision
+    return False
+
+
+def with_wider_column(definition: TableDefinition, name: str, kind: ColumnType) -> TableDefinition:
+    """A column of a type that takes more values. Raises: NoSuchColumn, SchemaInvalid, Unsupported."""
+    position, column = _found(definition, name)
+    if not is_wider(column.type, kind):
+        raise SchemaInvalid(
+            f"{definition.name}.{name} is {column.type!r}, and {shown(kind)} does not store all its values in the same"
+            " bytes; a VarChar takes a longer VarChar or Text, a VarBinary likewise, an Enum more members behind its"
+            " own, a Decimal more digits before the point in the same width",
+            table=definition.name,
+            column=name,
+        )
+    if name in definition.primary_key:
+        raise Unsupported(f"{definition.name}.{name} is part of the primary key and cannot be widened")
+    if column.is_disk:
+        raise Unsupported(f"{definition.name}.{name} is a disk column and cannot be widened")
+    refuse_indexed(definition, name, definition.indexes, "widened")
+    return _with(definition, position, replace(column, type=kind))
+
+
+def is_change_of_columns(before: TableDefinition, after: TableDefinition) -> bool:
+    """Whether one definition can follow another by changes of this module: rows of the old one are rows of the new."""
+    if (before.table_id, before.tablespace) != (after.table_id, after.tablespace):
+        return False
+    if before.partition.numbers != after.partition.numbers or len(before.indexes) != len(after.indexes):
+        return False
+    olds, news = [column for _, column in before.physical], [column for _, column in after.physical]
+    grown = len(news) - len(olds)
+    if not {at for at, _ in before.dropped} <= {at for at, _ in after.dropped}:
+        return False
+    if not 0 <= grown <= 1 or any(column.added != after.version for column in news[len(olds) :]):
+        return False
+    return all(
+        (old.nullable, old.storage, old.added, old.to_json().get("before"))
+        == (new.nullable, new.storage, new.added, new.to_json().get("before"))
+        and (old.type == new.type or is_wider(old.type, new.type))
+        for old, new in zip(olds, news, strict=False)
+    )
+
+
+# --- in the store ---------------------------------------------------------------------------------
+def change_columns(
+    store: Store, name: str, change: Callable[[TableDefinition], TableDefinition], column: str | None = None
+) -> None:
+    """Change the columns or the name of a table. Durable on return. Raises: NoSuchTable, and what `change` raises.
+
+    column: whose change an index that is being built over it would not survive.
+    """
+    store.await_schema_room()
+    with store.schema_latch:
+        store.failure.check()
+        table = store.table(name)
+        after = change(table.definition)
+        if column is not None:
+            building = tuple(each.definition for each in table.building.values())
+            refuse_indexed(table.definition, column, building, "changed")
+        if after.name != table.name and after.name in store.tables:
+            raise TableExists(f"table {after.name} exists; drop it first or choose another name", table=after.name)
+        view = table.altered(after)
+        store.log_schema({"alter": json.loads(after.to_json())}, lambda: take_view(store, table, view))
+
+
+def take_view(store: Store, table: Table, view: Table) -> None:
+    """Let a new version of a table be seen by everybody who looks from now on. It cannot fail."""
+    view.take_over()
+    store.by_id[view.table_id] = view
+    if table.name == view.name:
+        store.tables[view.name] = view
+    else:  # in one step: no instant without the table, and none with two
+        kept = {name: each for name, each in store.tables.items() if each.table_id != view.table_id}
+        store.tables = {**kept, view.name: view}

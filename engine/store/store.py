@@ -1,0 +1,384 @@
+"""The engine assembled: the tables of one open store, how they come, change and go, and its transactions."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base.errors import (
+    InvariantBroken,
+    MemoryExhausted,
+    NoSuchTable,
+    TableExists,
+    TablespaceExists,
+    TablespaceInUse,
+)
+from engine.disk.disk_layout import UNDO_MARK_WORDS
+from engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
+from engine.log.redo_layout import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
+from engine.memory.arena_layout import S_REDO_FREE, S_REDO_RESERVED
+from engine.schema.definition import TableDefinition, qualified_name
+from engine.schema.row_shape import check_disk_part_fits
+from engine.store.index_build import IndexBuild, drop_index
+from engine.store.unique_build import UniqueBuild
+from engine.table.table import DroppedFragment, Table
+from engine.txn.before_images_kernels import set_capture
+from engine.txn.transaction import PAD_WORDS
+from engine.txn.transactions import Transactions
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+    from engine.schema.index_definition import IndexDefinition
+    from engine.schema.partition import Partition
+
+
+# Free in the log before a schema change begins: more than all but the longest definitions take.
+SCHEMA_ROOM_WORDS = 4_096
+
+
+class Store(Transactions):
+    """An open store: what transactions need, and its schema. Every change of it is logged first (D15)."""
+
+    def table(self, name: str) -> Table:
+        """The table of this name. Raises: NoSuchTable."""
+        found = self.tables.get(name)
+        if found is None:
+            qualified = qualified_name(name)
+            found = self.tables.get(qualified) or self.make_named(qualified)
+        if found is None:
+            raise NoSuchTable(f"table {name!r} does not exist; see tables()", table=name)
+        return found
+
+    def unique_tables(self) -> Words:
+        """Ids of the tables that have a unique index, built or being built."""
+        tables = list(self.by_id.values())
+        return np.array([each.table_id for each in tables if each.unique_columns], dtype=np.int64)
+
+    def directory(self) -> Words:
+        """Descriptor addresses by table number, of all numbers ever given; 0 where there is none any more.
+
+        Raises: MemoryExhausted.
+        """
+        count = max(self.next_table_id, max(self.by_id, default=0) + 1)
+        try:
+            directory = np.zeros(count, dtype=np.int64)
+        except MemoryError:
+            raise MemoryExhausted(
+                f"{count} numbers of tables have been given, and their directory finds no memory; dump the store and"
+                " load it into a new one"
+            ) from None
+        for table_id, table in self.by_id.items():
+            directory[table_id] = table.handle
+        return directory
+
+    def install_table(self, definition: TableDefinition) -> Table:
+        """Make a table in memory (creation and restart)."""
+        table = self._make_table(definition)
+        self.tables[definition.name] = table
+        self.by_id[definition.table_id] = table
+        self.next_table_id = max(self.next_table_id, definition.table_id + 1)
+        return table
+
+    def remove_table(self, table: Table) -> None:
+        """Forget a table and give back its memory (drop and restart)."""
+        del self.tables[table.name]
+        del self.by_id[table.table_id]
+        table.drop()
+
+    def create_table(self, definition: TableDefinition) -> Table:
+        """Make a table, schema record first (D15). Durable on return. Raises: TableExists, MemoryExhausted,
+        StoreFailed.
+        """
+        self.await_schema_room()
+        with self.schema_latch:
+            self.failure.check()
+            if definition.name in self.tables:
+                raise TableExists(f"table {definition.name} exists; drop it first or choose another name")
+            numbered = replace(definition, table_id=self.next_table_id, version=1, **self._tablespace_for(definition))
+            # In memory first, under a name nobody sees: what can fail for lack of memory fails before the log knows.
+            table = self._make_table(numbered)
+            self.next_table_id += 1
+            mark = (lambda: self.disk.undo.record_create(table.table_id)) if table.format.has_disk else None
+            try:
+                self.log_schema({"create": json.loads(numbered.to_json())}, lambda: self._publish(table), mark)
+            except BaseException:
+                if table.table_id not in self.by_id:
+                    table.drop()
+                raise
+            return table
+
+    def _make_table(self, definition: TableDefinition) -> Table:
+        tablespace = None
+        if definition.has_disk and self.disk is not None:
+            tablespace = self.space.named(definition.tablespace or DEFAULT_NAME).address
+        table = Table(self.arena, definition, self.seed, self.disk, tablespace)
+        capture = self.capture_of(definition)
+        if capture:
+            set_capture(self.mem, table.handle, capture)
+        return table
+
+    def _publish(self, table: Table) -> None:
+        self.tables[table.name] = table
+        self.by_id[table.table_id] = table
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table. Durable on return. Raises: NoSuchTable, StoreFailed."""
+        self.await_schema_room()
+        with self.schema_latch:
+            self.failure.check()
+            table = self.table(name)
+
+            def forget() -> None:
+                self.tables.pop(table.name, None)
+                self.by_id.pop(table.table_id, None)
+                table.mark_dropped()
+
+            mark = (lambda: self.disk.undo.record_drop(table.table_id)) if table.format.has_disk else None
+            try:
+                self.log_schema({"drop": table.table_id, "name": table.name}, forget, mark)
+            finally:
+                if table.is_dropped:
+                    self._release(table)
+
+    # --- partitions ------------------------------------------------------------------------------
+    def add_partition(self, name: str, partition: str, bound: Any) -> None:
+        """Give a table another partition: behind its last range, or for values no list has. Durable on return.
+
+        Raises: NoSuchTable, SchemaInvalid, LimitExceeded, MemoryExhausted, StoreFailed.
+        """
+        self.change_partitions(name, lambda table: table.definition.partition.plus(partition, bound))
+
+    def drop_partition(self, name: str, partition: str) -> None:
+        """Drop a partition and its rows. Durable on return. Raises: NoSuchTable, NoSuchPartition, SchemaInvalid,
+        MemoryExhausted, StoreFailed.
+        """
+
+        def without(table: Table) -> Partition:
+            table.numbers_of([partition])
+            return table.definition.partition.minus(partition)
+
+        self.change_partitions(name, without)
+
+    def change_partitions(self, name: str, changed: Callable[[Table], Partition]) -> None:
+        """Give a table the partitions that `changed` makes of those it has. Durable on return. Raises: NoSuchTable,
+        MemoryExhausted, StoreFailed, and what `changed` raises.
+        """
+        self.await_schema_room()
+        with self.schema_latch:
+            self.failure.check()
+            table = self.table(name)
+            self._change_partitions(table, changed(table))
+
+    def _change_partitions(self, table: Table, partition: Partition) -> None:
+        """The whole new definition is logged, then seen."""
+        before = table.definition
+        change = table.prepare(replace(before, version=before.version + 1, partition=partition))
+        try:
+            self.log_schema({"alter": json.loads(change.definition.to_json())}, lambda: table.apply(change))
+        finally:
+            # A full log, or Ctrl-C while it made room: nothing happened. Ctrl-C behind that: it is in the log.
+            if table.definition is not change.definition:
+                table.forsake(change)
+            elif change.gone:
+                self._release(DroppedFragment(table, change.gone))
+
+    # --- indexes ---------------------------------------------------------------------------------
+    def create_index(
+        self, name: str, definition: IndexDefinition, progress: Callable[[int, int, str], None] | None = None
+    ) -> None:
+        """Build an index of a table while transactions go on. Durable on return; whatever ends it before, there is no
+        index. Raises: NoSuchTable, IndexExists, NoSuchColumn, SchemaInvalid, LockTimeout, MemoryExhausted, StoreFailed;
+        of a unique one DuplicateKey, if two rows have one key.
+        """
+        kind = UniqueBuild if definition.is_unique else IndexBuild
+        kind(self, name, definition, progress).run()
+
+    def drop_index(self, name: str, index: str) -> None:
+        """Drop an index of a table. Durable on return. Raises: NoSuchTable, NoSuchIndex, StoreFailed."""
+        drop_index(self, name, index)
+
+    def _tablespace_for(self, definition: TableDefinition) -> dict[str, Any]:
+        """The tablespace of a new table with disk columns, as a field of its definition; `main` is made if it is asked
+        for first. Raises: NoSuchTablespace, StorageFull, MemoryExhausted.
+        """
+        if not definition.has_disk:
+            return {}
+        name = definition.tablespace or DEFAULT_NAME
+        if definition.tablespace is None and name not in self.space.by_name:
+            check_disk_part_fits(definition, PAGE_BYTES)
+            self._make_tablespace(TablespaceDefinition(0, name), DEFAULT_BYTES)
+        tablespace = self.space.named(name).definition
+        check_disk_part_fits(definition, tablespace.page_bytes)
+        return {"tablespace": tablespace.name}
+
+    # --- tablespaces -----------------------------------------------------------------------------
+    def create_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
+        """Make a tablespace with one data file, the file first, then the schema record (D15). Durable on return.
+
+        Raises: TablespaceExists, StorageFull, MemoryExhausted, SchemaInvalid, LimitExceeded, StoreFailed.
+        """
+        self.await_schema_room()
+        with self.schema_latch:
+            self.failure.check()
+            self._make_tablespace(definition, size_bytes)
+
+    def _make_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
+        if definition.name in self.space.by_name:
+            raise TablespaceExists(f"tablespace {definition.name} exists; choose another name, or add_datafile() to it")
+        self.disk.begin_first()
+        made = self.space.make(definition, size_bytes, self.clock.wall_us())
+        change = {"tablespace": json.loads(made.definition.to_json()), "size_bytes": size_bytes}
+        self.log_schema(change, lambda: self.space.publish(made))
+
+    def add_datafile(self, name: str, size_bytes: int) -> None:
+        """Add a data file to a tablespace, the file first. Durable on return. Raises: NoSuchTablespace, and as
+        `create_tablespace`.
+        """
+        self.await_schema_room()
+        with self.schema_latch:
+            self.failure.check()
+            tablespace = self.space.named(name)
+            made = self.space.make_file(tablespace, size_bytes, self.clock.wall_us())
+            number = tablespace.definition.tablespace_id
+            change = {"datafile": made.file_id, "tablespace_id": number, "size_bytes": size_bytes}
+            self.log_schema(change, lambda: self.space.publish_file(tablespace, made))
+
+    def drop_tablespace(self, name: str) -> None:
+        """Drop a tablespace no table lies in. Durable on return; its files are removed when no kept local checkpoint
+        names it. Raises: NoSuchTablespace, TablespaceInUse, StorageFull, MemoryExhausted, StoreFailed.
+        """
+        self.await_schema_room()
+        with self.schema_latch:
+            self.failure.check()
+            tablespace = self.space.named(name)
+            tables = [each for each in self.tables.values() if each.definition.tablespace == name]
+            if tables or self.space.is_used(tablespace):
+                who = f"table {tables[0].name}" if tables else "a dropped table that transactions still look at"
+                raise TablespaceInUse(
+                    f"tablespace {name} is in use by {who}; drop the table, end the transactions", tablespace=name
+                )
+            self.disk.forget_pages(tablespace)
+            change = {"drop_tablespace": tablespace.definition.tablespace_id}
+            try:
+                self.log_schema(change, lambda: self.space.forget(tablespace))
+            finally:
+                if name not in self.space.by_name:
+                    self.space.release(tablespace)
+
+    def await_schema_room(self) -> None:
+        """Wait until the log has room for the record of a schema change; not with `schema_latch` held, which the end of
+        a local checkpoint may need. Raises: RedoOverloaded, StoreFailed; what `refusal` says.
+        """
+        if self._is_applying():
+            return  # the log has the record already
+        if self.refusal is not None:
+            raise self.refusal()
+        if not self._has_redo(SCHEMA_ROOM_WORDS):
+            self.wait_for_redo(lambda: self._has_redo(SCHEMA_ROOM_WORDS))
+
+    def _has_redo(self, words: int) -> bool:
+        return int(self.mem[S_REDO_RESERVED]) + words <= int(self.mem[S_REDO_FREE])
+
+    @contextmanager
+    def authored(self, author: int) -> Iterator[None]:
+        """Let the records of schema changes this thread makes meanwhile name the site they come from, 0 for none."""
+        thread = threading.get_ident()
+        self.schema_authors[thread] = author
+        try:
+            yield
+        finally:
+            del self.schema_authors[thread]
+
+    @contextmanager
+    def applying(self, change: dict[str, Any]) -> Iterator[None]:
+        """Let this thread make a change that the log of another node has: exactly that one, and nothing is logged."""
+        self._applied = (threading.get_ident(), json.dumps(change, sort_keys=True))
+        try:
+            with self.authored(change.get("author", 0)):
+                yield
+        finally:
+            self._applied = None
+
+    def _is_applying(self) -> bool:
+        return self._applied is not None and self._applied[0] == threading.get_ident()
+
+    def _see_applied(self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None) -> None:
+        """`log_schema` of a change the log has already."""
+        assert self._applied is not None
+        mine = json.dumps(change, sort_keys=True)
+        if mine != self._applied[1]:
+            text = f"a schema change is {self._applied[1]} at the primary and {mine} here; copy the store from it"
+            raise self.fail(InvariantBroken(text))
+        if mark is not None:
+            self.disk.undo.make_room(UNDO_MARK_WORDS)
+        with self.latch:
+            if mark is not None:
+                mark()
+            publish()
+
+    def log_schema(
+        self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None = None
+    ) -> None:
+        """Log a change and make it seen. mark: what may still refuse it, and leaves a mark in the UNDO log. `publish`
+        cannot fail, and done again it changes nothing: a KeyboardInterrupt waits until it is done.
+
+        Raises: RedoOverloaded, and nothing happened: what is kept back of the log serves groups in flight.
+        """
+        author = self.schema_authors.get(threading.get_ident())
+        if author:
+            change = {**change, "author": author}
+        if self._is_applying():
+            return self._see_applied(change, publish, mark)
+        body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()
+        padded = -(-len(body) // 8)
+        words = TRANSACTION_WORDS + 2 + padded
+        if not self._has_redo(words + PAD_WORDS):
+            raise self._redo_overloaded()
+        if mark is not None:
+            # Others may take the room before we have the latch: what is kept back for marks serves one such change,
+            # and one local checkpoint, before somebody comes here again and flushes.
+            self.disk.undo.make_room(UNDO_MARK_WORDS)
+        with self.latch:
+            if self.follows_log:
+                self.epochs.close()
+            fill = self.log.room(words)
+            ticket = self.log.sequence  # the end of an epoch ends the group
+            if mark is not None:
+                mark()
+            self.epochs.used()
+            at = int(fill[0])
+            fill[at : at + words] = 0
+            fill[at] = pack_kind(KIND_TRANSACTION, 0, words)
+            fill[at + 1] = self.next_txid()
+            fill[at + 2] = 1
+            fill[at + TRANSACTION_WORDS] = pack_kind(KIND_SCHEMA, 0, 2 + padded)
+            fill[at + TRANSACTION_WORDS + 1] = len(body)
+            start = (at + TRANSACTION_WORDS + 2) * 8
+            fill.data.cast("B")[start : start + len(body)] = body
+            fill[0] = at + words
+            fill[1] += 1
+            self.mem[S_REDO_FREE] -= words
+            # No call from where the log has it to here, so no KeyboardInterrupt.
+            interrupt: KeyboardInterrupt | None = None
+            is_seen = False
+            while not is_seen:
+                try:
+                    publish()
+                    if self.follows_log:
+                        self.epochs.close()
+                    is_seen = True
+                except KeyboardInterrupt as error:
+                    interrupt = error
+                except BaseException as error:
+                    # Before the latch is released: no leader may write the record of what no reader sees.
+                    text = f"a schema change was logged and cannot be made ({error!r}); open the store again"
+                    raise self.fail(InvariantBroken(text)) from error
+        if interrupt is not None:
+            raise interrupt
+        self.log.wait(ticket)

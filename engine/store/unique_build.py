@@ -1,0 +1,114 @@
+"""Unique indexes made while transactions run (docs/access.md, 7).
+
+As ordered ones, with a second announcement behind the first, from which on operations take entries. The walk fails for
+two committed rows with one key; a writer that meets his key goes on meanwhile, and has the rows walked again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.base.errors import DuplicateKey, InvariantBroken, LockTimeout, MemoryExhausted
+from engine.index import index_layout as ix
+from engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
+from engine.index.unique import StoredUnique, duplicate
+from engine.index.unique_setup_kernels import begin_unique, enforce_unique, walk_unique
+from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_BUSY, ST_MEMORY, ST_MORE, ST_UNIQUE
+from engine.store.index_build import POLL_SECONDS, IndexBuild
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+    from engine.table.table import AnyIndex, Table
+
+WALKS_MAX = 3  # suspected so often in a row, writers are refused before the next walk
+EVIDENCE_WORDS = 1 << 16
+
+
+class UniqueBuild(IndexBuild):
+    """One online build of a unique index."""
+
+    def _make(self, table: Table) -> AnyIndex:
+        store = self._store
+        return StoredUnique(
+            store.arena,
+            table.definition,
+            table.format.layout,
+            self._definition,
+            table.fragments,
+            table.seed,
+            ix.INDEX_ANNOUNCED,
+        )
+
+    def _wait_for_older(self, table: Table, index: AnyIndex) -> None:
+        """Until all transactions take entries: none of before the first announcement is left when those of before the
+        second are waited for, so that every commit meanwhile removes the entries of images it replaces.
+        """
+        super()._wait_for_older(table, index)
+        store = self._store
+        generation = int(begin_unique(store.mem, index.tree.handle))
+        store.index_generation += 1
+        self._wait_for(table, index, generation)
+
+    def _walk(self, table: Table, index: AnyIndex) -> None:
+        super()._walk(table, index)
+        walks = 0
+        while enforce_unique(self._store.mem, index.tree.handle, int(walks >= WALKS_MAX)) != OK:
+            walks += 1
+            self._walked = -1
+            self._rows = 0
+            super()._walk(table, index)
+
+    def _walk_fragment(self, table: Table, index: AnyIndex, number: int) -> None:
+        store = self._store
+        state = np.zeros(3, dtype=np.int64)
+        out = np.zeros(EVIDENCE_WORDS, dtype=np.int64)
+        deadline: float | None = None
+        status = ST_MORE
+        while status != OK:
+            self._check(table)
+            fragment = table.by_number.get(number)
+            if fragment is None:
+                return  # dropped meanwhile; the entries it has go before its memory does
+            state[1], state[2] = SLICE_SLOTS, SLICE_ENTRIES
+            status = walk_unique(store.mem, index.tree.handle, fragment, state, out)
+            if status == ST_UNIQUE:
+                raise self._violated(table, out)
+            if status == ST_MEMORY:
+                raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+            if status == ST_BUSY:
+                deadline = store.locks.deadline() if deadline is None else deadline
+                self._pause(table, deadline)
+                continue
+            deadline = None
+            if status not in (OK, ST_MORE):
+                raise store.fail(
+                    InvariantBroken(f"the build of an index met a broken invariant (status {status}); reopen the store")
+                )
+            self._report(table, SLICE_ENTRIES - int(state[2]))
+            store.clock.sleep(0)  # whoever waits for his turn has it now
+
+    def _pause(self, table: Table, deadline: float) -> None:
+        """A transaction has a row locked that may have the key of another one: look again in a moment."""
+        store = self._store
+        if store.clock.monotonic() >= deadline:
+            raise LockTimeout(
+                f"a transaction holds a row whose key decides about index {self._definition.name} and did not end"
+                f" within {store.options.lock_timeout_ms} ms; end it and try again",
+                table=table.name,
+                index=self._definition.name,
+            )
+        store.clock.sleep(POLL_SECONDS)
+
+    def _violated(self, table: Table, entry: Words) -> DuplicateKey:
+        """The error for two rows with one key, of which one's entry is at hand."""
+        view = entry.data.cast("B")
+        error = duplicate(
+            table, self._definition, table.format.decode_columns(view, ENTRY_WORDS, self._definition.columns), None
+        )
+        key = table.shown_key(error.key)
+        return DuplicateKey(
+            f"{table.name}: two rows have key {key}, unique index {self._definition.name} cannot be built; change one",
+            **error.evidence,
+        )

@@ -1,0 +1,1 @@
+"""A table in memory and its fragments: made, dropped, and versions of its columns."""

@@ -1,0 +1,463 @@
+"""Making and unmaking the arena's structures: pools, tables, fragments, transaction descriptors."""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.jit.kernel import helper, kernel
+from engine.memory.arena_layout import (
+    BLOCK_WORDS,
+    DIRECTORY_LEAVES,
+    F_CAPTURE,
+    F_DIRECTORY,
+    F_DROPPED,
+    F_FIXED_PAGES,
+    F_FIXED_WORDS,
+    F_FREE_HEAD,
+    F_FREE_TAIL,
+    F_HAS_DISK,
+    F_HAS_VAR,
+    F_INDEX_BLOCKS,
+    F_INDEX_COUNT,
+    F_INDEX_DEPTH,
+    F_INDEX_SEED,
+    F_INDEXES,
+    F_KEY_WORDS,
+    F_MAP,
+    F_NUMBER,
+    F_PAGES,
+    F_POOL,
+    F_ROW_WORDS,
+    F_ROWS,
+    F_SCHEMA_VERSION,
+    F_SEGMENT_BLOCK,
+    F_SEGMENT_USED,
+    F_SEGMENTS,
+    F_SLOTS,
+    F_TABLE,
+    F_VAR_LISTS,
+    F_VAR_PAGES,
+    F_VAR_SINCE,
+    MAP_ROOTS,
+    OK,
+    P_DOWNWARDS,
+    P_FREE_BLOCKS,
+    P_FREE_PAGES,
+    P_HIGH,
+    P_LIMIT,
+    P_REFUSED,
+    P_SCRATCH,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    PAGE_WORDS,
+    PG_USED,
+    POOL_WORDS,
+    S_BLOCK_COUNTS,
+    S_CELL_HIGH,
+    S_CELL_LIMIT,
+    S_POOL,
+    S_POOL_TOP,
+    SEG_BLOCK,
+    SEG_BLOCKS,
+    SEG_OVERFLOW,
+    SEG_WORDS,
+    SIDE_SHIFT,
+    ST_DROPPED,
+    ST_MEMORY,
+    ST_MORE,
+    T_CAPTURE,
+    T_FIXED_WORDS,
+    T_FRAGMENT_LIST,
+    T_FRAGMENTS,
+    T_HAS_DISK,
+    T_HAS_VAR,
+    T_ID,
+    T_INDEXES,
+    T_KEY_WORDS,
+    T_LIST_WORDS,
+    T_PARTITION,
+    T_ROW_WORDS,
+    T_SCHEMA_VERSION,
+    T_SEED,
+    T_VAR_SINCE,
+    TXN_WORDS,
+    VAR_CLASSES,
+    VP_NEXT,
+)
+from engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of, renew_handle, take_descriptor
+from engine.memory.pool_kernels import give_block, give_page, take_block, take_last_cells, take_page, unlink_block
+from engine.rows.rows_kernels import map_get
+from engine.schema.partitions_kernels import give_partition_words
+
+SHAPE_WORDS = 8
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def setup_memory(mem, cell_page, first_page, limit_page):
+    """Divide a zeroed arena: header, counts of free blocks, cells from `cell_page` on, pages from `first_page` up to
+    `limit_page`. Of these the first is for kernels to scribble on. OK or ST_MEMORY.
+    """
+    mem[S_BLOCK_COUNTS] = PAGE_WORDS
+    mem[S_CELL_HIGH] = cell_page << PAGE_SHIFT
+    mem[S_CELL_LIMIT] = first_page << PAGE_SHIFT
+    mem[S_POOL + P_HIGH] = first_page
+    mem[S_POOL + P_LIMIT] = limit_page
+    page = take_page(mem, S_POOL)
+    if page == 0:
+        return ST_MEMORY
+    mem[S_POOL + P_SCRATCH] = page << PAGE_SHIFT
+    return OK
+
+
+@kernel("int64(int64[::1])")
+def split_pool(mem):
+    """Restart with two loaders: the upper half of the never-used pages becomes a pool that grows downwards.
+
+    What lies between the two afterwards is one range again, so no page is touched before it is needed. OK or ST_MEMORY.
+    """
+    high = mem[S_POOL + P_HIGH]
+    limit = mem[S_POOL + P_LIMIT]
+    middle = (high + limit) // 2
+    for i in range(POOL_WORDS):
+        mem[S_POOL_TOP + i] = 0
+    mem[S_POOL_TOP + P_HIGH] = middle
+    mem[S_POOL_TOP + P_LIMIT] = limit
+    mem[S_POOL_TOP + P_DOWNWARDS] = 1
+    mem[S_POOL_TOP + P_REFUSED] = mem[S_POOL + P_REFUSED]
+    page = take_page(mem, S_POOL_TOP)
+    if page == 0:
+        return ST_MEMORY
+    mem[S_POOL_TOP + P_SCRATCH] = page << PAGE_SHIFT
+    mem[S_POOL + P_LIMIT] = middle
+    return OK
+
+
+@kernel("int64(int64[::1])")
+def join_pools(mem):
+    """Both loaders are done: one pool again. The caller sets the fragments' pools back."""
+    if mem[S_POOL_TOP + P_SCRATCH] == 0:
+        return OK
+    give_page(mem, S_POOL_TOP, mem[S_POOL_TOP + P_SCRATCH] >> PAGE_SHIFT)
+    mem[S_POOL_TOP + P_SCRATCH] = 0
+    mem[S_POOL + P_LIMIT] = mem[S_POOL_TOP + P_LIMIT]
+    while mem[S_POOL_TOP + P_FREE_PAGES] != 0:
+        page = mem[S_POOL_TOP + P_FREE_PAGES]
+        mem[S_POOL_TOP + P_FREE_PAGES] = mem[page << PAGE_SHIFT]
+        give_page(mem, S_POOL, page)
+    while mem[S_POOL_TOP + P_FREE_BLOCKS] != 0:
+        block = mem[S_POOL_TOP + P_FREE_BLOCKS]
+        unlink_block(mem, S_POOL_TOP, block)
+        give_block(mem, S_POOL, block)
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def set_pool(mem, fragment, pool):
+    """Let a fragment take memory from another pool."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    mem[fragment + F_POOL] = pool
+    return OK
+
+
+@kernel("int64(int64[::1])")
+def take_transaction_block(mem):
+    """A block for BLOCK_WORDS / TXN_WORDS transaction descriptors; its address, 0 when memory is exhausted."""
+    block = take_last_cells(mem, BLOCK_WORDS)
+    return block if block != 0 else take_block(mem, S_POOL)
+
+
+@helper
+def make_fragment(mem, table, number):
+    """Make one empty fragment of a table; its address, 0 when memory is exhausted."""
+    fragment = take_descriptor(mem)
+    if fragment == 0:
+        return 0
+    mem[fragment + F_TABLE] = mem[table + T_ID]
+    mem[fragment + F_NUMBER] = number
+    mem[fragment + F_ROW_WORDS] = mem[table + T_ROW_WORDS]
+    mem[fragment + F_FIXED_WORDS] = mem[table + T_FIXED_WORDS]
+    mem[fragment + F_HAS_VAR] = mem[table + T_HAS_VAR]
+    mem[fragment + F_VAR_SINCE] = mem[table + T_VAR_SINCE]
+    mem[fragment + F_CAPTURE] = mem[table + T_CAPTURE]
+    mem[fragment + F_KEY_WORDS] = mem[table + T_KEY_WORDS]
+    mem[fragment + F_SLOTS] = (PAGE_WORDS - PAGE_HEADER_WORDS) // mem[table + T_ROW_WORDS]
+    mem[fragment + F_POOL] = S_POOL
+    mem[fragment + F_INDEX_SEED] = mem[table + T_SEED]
+    mem[fragment + F_SCHEMA_VERSION] = mem[table + T_SCHEMA_VERSION]
+    mem[fragment + F_HAS_DISK] = mem[table + T_HAS_DISK]
+    mem[fragment + F_INDEXES] = mem[table + T_INDEXES]
+    return fragment
+
+
+@kernel("int64(int64[::1], int64[::1])")
+def make_table(mem, shape):
+    """Make an empty table; its handle, 0 when memory is exhausted (then nothing is kept).
+
+    shape: [id, fragment numbers ever given, fixed words, has var, key words in the fixed image, hash seed, schema
+    version, has disk], then the numbers that have a fragment; none: all.
+    """
+    table = take_descriptor(mem)
+    if table == 0:
+        return 0
+    count = shape[1]
+    given = shape.size - SHAPE_WORDS
+    mem[table + T_ID] = shape[0]
+    mem[table + T_FRAGMENTS] = count
+    mem[table + T_FIXED_WORDS] = shape[2]
+    mem[table + T_HAS_VAR] = shape[3]
+    mem[table + T_KEY_WORDS] = shape[4]
+    mem[table + T_SEED] = shape[5]
+    mem[table + T_SCHEMA_VERSION] = shape[6]
+    mem[table + T_HAS_DISK] = shape[7]
+    # At least one word besides header and reference: a reserved row keeps the place of its image there.
+    mem[table + T_ROW_WORDS] = 2 + max(shape[2], 1) + shape[3]
+    address = take_list(mem, table, count)
+    if address == 0:
+        give_descriptor(mem, table)
+        return 0
+    mem[table + T_FRAGMENT_LIST] = address
+    for place in range(given if given > 0 else count):
+        number = shape[SHAPE_WORDS + place] if given > 0 else place
+        fragment = make_fragment(mem, table, number)
+        if fragment == 0:
+            for made in range(number):
+                if mem[address + made] != 0:
+                    give_descriptor(mem, mem[address + made])
+            free_table_block(mem, table)
+            return 0
+        mem[address + number] = fragment
+    return handle_of(mem, table)
+
+
+@kernel("int64(int64[::1], int64, int64[::1])")
+def fragment_handles(mem, table, out):
+    """Handles of a table's fragments by number, 0 where there is none, as many as `out` has room for; how many numbers
+    were ever given, or ST_DROPPED.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    for number in range(min(out.size, mem[table + T_FRAGMENTS])):
+        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        out[number] = 0 if fragment == 0 else handle_of(mem, fragment)
+    return mem[table + T_FRAGMENTS]
+
+
+@kernel("int64(int64[::1], int64)")
+def withdraw_table(mem, table):
+    """Let no handle of a table or of its fragments lead there but the next ones, for the caller, who gives its memory
+    back: OK, or ST_DROPPED if that was done.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    for number in range(mem[table + T_FRAGMENTS]):
+        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        if fragment != 0:
+            renew_handle(mem, fragment)
+    renew_handle(mem, table)
+    return OK
+
+
+@helper
+def take_list(mem, table, count):
+    """Address of a zeroed array for `count` fragments of a table, 0 when memory is exhausted."""
+    mem[table + T_LIST_WORDS] = BLOCK_WORDS if count <= BLOCK_WORDS else PAGE_WORDS
+    if count <= BLOCK_WORDS:
+        return take_block(mem, S_POOL)
+    address = take_page(mem, S_POOL) << PAGE_SHIFT
+    if address != 0:
+        for number in range(PAGE_WORDS):
+            mem[address + number] = 0
+    return address
+
+
+@helper
+def give_list(mem, address, words):
+    """Give the array of a table's fragments back."""
+    if words == BLOCK_WORDS:
+        give_block(mem, S_POOL, address)
+    else:
+        give_page(mem, S_POOL, address >> PAGE_SHIFT)
+
+
+@helper
+def free_table_block(mem, table):
+    """Give back a table's descriptor, partition words and fragment list."""
+    give_list(mem, mem[table + T_FRAGMENT_LIST], mem[table + T_LIST_WORDS])
+    if mem[table + T_PARTITION] != 0:
+        give_partition_words(mem, mem[table + T_PARTITION])
+    if mem[table + T_INDEXES] != 0:
+        give_block(mem, S_POOL, mem[table + T_INDEXES])
+    give_descriptor(mem, table)
+
+
+@helper
+def drop_index(mem, fragment):
+    """Give back all memory of a fragment's primary index."""
+    pool = mem[fragment + F_POOL]
+    block = mem[fragment + F_SEGMENT_BLOCK]
+    used = mem[fragment + F_SEGMENT_USED]
+    while block != 0:
+        for number in range(1, used):
+            segment = block + number * SEG_WORDS
+            for i in range(mem[segment + SEG_BLOCKS]):
+                give_block(mem, pool, mem[segment + SEG_BLOCK + i])
+            if mem[segment + SEG_OVERFLOW] != 0:
+                give_block(mem, pool, mem[segment + SEG_OVERFLOW])
+        before = mem[block]
+        give_block(mem, pool, block)
+        block = before
+        used = BLOCK_WORDS // SEG_WORDS
+    for leaf in range(DIRECTORY_LEAVES):
+        if mem[fragment + F_DIRECTORY + leaf] != 0:
+            give_block(mem, pool, mem[fragment + F_DIRECTORY + leaf])
+            mem[fragment + F_DIRECTORY + leaf] = 0
+    mem[fragment + F_SEGMENT_BLOCK] = 0
+    mem[fragment + F_SEGMENT_USED] = 0
+    mem[fragment + F_SEGMENTS] = 0
+    mem[fragment + F_INDEX_DEPTH] = 0
+    mem[fragment + F_INDEX_COUNT] = 0
+    mem[fragment + F_INDEX_BLOCKS] = 0
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def drop_fragment_pages(mem, fragment, budget):
+    """Give back the pages of a fragment nobody can reach any more, a bounded number a call; OK or ST_MORE."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    pool = mem[fragment + F_POOL]
+    done = 0
+    while mem[fragment + F_PAGES] > 0:
+        logical = mem[fragment + F_PAGES] - 1
+        page = map_get(mem, fragment, logical)
+        if page > 0:
+            if mem[(page << PAGE_SHIFT) + PG_USED] >> SIDE_SHIFT != 0:
+                give_page(mem, pool, mem[(page << PAGE_SHIFT) + PG_USED] >> SIDE_SHIFT)
+            give_page(mem, pool, page)
+        mem[fragment + F_PAGES] = logical
+        done += 1
+        if done >= budget:
+            return ST_MORE
+    for number in range(VAR_CLASSES):
+        while mem[fragment + F_VAR_LISTS + number] != 0:
+            page = mem[fragment + F_VAR_LISTS + number]
+            mem[fragment + F_VAR_LISTS + number] = mem[(page << PAGE_SHIFT) + VP_NEXT]
+            give_page(mem, pool, page)
+            done += 1
+            if done >= budget:
+                return ST_MORE
+    return OK
+
+
+@kernel("int64(int64[::1], int64)")
+def drop_table_rest(mem, table):
+    """Give back what is left of a withdrawn table whose pages are gone: maps, index, descriptors."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    for number in range(mem[table + T_FRAGMENTS]):
+        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        if fragment != 0:
+            drop_rest(mem, fragment)
+    free_table_block(mem, table)
+    return OK
+
+
+@helper
+def drop_rest(mem, fragment):
+    """Give back what is left of a fragment whose pages are gone: map, index, descriptor."""
+    pool = mem[fragment + F_POOL]
+    drop_index(mem, fragment)
+    for root in range(MAP_ROOTS):
+        middle = mem[fragment + F_MAP + root]
+        if middle == 0:
+            continue
+        for i in range(BLOCK_WORDS):
+            if mem[middle + i] != 0:
+                give_block(mem, pool, mem[middle + i])
+        give_block(mem, pool, middle)
+    mem[fragment + F_ROWS] = 0
+    mem[fragment + F_FREE_HEAD] = 0
+    mem[fragment + F_FREE_TAIL] = 0
+    mem[fragment + F_FIXED_PAGES] = 0
+    mem[fragment + F_VAR_PAGES] = 0
+    give_descriptor(mem, fragment)
+
+
+# --- partitions that come and go ------------------------------------------------------------------
+@kernel("int64(int64[::1], int64, int64)")
+def add_fragment(mem, table, number):
+    """Make a fragment that no reader of the table sees, and room for it in the table's list; its handle, 0 when memory
+    is exhausted.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    if number >= mem[table + T_LIST_WORDS]:
+        before = mem[table + T_FRAGMENT_LIST]
+        words = mem[table + T_LIST_WORDS]
+        address = take_list(mem, table, number + 1)
+        if address == 0:
+            mem[table + T_LIST_WORDS] = words
+            return 0
+        for place in range(mem[table + T_FRAGMENTS]):
+            mem[address + place] = mem[before + place]
+        mem[table + T_FRAGMENT_LIST] = address
+        give_list(mem, before, words)
+    fragment = make_fragment(mem, table, number)
+    return 0 if fragment == 0 else handle_of(mem, fragment)
+
+
+@kernel("int64(int64[::1], int64)")
+def drop_fragment_rest(mem, fragment):
+    """`drop_table_rest` of a fragment whose partition was dropped, or never came to be."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    drop_rest(mem, fragment)
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
+def change_partitions(mem, table, number, fragment, words, version):
+    """A new version of the table: `fragment` (0: none any more) is that of `number`, and rows are spread by the
+    partition words at `words`. From the next call on everybody goes by them. Done again it changes nothing.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    if fragment != 0:
+        fragment = descriptor_of(mem, fragment)
+        if fragment == 0:
+            return ST_DROPPED
+    before = mem[mem[table + T_FRAGMENT_LIST] + number] if number < mem[table + T_FRAGMENTS] else 0
+    if before != 0 and before != fragment:
+        mem[before + F_DROPPED] = 1
+    mem[mem[table + T_FRAGMENT_LIST] + number] = fragment
+    mem[table + T_FRAGMENTS] = max(mem[table + T_FRAGMENTS], number + 1)
+    if mem[table + T_PARTITION] != words:
+        give_partition_words(mem, mem[table + T_PARTITION])
+        mem[table + T_PARTITION] = words
+    mem[table + T_SCHEMA_VERSION] = version
+    for place in range(mem[table + T_FRAGMENTS]):
+        each = mem[mem[table + T_FRAGMENT_LIST] + place]
+        if each != 0:
+            mem[each + F_SCHEMA_VERSION] = version
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def set_partition_words(mem, table, words):
+    """Give a new table its partition words."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    mem[table + T_PARTITION] = words
+    return OK
+
+
+assert BLOCK_WORDS % TXN_WORDS == 0

@@ -1,0 +1,452 @@
+"""A table in memory: its definition, its row format and where its fragments lie in the arena.
+
+A `Table` is one version of the columns (`engine/store/schema_changes.py`): whoever holds an older one goes on with its
+format and names, `newest` leads to the one that is in force, and all of them share what is not of the columns.
+
+A change of its partitions is prepared, logged, and then made seen by one kernel call (D13, D15): what can fail for lack
+of memory fails before the log knows.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base.errors import MemoryExhausted, NoSuchIndex, NoSuchPartition, NoSuchTable, Unsupported
+from engine.base.limits import KEY_BYTES_MAX, KEY_COLUMNS_MAX
+from engine.disk.cache_layout import TS_PAYLOAD
+from engine.disk.disk_layout import PIECE_HEADER_WORDS
+from engine.disk.extents_kernels import drop_fragment_extents, join_new_fragment, join_tablespace
+from engine.index.lists_kernels import announce_index, publish_index, withdraw_index
+from engine.index.stored import StoredIndex
+from engine.index.unique import StoredUnique
+from engine.memory.arena import Arena
+from engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE
+from engine.rows.row_format import RowFormat
+from engine.rows.side_pages_kernels import change_format
+from engine.schema.definition import TableDefinition
+from engine.schema.partition_words import hash_header
+from engine.schema.partitions_kernels import drop_partition_words, fragments_of_keys
+from engine.schema.partitions_layout import HH_PARTITION
+from engine.schema.row_layout import WORD_BYTES
+from engine.schema.row_shape import disk_part_words
+from engine.table.setup_kernels import change_partitions, set_partition_words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.disk.columns import DiskColumns
+    from engine.memory.arena import Words
+
+AnyIndex = StoredIndex | StoredUnique
+EXTENTS_PER_CALL = 64
+# Where a kernel gathers the words of a key it hashes.
+KEY_ROOM_WORDS = KEY_BYTES_MAX // WORD_BYTES + KEY_COLUMNS_MAX
+
+
+def is_same(one: TableDefinition, other: TableDefinition) -> bool:
+    """Whether two definitions say the same. By their bytes: a default may be NaN, which equals nothing."""
+    return one.to_json() == other.to_json()
+
+
+class TableAltered(Exception):
+    """Rows were encoded for an older version of the table: nothing was done, encode them for the newest."""
+
+
+@dataclass(frozen=True)
+class PartitionChange:
+    """A prepared change of a table: its new definition, and the memory that goes with it."""
+
+    definition: TableDefinition
+    header: Words
+    number: int
+    fragment: int  # handle of the new fragment of that number; 0: it is dropped
+    words: int  # partition words in the arena
+    gone: int  # handle of the fragment the table loses; 0: none
+
+
+class DroppedFragment:
+    """The fragment of a dropped partition, until nobody looks at it any more."""
+
+    __slots__ = ("fragment", "table")
+
+    def __init__(self, table: Table, fragment: int) -> None:
+        self.table = table
+        self.fragment = fragment
+
+    def drop(self) -> None:
+        """Give back all its memory; entries of its rows go first."""
+        for index in self.table.newest.listed_indexes():
+            index.forget(self.fragment)
+        self.table.drop_fragment(self.fragment)
+
+
+class Table:
+    """One table of an open store."""
+
+    __slots__ = (
+        "handle",
+        "arena",
+        "building",
+        "by_number",
+        "definition",
+        "format",
+        "fragments",
+        "hash_header",
+        "indexes",
+        "is_dropped",
+        "mem",
+        "opened",
+        "seed",
+        "stamp",
+        "tablespace",
+        "unique_columns",
+        "uniques",
+        "superseded_by",
+        "_views",
+        "__weakref__",
+    )
+
+    def __init__(
+        self,
+        arena: Arena,
+        definition: TableDefinition,
+        seed: int,
+        disk: DiskColumns | None,
+        tablespace: int | None = None,
+    ) -> None:
+        """tablespace: address of the descriptor of the one its disk columns lie in, if it has any."""
+        self.arena = arena
+        self.opened = disk
+        self.mem = arena.mem
+        self.definition = definition
+        self.format = RowFormat(definition)
+        self.seed = seed
+        self.tablespace = tablespace
+        self.hash_header = hash_header(definition, self.format.fixed_words, seed)
+        numbers = definition.partition.numbers
+        self.handle, self.fragments = arena.make_table(
+            [
+                definition.table_id,
+                definition.partition.next_number,
+                self.format.fixed_words,
+                int(self.format.has_var and not self.format.layout.var_since),
+                0 if self.format.key_in_var else self.format.key_words,
+                seed,
+                definition.version,
+                int(self.format.has_disk),
+                *numbers,
+            ]
+        )
+        # Handles by fragment number; `fragments` has them in the same order. Both are replaced, never changed.
+        self.by_number = dict(zip(numbers, self.fragments, strict=True))
+        self.is_dropped = False
+        self.superseded_by: Table | None = None  # None, not itself: a view's memory must go when nobody holds it
+        self._views = [weakref.ref(self)]
+        self._set_format()
+        # By name: those that scans may use, and those under way. Replaced, never changed.
+        self.indexes: dict[str, StoredIndex] = {}
+        self.uniques: dict[str, StoredUnique] = {}
+        self.building: dict[str, AnyIndex] = {}
+        # Columns of unique indexes, of those under way, too: whoever changes one brings the whole image.
+        self.unique_columns: frozenset[str] = frozenset()
+        try:
+            set_partition_words(self.mem, self.handle, self._put_words(self.hash_header))
+        except MemoryExhausted:
+            arena.drop_table(arena.withdraw_table(self.handle))
+            raise
+        if tablespace is not None:
+            join_tablespace(self.mem, self.handle, tablespace, *self._piece_words(tablespace))
+
+    def _set_format(self) -> None:
+        """Let kernels take images of this version, and no others."""
+        layout = self.format.layout
+        added = max((column.added for _, column in self.definition.physical), default=0)
+        self.stamp = added << MODE_BITS  # beside the mode of a call that brings images
+        change_format(self.mem, self.handle, int(layout.has_var), layout.var_since, added, self.definition.version)
+
+    @property
+    def newest(self) -> Table:
+        """The version in force."""
+        return self if self.superseded_by is None else self.superseded_by
+
+    def _share(self, **values: Any) -> None:
+        """Set attributes that are the same in all versions of the table."""
+        for each in self._views:
+            view = each()
+            if view is not None:
+                for name, value in values.items():
+                    setattr(view, name, value)
+
+    def altered(self, definition: TableDefinition) -> Table:
+        """This table with other columns, or another name; nobody sees it before `take_over`. Raises: SchemaInvalid."""
+        view = object.__new__(Table)
+        for name in Table.__slots__:
+            if name != "__weakref__":
+                setattr(view, name, getattr(self, name))
+        view.definition = definition
+        view.format = RowFormat(definition)
+        return view
+
+    def take_over(self) -> None:
+        """Be the version in force. It cannot fail; done again, as after Ctrl-C, it changes nothing."""
+        self._set_format()
+        self._views[:] = [each for each in self._views if each() not in (None, self)] + [weakref.ref(self)]
+        for definition in self.definition.indexes:
+            # At restart they are built when everything else is there.
+            index = self.indexes.get(definition.name) or self.uniques.get(definition.name)
+            if index is not None:
+                index.definition, index.table_name = definition, self.name
+        self.superseded_by = None
+        self._follow_uniques()
+        for each in self._views:
+            view = each()
+            if view is not None and view is not self:
+                view.superseded_by = self
+
+    def _put_words(self, header: Words, makes_room: bool = False) -> int:
+        """Address of the partition words of a hash header in the arena, 0 if it has none. Raises: MemoryExhausted."""
+        start = int(header[HH_PARTITION])
+        return self.arena.put_partition_words(header, start, makes_room) if start else 0
+
+    def _piece_words(self, tablespace: int) -> tuple[int, int]:
+        """How large a piece of a disk part may be, and how large all are if they are equal."""
+        payload = int(self.mem[tablespace + TS_PAYLOAD])
+        words = disk_part_words(self.definition) + PIECE_HEADER_WORDS
+        equal = self.format.disk_words and self.format.disk_words + PIECE_HEADER_WORDS
+        if any(column.type.is_lob for column in self.definition.columns if column.is_disk):
+            # Pieces of up to half a page share pages; larger ones, and chunks, begin on an empty one.
+            words, equal = payload // 2, -1
+        return words, equal
+
+    @property
+    def disk(self) -> DiskColumns:
+        """Where its disk columns are. Raises: Unsupported in a view of a local checkpoint, which has only memory's."""
+        if self.opened is None:
+            raise Unsupported(
+                f"disk columns of {self.name} cannot be read from a read-only view, which shows what a local checkpoint"
+                " has of memory; name memory columns only, open the store for writing, or restore a backup",
+                table=self.name,
+            )
+        return self.opened
+
+    @property
+    def name(self) -> str:
+        """Qualified name, "database.table"."""
+        return self.definition.name
+
+    @property
+    def table_id(self) -> int:
+        """Number of the table, never reused."""
+        return self.definition.table_id
+
+    def count(self) -> int:
+        """Committed rows of the fragments it has, or had when it was dropped: 0 then."""
+        return self.arena.sum_words(self.fragments, F_ROWS)
+
+    def drop(self) -> None:
+        """Give back all memory; the caller has made sure that nobody reads or writes the table."""
+        indexes = self.newest.listed_indexes()
+        self._share(is_dropped=True, indexes={}, uniques={})
+        for index in indexes:
+            index.drop()
+        table = self.arena.withdraw_table(self.handle)
+        if self.format.has_disk:
+            for fragment in self.arena.fragments(table):
+                self._drop_extents(fragment)
+        self.arena.drop_table(table)
+
+    def _drop_extents(self, fragment: int) -> None:
+        while drop_fragment_extents(self.mem, fragment, EXTENTS_PER_CALL) == ST_MORE:
+            pass
+
+    def gone(self) -> NoSuchTable:
+        """The error for a caller of a dropped table."""
+        return NoSuchTable(f"table {self.name} was dropped; see tables()", table=self.name)
+
+    def mark_dropped(self) -> None:
+        """Nobody may begin to use any version of it."""
+        self._share(is_dropped=True)
+
+    # --- indexes ---------------------------------------------------------------------------------
+    def any_index(self, name: str) -> AnyIndex:
+        """The index of this name, of either kind. Raises: NoSuchIndex."""
+        found = self.indexes.get(name) or self.uniques.get(name)
+        if found is None:
+            raise NoSuchIndex(f"table {self.name} has no index {name!r}; see indexes()", table=self.name, index=name)
+        return found
+
+    def index(self, name: str) -> StoredIndex:
+        """The ordered index of this name. Raises: NoSuchIndex, Unsupported for a unique one."""
+        found = self.any_index(name)
+        if isinstance(found, StoredIndex):
+            return found
+        raise Unsupported(
+            f"index {name} of {self.name} is unique and finds whole keys only; use get() or get_many() with index=,"
+            " or make an ordered index",
+            table=self.name,
+            index=name,
+        )
+
+    def unique(self, name: str) -> StoredUnique:
+        """The unique index of this name. Raises: NoSuchIndex, Unsupported for an ordered one."""
+        found = self.any_index(name)
+        if isinstance(found, StoredUnique):
+            return found
+        raise Unsupported(
+            f"index {name} of {self.name} is not unique and finds no single rows; scan with index=",
+            table=self.name,
+            index=name,
+        )
+
+    def announce(self, index: AnyIndex) -> None:
+        """An index is under way; before the kernel that announces it."""
+        self._share(building={**self.building, index.name: index})
+        self._follow_uniques()
+
+    def withdraw(self, index: AnyIndex) -> None:
+        """An index under way is no more."""
+        self._share(building={name: each for name, each in self.building.items() if each is not index})
+        self._follow_uniques()
+
+    def _follow_uniques(self) -> None:
+        every = (*self.uniques.values(), *self.building.values())
+        columns = (each.definition.columns for each in every if each.definition.is_unique)
+        names = frozenset().union(*columns)
+        for each in self._views:
+            view = each()
+            if view is not None:
+                # Older versions may have other names: theirs stay, for to bring the whole image is always right.
+                view.unique_columns = names if view is self else view.unique_columns | names
+
+    def is_change_of_indexes(self, definition: TableDefinition) -> bool:
+        """Whether a definition differs from this table's in its indexes only."""
+        before = self.definition
+        if before.indexes == definition.indexes:
+            return False
+        # Both without: the indexes of the one may name columns that the other does not have.
+        return is_same(replace(before, version=definition.version, indexes=()), replace(definition, indexes=()))
+
+    def take_definition(self, definition: TableDefinition, built: dict[str, AnyIndex]) -> None:
+        """A version with other indexes is seen from now on; `built`, which the list has, are ready. It cannot fail."""
+        indexes, uniques = self._including(built)
+        building = {name: each for name, each in self.building.items() if name not in built}
+        for index in built.values():
+            publish_index(self.mem, self.handle, index.tree.handle, definition.version)
+        publish_index(self.mem, self.handle, 0, definition.version)
+        self.definition = definition
+        self._share(indexes=indexes, uniques=uniques, building=building)
+
+    def _including(self, built: dict[str, AnyIndex]) -> tuple[dict[str, StoredIndex], dict[str, StoredUnique]]:
+        ordered = {name: each for name, each in built.items() if isinstance(each, StoredIndex)}
+        unique = {name: each for name, each in built.items() if isinstance(each, StoredUnique)}
+        return {**self.indexes, **ordered}, {**self.uniques, **unique}
+
+    def lose_index(self, definition: TableDefinition, index: AnyIndex) -> None:
+        """A version without an index is seen from now on; it is in no list any more. It cannot fail."""
+        withdraw_index(self.mem, self.handle, index.tree.handle)
+        self._share(
+            indexes={name: each for name, each in self.indexes.items() if each is not index},
+            uniques={name: each for name, each in self.uniques.items() if each is not index},
+        )
+        self.take_definition(definition, {})
+        self._follow_uniques()
+
+    def adopt_index(self, index: AnyIndex) -> None:
+        """Put an index of its definition, filled while nobody used the table, in the list. Raises: MemoryExhausted."""
+        if announce_index(self.mem, self.handle, index.tree.handle) != OK:
+            raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+        indexes, uniques = self._including({index.name: index})
+        self._share(indexes=indexes, uniques=uniques)
+        self._follow_uniques()
+
+    def listed_indexes(self) -> list[AnyIndex]:
+        """The indexes of its definition, in the order they were made."""
+        every: dict[str, AnyIndex] = {**self.indexes, **self.uniques}
+        return [every[each.name] for each in self.definition.indexes if each.name in every]
+
+    # --- partitions ------------------------------------------------------------------------------
+    def numbers_of(self, partitions: Sequence[str] | None) -> list[int]:
+        """Fragment numbers of partitions by name, ascending; all if None. Raises: NoSuchPartition."""
+        partition = self.definition.partition
+        if partitions is None:
+            return list(partition.numbers)
+        if isinstance(partitions, str):
+            raise NoSuchPartition(f"partitions are given as a list of names, got {partitions!r}", table=self.name)
+        try:
+            return sorted({partition.number_of(name) for name in partitions})
+        except NoSuchPartition as error:
+            raise NoSuchPartition(f"table {self.name}: {error.message}", table=self.name) from None
+
+    def fragments_of(self, keys: Any) -> Words:
+        """Fragment number of each key, -1 for those no partition takes; `keys` as `get_many` takes them.
+
+        Shapes: (keys,) int64.
+        """
+        from engine.rows.columnar import encode_keys
+
+        encoded = encode_keys(self.format, keys)
+        numbers = np.empty(encoded.count + KEY_ROOM_WORDS, dtype=np.int64)
+        fragments_of_keys(
+            self.hash_header, encoded.keys, encoded.key_offsets, encoded.key_stride, encoded.count, numbers
+        )
+        return numbers[: encoded.count]
+
+    def is_change_of_partitions(self, definition: TableDefinition) -> bool:
+        """Whether a definition has one partition more or less than this table's, and differs in nothing else."""
+        before, after = self.definition, definition
+        numbers = set(before.partition.numbers) ^ set(after.partition.numbers)
+        return len(numbers) == 1 and is_same(replace(before, version=after.version, partition=after.partition), after)
+
+    def prepare(self, definition: TableDefinition) -> PartitionChange:
+        """Take all memory that a version of the definition with one partition more or less needs, and change nothing.
+
+        Raises: MemoryExhausted, SchemaInvalid.
+        """
+        before, after = self.definition.partition.numbers, definition.partition.numbers
+        (number,) = set(before) ^ set(after)
+        header = hash_header(definition, self.format.fixed_words, self.seed)
+        words = self._put_words(header, makes_room=number in before)
+        fragment = 0
+        if number in after:
+            try:
+                fragment = self.arena.add_fragment(self.handle, number)
+            except MemoryExhausted:
+                drop_partition_words(self.mem, words)
+                raise
+            if self.tablespace is not None:
+                join_new_fragment(self.mem, fragment, self.tablespace, *self._piece_words(self.tablespace))
+        gone = 0 if fragment else self.by_number[number]
+        return PartitionChange(definition, header, number, fragment, words, gone)
+
+    def forsake(self, change: PartitionChange) -> None:
+        """Give the memory of a change back that did not happen."""
+        if change.fragment:
+            self.drop_fragment(change.fragment)
+        drop_partition_words(self.mem, change.words)
+
+    def apply(self, change: PartitionChange) -> None:
+        """Make a prepared change seen, all at once. It cannot fail; done again, as after Ctrl-C, it changes nothing."""
+        change_partitions(
+            self.mem, self.handle, change.number, change.fragment, change.words, change.definition.version
+        )
+        by_number = {**self.by_number, change.number: change.fragment}
+        if not change.fragment:
+            del by_number[change.number]
+        self._share(by_number=by_number, fragments=list(by_number.values()), hash_header=change.header)
+        self.definition = change.definition
+
+    def drop_fragment(self, fragment: int) -> None:
+        """Withdraw a fragment that the table does not have and nothing pins, and give back all its memory."""
+        fragment = self.arena.withdraw_fragment(fragment)
+        if self.format.has_disk:
+            self._drop_extents(fragment)
+        self.arena.drop_fragment(fragment)
+
+    def shown_key(self, key: Any) -> str:
+        """A key for a message, shortened."""
+        text = repr(key)
+        return text if len(text) <= 60 else text[:57] + "..."

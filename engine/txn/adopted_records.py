@@ -1,0 +1,181 @@
+"""The buffer of a transaction that adopts load files: their bytes as they lie on disk, one file behind the other.
+
+The buffer is a reservation of addresses. A block is in memory while its rows are placed, and again when a commit or a
+rollback needs its records, which only rows with disk parts do; else it is *away*, as blocks of a spool file are
+(`engine/txn/spool.py`), and its words are zero. Files are never written here. What is planned for disk parts stands in
+the images while a block is in memory, and beside it while it is away.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.base.errors import InvariantBroken
+from engine.log.load_arena_layout import (
+    LP_FIRST,
+    LP_FRAGMENT,
+)
+from engine.log.load_files import FOLDER, LoadFile
+from engine.log.redo_layout import (
+    FILES_LOAD,
+    KIND_FILES,
+    LOAD_FILE_WORDS,
+    LOAD_PLACE_WORDS,
+    LOAD_WORDS,
+    pack_kind,
+)
+from engine.log.spool_layout import SPOOL_ALIGN_WORDS
+from engine.log.spool_reader import FileReader, RecordFile
+from engine.memory.arena import Reservation
+from engine.store.load_rows_kernels import close_page, release_pages
+from engine.txn.spool import Reference
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from engine.files.protocol import Files
+    from engine.memory.arena import Words
+
+BROUGHT_MAX = 4  # blocks in memory beside the one a commit or rollback asks for
+RELEASE_PAGES = 4_096  # in one kernel call
+
+_start_of = attrgetter("start")
+
+
+class Part:
+    """One file, and where its rows go."""
+
+    __slots__ = ("file", "fragment", "place", "reader", "start")
+
+    def __init__(self, file: LoadFile, start: int, reader: FileReader) -> None:
+        self.file = file
+        self.start = start  # of its first block in the buffer
+        self.reader = reader
+        self.place: Words | None = None  # LP_ words, once it has pages
+
+
+class Block:
+    """One block of a file, words [start, stop) of the buffer."""
+
+    __slots__ = ("checksum", "images", "is_away", "part", "plans", "start", "stop")
+
+    def __init__(self, part: Part, start: int, stop: int, checksum: int, images: NDArray[np.int32]) -> None:
+        """images: where the last fixed word of each image stands behind `start`; empty without disk parts."""
+        self.part = part
+        self.start = start
+        self.stop = stop
+        self.checksum = checksum
+        self.images = images
+        self.plans: Words | None = None
+        self.is_away = False
+
+
+class AdoptedRecords:
+    """The records of one transaction that adopts. Belongs to the transaction's thread."""
+
+    def __init__(self, files: Files, store: bytes, txid: int, loaded: Sequence[LoadFile]) -> None:
+        """loaded: files of one job, in the store's folder. Raises: MemoryExhausted."""
+        self._files = files
+        self._mem: Words | None = None
+        self.parts: list[Part] = []
+        start = SPOOL_ALIGN_WORDS
+        for file in loaded:
+            described = RecordFile(file.name, file.job, file.blocks, file.records_words, file.size_bytes, file.digest)
+            self.parts.append(Part(file, start, FileReader(files, store, described, txid)))
+            start += -(-file.size_bytes // (SPOOL_ALIGN_WORDS * 8)) * SPOOL_ALIGN_WORDS
+        self._reservation = Reservation(start)
+        self.words = self._reservation.words
+        self._txid = txid
+        self._blocks: list[Block] = []
+        self._brought: list[Block] = []  # oldest use first
+
+    @property
+    def record_words(self) -> int:
+        """Words of the record that names all files."""
+        return LOAD_WORDS + len(self.parts) * (LOAD_FILE_WORDS + LOAD_PLACE_WORDS)
+
+    def room_for(self, part: Part, offset: int, words: int) -> Words:
+        """Where a block at an offset of a file belongs."""
+        start = part.start + offset // 8
+        return self.words[start : start + words]
+
+    # --- blocks ----------------------------------------------------------------------------------
+    def placed(self, block: Block) -> None:
+        """The rows of the next block are placed: it may go."""
+        self._blocks.append(block)
+        self._give_back(block)
+
+    def drop(self, start: int, stop: int) -> None:
+        """Words of a block, whole, are not needed now: they are zero, and cost nothing."""
+        if self._reservation.page_words <= SPOOL_ALIGN_WORDS:
+            self._reservation.give_back(start, stop)
+        else:
+            self.words[start:stop] = 0
+
+    def _give_back(self, block: Block) -> None:
+        if not block.is_away and block.images.size:
+            block.plans = self.words[block.start + block.images]
+        block.is_away = True
+        if block in self._brought:
+            self._brought.remove(block)
+        self.drop(block.start, block.stop)
+
+    def bring(self, at: int) -> None:
+        """Bring the block with the record at `at` back into memory, others give way. Raises: SpoolDamaged, IoFailed."""
+        number = bisect_right(self._blocks, at, key=_start_of) - 1
+        if number < 0 or at >= self._blocks[number].stop:
+            raise InvariantBroken(f"transaction {self._txid} has no block with word {at}; report this")
+        block = self._blocks[number]
+        if not block.is_away:
+            return
+        while len(self._brought) >= BROUGHT_MAX:
+            self._give_back(self._brought[0])
+        offset = (block.start - block.part.start) * 8
+        # Read aside: a KeyboardInterrupt must not leave half a block, which would look as if it were there.
+        unit = block.part.reader.read_again(offset, block.stop - block.start, block.checksum)
+        if block.plans is not None:
+            unit[block.images] = block.plans
+        self.words[block.start : block.stop] = unit
+        block.is_away = False
+        self._brought.append(block)
+
+    # --- the end ---------------------------------------------------------------------------------
+    def finish(self, used: int) -> Reference:
+        """What the log will say. Durable before: the files. Raises: SyncFailed, IoFailed."""
+        self._files.sync_directory(FOLDER)
+        first = self.parts[0].file
+        record = [pack_kind(KIND_FILES, 0, self.record_words), FILES_LOAD, self._txid, first.job, first.table_id]
+        record.append(len(self.parts))
+        for part in self.parts:
+            file = part.file
+            assert part.place is not None
+            record += [file.fragment, file.part, file.attempt, file.tag, file.rows, file.pages]
+            record += [file.blocks, file.records_words, file.size_bytes, file.digest, int(part.place[LP_FIRST])]
+        names = tuple(part.file.name for part in self.parts)
+        size_bytes = sum(part.file.size_bytes for part in self.parts)
+        return Reference(np.array(record, dtype=np.int64), size_bytes, names)
+
+    def seal(self) -> None:
+        """A group of the log refers to the files; they were never written here."""
+
+    def abandon(self, mem: Words) -> None:
+        """Before the rows go again: others may use what is left of pages, and of page numbers. May be done again."""
+        for part in self.parts:
+            place = part.place
+            if place is None:
+                continue
+            close_page(mem, place)
+            fragment, first = int(place[LP_FRAGMENT]), int(place[LP_FIRST])
+            for begin in range(0, part.file.pages, RELEASE_PAGES):
+                release_pages(mem, fragment, first + begin, min(RELEASE_PAGES, part.file.pages - begin))
+
+    def close(self, is_committed: bool) -> None:
+        """Let go of the memory. Files that no group of the log names stay the job's."""
+        self._blocks.clear()
+        self._brought.clear()

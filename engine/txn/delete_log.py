@@ -1,0 +1,106 @@
+"""The delete log of an open store: which rows were deleted behind an epoch, for nodes that come back with what they had
+then (docs/node-group.md, section 4).
+
+It lies in memory, behind `data_memory`; a restart begins it anew with what the REDO log still has. Commits append to it
+in their own kernel calls (`engine/txn/delete_log_kernels.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base.errors import InvariantBroken, MemoryExhausted
+from engine.memory.arena_layout import BLOCK_WORDS, OK
+from engine.schema.row_layout import WORD_BYTES
+from engine.txn.delete_log_kernels import note_deletes_of, setup_delete_log
+from engine.txn.delete_log_layout import (
+    DE_EPOCH,
+    DELETE_ENTRY_WORDS,
+    DL_CAPACITY,
+    DL_CUT,
+    DL_HEAD,
+    DL_WORDS,
+)
+
+if TYPE_CHECKING:
+    from engine.base.options import Options
+    from engine.memory.arena import Arena, Words
+
+
+def delete_log_words(options: Options) -> int:
+    """Words of arena behind `data_memory` that the log takes; 0 if none is kept. Touched as deletes are noted."""
+    return options.delete_log_bytes // WORD_BYTES // BLOCK_WORDS * BLOCK_WORDS
+
+
+class DeleteLog:
+    """The log as it is read. A position counts entries since the store was opened; with the commit latch held."""
+
+    def __init__(self, arena: Arena, options: Options) -> None:
+        """Lays the log out. Raises: MemoryExhausted."""
+        self.mem = arena.mem
+        words = delete_log_words(options)
+        self.region = log = arena.take_region(words)
+        if setup_delete_log(self.mem, log, words) != OK:
+            raise MemoryExhausted("delete_log is too small for a single entry; open with a larger one")
+        self.capacity = int(self.mem[log + DL_CAPACITY])
+
+    @property
+    def head(self) -> int:
+        """Position of the next entry."""
+        return int(self.mem[self.region + DL_HEAD])
+
+    @property
+    def tail(self) -> int:
+        """Position of the oldest entry."""
+        return max(0, self.head - self.capacity)
+
+    @property
+    def cut_epoch(self) -> int:
+        """Every delete behind this epoch is in the log."""
+        return int(self.mem[self.region + DL_CUT])
+
+    # --- what is in it ---------------------------------------------------------------------------
+    def begin_behind(self, epoch: int) -> None:
+        """Of this epoch, and those before, deletes are not known; nothing has been committed behind it yet."""
+        self.mem[self.region + DL_CUT] = max(epoch, self.cut_epoch)
+
+    def note_records(self, words: Words, start: int, stop: int, epoch: int) -> None:
+        """Note the deletes among records of the REDO log, which have been replayed. Raises: InvariantBroken."""
+        if note_deletes_of(self.mem, words, start, stop, epoch) != OK:
+            raise InvariantBroken("records of the log that were replayed are none for the delete log; report this")
+
+    # --- reading it ------------------------------------------------------------------------------
+    def behind(self, epoch: int) -> int:
+        """Position of the first entry behind an epoch, which is not before `cut_epoch`."""
+        return bisect_right(range(self.head), epoch, self.tail, key=self._epoch)
+
+    def entries(self, position: int, stop: int) -> Words:
+        """A copy of the entries [position, stop), none of them before `tail`: an array of DELETE_ENTRY_WORDS columns.
+
+        The newest entry may grow behind its copy, by rows that are deleted later.
+        """
+        first, last = self._address(position), self._address(position) + (stop - position) * DELETE_ENTRY_WORDS
+        end = self.region + DL_WORDS + self.capacity * DELETE_ENTRY_WORDS
+        found = self.mem[first : min(last, end)].copy()
+        if last > end:
+            begin = self.region + DL_WORDS
+            found = np.concatenate([found, self.mem[begin : begin + last - end]])
+        return found.reshape(-1, DELETE_ENTRY_WORDS)
+
+    def _address(self, position: int) -> int:
+        return self.region + DL_WORDS + position % self.capacity * DELETE_ENTRY_WORDS
+
+    def _epoch(self, position: int) -> int:
+        return int(self.mem[self._address(position) + DE_EPOCH])
+
+    def counters(self) -> dict[str, Any]:
+        """For `status()`."""
+        return {
+            "entries": self.head - self.tail,
+            "entries_ever": self.head,
+            "size_bytes": self.capacity * DELETE_ENTRY_WORDS * WORD_BYTES,
+            "cut_epoch": self.cut_epoch,
+        }

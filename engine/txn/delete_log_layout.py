@@ -1,0 +1,25 @@
+"""Word offsets of the delete log in the arena (docs/node-group.md, section 4); main memory only.
+
+Its region: a descriptor, then a ring of entries. Kernels freeze these constants.
+"""
+
+from __future__ import annotations
+
+from engine.log.redo_layout import FRAGMENT_MASK, FRAGMENT_SHIFT, TABLE_MASK
+
+# --- descriptor ---------------------------------------------------------------------------------
+DL_CAPACITY = 0  # entries the ring holds
+DL_HEAD = 1  # entries ever made: position of the next one
+DL_NEXT = 2  # address of the next entry
+DL_LAST = 3  # address of the newest entry
+DL_END = 4  # address behind the ring
+DL_CUT = 5  # deletes of this epoch and of older ones may be missing
+DL_WORDS = 8
+
+# --- entry: rows at consecutive slots of one page, deleted in one epoch --------------------------
+DE_PLACE = 0  # table | fragment << FRAGMENT_SHIFT, as in word 1 of a record, without the version
+DE_ROWS = 1  # first ROWID | count << COUNT_SHIFT, as in word 2 of a record
+DE_EPOCH = 2
+DELETE_ENTRY_WORDS = 3
+
+PLACE_MASK = TABLE_MASK | FRAGMENT_MASK << FRAGMENT_SHIFT

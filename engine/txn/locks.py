@@ -1,0 +1,217 @@
+"""Row locks: who waits for whom, and who gives way.
+
+Exclusive locks live in row headers (kernels take and free them); this module owns the shared ones, the waiting, and the
+wait-for graph. A waiter registers with every holder; when a holder frees a row somebody waits for, all its waiters try
+again.
+
+Invariants: (K1) a row's shared mark is set exactly while `shared` holds it and its one holder has not made it
+exclusive (a savepoint that takes that back sets it again); (K2) a waiter is registered and the row marked as waited
+for under one guard, so a holder that frees the row afterwards must see it; (K3) a cycle is found when its last edge
+is added, and its youngest transaction is the one victim; several cycles closed at once have one victim each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from engine.base.clock import Clock
+from engine.base.errors import Deadlock, LockTimeout
+from engine.memory.arena_layout import LOCK_OP_MASK, LOCK_SHARED, LOCK_WAITED, O_TXN, ST_MEMORY, X_SLOT
+from engine.txn.operations_kernels import exchange_lock, mark_waited, upgrade_lock
+
+if TYPE_CHECKING:
+    from engine.base.failure import Failure
+    from engine.memory.arena import Words
+    from engine.txn.transaction import Transaction
+
+RowKey = tuple[int, int]  # fragment address, ROWID
+FAILURE_POLL_SECONDS = 0.1
+
+
+class Waiter:
+    """One blocked transaction: the gate it sleeps at and whom it waits for."""
+
+    __slots__ = ("gate", "holders", "is_victim", "key")
+
+    def __init__(self, key: RowKey, holders: set[Transaction]) -> None:
+        self.key = key
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        self.holders = holders
+        self.is_victim = False
+
+
+class LockTable:
+    """Shared locks, waiters and the wait-for graph of one store."""
+
+    def __init__(self, mem: Words, clock: Clock, timeout_ms: int, failure: Failure) -> None:
+        self._mem = mem
+        self._failure = failure
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._guard = threading.Lock()
+        self.shared: dict[RowKey, set[Transaction]] = {}
+        self.waiting: dict[Transaction, Waiter] = {}
+        self._waiters_of: dict[Transaction, set[Transaction]] = {}
+        self.by_slot: dict[int, Transaction] = {}
+        self.waits = 0
+        self.deadlocks = 0
+        self.timeouts = 0
+
+    def deadline(self) -> float:
+        """Until when a wait that begins now may last."""
+        return self._clock.monotonic() + self._timeout_ms / 1_000
+
+    def share(self, txn: Transaction, key: RowKey, lock: int) -> bool:
+        """Take a shared lock on a row whose lock word was `lock` (free or shared); False if it has changed since."""
+        with self._guard:
+            holders = self.shared.get(key)
+            if holders is not None and txn in holders:
+                return True
+            if lock & LOCK_WAITED and holders and any(waiter.key == key for waiter in self.waiting.values()):
+                return False  # somebody waits for all shared holders to leave: do not keep them waiting for ever
+            # Registered before the row is marked: a signal in between must leave nothing that the end does not free.
+            txn.shared.add(key)
+            holders = self.shared.setdefault(key, set())
+            holders.add(txn)
+            if exchange_lock(self._mem, key[0], key[1], lock, LOCK_SHARED):
+                return True
+            txn.shared.discard(key)
+            holders.discard(txn)
+            if not holders:
+                del self.shared[key]
+            return False
+
+    def release_shared(self, txn: Transaction) -> None:
+        """Give up all shared locks of a transaction that ends."""
+        with self._guard:
+            for key in txn.shared:
+                holders = self.shared.get(key)
+                if holders is None:
+                    continue  # a signal cut an earlier call
+                holders.discard(txn)
+                if not holders:
+                    exchange_lock(self._mem, key[0], key[1], LOCK_SHARED, 0)
+                    del self.shared[key]
+            txn.shared.clear()
+            self._wake(txn)
+
+    def wake(self, txn: Transaction) -> None:
+        """Let everybody who waits for `txn` try again."""
+        with self._guard:
+            self._wake(txn)
+
+    def wait(self, txn: Transaction, key: RowKey, lock: int, deadline: float) -> None:
+        """Wait until the holders of a row's lock may have gone; returns at once if they have.
+
+        Raises Deadlock if this transaction is (or becomes) the victim, LockTimeout at the deadline.
+        """
+        with self._guard:
+            holders = self._holders(txn, key, lock)
+            if not holders or not mark_waited(self._mem, key[0], key[1], lock):
+                return
+            waiter = Waiter(key, holders)
+            victims: list[Transaction] = []
+            while (victim := self._victim(txn, holders, victims)) is not None:
+                if victim is txn:
+                    self.deadlocks += 1
+                    raise Deadlock("two transactions wait for each other; this one was rolled back, run it again")
+                victims.append(victim)
+            self.waits += 1
+            self.waiting[txn] = waiter
+            for holder in holders:
+                self._waiters_of.setdefault(holder, set()).add(txn)
+            for victim in victims:
+                self.waiting[victim].is_victim = True
+                self.waiting[victim].gate.release()
+                self._forget(victim)
+        self._sleep(txn, waiter, deadline)
+
+    def _sleep(self, txn: Transaction, waiter: Waiter, deadline: float) -> None:
+        woken = False
+        try:
+            left = max(0.0, deadline - self._clock.monotonic())
+            # In pieces: whoever holds the lock may never end once the store has failed or is closed.
+            while not woken and left >= 0 and self._failure.first is None:
+                woken = waiter.gate.acquire(timeout=min(left, FAILURE_POLL_SECONDS))
+                left -= FAILURE_POLL_SECONDS
+                # Forgotten and yet asleep: a signal cut the waking.
+                woken = woken or self.waiting.get(txn) is not waiter
+        finally:
+            if not woken:
+                with self._guard:
+                    self._forget(txn)
+        if waiter.is_victim:
+            self.deadlocks += 1
+            raise Deadlock("two transactions wait for each other; the younger was rolled back, run it again")
+        if not woken:
+            self._failure.check()
+            self.timeouts += 1
+            raise LockTimeout(
+                f"a row lock was not granted within {self._timeout_ms} ms;"
+                " the transaction was rolled back, run it again"
+            )
+
+    def _holders(self, txn: Transaction, key: RowKey, lock: int) -> set[Transaction]:
+        if lock & LOCK_SHARED:
+            holders = self.shared.get(key, set()) - {txn}
+            if not holders and txn in self.shared.get(key, ()):
+                # The only shared holder wants more: one kernel call makes it the exclusive one, nobody comes between.
+                # It stays among the holders: undoing a savepoint gives the shared lock back.
+                if upgrade_lock(self._mem, txn.desc, key[0], key[1]) == ST_MEMORY:
+                    raise txn.store.arena.no_room("a lock")
+            return holders
+        cell = (lock & LOCK_OP_MASK) << 3
+        # The cell may have been freed and used again since; the mark under the guard decides whether that matters.
+        slot = int(self._mem[int(self._mem[cell + O_TXN]) + X_SLOT])
+        holder = self.by_slot.get(slot)
+        return set() if holder is None or holder is txn else {holder}
+
+    def _victim(self, txn: Transaction, holders: set[Transaction], gone: Sequence[Transaction]) -> Transaction | None:
+        """The youngest transaction of a cycle that the new edges close, if they close one; `gone` wait no more."""
+        path: list[Transaction] = [txn]
+
+        def search(at: Transaction, seen: set[Transaction]) -> bool:
+            waiter = None if at in gone else self.waiting.get(at)
+            for holder in holders if at is txn else (waiter.holders if waiter else ()):
+                if holder is txn:
+                    return True
+                if holder not in seen:
+                    seen.add(holder)
+                    path.append(holder)
+                    if search(holder, seen):
+                        return True
+                    path.pop()
+            return False
+
+        if not search(txn, set()):
+            return None
+        return max(path, key=lambda each: each.txid)
+
+    def _wake(self, txn: Transaction) -> None:
+        for waiting in list(self._waiters_of.get(txn, ())):
+            waiter = self.waiting.get(waiting)
+            if waiter is not None and txn in waiter.holders:
+                self._forget(waiting)
+                waiter.gate.release()
+        self._waiters_of.pop(txn, None)
+
+    def _forget(self, txn: Transaction) -> None:
+        waiter = self.waiting.pop(txn, None)
+        if waiter is not None:
+            for holder in waiter.holders:
+                others = self._waiters_of.get(holder)
+                if others is not None:
+                    others.discard(txn)
+
+    def counters(self) -> dict[str, int]:
+        """Counters for `status()`."""
+        return {
+            "waits": self.waits,
+            "deadlocks": self.deadlocks,
+            "timeouts": self.timeouts,
+            "waiting": len(self.waiting),
+            "shared": len(self.shared),
+        }

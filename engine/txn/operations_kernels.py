@@ -1,0 +1,361 @@
+"""Kernels behind insert, write, update, delete and lock; each call is one atomic change of shared state (D13).
+
+They work through a batch in order and stop at the first row that cannot be done, leaving its position and evidence in
+the transaction descriptor (X_ROW, X_FRAGMENT, X_ROWID, X_LOCK); the caller waits, grows or reports, and calls again
+from there.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.jit.kernel import helper, kernel
+from engine.log.own_images_kernels import is_away, lock_owner, newest_operation, own_kind
+from engine.log.redo_layout import KIND_DELETE
+from engine.memory.arena_layout import (
+    F_INDEX_BLOCKS,
+    LIVE,
+    LOCK_MASK,
+    LOCK_SHARED,
+    LOCK_WAITED,
+    MODE_BITS,
+    MODE_DELETE,
+    MODE_FIND,
+    MODE_INSERT,
+    MODE_MASK,
+    MODE_UPDATE,
+    MODE_WRITE,
+    O_RECORD,
+    OK,
+    OP_ABSENT,
+    OP_REINSERT,
+    OP_WAS_SHARED,
+    S_TOUCHED,
+    ST_ALTERED,
+    ST_BUSY,
+    ST_DROPPED,
+    ST_DUPLICATE,
+    ST_MEMORY,
+    ST_MISSING,
+    ST_MORE,
+    ST_PARTITION,
+    ST_SPOOLED,
+    STATE_MASK,
+    STATE_SHIFT,
+    T_FIXED_WORDS,
+    T_FORMAT,
+    T_FRAGMENT_LIST,
+    T_KEY_WORDS,
+    T_SEED,
+    TAG_BITS,
+    TAG_MASK,
+    X_FRAGMENT,
+    X_LOCK,
+    X_ROW,
+    X_ROWID,
+    X_USED,
+)
+from engine.memory.handles_kernels import descriptor_of, handle_of
+from engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
+from engine.rows.rows_kernels import known_row_address, row_address
+from engine.schema.partitions_kernels import PARTITION_SEED, POSITIVE, fragment_of, partition_of
+from engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_PARTITION, HH_SEED
+from engine.sealed.checksums_kernels import xxh64_hash
+from engine.txn.changes_kernels import (
+    add_operation,
+    change_row,
+    reserve_row,
+    set_lock,
+    take_back_delete,
+    touch_delete,
+    touch_lock,
+    touch_update,
+)
+
+
+@helper
+def busy(mem, txn, fragment, rowid, head):
+    """Leave evidence of the row whose lock must be waited for."""
+    mem[txn + X_FRAGMENT] = handle_of(mem, fragment)
+    mem[txn + X_ROWID] = rowid
+    mem[txn + X_LOCK] = head & LOCK_MASK
+    return ST_BUSY
+
+
+@helper
+def meet_row(mem, txn, fragment, rowid, row, mode):
+    """Whether INSERT, WRITE or UPDATE may change a row that has an index entry: OK, or OP_REINSERT if this transaction
+    has deleted it, or a status code.
+    """
+    head = mem[row]
+    if head & LOCK_MASK == 0:
+        return ST_DUPLICATE if mode == MODE_INSERT else OK
+    if mode == MODE_INSERT and head & LOCK_SHARED:
+        return ST_DUPLICATE  # nobody changes it, so there is nothing to wait for
+    if lock_owner(mem, head) != txn:
+        return busy(mem, txn, fragment, rowid, head)
+    if own_kind(mem, row) == KIND_DELETE:
+        if mem[newest_operation(head) + O_RECORD] & OP_ABSENT:
+            return ST_MISSING if mode == MODE_UPDATE else ST_DUPLICATE  # it told of the absence, see `lock_absent`
+        return OP_REINSERT if mode == MODE_INSERT or mode == MODE_WRITE else ST_MISSING
+    return ST_DUPLICATE if mode == MODE_INSERT else OK
+
+
+@helper
+def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
+    """INSERT, WRITE or UPDATE of a key that has an index entry."""
+    row = known_row_address(mem, fragment, rowid)
+    flags = meet_row(mem, txn, fragment, rowid, row, mode)
+    if flags < 0:
+        return flags
+    head = mem[row]
+    if flags == OP_REINSERT and is_away(mem, buf, newest_operation(head)):
+        return ST_SPOOLED
+    status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, 0, 0)
+    if status == OK and flags == OP_REINSERT:
+        cancel_delete(mem, buf, row, head)
+    return status
+
+
+@helper
+def cancel_delete(mem, buf, row, head):
+    """The update that takes back a DELETE is there: the DELETE, which `head` leads to, becomes nothing."""
+    after = mem[row]
+    mem[row] = head
+    take_back_delete(mem, buf, row)
+    mem[row] = after
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64)"
+)
+def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
+    """Insert, write or update rows [start, stop) of a batch of images, in the given order.
+
+    offsets: image offsets, or empty for images of equal size. order: positions sorted by fragment, or empty.
+    hashes: fragment << 29 | tag per image, or empty to compute them here. Returns OK, the status of row X_ROW, or
+    ST_MORE (X_ROW is the next row): a segment of the index was rebuilt, which is enough for one call; or ST_ALTERED:
+    the images are not of the version that mode names beside itself.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    if mode >> MODE_BITS != mem[table + T_FORMAT]:
+        mem[txn + X_ROW] = start
+        return ST_ALTERED
+    mode &= MODE_MASK
+    fixed = mem[table + T_FIXED_WORDS]
+    held = mem[table + T_KEY_WORDS]
+    fragments = mem[table + T_FRAGMENT_LIST]
+    touched = start
+    for position in range(start, stop):
+        if position == touched and hashes.size:
+            touched = min(position + AHEAD_ROWS, stop)
+            look_ahead_of_put(mem, fragments, order, hashes, position, touched)
+        i = order[position] if order.size else position
+        at = offsets[i] if offsets.size else i * fixed
+        first, words = image_key(images, at, fixed, held)
+        if hashes.size:
+            tag = hashes[i] & TAG_MASK
+            fragment = mem[fragments + (hashes[i] >> TAG_BITS)]
+        else:
+            tag = tag_of(images, first, words, mem[table + T_SEED])
+            fragment = 0
+        if fragment == 0:  # not looked for yet, or dropped since
+            fragment = fragment_of(mem, table, images, first, words)
+            if fragment == 0:
+                mem[txn + X_ROW] = position
+                return refused_status(mode)
+        blocks = mem[fragment + F_INDEX_BLOCKS]
+        entry = index_find(mem, fragment, tag, images, first, words)
+        if entry != 0:
+            status = put_existing(mem, txn, buf, fragment, entry_rowid(mem, entry), images, at, mode)
+        elif mode == MODE_UPDATE:
+            status = ST_MISSING
+        else:
+            status = reserve_row(mem, txn, buf, fragment, tag, images, at, 0)
+        mem[txn + X_ROW] = position
+        if status != OK:
+            return status
+        if mem[fragment + F_INDEX_BLOCKS] != blocks and position + 1 < stop:
+            mem[txn + X_ROW] = position + 1
+            return ST_MORE
+    mem[txn + X_ROW] = stop
+    return OK
+
+
+@helper
+def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
+    """Bring the index buckets of the next rows into the cache, all at once."""
+    touched = 0
+    for position in range(begin, end):
+        i = order[position] if order.size else position
+        fragment = mem[fragments + (hashes[i] >> TAG_BITS)]
+        if fragment != 0:
+            touched += touch_buckets(mem, fragment, hashes[i] & TAG_MASK)
+    mem[S_TOUCHED] = touched
+
+
+@helper
+def refused_status(mode):
+    """Why a row that no partition takes cannot be put."""
+    return ST_PARTITION if mode == MODE_INSERT or mode == MODE_WRITE else ST_MISSING
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1])", nogil=True)
+def hash_images(header, key_words, images, offsets, count, hashes):
+    """Fill hashes with fragment << 29 | tag for a batch of images; how many, fewer if no partition takes the next one.
+
+    header: the table's private hash header; with partition words, hashes has room for a key behind `count` words.
+    """
+    fixed = header[HH_FIXED_WORDS]
+    seed = header[HH_SEED]
+    if header[HH_PARTITION] == 0:
+        fragments = header[HH_FRAGMENTS]
+        for i in range(count):
+            at = offsets[i] if offsets.size else i * fixed
+            first, words = image_key(images, at, fixed, key_words)
+            number = 0
+            if fragments > 1:
+                number = (xxh64_hash(images, first, words, PARTITION_SEED) & POSITIVE) % fragments
+            hashes[i] = number << TAG_BITS | tag_of(images, first, words, seed)
+        return count
+    for i in range(count):
+        at = offsets[i] if offsets.size else i * fixed
+        first, words = image_key(images, at, fixed, key_words)
+        number = partition_of(header, header[HH_PARTITION], images, first, hashes, count)
+        if number < 0:
+            return i
+        hashes[i] = number << TAG_BITS | tag_of(images, first, words, seed)
+    return count
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
+def sort_by_fragment(hashes, count, fragments, order, starts):
+    """Stable counting sort of batch positions by fragment; starts has fragments + 1 words."""
+    for number in range(fragments + 1):
+        starts[number] = 0
+    for i in range(count):
+        starts[(hashes[i] >> TAG_BITS) + 1] += 1
+    for number in range(fragments):
+        starts[number + 1] += starts[number]
+    for i in range(count):
+        number = hashes[i] >> TAG_BITS
+        order[starts[number]] = i
+        starts[number] += 1
+    return count
+
+
+@helper
+def touch_row(mem, txn, buf, fragment, rowid, mode):
+    """UPDATE (of fixed columns), DELETE, LOCK or FIND of a row that has an index entry."""
+    row = known_row_address(mem, fragment, rowid)
+    head = mem[row]
+    is_shared = mode == MODE_FIND and head & LOCK_SHARED
+    if head & LOCK_MASK and not is_shared:
+        if lock_owner(mem, head) != txn:
+            return busy(mem, txn, fragment, rowid, head)
+        if own_kind(mem, row) == KIND_DELETE:
+            return ST_MISSING
+    if mode == MODE_FIND:
+        busy(mem, txn, fragment, rowid, head)
+        return OK
+    if mode == MODE_UPDATE:
+        return touch_update(mem, txn, buf, fragment, rowid, row)
+    if mode == MODE_DELETE:
+        return touch_delete(mem, txn, buf, fragment, rowid, row)
+    return touch_lock(mem, txn, fragment, rowid, row)
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
+def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
+    """Update (leaving a record to patch), delete or lock rows [start, stop) by canonical key.
+
+    offsets: n + 1 key offsets, or empty with `stride` words per key. Returns OK or the status of row X_ROW.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    seed = mem[table + T_SEED]
+    for i in range(start, stop):
+        first = offsets[i] if offsets.size else i * stride
+        words = offsets[i + 1] - first if offsets.size else stride
+        fragment = fragment_of(mem, table, keys, first, words)
+        entry = 0
+        if fragment != 0:
+            entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
+        status = ST_MISSING
+        if entry != 0:
+            status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode)
+        mem[txn + X_ROW] = i
+        if status != OK:
+            return status
+    mem[txn + X_ROW] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
+def touch_int_key(mem, table, txn, buf, key, mode):
+    """`touch_rows` for one row whose canonical key is one word: the hot path of one-row transactions.
+
+    Returns the words used in `buf` (the record just made ends there), or a status below 0.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    buf[0] = key  # the group header of a filling buffer is free; it serves as the key's scratch word
+    fragment = fragment_of(mem, table, buf, 0, 1)
+    entry = 0
+    if fragment != 0:
+        entry = index_find(mem, fragment, tag_of(buf, 0, 1, mem[table + T_SEED]), buf, 0, 1)
+    mem[txn + X_ROW] = 0
+    if entry == 0:
+        return ST_MISSING
+    status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode)
+    return mem[txn + X_USED] if status == OK else status
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def mark_waited(mem, fragment, rowid, lock):
+    """Say that somebody waits for a row's lock; 0 if the lock has changed meanwhile (try again instead of waiting)."""
+    fragment = descriptor_of(mem, fragment)
+    row = 0 if fragment == 0 else row_address(mem, fragment, rowid)
+    if row == 0 or mem[row] & LOCK_MASK & ~LOCK_WAITED != lock & ~LOCK_WAITED:
+        return 0
+    mem[row] |= LOCK_WAITED
+    return 1
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def upgrade_lock(mem, txn, fragment, rowid):
+    """Make a transaction's shared lock, the only one on the row, exclusive; OK, ST_MISSING if it changed, ST_MEMORY."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    row = row_address(mem, fragment, rowid)
+    if row == 0 or (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
+        return ST_MISSING
+    if mem[row] & LOCK_MASK & ~LOCK_WAITED != LOCK_SHARED:
+        return ST_MISSING
+    operation = add_operation(mem, txn, fragment, rowid, OP_WAS_SHARED, 0)
+    if operation == 0:
+        return ST_MEMORY
+    set_lock(mem, row, operation)
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64)")
+def exchange_lock(mem, fragment, rowid, expected, lock):
+    """Replace a live row's lock word if it is still `expected`, whoever waits apart; 1 if done, 0 if it has changed.
+
+    A mark that somebody waits stays unless the lock is freed.
+    """
+    fragment = descriptor_of(mem, fragment)
+    row = 0 if fragment == 0 else row_address(mem, fragment, rowid)
+    if row == 0 or (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
+        return 0
+    before = mem[row] & LOCK_MASK
+    if before & ~LOCK_WAITED != expected & ~LOCK_WAITED:
+        return 0
+    mem[row] = (mem[row] & ~LOCK_MASK) | lock | (before & LOCK_WAITED if lock else 0)
+    return 1

@@ -1,0 +1,302 @@
+"""The buffer of a transaction larger than memory: blocks of records written to its spool file and given back (D3).
+
+Every record keeps its offset in the buffer, which is a reservation of `transaction_limit` bytes. Below `head` lie the
+blocks, in order and without gaps; behind it the tail, which is in memory. A block is *away* while its words are zero
+and its content is in the file alone: no record begins with 0, so kernels see it and stop with ST_SPOOLED.
+
+Invariants: see W1–W5 in access.md §13. Everything here can be done again after a KeyboardInterrupt that fell anywhere.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.base.errors import InvariantBroken, IoFailed, TransactionTooLarge
+from engine.log.redo_layout import FILES_SPOOL, FILES_WORDS, GROUP_WORDS, KIND_FILES, TRANSACTION_WORDS, pack_kind
+from engine.log.spool_files import damaged, spool_name
+from engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
+from engine.log.spool_reader import is_block, records_digest
+from engine.memory.arena import NOTHING, Reservation
+from engine.sealed.sealed_layout import KIND_SPOOL, header_of, seal, write_seal
+from engine.txn.spool_kernels import block_end, has_updates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.files.protocol import File
+    from engine.log.spool_files import SpoolFiles
+    from engine.memory.arena import Words
+
+FIRST_WORD = GROUP_WORDS + TRANSACTION_WORDS
+BLOCK_WORDS_MAX = 32_768  # 256 KiB: little enough to be read for one record, large enough to be written at full speed
+BLOCK_SHARE = 16  # of `transaction_memory`
+BROUGHT_MIN = 2  # blocks: a row's newest image and its newest disk part may lie in two
+
+_start_of = attrgetter("start")
+
+
+class Block:
+    """Some records: where they stand in the buffer, and in the file."""
+
+    __slots__ = ("checksum", "is_away", "offset", "start", "stays", "stop", "words")
+
+    def __init__(self, start: int, stop: int, offset: int) -> None:
+        self.start = start
+        self.stop = stop
+        self.offset = offset
+        used = SPOOL_HEADER_WORDS + stop - start
+        self.words = -(-used // SPOOL_ALIGN_WORDS) * SPOOL_ALIGN_WORDS
+        self.checksum: int | None = None
+        self.is_away = False
+        self.stays = False  # in memory until the transaction ends
+
+
+class Reference:
+    """What is in files instead of the log: the record that says so, and the names of the files."""
+
+    __slots__ = ("names", "record", "size_bytes")
+
+    def __init__(self, record: Words, size_bytes: int, names: tuple[str, ...]) -> None:
+        self.record = record
+        self.size_bytes = size_bytes
+        self.names = names
+
+
+class Spool:
+    """The buffer of one transaction. Belongs to the transaction's thread."""
+
+    def __init__(
+        self,
+        files: SpoolFiles,
+        txid: int,
+        memory_words: int,
+        limit_words: int,
+        unique_tables: Callable[[], Words] = lambda: NOTHING,
+    ) -> None:
+        """memory_words: what may be in memory. limit_words: what may be at all. unique_tables: ids of the tables with
+        unique indexes. Raises: MemoryExhausted.
+        """
+        self._unique_tables = unique_tables
+        self._files = files
+        self.txid = txid
+        self._memory_words = memory_words
+        self.limit_words = limit_words
+        self._reservation = Reservation(limit_words)
+        self.words = self._reservation.words
+        self._block_words = max(SPOOL_ALIGN_WORDS, min(BLOCK_WORDS_MAX, memory_words // BLOCK_SHARE))
+        self._file: File | None = None
+        self.blocks: list[Block] = []
+        self._brought: list[Block] = []  # oldest use first
+        self._room_at = 0
+        self._room_words = 0
+        self._reach = 0  # behind it no word was ever written
+        self._is_sealed = False  # a group of the log refers to the file: W2
+
+    @property
+    def head(self) -> int:
+        """First word of the tail."""
+        return self.blocks[-1].stop if self.blocks else FIRST_WORD
+
+    # --- room ------------------------------------------------------------------------------------
+    def take_over(self, buf: Words, used: int) -> None:
+        """Begin with the records of an ordinary buffer."""
+        self.words[:used] = buf[:used]
+
+    def room(self, used: int) -> Words:
+        """The buffer with room behind `used`: more than the last time if nothing was written since.
+
+        Raises: TransactionTooLarge, and nothing has changed; StorageFull, IoFailed, TooManyFiles.
+        """
+        is_stuck = used == self._room_at
+        words = 2 * self._room_words if is_stuck else self._memory_words // 2
+        stop = min(used + words, self.limit_words)
+        if is_stuck and stop == min(used + self._room_words, self.limit_words):
+            raise TransactionTooLarge(
+                f"the transaction needs more than transaction_limit ({self.limit_words * 8} bytes);"
+                " split it or open the store with a larger transaction_limit"
+            )
+        self.spill(used, self._memory_words // 4)
+        self._room_at, self._room_words = used, words
+        self._reach = max(self._reach, stop)
+        return self.words[:stop]
+
+    def spill(self, used: int, left_words: int) -> None:
+        """Write the tail's oldest records to the file until no more than `left_words` are left in memory."""
+        while used - self.head > left_words:
+            stop = int(block_end(self.words, self.head, used, self._block_words))
+            if stop < 0:
+                raise InvariantBroken(f"transaction {self.txid} has no record at word {self.head}; report this")
+            last = self.blocks[-1] if self.blocks else None
+            block = Block(self.head, stop, last.offset + last.words * 8 if last is not None else 0)
+            self._write(block)
+            # A rollback compares the keys of all images a row has had: those of unique indexes cannot be away.
+            block.stays = bool(has_updates(self.words, block.start, stop, self._unique_tables()))
+            self.blocks.append(block)  # a KeyboardInterrupt before it: it will be written again
+            if not block.stays:
+                self._give_back(block)
+
+    def _write(self, block: Block) -> None:
+        """Write a block where it belongs, if that is not what is there."""
+        unit = np.zeros(block.words, dtype=np.int64)
+        unit[SPOOL_HEADER_WORDS : SPOOL_HEADER_WORDS + block.stop - block.start] = self.words[block.start : block.stop]
+        header = header_of(unit, SPOOL_BLOCK)
+        write_seal(header, KIND_SPOOL, block.words, *self._files.identity)
+        header["txid"] = self.txid
+        header["number"] = bisect_right(self.blocks, block.start - 1, key=_start_of)
+        header["start_word"] = block.start
+        header["records_words"] = block.stop - block.start
+        seal(unit, block.words)
+        checksum = int(unit[0])
+        if checksum == block.checksum:
+            return
+        if self._file is None:
+            self._file = self._files.create(self.txid)
+        self._files.files.pwrite(self._file, block.offset, unit.data.cast("B"))
+        block.checksum = checksum
+        self._files.grown(self.txid, self.size_bytes, unit.nbytes)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the blocks in the file."""
+        return self.blocks[-1].offset + self.blocks[-1].words * 8 if self.blocks else 0
+
+    def _give_back(self, block: Block) -> None:
+        """Let a block be away: in the file first (W5), then given back. It never stays half of each."""
+        _whole(lambda: self._give_back_once(block))
+
+    def _give_back_once(self, block: Block) -> None:
+        if not block.is_away and not self._is_sealed:
+            self._write(block)
+        block.is_away = True
+        if block in self._brought:
+            self._brought.remove(block)
+        page = self._reservation.page_words
+        low, high = block.start // page * page, -(-block.stop // page) * page
+        # Pages shared with a neighbour go with the one that is given back last.
+        if not self._is_away(low, block.start):
+            low += page
+            self.words[block.start : min(low, block.stop)] = 0
+        if low < high and not self._is_away(block.stop, high):
+            high -= page
+            self.words[max(high, block.start) : block.stop] = 0
+        self._reservation.give_back(low, high)
+
+    def _is_away(self, start: int, stop: int) -> bool:
+        """Whether all of words [start, stop) belong to blocks that are away."""
+        while start < stop:
+            block = self._find(start)
+            if block is None or not block.is_away:
+                return False
+            start = block.stop
+        return True
+
+    # --- bringing back ---------------------------------------------------------------------------
+    def _find(self, at: int) -> Block | None:
+        number = bisect_right(self.blocks, at, key=_start_of) - 1
+        if number < 0 or at >= self.blocks[number].stop:
+            return None
+        return self.blocks[number]
+
+    def bring(self, at: int) -> None:
+        """Bring the block with the record at `at` back into memory, others give way. Raises: SpoolDamaged, IoFailed,
+        StorageFull (one that gives way was changed, and could not be written).
+        """
+        block = self._find(at)
+        if block is None:
+            raise InvariantBroken(f"transaction {self.txid} has no block with word {at}; report this")
+        if not block.is_away:
+            return
+        budget = self._memory_words // 4 - (block.stop - block.start)
+        while len(self._brought) >= BROUGHT_MIN and sum(each.stop - each.start for each in self._brought) > budget:
+            self._give_back(self._brought[0])
+        _whole(lambda: self._bring_once(block))
+
+    def _bring_once(self, block: Block) -> None:
+        if block.is_away:
+            unit = np.empty(block.words, dtype=np.int64)
+            assert self._file is not None
+            try:
+                read = self._files.files.pread_into(self._file, block.offset, unit.data.cast("B"))
+            except IoFailed as error:
+                error.evidence.setdefault("txid", self.txid)
+                raise
+            number = bisect_right(self.blocks, block.start, key=_start_of) - 1
+            is_whole = read == unit.nbytes and int(unit[0]) == block.checksum
+            if not is_whole or not is_block(unit, self._files.identity[0], self.txid, number, block.start):
+                raise damaged(spool_name(self.txid), self.txid, block.offset, "has not what was written there")
+            used = block.stop - block.start
+            self.words[block.start : block.stop] = unit[SPOOL_HEADER_WORDS : SPOOL_HEADER_WORDS + used]
+            block.is_away = False
+        if block not in self._brought:
+            self._brought.append(block)
+
+    # --- savepoints ------------------------------------------------------------------------------
+    def truncate(self, used: int) -> Words:
+        """Records from word `used` on, which begins one, were taken back; returns the buffer with as much room behind
+        it as `room` gives at first. May be done again.
+        """
+        while self.blocks and self.blocks[-1].stop > used:
+            block = self.blocks[-1]
+            if block.start < used and block.is_away:
+                self.bring(block.start)
+            if block in self._brought:
+                self._brought.remove(block)
+            self.blocks.pop()
+        self._room_at = 0
+        stop = min(used + self._memory_words // 2, self.limit_words)
+        page = self._reservation.page_words
+        self._reservation.give_back(-(-stop // page) * page, -(-self._reach // page) * page)
+        self._reach = stop
+        return self.words[:stop]
+
+    # --- the end ---------------------------------------------------------------------------------
+    def finish(self, used: int) -> Reference:
+        """Write what is in memory and make the file durable, name included (W1). May be done again until `seal`.
+
+        Raises: StorageFull, IoFailed, SyncFailed.
+        """
+        for block in list(self._brought):
+            self._give_back(block)
+        self.spill(used, 0)
+        for block in self.blocks:
+            if block.stays:
+                self._write(block)
+            elif not block.is_away:  # a KeyboardInterrupt fell right behind its first write
+                self._give_back(block)
+        assert self._file is not None
+        self._files.files.fdatasync(self._file)
+        self._files.sync_names()
+        sums = np.zeros(DIGEST_PAD_WORDS + len(self.blocks), dtype=np.int64)
+        sums[DIGEST_PAD_WORDS:] = [block.checksum or 0 for block in self.blocks]
+        record = [pack_kind(KIND_FILES, 0, FILES_WORDS), FILES_SPOOL, self.txid, len(self.blocks), used - FIRST_WORD]
+        record += [self.size_bytes, records_digest(sums), 0]
+        return Reference(np.array(record, dtype=np.int64), self.size_bytes, (spool_name(self.txid),))
+
+    def seal(self) -> None:
+        """A group of the log refers to the file: it is never written again (W2)."""
+        self._is_sealed = True
+
+    def close(self, is_committed: bool) -> None:
+        """Let go of memory and file; the file goes unless the transaction was committed."""
+        file, self._file = self._file, None
+        if file is not None:
+            self._files.files.close(file)
+        if not is_committed:
+            self._files.remove(self.txid)
+
+
+def _whole(step: Callable[[], None]) -> None:
+    """Make a step that can be made again; a KeyboardInterrupt waits until it is done."""
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            step()
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt

@@ -1,0 +1,542 @@
+"""A transaction: its buffer, its life, and the one commit function (D3, D5).
+
+States of a transaction in memory: open, ended. What the kernels know of it (operations, bytes, promises) lies in its
+descriptor in the arena, so that a signal between two Python statements never leaves the two out of step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from engine.base.errors import (
+    CommitInterrupted,
+    CommitOnFailedStore,
+    Damaged,
+    Error,
+    InvariantBroken,
+    IoFailed,
+    OutcomeUnknown,
+    Retryable,
+    StorageFull,
+    StoreFailed,
+    TransactionEnded,
+    WrongThread,
+)
+from engine.base.out_of_memory import no_memory
+from engine.log.group import Group
+from engine.memory.arena_layout import (
+    OK,
+    PAGE_WORDS,
+    S_SNAPSHOT_NEWEST,
+    ST_COPIES,
+    ST_INDEXED,
+    ST_MORE,
+    ST_PAGE,
+    ST_SPACE,
+    ST_SPOOLED,
+    ST_UNDO,
+    X_CHANGES,
+    X_COPY_WORDS,
+    X_CURSOR,
+    X_DISK,
+    X_INDEXED,
+    X_LAST,
+    X_SPOOLED,
+    X_STATE,
+    X_UNDO_WORDS,
+    X_USED,
+    X_WOKEN,
+)
+from engine.txn.commit_kernels import (
+    COMMIT_LOGGED,
+    COMMIT_WOKEN,
+    abort_step,
+    abort_to_savepoint_step,
+    commit_begin,
+    commit_small,
+    commit_step,
+    end_run,
+)
+from engine.txn.disk_changes_kernels import unplan_step
+from engine.txn.disk_commit_kernels import commit_disk, commit_disk_step
+from engine.txn.index_commit_kernels import commit_indexed
+from engine.txn.slice_pages import hold_for_slice
+from engine.txn.spool_commit import (
+    abandon_places,
+    commit_by_reference,
+    leave_spool,
+    room_in_spool,
+    truncate_spool,
+    wait_for_copies,
+)
+from engine.txn.spool_kernels import slice_copy_words
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+    from engine.store.store import Store
+    from engine.txn.adopted_records import AdoptedRecords
+    from engine.txn.locks import RowKey
+    from engine.txn.spool import Reference, Spool
+
+get_ident = threading.get_ident
+
+# What a transaction needs in memory, used again by later ones: slot, address of its descriptor, buffer and its bytes.
+Place = tuple[int, int, "Words", memoryview]
+
+BUFFER_WORDS = 4_096  # first size of a transaction's buffer
+SLICE_OPERATIONS = 1_500
+SLICE_KEEPING = 600  # while a snapshot is open, so that old rows are kept
+SLICE_ENTRIES = 80  # of ordered indexes: 50 to 200 µs, as long as few rows must be read to compare
+# Of UNDO buffer, before a slice with disk parts: more than one step of it needs with the largest pages.
+SLICE_UNDO_WORDS = PAGE_WORDS + 64
+PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
+_NEEDS_ROOM = (ST_SPACE, ST_COPIES)
+_STOPPED = "commit met a broken invariant (status {}); reopen the store"
+_NOT_YET = (ST_MORE, ST_PAGE, ST_UNDO)  # nothing was done in one step
+_GOES_ON = (ST_MORE, ST_PAGE, ST_UNDO, ST_SPOOLED)
+APPLIED = 2  # X_STATE once every operation is in the rows
+COMMITTING = 3  # X_STATE of a commit in slices, until then
+
+
+class Transaction:
+    """An open transaction. Made by `Store.begin`; belongs to the thread that made it."""
+
+    __slots__ = (
+        "__weakref__",
+        "buf",
+        "buf_bytes",
+        "desc",
+        "group",
+        "is_ended",
+        "is_logged",
+        "mem",
+        "place",
+        "reference",
+        "shared",
+        "spool",
+        "store",
+        "thread",
+        "txid",
+    )
+
+    def __init__(self, store: Store, place: Place) -> None:
+        self.store = store
+        self.mem = store.mem
+        self.place = place
+        _, self.desc, self.buf, self.buf_bytes = place
+        self.thread = get_ident()
+        self.txid = store.next_txid()
+        self.shared: set[RowKey] = set()
+        self.is_ended = False
+        self.is_logged = False  # the log has its records, or may have them
+        self.group: Group | None = None
+        self.spool: Spool | AdoptedRecords | None = None
+        self.reference: Reference | None = None
+
+    # --- usability -------------------------------------------------------------------------------
+    def check(self) -> None:
+        """Raise unless this thread may use the transaction now."""
+        if self.store.failure.first is not None:
+            self.store.failure.check()
+        if self.is_ended:
+            raise TransactionEnded("the transaction has ended; begin another one")
+        if self.thread != get_ident():
+            raise WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
+
+    def grow(self, words: int, ahead_words: int = 0) -> None:
+        """Make room for `words` more words in the buffer, and for `ahead_words` that will follow if there is as much.
+
+        A transaction that spools gets some room; who needs more asks again. Raises: TransactionTooLarge past
+        `transaction_limit`, StorageFull, MemoryExhausted; who meets one ends the transaction.
+        """
+        used = int(self.mem[self.desc + X_USED])
+        need = used + words + PAD_WORDS
+        limit = self.store.transaction_words
+        if self.spool is not None or need > limit or self.buf.size >= limit:  # an image before may ask for more
+            room_in_spool(self, used)
+            return
+        size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
+        self.store.promise_redo(self.desc, size - self.buf.size)
+        grown = np.zeros(size, dtype=np.int64)
+        grown[:used] = self.buf[:used]
+        view = grown.data.cast("B")
+        self.buf = grown
+        self.buf_bytes = view
+
+    def bring(self) -> None:
+        """Bring the record back at which a kernel stopped with ST_SPOOLED. Raises: SpoolDamaged or StorageFull, and the
+        transaction was rolled back; IoFailed.
+        """
+        try:
+            self._bring()
+        except (Damaged, Retryable):
+            self.rollback()
+            raise
+
+    def _bring(self) -> None:
+        if self.spool is not None:
+            self.spool.bring(int(self.mem[self.desc + X_SPOOLED]))
+
+    def bring_to_end(self) -> None:
+        """`bring` for a commit or a rollback under way: there is no way back, only a restart may go on."""
+        try:
+            self._bring()
+        except (Damaged, StorageFull) as error:
+            text = f"{error.message}; the transaction can neither go on nor be taken back, open the store again"
+            raise self.store.fail(IoFailed(text, **error.evidence)) from error
+
+    # --- end -------------------------------------------------------------------------------------
+    def commit(self, wait: bool) -> None:
+        """Make the changes visible, and durable before returning if `wait`.
+
+        Order: records into the filling REDO group and changes into the rows (one atomic step), then the wait for that
+        group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
+        only after. Durable: everything, if `wait`; else with its epoch, but in a node group it is in the memory of all
+        members. Raises: CommitOnFailedStore and CommitInterrupted, which tell the `txid`, if the outcome is unknown;
+        any other StoreFailed: nothing of it was or will be written; MemoryExhausted, and it was rolled back.
+        """
+        try:
+            self._commit(wait)
+        except MemoryError as error:
+            raise self.out_of_memory(error) from error
+
+    def out_of_memory(self, error: MemoryError) -> Error:
+        """What a MemoryError in a call of this transaction is to its user: it was rolled back, unless the log may have
+        it; then nobody may say so but a restart, and the store has failed.
+        """
+        is_applied = not self.is_ended and int(self.mem[self.desc + X_STATE]) == APPLIED
+        if not self.is_logged and not is_applied and not (self.group is not None and self.group.sequence):
+            self.rollback()
+            return no_memory(error, "the transaction was rolled back")
+        if self.store.failure.first is None:
+            self.store.fail(StoreFailed("a commit met the end of the process's memory; open the store again"))
+        self.rollback()
+        return CommitOnFailedStore(
+            f"the process had no memory left while the commit was on its way to the disk ({error!r}); open the store"
+            " again and ask outcome(txid)",
+            txid=self.txid,
+        )
+
+    def _commit(self, wait: bool) -> None:
+        self.check()
+        store = self.store
+        log = store.log
+        if self.spool is not None:
+            commit_by_reference(self, self.spool)
+            return
+        with store.latch:  # a crash in here: nothing of the transaction is on disk
+            status = commit_small(
+                self.mem, self.desc, self.buf, log.fill, store.sink.current, store.epochs.current, self.txid
+            )
+            if status in _NEEDS_ROOM:
+                words = int(self.mem[self.desc + X_USED])
+                copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
+                status = commit_small(
+                    self.mem, self.desc, self.buf, log.room(words), copies, store.epochs.current, self.txid
+                )
+            elif status == ST_PAGE:
+                status = store.disk.commit_at_hand(self)
+            elif status == ST_INDEXED:
+                status = self._commit_indexed()
+            self._check_step(status)
+            ticket = log.sequence
+        if status == ST_PAGE:
+            status, ticket = self._commit_disk()
+        if status == ST_MORE:
+            ticket = self._commit_large()
+            status = COMMIT_LOGGED | COMMIT_WOKEN
+        self.is_logged = status & COMMIT_LOGGED != 0
+        self.ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, and nobody was told
+        if status & COMMIT_LOGGED and (wait or log.partner is not None):
+            try:
+                (log.wait if wait else log.share)(ticket)  # behind `wait` the group is durable, and so is this
+            except KeyboardInterrupt as error:
+                raise self.interrupted() from error
+            except CommitOnFailedStore as error:
+                error.evidence["txid"] = self.txid
+                raise
+
+    def _check_step(self, status: int) -> None:
+        """What the one step of a commit came to. The latch is held: a store that fails now writes no more groups, and
+        the one being filled may have the records. Raises: InvariantBroken.
+        """
+        if status > 0:
+            self.store.epochs.has_commits = True
+        elif status not in (OK, *_NOT_YET):
+            raise self.store.fail(InvariantBroken(_STOPPED.format(status)))
+
+    def interrupted(self) -> CommitInterrupted:
+        text = f"the commit was interrupted on its way to the disk; ask outcome({self.txid})"
+        return CommitInterrupted(text, txid=self.txid)
+
+    def _commit_indexed(self) -> int:
+        """`commit_small` for one that changes ordered indexes; ST_PAGE, nothing done, if a disk page is missing or
+        there is no room for its UNDO.
+        """
+        store = self.store
+        pages = store.disk.pages_at_hand
+        copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
+        fill = store.log.room(int(self.mem[self.desc + X_USED]))
+        work = (self.mem, self.desc, self.buf, fill, copies, store.epochs.current, self.txid)
+        status = int(commit_indexed(*work, 0, pages))
+        return ST_PAGE if status == ST_UNDO else status
+
+    def _commit_disk(self) -> tuple[int, int]:
+        """Commit a transaction that changes disk parts: pages brought in and pinned, then the same one step.
+
+        (status, group); ST_MORE and nothing done if it needs more pages or UNDO buffer than one step may have. Raises:
+        PageDamaged, IoFailed; MemoryExhausted, and it is rolled back.
+        """
+        store, log = self.store, self.store.log
+        disk = store.disk
+        undo_words = int(self.mem[self.desc + X_UNDO_WORDS])
+        pages, is_all = disk.commit_pages(self)
+        if not is_all or not disk.undo.takes(undo_words):
+            return ST_MORE, 0
+        try:
+            disk.hold(pages, is_reference=False)
+        except Retryable:
+            self.rollback()
+            raise
+        try:
+            status = ST_UNDO
+            while status == ST_UNDO:
+                disk.undo.make_room(undo_words)
+                with store.latch:  # a crash in here: nothing of the transaction is on disk
+                    copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
+                    fill = log.room(int(self.mem[self.desc + X_USED]))
+                    work = (self.mem, self.desc, self.buf, fill, copies, store.epochs.current, self.txid)
+                    if int(self.mem[self.desc + X_INDEXED]):
+                        status = int(commit_indexed(*work, 0, store.no_words))
+                    else:
+                        status = int(commit_disk(*work))
+                    self._check_step(status)
+                    ticket = log.sequence
+        finally:
+            disk.release(pages)
+        return status, ticket
+
+    def _commit_large(self) -> int:
+        """Commit in slices, the buffer being a REDO group itself; returns the group's sequence.
+
+        Between slices others may commit; no epoch closes, so no local checkpoint starts.
+        """
+        store = self.store
+        used = int(commit_begin(self.mem, self.desc, self.buf, self.txid))
+        group = Group(self.buf, used, 1)
+        self.group = group
+        with store.latch:
+            store.epochs.hold(self)
+            store.log.adopt(group)  # from here on it is committed; a crash before its sync ends loses it whole
+        self.apply_logged(group)
+        self.buf = store.no_words  # the buffer belongs to the log until it is written
+        return group.sequence
+
+    def apply_logged(self, group: Group) -> None:
+        """`apply_slices` of a group that leaders may make durable, whatever comes. Raises: OutcomeUnknown."""
+        try:
+            self.apply_slices(group)
+        except OutcomeUnknown:
+            raise
+        except Error as error:
+            text = f"the store failed while a commit was applied ({error.message}); open it again and ask outcome(txid)"
+            raise CommitOnFailedStore(text, **{**error.evidence, "txid": self.txid}) from error
+
+    def apply_slices(self, group: Group) -> None:
+        """Apply a large commit to the rows. A KeyboardInterrupt waits until the last slice: the log has the whole."""
+        store = self.store
+        step = self._disk_slice if int(self.mem[self.desc + X_DISK]) else self.apply_slice
+        interrupt: KeyboardInterrupt | None = None
+        status = ST_MORE
+        while status in _GOES_ON:
+            try:
+                status = step(group)
+                if status == ST_SPOOLED:
+                    self.bring_to_end()
+            except KeyboardInterrupt as error:
+                # The kernel keeps its place in the descriptor, so going on is right wherever the signal fell.
+                interrupt = error
+                status = OK if int(self.mem[self.desc + X_STATE]) == APPLIED else ST_MORE
+            except BaseException:
+                self.broke_off()
+                raise
+        if status != OK:
+            raise store.fail(InvariantBroken(_STOPPED.format(status)))
+        store.epochs.unhold(self)
+        if interrupt is not None:
+            raise self.interrupted() from interrupt
+
+    def broke_off(self) -> None:
+        """A commit that holds its epoch will not come to its end: nobody may wait for it, only a restart goes on."""
+        if self.store.failure.first is None:
+            self.store.fail(InvariantBroken(f"commit of {self.txid} broke off in the middle; reopen the store"))
+
+    def _copies(self) -> Words:
+        """Room for what the next slice copies for a running local checkpoint. The latch is held."""
+        sink = self.store.sink
+        if self.spool is None or not sink.current.size:
+            return sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
+        return sink.room(int(slice_copy_words(self.mem, self.desc, SLICE_OPERATIONS)))
+
+    def apply_slice(self, group: Group) -> int:
+        if self.spool is not None:
+            wait_for_copies(self.store)
+        with self.store.latch:
+            copies = self._copies()
+            if int(self.mem[self.desc + X_INDEXED]):
+                return self._indexed_slice(copies, group)
+            operations = SLICE_KEEPING if int(self.mem[S_SNAPSHOT_NEWEST]) else SLICE_OPERATIONS
+            return int(commit_step(self.mem, self.desc, self.buf, copies, group.epoch, operations))
+
+    def _indexed_slice(self, copies: Words, group: Group) -> int:
+        none = self.store.no_words
+        place = (self.mem, self.desc, self.buf, none, copies, group.epoch, self.txid)
+        return int(commit_indexed(*place, SLICE_ENTRIES, none))
+
+    def _disk_slice(self, group: Group) -> int:
+        """As `apply_slice`, its pages pinned. What was promised in the log but is unreadable needs a restart."""
+        disk = self.store.disk
+        if self.spool is not None:
+            wait_for_copies(self.store)
+        pages, _ = disk.commit_pages(self)
+        if not hold_for_slice(self.store, pages):
+            return ST_MORE
+        try:
+            disk.undo.make_room(SLICE_UNDO_WORDS)
+            with self.store.latch:
+                copies = self._copies()
+                if int(self.mem[self.desc + X_INDEXED]):
+                    return self._indexed_slice(copies, group)
+                return int(commit_disk_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS))
+        finally:
+            disk.release(pages)
+
+    def rollback(self) -> None:
+        """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed.
+
+        A KeyboardInterrupt waits for the end: half undone, rows would stay locked until the store is closed (F117).
+        Without memory for it, twice, the store has failed.
+        """
+        interrupt: KeyboardInterrupt | None = None
+        has_failed = False
+        while not self.is_ended:
+            try:
+                self._roll_back()
+            except KeyboardInterrupt as error:
+                interrupt = error  # every step may be made again
+            except MemoryError as error:
+                if has_failed:
+                    text = f"a transaction could not be rolled back ({error!r}); open the store again"
+                    raise self.store.fail(StoreFailed(text)) from error
+                has_failed = True
+        if interrupt is not None:
+            raise interrupt
+
+    def _roll_back(self) -> None:
+        if self.store.failure.first is None:
+            if self.group is not None and self.group.sequence:
+                # A signal fell behind the hand-over to the log: it is committed, so the rows must follow.
+                if int(self.mem[self.desc + X_STATE]) != APPLIED:
+                    self.apply_slices(self.group)
+                self.store.epochs.unhold(self)
+            elif int(self.mem[self.desc + X_STATE]) == APPLIED:
+                self.store.epochs.has_commits = True  # a signal fell right behind the commit's one step
+            else:
+                self.store.epochs.unhold(self)
+                if int(self.mem[self.desc + X_STATE]) == COMMITTING:  # a signal fell right before the hand-over
+                    self.mem[self.desc + X_CURSOR] = 0
+                    self.mem[self.desc + X_STATE] = 1
+                abandon_places(self)
+                self._unplan(0)
+                self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
+            self.ended(1)
+        self.is_ended = True
+
+    def _unplan(self, until: int) -> None:
+        """Take back what operations newer than `until` planned for disk parts."""
+        if int(self.mem[self.desc + X_DISK]):
+            self._undo(lambda: int(unplan_step(self.mem, self.desc, self.buf, until, SLICE_OPERATIONS)))
+
+    def _undo(self, step: Callable[[], int]) -> None:
+        """Call `step` until it is done. A KeyboardInterrupt waits: half undone, rows would stay locked for ever."""
+        status = ST_MORE
+        interrupt: KeyboardInterrupt | None = None
+        while status in (ST_MORE, ST_SPOOLED):
+            try:
+                status = step()
+                if status == ST_SPOOLED:
+                    self.bring_to_end()
+            except KeyboardInterrupt as error:
+                interrupt = error  # the kernel may have been done already; doing it again changes nothing
+                status = ST_MORE
+        if interrupt is not None:
+            raise interrupt
+        if status != OK:
+            text = f"rollback met a broken invariant (status {status}); reopen the store"
+            raise self.store.fail(InvariantBroken(text))
+        if self.mem[self.desc + X_WOKEN]:
+            self.mem[self.desc + X_WOKEN] = 0
+            self.store.locks.wake(self)
+
+    def ended(self, has_waiters: int) -> None:
+        """The transaction has ended, its locks are free: wake who waits, give back what it used."""
+        if self.is_ended:
+            return
+        if self.spool is not None:
+            leave_spool(self, self.spool)
+        if self.shared:
+            self.store.locks.release_shared(self)
+        elif has_waiters:
+            self.store.locks.wake(self)
+        self.store.retire(self)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what the block did if it raises, and nothing else; the transaction goes on. Raises: MemoryExhausted, and
+        the transaction was rolled back.
+        """
+        try:
+            self.check()
+            until = int(end_run(self.mem, self.desc, 1))
+            used = int(self.mem[self.desc + X_USED])
+            changes = int(self.mem[self.desc + X_CHANGES])
+        except MemoryError as error:
+            raise self.out_of_memory(error) from error
+        try:
+            yield
+        except BaseException:
+            if not self.is_ended and self.store.failure.first is None and int(self.mem[self.desc + X_LAST]) != until:
+                try:
+                    self._unplan(until)
+                    self._undo(lambda: self._undo_savepoint(until, used, changes))
+                except MemoryError as error:
+                    raise self.out_of_memory(error) from error
+            raise
+
+    def _undo_savepoint(self, until: int, used: int, changes: int) -> int:
+        mem, desc, buf = self.mem, self.desc, self.buf
+        status = int(abort_to_savepoint_step(mem, desc, buf, until, used, changes, SLICE_OPERATIONS))
+        if status == OK and self.spool is not None:
+            truncate_spool(self, used)
+        return status
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            self.rollback()
+        elif not self.is_ended:
+            try:
+                self.commit(self.store.waits_for_disk)
+            except MemoryError as failed:  # on the way into the commit
+                raise self.out_of_memory(failed) from failed
+            except BaseException:
+                # Interrupted before the hand-over it is rolled back; behind it, committed: outcome(txid) tells.
+                self.rollback()
+                raise

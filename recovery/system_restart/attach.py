@@ -1,0 +1,145 @@
+"""Reading a store that another process may have open: its newest intact local checkpoint, loaded into private memory.
+
+Takes no lock and writes nothing; the log is not read. What is shown is one local checkpoint, whole: the rows exactly as
+they were at the end of its epoch, entries and old rows copied by commits together. Fragments are never mixed from two,
+for there is no replay here that would bring them to one point in time.
+
+A file that is gone or bad means one of two things. Its control file is gone too: the owner retired the checkpoint
+while we read, so a newer one is complete (a control file is removed before what it names); look again. Its control
+file stands: damage; the checkpoint before is loaded, and the next one the owner makes heals it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.base.errors import FileMissing, ForeignFile, LcpDamaged, MemoryExhausted, SnapshotTooOld, SysfileDamaged
+from engine.memory.arena import Arena
+from engine.store.store import Store
+from recovery.local_checkpoint.control import control_ids, control_name
+from recovery.system_restart.indexes import build_indexes
+from recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory, Progress
+from recovery.verification.log_listing import StoreListing
+
+if TYPE_CHECKING:
+    from engine.base.clock import Clock
+    from engine.base.options import Options
+    from engine.files.protocol import Files
+    from recovery.local_checkpoint.control import Control
+    from recovery.system_restart.sysfile import Sysfile
+
+_log = logging.getLogger("tidemark.attach")
+
+# Loading is quicker than writing: to be overtaken even twice takes an owner that makes tiny checkpoints in a loop.
+ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class View:
+    """One local checkpoint in memory. Its store has tables and rows, and neither log nor epochs."""
+
+    store: Store
+    sysfile: Sysfile
+    lcp_id: int
+    epoch: int
+    rows: int
+    size_bytes: int
+    fallbacks: int  # newer local checkpoints left out because they are damaged
+    seconds: float
+
+
+class Attachment:
+    """Loads views of one store, each into memory of its own."""
+
+    def __init__(self, files: Files, options: Options, clock: Clock, progress: Progress | None = None) -> None:
+        """progress: see `Loader`."""
+        self._progress = progress
+        self._files = files
+        self._options = options
+        self._clock = clock
+
+    def newest(self, held: View | None = None) -> View:
+        """The newest intact local checkpoint; `held` itself if that is the one.
+
+        Raises: FileMissing (no store, or no local checkpoint yet), LcpDamaged, SysfileDamaged, ForeignFile,
+        Incompatible, MemoryExhausted, IoFailed; SnapshotTooOld if each is retired before it is loaded.
+        """
+        damaged: dict[int, str] = {}
+        for _ in range(ATTEMPTS):
+            listing = self._listing()
+            if held is not None and listing.sysfile.store != held.sysfile.store:
+                raise ForeignFile("another store stands in the place of the one that was opened; open it again")
+            usable = [control for control in listing.controls if control.lcp_id not in damaged]
+            if not usable:
+                raise self._nothing_intact(damaged)
+            control = usable[0]
+            if held is not None and (control.lcp_id, control.epoch) == (held.lcp_id, held.epoch):
+                return held
+            try:
+                return self._load(listing.sysfile, control, len(damaged))
+            except DataFileDamaged as found:
+                if self._files.exists(control_name(control.lcp_id)):
+                    damaged[control.lcp_id] = str(found)
+                    _log.warning("local checkpoint %d: %s; using the one before", control.lcp_id, found)
+                else:
+                    _log.info("local checkpoint %d was retired while it was loaded; looking again", control.lcp_id)
+        raise SnapshotTooOld(
+            f"{ATTEMPTS} local checkpoints in turn were retired before they were loaded; try again, or let the owner"
+            " make them less often"
+        )
+
+    def _listing(self) -> StoreListing:
+        """Sysfile and control files as they are now. Both copies can look bad if the owner writes one after the other
+        just as we read them.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                return StoreListing(self._files)
+            except SysfileDamaged:
+                continue
+        return StoreListing(self._files)
+
+    def _nothing_intact(self, damaged: dict[int, str]) -> FileMissing | LcpDamaged:
+        if damaged or any(lcp_id > 1 for lcp_id in control_ids(self._files)):
+            how = f" ({'; '.join(damaged.values())})" if damaged else ""
+            return LcpDamaged(f"no local checkpoint is intact{how}; open the store for writing and make another one")
+        # A control file that is not intact and the first ever: its checkpoint is being made, or a crash ended it.
+        return FileMissing(
+            "the store has no local checkpoint yet, and a read-only view shows only those; make one with checkpoint()"
+        )
+
+    def _load(self, sysfile: Sysfile, control: Control, fallbacks: int) -> View:
+        """Load one local checkpoint. Raises: DataFileDamaged, ForeignFile, MemoryExhausted."""
+        try:
+            return self._load_by(sysfile, control, fallbacks, PARTS)
+        except PartsOutOfMemory:
+            # One half of the arena was too small for its fragments: once more with the whole for one thread.
+            try:
+                return self._load_by(sysfile, control, fallbacks, 1)
+            except PartsOutOfMemory as error:
+                held_bytes = sum(size_bytes for _, _, size_bytes in control.fragments.values()) + control.copies[2]
+                raise MemoryExhausted(
+                    f"the rows of the local checkpoint ({held_bytes} bytes) do not fit into data_memory"
+                    f" ({self._options.data_memory_bytes} bytes); open it with a larger data_memory",
+                    held_bytes=held_bytes,
+                    data_memory_bytes=self._options.data_memory_bytes,
+                ) from error
+
+    def _load_by(self, sysfile: Sysfile, control: Control, fallbacks: int, parts: int) -> View:
+        began = self._clock.monotonic()
+        options = self._options
+        arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes)
+        store = Store(arena, options, self._clock, self._files.failure, sysfile.hash_seed)
+        for definition in control.tables:
+            store.install_table(definition)
+        loader = Loader(store, self._files, sysfile.store, [control], parts, progress=self._progress)
+        loader.prepare()
+        loader.choose()
+        loader.load()
+        loader.release()
+        build_indexes(store)
+        done = loader.result
+        seconds = self._clock.monotonic() - began
+        return View(store, sysfile, control.lcp_id, control.epoch, done.rows, done.size_bytes, fallbacks, seconds)

@@ -1,0 +1,263 @@
+"""The sysfile: two copies, so that one is always whole (RD1). They are written in turn where the older one is still a
+floor, and both for what a restart must know from either (`write_both`).
+
+It says what the store was made with and how far the log is known to be durable. The log itself tells where it ends;
+the sysfile is only a floor: a log that ends before it has lost what was promised. It is also a ceiling: no group is
+written that ends behind its reach, so a restart need not look for one there (ADR 0007).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base.errors import ForeignFile, RestoreUnfinished
+from engine.base.ids import next_incarnation
+from engine.base.limits import INCARNATION_MAX, TABLE_ID_MAX
+from engine.disk.undo_ring import UndoVoid, undo_ring
+from engine.log.geometry import Geometry
+from engine.sealed.sealed_layout import (
+    KIND_SYSFILE,
+    SEAL,
+    header_of,
+    seal,
+    store_of,
+    write_seal,
+)
+from recovery.system_restart.sysfile_layout import SYSFILE, SYSFILE_BYTES
+from recovery.system_restart.two_copies import open_both, read_sealed, write_copy
+
+if TYPE_CHECKING:
+    from engine.files.protocol import File, Files
+
+_log = logging.getLogger("tidemark.restart")
+OPENINGS_WARNED = 1_000
+NAMES = ("sysfile.0", "sysfile.1")
+# Fields of an open store that both copies say before anything follows from them (`write_both`).
+LASTING = frozenset({"incarnation", "undo_geometry"})
+RESTORING = "restoring"  # a restore is under way in this directory, or was broken off
+
+
+@dataclass(frozen=True)
+class Sysfile:
+    """Content of one copy; see `recovery/system_restart/sysfile_layout.py` for the fields."""
+
+    store: bytes
+    incarnation: int
+    generation: int
+    gci: int
+    closed_epoch: int
+    durable_lsn: int
+    durable_sequence: int
+    geometry: Geometry
+    hash_seed: int
+    next_table_id: int
+    next_lcp_id: int
+    created_us: int
+    reach_lsn: int
+    filtered_epoch: int = 0
+    undo_geometry: Geometry | None = None  # None: there is no UNDO log yet
+    undo_void: UndoVoid = UndoVoid()
+    timeline: int = 0
+    seam_lsn: int = 0
+    seam_sequence: int = 0
+
+    def check_openings(self) -> None:
+        """Say that ids of transactions will be used up, in the last openings before there is no other. Raises:
+        LimitExceeded.
+        """
+        if self.next_incarnation > INCARNATION_MAX - OPENINGS_WARNED:
+            _log.warning(
+                "incarnation %d of %d: back the store up, and restore it into an empty directory, before ids of"
+                " transactions are used up",
+                self.next_incarnation,
+                INCARNATION_MAX,
+            )
+
+    @property
+    def next_incarnation(self) -> int:
+        """Of the opening that reads it. Raises: LimitExceeded if ids of transactions are used up."""
+        return next_incarnation(self.incarnation)
+
+    def is_before_seam(self, lsn: int, sequence: int) -> bool:
+        """Whether a place in the log is before the seam. At the seam itself the next group tells: no group need lie
+        between a local checkpoint and what was copied over it.
+        """
+        return 0 < self.seam_lsn and (lsn, sequence) < (self.seam_lsn, self.seam_sequence)
+
+    def going_on(self, end: tuple[int, int], sequence: int) -> Sysfile:
+        """With the seam of a log that ends before this LSN and group, and goes on there with the group `sequence`."""
+        if end[1] != sequence:
+            return replace(self, seam_lsn=end[0], seam_sequence=sequence)
+        return replace(self, seam_lsn=0, seam_sequence=0) if self.is_before_seam(*end) else self
+
+    def bounds(self, start_lsn: int, start_sequence: int) -> tuple[int, int]:
+        """Floor and reach of the log for who reads it from a group on; both are the seam for who begins before that.
+
+        What lies behind the seam changes rows that were copied, which only a local checkpoint behind it has.
+        """
+        if self.is_before_seam(start_lsn, start_sequence):
+            return min(self.durable_lsn, self.seam_lsn), self.seam_lsn
+        return self.durable_lsn, self.reach_lsn
+
+
+def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
+    """The newest intact copy, or None if neither is. Raises: VersionTooNew, VersionTooOld, ForeignFile;
+    RestoreUnfinished unless it is the restore that asks.
+
+    Its filtered epoch is the one both copies have: the filter goes no further (`SysfileKeeper.restorable_epoch`).
+    """
+    if not is_restoring and files.exists(RESTORING):
+        raise RestoreUnfinished("a restore into this directory was broken off; empty it and restore again")
+    copies = [copy for copy in (read_copy(files, name) for name in NAMES) if copy is not None]
+    if len({copy.store for copy in copies}) > 1:
+        raise ForeignFile(f"{NAMES[0]} and {NAMES[1]} belong to two stores; put the right one back", file=NAMES[1])
+    newest = max(copies, key=lambda copy: copy.generation, default=None)
+    if newest is None:
+        return None
+    before = next((copy for copy in copies if copy.generation == newest.generation - 1), None)
+    if before is None:
+        # The copy that is missing may have been the newer one, and have allowed the log to reach further.
+        return replace(newest, reach_lsn=0)
+    return replace(newest, filtered_epoch=min(newest.filtered_epoch, before.filtered_epoch))
+
+
+def read_copy(files: Files, name: str) -> Sysfile | None:
+    """One copy, or None if it is missing, damaged or unreadable. Raises: VersionTooNew, VersionTooOld."""
+    words = read_sealed(files, name, KIND_SYSFILE, SYSFILE_BYTES)
+    if words is None:
+        return None
+    header = header_of(words, SYSFILE)
+    geometry = Geometry(int(header["file_bytes"]), int(header["file_count"]))
+    undo_count = int(header["undo_file_count"])
+    undo = undo_ring(int(header["undo_file_bytes"]), undo_count) if undo_count else None
+    if not geometry.is_possible() or (undo is not None and not undo.is_possible()):
+        return None
+    # Kernels and the next generation take signed words: what does not fit was never written (F112).
+    if max(int(header[name]) for name in (SYSFILE.names or ())[len(SEAL.names or ()) : -1]) >= 1 << 63:
+        return None
+    if int(header["next_table_id"]) > TABLE_ID_MAX + 1:
+        return None
+    return Sysfile(
+        store_of(words),
+        int(header["incarnation"]),
+        int(header["generation"]),
+        int(header["gci"]),
+        int(header["closed_epoch"]),
+        int(header["durable_lsn"]),
+        int(header["durable_sequence"]),
+        geometry,
+        int(header["hash_seed"]),
+        int(header["next_table_id"]),
+        int(header["next_lcp_id"]),
+        int(header["created_us"]),
+        int(header["reach_lsn"]),
+        int(header["filtered_epoch"]),
+        undo,
+        UndoVoid(int(header["undo_void_sequence"]), int(header["undo_void_lsn"])),
+        int(header["timeline"]),
+        int(header["seam_lsn"]),
+        int(header["seam_sequence"]),
+    )
+
+
+def open_copies(files: Files) -> tuple[File, File]:
+    """Both copies, writable, for the life of the store."""
+    return open_both(files, NAMES, SYSFILE_BYTES)
+
+
+def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> Sysfile:
+    """Write the next generation over the older copy; returns what was written. Durable on return."""
+    content = replace(content, generation=content.generation + 1)
+    words = np.zeros(SYSFILE_BYTES // 8, dtype=np.int64)
+    header = header_of(words, SYSFILE)
+    write_seal(header, KIND_SYSFILE, words.size, content.store, content.incarnation)
+    header["generation"] = content.generation
+    header["gci"] = content.gci
+    header["closed_epoch"] = content.closed_epoch
+    header["durable_lsn"] = content.durable_lsn
+    header["durable_sequence"] = content.durable_sequence
+    header["file_bytes"] = content.geometry.file_bytes
+    header["file_count"] = content.geometry.file_count
+    header["hash_seed"] = content.hash_seed
+    header["next_table_id"] = content.next_table_id
+    header["next_lcp_id"] = content.next_lcp_id
+    header["created_us"] = content.created_us
+    header["reach_lsn"] = content.reach_lsn
+    header["filtered_epoch"] = content.filtered_epoch
+    if content.undo_geometry is not None:
+        header["undo_file_bytes"] = content.undo_geometry.file_bytes
+        header["undo_file_count"] = content.undo_geometry.file_count
+    header["undo_void_sequence"] = content.undo_void.sequence
+    header["undo_void_lsn"] = content.undo_void.lsn
+    header["timeline"] = content.timeline
+    header["seam_lsn"] = content.seam_lsn
+    header["seam_sequence"] = content.seam_sequence
+    seal(words, words.size)
+    write_copy(files, copies[content.generation % 2], words)
+    return content
+
+
+def write_both(files: Files, copies: tuple[File, File], content: Sysfile) -> Sysfile:
+    """Write the next two generations, for what the older copy alone must say too; returns what was written. Durable on
+    return. A copy that is lost would else take a store back: to one without UNDO log, to ids of transactions that were
+    given, to void groups.
+    """
+    for _ in copies:
+        content = write_sysfile(files, copies, content)
+    return content
+
+
+class SysfileKeeper:
+    """The sysfile of an open store: who writes it, and how far the log may reach.
+
+    Taken behind the leader's place at the log, and never held while waiting for the log.
+    """
+
+    def __init__(self, files: Files, copies: tuple[File, File], content: Sysfile) -> None:
+        self._files = files
+        self._copies = copies
+        self._turn = threading.Lock()
+        self.content = content
+        # UNDO records of epochs up to this may be left out. Both copies say so: with the newer one lost, a restart
+        # would else go back before an epoch whose records a flush has left out already.
+        self.restorable_epoch = content.filtered_epoch
+
+    def write(self, **changes: Any) -> None:
+        """Write the sysfile with these fields changed, and its reach moved along; its floor never goes back. Durable on
+        return.
+        """
+        with self._turn:
+            changed = replace(self.content, **changes)
+            if changed.durable_lsn < self.content.durable_lsn:  # raised since the caller looked at the log
+                floor = self.content.durable_lsn, self.content.durable_sequence
+                changed = replace(changed, durable_lsn=floor[0], durable_sequence=floor[1])
+            reach = max(changed.reach_lsn, changed.durable_lsn + changed.geometry.reach_step_bytes)
+            self._write(replace(changed, reach_lsn=reach))
+            if not LASTING.isdisjoint(changes):
+                self._write(self.content)
+
+    def raise_floor(self, lsn: int, sequence: int) -> None:
+        """The log is durable up to this LSN and group: from now on an earlier end is damage. Durable on return."""
+        if lsn > self.content.durable_lsn:
+            self.write(durable_lsn=lsn, durable_sequence=sequence)
+
+    def extend_reach(self, lsn: int) -> int:
+        """Let the log reach at least `lsn`; returns how far it may. Durable on return."""
+        durable = self.content.reach_lsn
+        if lsn <= durable:
+            return durable  # without the turn: commits need not wait for a sysfile whose sync hangs
+        with self._turn:
+            if lsn > self.content.reach_lsn:
+                reach = lsn + self.content.geometry.reach_step_bytes
+                self._write(replace(self.content, reach_lsn=reach))
+            return self.content.reach_lsn
+
+    def _write(self, content: Sysfile) -> None:
+        before = self.content.filtered_epoch
+        self.content = write_sysfile(self._files, self._copies, content)
+        self.restorable_epoch = min(before, content.filtered_epoch)

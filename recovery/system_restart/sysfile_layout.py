@@ -1,0 +1,38 @@
+"""The sysfile: two copies, written in turn. A floor for the restart (D5), and what the store was made with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.sealed.sealed_layout import SEAL_FIELDS
+
+SYSFILE_BYTES = 4_096
+
+SYSFILE = np.dtype(
+    [
+        *SEAL_FIELDS,
+        ("generation", "<u8"),  # the newest intact copy wins
+        ("gci", "<u8"),
+        ("closed_epoch", "<u8"),  # newest epoch known to be closed and durable
+        ("durable_lsn", "<u8"),  # the log was durable up to here: an end before it is damage
+        ("durable_sequence", "<u8"),
+        ("file_bytes", "<u8"),  # geometry of the log
+        ("file_count", "<u8"),
+        ("hash_seed", "<i8"),  # seed of the index hashes
+        ("next_table_id", "<u8"),
+        ("next_lcp_id", "<u8"),
+        ("created_us", "<u8"),
+        ("reach_lsn", "<u8"),  # no group was ever written that ends behind this; 0: unknown (ADR 0007)
+        ("filtered_epoch", "<u8"),  # UNDO records of epochs up to this may have been left out; 0: none
+        ("undo_file_bytes", "<u8"),  # geometry of the UNDO log
+        ("undo_file_count", "<u8"),  # 0: there is no UNDO log yet
+        ("undo_void_sequence", "<u8"),  # UNDO groups from this one on, with no LSN behind the next field, are void
+        ("undo_void_lsn", "<u8"),
+        ("timeline", "<u8"),  # how often the store went back to an earlier epoch and on from there
+        ("seam_lsn", "<u8"),  # groups from here on follow rows copied from another node; 0: there is no such place
+        ("seam_sequence", "<u8"),  # the first of those groups
+        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 20 * 8) // 8,)),
+    ]
+)
+
+assert SYSFILE.itemsize == SYSFILE_BYTES

@@ -1,0 +1,312 @@
+"""Verification of a binlog against the store: what it says last of each key is what the store has (docs/verify.md, 7).
+
+Whoever knows binlogs passes in what reads them: a call that gives the same pieces, in their order, each time. Memory is
+bounded by `KEYS_MAX` keys; more are looked at in parts by the digest of the key, reading the binlog twice for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.access import snapshot_reads
+from engine.access.batch_operations import decode_entries
+from engine.memory.arena_layout import ENTRY_WORDS
+from engine.rows.columnar import encode_keys
+from engine.schema.definition import is_system_table
+from recovery.verification.compare import differing_columns
+from recovery.verification.digest_rows import digests, key_places
+from recovery.verification.findings import PROBLEMS_MAX, Findings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.access.snapshot import Snapshot
+    from engine.memory.arena import Words
+    from engine.table.table import Table
+
+KEYS_MAX = 1 << 20
+PLACE_END = 1 << 63
+_TABLE_FACTOR = -0x61C8864E7A143579  # odd: tables apart, keys stay apart
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class LoggedRows:
+    """Rows of one table that the binlog says were changed in one way. Shapes: `key` and `after` have the same rows.
+
+    `after` has the columns that were logged, None behind a delete.
+    """
+
+    epoch: int
+    table: str
+    key: pa.RecordBatch
+    after: pa.RecordBatch | None
+
+
+@dataclass(frozen=True)
+class Altered:
+    """From here on what was said of some tables (None: of all) counts no more (`is_new`: the binlog is whole of them
+    behind `epoch`; `is_empty`: they had no rows then), or only which keys there are.
+    """
+
+    tables: frozenset[str] | None
+    is_new: bool
+    epoch: int
+    is_empty: bool = False
+
+
+Piece = LoggedRows | Altered
+
+
+@dataclass
+class BinlogReport(Findings):
+    """What was looked at, and all that is wrong; `unjudged` are keys nobody can say anything of."""
+
+    epoch: int
+    changes: int = 0
+    keys: int = 0
+    unjudged: int = 0
+    is_whole: bool = True
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {"is_sound": not self.problems, **self.__dict__}
+
+
+class _Last:
+    """The number of the last change of each key, of keys from `low` on: of as many as there is room for."""
+
+    def __init__(self, low: int) -> None:
+        self.low, self.bound = low, PLACE_END
+        self._words: list[Words] = []
+        self._places: list[Words] = []
+        self._numbers: list[Words] = []
+        self._held = 0
+
+    def add(self, words: Words, places: Words, first: int) -> None:
+        """Changes number first, first + 1, …"""
+        chosen = np.flatnonzero((places >= self.low) & (places <= self.bound - 1))
+        self._words.append(words[chosen])
+        self._places.append(places[chosen])
+        self._numbers.append(chosen + first)
+        self._held += chosen.size
+        if self._held > 2 * KEYS_MAX:
+            self._compress()
+
+    def _compress(self) -> None:
+        words, places, numbers = (
+            np.concatenate([*each, _NOTHING]) for each in (self._words, self._places, self._numbers)
+        )
+        # Equal words stay in the order of the binlog: of them the last one counts.
+        order = np.argsort(words, kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(words[order])), words.size - 1) if words.size else _NOTHING
+        kept = order[ends]
+        if kept.size > KEYS_MAX:
+            self.bound = max(int(np.partition(places[kept], KEYS_MAX // 2)[KEYS_MAX // 2]), self.low + 1)
+            kept = kept[places[kept] < self.bound]
+        kept.sort()
+        self._words, self._places, self._numbers = [words[kept]], [places[kept]], [numbers[kept]]
+        self._held = kept.size
+
+    def forget(self, before: int, is_chosen: Callable[[Words], Any]) -> None:
+        """Changes numbered below `before` whose number is chosen count no more."""
+        self._compress()
+        numbers = self._numbers[0]
+        kept = ~((numbers < before) & is_chosen(numbers))
+        for each in (self._words, self._places, self._numbers):
+            each[0] = each[0][kept]
+        self._held = int(kept.sum())
+
+    def finish(self) -> tuple[Words, Words]:
+        """(numbers, words), both sorted on their own."""
+        self._compress()
+        return np.sort(self._numbers[0]), np.sort(self._words[0])
+
+
+_NOTHING = np.zeros(0, dtype=np.int64)
+
+
+class BinlogCheck:
+    """One comparison, at the epoch of a snapshot."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        read: Callable[[], Iterator[Piece]],
+        is_whole: bool,
+        logs_empty: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """read: the pieces of the binlog up to the snapshot's epoch. is_whole: all changes of the store are logged, but
+        for updates that change nothing, and those too with logs_empty.
+        """
+        self._snapshot = snapshot
+        self._read = read
+        self._logs_empty = logs_empty
+        self._progress = progress
+        self.report = BinlogReport(snapshot.epoch, is_whole=is_whole)
+        self._altered: dict[str, int] = {}  # changes of a table before this one only tell which keys there are
+        self._start = 0  # the binlog is whole behind this epoch, of some tables behind a later one
+        self._starts: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
+
+    def run(self) -> BinlogReport:
+        """Compare. Raises: what reading the binlog raises, SnapshotTooOld, StoreFailed."""
+        low = 0
+        while low < PLACE_END:
+            last = self._find(low)
+            numbers, words = last.finish()
+            self.report.keys += numbers.size
+            self._judge(numbers)
+            self._look_for_unlogged(last.low, last.bound, words)
+            low = last.bound
+        return self.report
+
+    def _identity(self, table: str, keys: pa.RecordBatch) -> tuple[Words, Words]:
+        """(words that tell keys of all tables apart, places they are divided by)."""
+        lanes = digests(keys.columns, keys.num_rows)
+        number = self._numbers.setdefault(table, len(self._numbers) + 1)
+        apart = np.int64((number * _TABLE_FACTOR + (1 << 63)) % (1 << 64) - (1 << 63))
+        return lanes[0::2] ^ apart, key_places(lanes)
+
+    # --- the last change of each key -------------------------------------------------------------
+    def _find(self, low: int) -> _Last:
+        last = _Last(low)
+        self._altered = {}
+        self._start, self._starts = 0, {}
+        runs: list[tuple[int, str]] = []  # where rows of a table begin
+        at = 0
+        for piece in self._read():
+            if isinstance(piece, LoggedRows):
+                runs.append((at, piece.table))
+                words, places = self._identity(piece.table, piece.key)
+                last.add(words, places, at)
+                at += words.size
+            elif piece.is_new:
+                last.forget(at, _of_tables(runs, piece.tables))
+                if piece.tables is None:
+                    self._start, self._starts = piece.epoch, {}
+                self._starts.update(dict.fromkeys(piece.tables or (), 0 if piece.is_empty else piece.epoch))
+            else:
+                self._altered.update(dict.fromkeys(piece.tables or (), at))
+        self.report.changes = at
+        return last
+
+    # --- what the store has -----------------------------------------------------------------------
+    def _judge(self, numbers: Words) -> None:
+        at = 0
+        for piece in self._read():
+            if not isinstance(piece, LoggedRows):
+                continue
+            rows = piece.key.num_rows
+            begin, end = np.searchsorted(numbers, (at, at + rows))
+            chosen = numbers[begin:end] - at
+            at += rows
+            if self._progress is not None:
+                self._progress(at, self.report.changes, "changes")
+            table = self._snapshot.by_name.get(piece.table)
+            if not chosen.size or table is None:
+                continue
+            self._judge_rows(piece, table, chosen, at - rows < self._altered.get(piece.table, 0))
+
+    def _judge_rows(self, piece: LoggedRows, table: Table, chosen: Words, is_altered: bool) -> None:
+        keys = piece.key.take(chosen)
+        columns = [] if piece.after is None or is_altered else _shared(piece.after, table)
+        names = list(dict.fromkeys([*table.definition.primary_key, *columns]))
+        encoded = encode_keys(table.format, {name: keys.column(name) for name in keys.schema.names})
+        found = snapshot_reads.read_keys(self._snapshot, table, encoded, table.format.needs_disk(names))
+        entries, offsets, count = found
+        held = decode_entries(table.format, entries, offsets, count, names)
+        epochs = entries[offsets[:count] - ENTRY_WORDS + 1]
+        words = self._identity(piece.table, keys)[0]
+        there = self._identity(piece.table, held.select(keys.schema.names))[0]
+        order = np.argsort(there)
+        if count:
+            places = order[np.minimum(np.searchsorted(there[order], words), count - 1)]
+            is_there = there[places] == words
+        else:
+            places, is_there = np.zeros(words.size, dtype=np.int64), np.zeros(words.size, dtype=bool)
+        is_newer = is_there & (epochs[places] > piece.epoch) if count else is_there
+        if not self.report.is_whole:
+            doubtful = is_newer | ~is_there & (piece.after is not None)
+            self.report.unjudged += int(doubtful.sum())
+            is_there &= ~is_newer
+        elif piece.after is not None:
+            self._add(keys, ~is_there, piece, "is missing, and the binlog does not say so")
+        if piece.after is None:
+            self._add(keys, is_there, piece, "is there, and the binlog says it was deleted")
+        elif columns:
+            rows = np.flatnonzero(is_there)
+            after = piece.after.select(columns).take(chosen[rows])
+            self._compare(keys.take(rows), after, held.select(columns).take(places[rows]), piece)
+
+    def _add(self, keys: pa.RecordBatch, wrong: Any, piece: LoggedRows, what: str) -> None:
+        for row in np.flatnonzero(wrong)[:PROBLEMS_MAX].tolist():
+            self.report.add(f"{_shown(keys, row, piece)} {what}")
+
+    def _compare(self, keys: pa.RecordBatch, after: pa.RecordBatch, held: pa.RecordBatch, piece: LoggedRows) -> None:
+        one, two = (digests(each.columns, each.num_rows).reshape(-1, 2) for each in (after, held))
+        for row in np.flatnonzero((one != two).any(axis=1))[:PROBLEMS_MAX].tolist():
+            masks = differing_columns(after.slice(row, 1), held.slice(row, 1), after.schema.names)
+            differs = [name for name, mask in masks.items() if mask.any()]
+            self.report.add(f"{_shown(keys, row, piece)} differs from the binlog in {', '.join(differs)}")
+
+    def _look_for_unlogged(self, low: int, bound: int, words: Words) -> None:
+        """Rows changed since the binlog is whole, of which it says nothing."""
+        if not self.report.is_whole:
+            return
+        for table in list(self._snapshot.by_name.values()):
+            if is_system_table(table.name):
+                continue
+            key = list(table.definition.primary_key)
+            start = self._starts.get(table.name, self._start)
+            for batch in snapshot_reads.scan(self._snapshot, table, key, None, table.numbers_of(None)):
+                recent = np.flatnonzero(batch.epochs() > start)
+                if not recent.size:
+                    continue
+                offsets = np.ascontiguousarray(batch.offsets[recent])
+                keys = decode_entries(table.format, batch.entries, offsets, recent.size, key)
+                found, places = self._identity(table.name, keys)
+                lacking = np.flatnonzero(~_among(found, words) & (places >= low) & (places <= bound - 1))
+                if start and not self._logs_empty:
+                    # What was there before may have been updated without a change.
+                    self.report.unjudged += lacking.size
+                    continue
+                piece = LoggedRows(0, table.name, keys, None)
+                for row in lacking[:PROBLEMS_MAX].tolist():
+                    self.report.add(f"{_shown(keys, row, piece)} was changed, and the binlog says nothing of it")
+
+
+def _among(found: Words, words: Words) -> Any:
+    """Whether each is one of `words`, which are sorted. Shapes: (found,) both ways."""
+    if not words.size:
+        return np.zeros(found.size, dtype=bool)
+    return words[np.minimum(np.searchsorted(words, found), words.size - 1)] == found
+
+
+def _of_tables(runs: list[tuple[int, str]], tables: frozenset[str] | None) -> Callable[[Words], Any]:
+    """Whether changes, by number, are of some tables. Shapes: (changes,) both."""
+
+    def is_chosen(numbers: Words) -> Any:
+        if tables is None:
+            return np.ones(numbers.size, dtype=bool)
+        starts = np.array([start for start, _ in runs], dtype=np.int64)
+        named = np.array([name in tables for _, name in runs], dtype=bool)
+        return named[np.searchsorted(starts, numbers, side="right") - 1] if runs else np.zeros(numbers.size, dtype=bool)
+
+    return is_chosen
+
+
+def _shared(after: pa.RecordBatch, table: Table) -> list[str]:
+    names = {column.name for column in table.definition.columns}
+    return [name for name in after.schema.names if name in names]
+
+
+def _shown(keys: pa.RecordBatch, row: int, piece: LoggedRows) -> str:
+    values = [column[row].as_py() for column in keys.columns]
+    return f"{piece.table}, key {values[0] if len(values) == 1 else tuple(values)!r}"

@@ -1,0 +1,426 @@
+"""Verification: every file of a store, and every row of one in memory. Nothing is changed.
+
+A closed store is checked file by file, then brought back in memory the way a restart does it, up to but without the
+first write, and its rows are verified there. A live one is checked beside its users: rows in bounded slices, local
+checkpoints and log as far as they are kept. What a running store retires meanwhile is not damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.base.errors import (
+    CatalogDamaged,
+    Damaged,
+    Error,
+    FileMissing,
+    ForeignFile,
+    Incompatible,
+    IoFailed,
+    MemoryExhausted,
+)
+from engine.disk.double_write import FILE_NAME
+from engine.log.geometry import open_files
+from engine.log.reader import LogReader
+from engine.log.spool_files import loads_in, spool_ids, spool_name
+from engine.log.spool_reader import Referred, SpoolReader, referred
+from engine.memory.arena import NOTHING
+from engine.memory.arena_layout import F_ROWS, OK, ST_MORE
+from engine.rows.check_kernels import (
+    FAULT_COUNT,
+    FAULT_EPOCH,
+    FAULT_INDEX,
+    FAULT_LOCK,
+    FAULT_PAGE,
+    FAULT_SEGMENT,
+    FAULT_STATE,
+    FAULT_VAR,
+    check_index,
+    check_rows,
+)
+from engine.rows.lcp_kernels import load_copies
+from engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
+from recovery.local_checkpoint.control import (
+    Control,
+    control_ids,
+    control_name,
+    has_been_cut,
+    log_start,
+    read_control,
+)
+from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
+from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from recovery.local_checkpoint.extents_file import read_extents
+from recovery.system_restart.load import DataFileDamaged, check_counts, check_load_status, shapes_of
+from recovery.system_restart.restart import Restart
+from recovery.system_restart.sysfile import NAMES, Sysfile, read_copy, read_sysfile
+from recovery.verification.disk_check import FragmentCheck
+from recovery.verification.disk_files_check import DiskFileCheck
+from recovery.verification.findings import CheckReport
+from recovery.verification.index_check import check_indexes
+
+if TYPE_CHECKING:
+    from engine.base.clock import Clock
+    from engine.base.options import Options
+    from engine.files.protocol import Files
+    from engine.log.reader import GroupRead
+    from engine.memory.arena import Words
+    from engine.schema.catalog import Catalog
+    from engine.store.store import Store
+
+Progress = Callable[[int, int, str], None]
+
+SLICE_SLOTS = 512
+SLICE_SEGMENTS = 8
+LCPS_KEPT = 2  # older ones are no longer needed, by log or pages
+EPOCH_MAX = (1 << 63) - 1
+
+FAULTS = {
+    FAULT_PAGE: "its page belongs elsewhere or counts its rows wrong",
+    FAULT_STATE: "its header has no state a row can have",
+    FAULT_LOCK: "its lock leads to no operation on it",
+    FAULT_EPOCH: "its epoch lies in the future",
+    FAULT_VAR: "its variable part is not whole",
+    FAULT_INDEX: "the primary index does not lead to it, or twice",
+    FAULT_SEGMENT: "a segment of the primary index counts its entries wrong",
+    FAULT_COUNT: "the primary index has not as many entries as there are rows",
+}
+
+
+# --- files ----------------------------------------------------------------------------------------
+class FileCheck:
+    """Verifies the files of one store. Read errors and damage become problems of the report."""
+
+    def __init__(self, files: Files, report: CheckReport) -> None:
+        self._files = files
+        self._report = report
+        self._referred: list[Referred] = []
+
+    def sysfile(self) -> Sysfile | None:
+        """Both copies; the newer intact one."""
+        for name in NAMES:
+            self._report.files += 1
+            try:
+                self._copy(name)
+            except (Damaged, Incompatible) as error:
+                self._report.add(error.message)
+                return None
+        try:
+            return read_sysfile(self._files)
+        except ForeignFile as error:
+            self._report.add(error.message)
+            return None
+
+    def _copy(self, name: str) -> None:
+        if not self._files.exists(name):
+            self._report.add(f"{name} is missing; the other copy serves, and the next opening makes it anew")
+        elif read_copy(self._files, name) is None and read_copy(self._files, name) is None:  # it may be being written
+            self._report.add(f"{name} is damaged; the other copy serves, unless that is damaged too")
+
+    def local_checkpoints(self, store: bytes) -> list[Control]:
+        """Control files, newest first, and the data files they name; those that are intact."""
+        intact: list[Control] = []
+        torn: list[tuple[str, int]] = []  # what is said of it, and how many newer ones are intact
+        for lcp_id in control_ids(self._files):
+            problems: list[str] = []
+            control = None
+            try:
+                control = read_control(self._files, store, lcp_id)
+                if control is None:
+                    problems.append(
+                        f"{control_name(lcp_id)} is damaged; another local checkpoint serves, if there is one"
+                    )
+                else:
+                    problems += self._data_files(control, store)
+            except (Damaged, Incompatible, IoFailed) as error:
+                problems.append(error.message)
+            self._report.files += 1
+            for problem in problems:
+                # A power loss may bring the name of a retired one back, and not what it names.
+                if len(intact) >= LCPS_KEPT:
+                    self._report.notes.append(f"{problem} (local checkpoint {lcp_id}, which two newer ones replace)")
+                elif control is None:
+                    torn.append((problem, len(intact)))
+                else:
+                    self._report.add(problem)
+            if control is not None and not problems:
+                intact.append(control)
+        for problem, newer in torn:
+            # If a crash tore it before anybody was told of it, nothing was retired for it: two older ones are there.
+            if len(intact) - newer >= LCPS_KEPT:
+                self._report.notes.append(f"{problem} (a local checkpoint that was not finished)")
+            else:
+                self._report.add(problem)
+        self._leftovers()
+        return intact
+
+    def _data_files(self, control: Control, store: bytes) -> Iterator[str]:
+        parts = [(data_name(control.lcp_id, *place), place, sizes) for place, sizes in control.fragments.items()]
+        parts.append((copies_name(control.lcp_id), (COPIES_TABLE, COPIES_FRAGMENT), control.copies))
+        # Once for all files: of thousands of tables they take longer than the files.
+        shapes = shapes_of(control.tables, lambda *_: 0)
+        for name, place, promised in parts:
+            try:
+                check_counts(name, self._read_blocks(name, store, control, place, shapes), promised)
+            except (Damaged, Incompatible, IoFailed) as error:
+                if self._files.failure.first is not None:
+                    raise
+                yield error.message
+            self._report.files += 1
+            self._report.bytes += promised[2]
+        if control.undo is not None:
+            self._report.files += 1
+            self._report.bytes += control.extents[2]
+            try:
+                read_extents(self._files, store, control.lcp_id, control.extents)
+            except DataFileDamaged as damage:
+                yield str(damage)
+            except (Damaged, Incompatible) as error:
+                yield error.message
+
+    def _read_blocks(
+        self, name: str, store: bytes, control: Control, place: tuple[int, int], of_tables: tuple[Words, Words]
+    ) -> tuple[int, int, int]:
+        """Entries, blocks and bytes of a data file, every entry looked at and loaded nowhere."""
+        shapes, targets = of_tables
+        state = np.zeros(3, dtype=np.int64)
+        blocks = size_bytes = 0
+        for words, used in read_blocks(self._files, name, store, control.lcp_id, *place):
+            stop = BLOCK_HEADER_WORDS + used
+            check_load_status(
+                load_copies(NOTHING, shapes, targets, words, BLOCK_HEADER_WORDS, stop, state), name, state
+            )
+            blocks += 1
+            size_bytes += words.size * 8
+        return int(state[2]), blocks, size_bytes
+
+    def _leftovers(self) -> None:
+        named = set(control_ids(self._files))
+        for name in self._files.list(LCP_FOLDER):
+            leaf = name.rpartition("/")[2]
+            number = leaf.split("-")[0]
+            if leaf.endswith(".data") and number.isdigit() and int(number) not in named:
+                self._report.notes.append(f"{LCP_FOLDER}/{leaf} is left of an unfinished local checkpoint")
+
+    def log(self, sysfile: Sysfile, lsn: int, sequence: int, until: int | None = None) -> None:
+        """Every group from (lsn, sequence) to the end of the log, or to the group before sequence `until`."""
+        reader: LogReader | None = None
+        try:
+            handles = open_files(self._files, sysfile.geometry, False)
+            reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
+            self._report.files += len(handles)
+            is_before_seam = sysfile.is_before_seam(lsn, sequence)
+            if until is None or is_before_seam:
+                floor_lsn, reach_lsn = sysfile.bounds(lsn, sequence)
+                for group in reader.groups(lsn, sequence, 0, reach_lsn if is_before_seam else 0):
+                    self._group(group)
+                if reader.end_lsn < floor_lsn:
+                    raise reader.damage(f"is damaged, and the log was durable through LSN {floor_lsn}")
+            else:
+                self._kept_log(reader, lsn, sequence, until)
+        except (Damaged, Incompatible, IoFailed) as error:
+            if self._files.failure.first is not None:
+                raise
+            self._report.add(error.message)
+        finally:
+            if reader is not None:
+                reader.close()
+
+    def _kept_log(self, reader: LogReader, lsn: int, sequence: int, until: int) -> None:
+        while sequence < until:
+            group = reader.group_at(lsn, sequence)
+            if group is None:
+                reader.end_before(lsn, sequence)
+                raise reader.damage("is damaged")
+            self._group(group)
+            lsn, sequence = group.end_lsn, group.sequence + 1
+
+    def _group(self, group: GroupRead) -> None:
+        self._report.groups += 1
+        self._report.bytes += group.words.nbytes
+        what = referred(group)
+        if what is not None:
+            self._referred.append(what)
+
+    def spool_files(self, store: bytes, is_live: bool) -> None:
+        """The files that the groups of the log refer to, once `log` has read it."""
+        for what in self._referred:
+            self._report.files += 1
+            try:
+                self._report.bytes += SpoolReader(self._files, store, what).verify()
+            except (Damaged, Incompatible, IoFailed) as error:
+                if self._files.failure.first is not None:
+                    raise
+                self._report.add(error.message)
+        known = {name for what in self._referred for name in what.names}
+        if not is_live:
+            self._report.notes.extend(
+                f"{name} is left of a transaction that never committed"
+                for name in [*map(spool_name, spool_ids(self._files)), *loads_in(self._files)]
+                if name not in known
+            )
+
+    def catalog(self, catalog: Catalog | None) -> None:
+        """A cache: what is wrong with it is made right by the next opening."""
+        if catalog is not None:
+            self._report.files += 1
+            try:
+                catalog.read()
+            except CatalogDamaged as error:
+                self._report.notes.append(error.message)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+def check_memory(
+    store: Store,
+    files: Files,
+    identity: bytes,
+    report: CheckReport,
+    is_live: bool,
+    progress: Progress | None = None,
+) -> None:
+    """Every row, reference and index entry of a store in memory, in slices that hold nobody up, and every disk page.
+
+    is_live: the store has a log and users; else it was just brought back and nobody has seen it.
+    """
+    pin = object()
+    store.pin(pin)  # before the list is read: what is dropped later stays
+    try:
+        tables = list(store.tables.values())
+        total = sum(table.count() for table in tables)
+        for table in tables:
+            for number, fragment in table.by_number.items():
+                where = f"{table.name}, fragment {number}"
+                _check_fragment(store, fragment, where, report, is_live)
+                if table.format.has_disk:
+                    FragmentCheck(store, files, identity, fragment, where, report, is_live).run()
+                if progress is not None:
+                    progress(min(report.rows, total), total, "rows")
+            check_indexes(store, table, report.add)
+    except MemoryExhausted as error:
+        report.notes.append(f"disk columns were not verified to their end: {error.message}")
+    finally:
+        store.unpin(pin)
+
+
+def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport, is_live: bool) -> None:
+    mem = store.mem
+    began = _quiet_mark(store) if is_live else ()
+    state = np.zeros(3, dtype=np.int64)
+    status = ST_MORE
+    while status != OK:
+        store.failure.check()
+        # Epochs close under the latch: else one could, and a row be committed in the next, behind the look at it.
+        with store.latch:
+            newest_epoch = store.epochs.current if is_live else EPOCH_MAX
+            status = int(check_rows(mem, fragment, SLICE_SLOTS, newest_epoch, state))
+        if status > 0:
+            report.add(f"{where}: row {int(state[2])}: {FAULTS[status]}")
+    report.rows += int(state[1])
+    # Rows may come and go meanwhile, so they are counted only if none did until after the count was read.
+    counted = store.arena.word(fragment, F_ROWS)
+    is_quiet = not is_live or (began is not None and began == _quiet_mark(store))
+    if is_quiet and int(state[1]) != counted:
+        report.add(f"{where}: {int(state[1])} rows were found, {counted} are counted")
+    state[:] = 0
+    status = ST_MORE
+    while status != OK:
+        store.failure.check()
+        status = int(check_index(mem, fragment, SLICE_SEGMENTS, state))
+        if status > 0:
+            report.add(f"{where}: {FAULTS[status]} ({int(state[2])})")
+
+
+def _quiet_mark(store: Store) -> tuple[int, ...] | None:
+    """The same twice if nothing was committed in between; None while a transaction is open."""
+    with store.latch:
+        return None if store.locks.by_slot else (store.log.sequence, int(store.log.fill[0]))
+
+
+# --- whole stores ---------------------------------------------------------------------------------
+def check_closed(
+    files: Files, options: Options, clock: Clock, catalog_of: Callable[[Sysfile], Catalog], progress: Progress | None
+) -> CheckReport:
+    """Verify a store nobody has open, its lock being held. Not one byte is written."""
+    began = clock.monotonic()
+    files.read_errors_latch = False
+    report = CheckReport()
+    check = FileCheck(files, report)
+    if not any(files.exists(name) for name in NAMES):
+        raise FileMissing("there is no store here; check the path")
+    sysfile = check.sysfile()
+    if sysfile is None:
+        report.add("no copy of the sysfile is intact: the store cannot be opened; restore one from a copy")
+    else:
+        intact = check.local_checkpoints(sysfile.store)
+        start = log_start(intact, has_been_cut(files))
+        check.log(sysfile, start.lsn, start.sequence)
+        check.spool_files(sysfile.store, False)
+        check.catalog(catalog_of(sysfile))
+        disk = DiskFileCheck(files, sysfile, report)
+        disk.closed(intact)
+        if disk.torn_pages:
+            report.notes.append(
+                f"rows were not verified: {disk.torn_pages} pages are torn, which the next opening repairs from"
+                f" {FILE_NAME}; open and close the store, then check again"
+            )
+        else:
+            _check_rehearsed(files, options, clock, sysfile, report, progress)
+    report.seconds = clock.monotonic() - began
+    return report
+
+
+def _check_rehearsed(
+    files: Files, options: Options, clock: Clock, sysfile: Sysfile, report: CheckReport, progress: Progress | None
+) -> None:
+    """Bring the store back in memory and verify its rows there."""
+    try:
+        store = Restart(files, options, clock).rehearse()
+    except MemoryExhausted as error:
+        report.notes.append(f"rows were not verified: {error.message}")
+    except Error as error:
+        report.add(f"the store cannot be opened: {error.message}")
+    else:
+        try:
+            check_memory(store, files, sysfile.store, report, False, progress)
+        finally:
+            store.disk.close()
+
+
+def check_live(
+    store: Store,
+    files: Files,
+    sysfile: Sysfile,
+    catalog: Catalog | None,
+    lcp_turn: AbstractContextManager[object],
+    progress: Progress | None,
+) -> CheckReport:
+    """Verify an open store beside its users. lcp_turn: held while no local checkpoint may be made or retired."""
+    began = store.clock.monotonic()
+    report = CheckReport()
+    check = FileCheck(files, report)
+    check.sysfile()
+    with lcp_turn:
+        check.local_checkpoints(sysfile.store)
+    log = store.log
+    with store.latch:
+        place = log.tail_lsn, log.tail_sequence, log.durable_sequence + 1
+    problems = len(report.problems)
+    check.log(sysfile, *place)
+    check.spool_files(sysfile.store, True)
+    with store.latch:
+        is_cut = log.tail_lsn != place[0]
+    if is_cut:
+        # Local checkpoints have freed the log meanwhile, and newer groups may have overwritten what was read.
+        del report.problems[problems:]
+        report.notes.append("the log was cut while it was read; what was cut was not verified to its end")
+    if store.disk.is_started:
+        DiskFileCheck(files, sysfile, report).live(store, lcp_turn)
+    check.catalog(catalog)
+    check_memory(store, files, sysfile.store, report, True, progress)
+    report.seconds = store.clock.monotonic() - began
+    return report

@@ -1,0 +1,45 @@
+"""What a comparison found, as plain values: table, key, column, and what each side has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from recovery.verification.compare import differing_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from recovery.verification.compare import Group
+    from recovery.verification.definitions import Comparable
+
+
+def _keys(batch: pa.RecordBatch, table: Comparable) -> list[Any]:
+    """The keys of rows: values, or lists of them where the key has several columns."""
+    columns = [batch.column(name).to_pylist() for name in table.key]
+    return columns[0] if len(columns) == 1 else [list(each) for each in zip(*columns, strict=True)]
+
+
+def differences(group: Group, table: Comparable) -> Iterator[list[dict[str, Any]]]:
+    """Each row that differs: a list of its columns that do, or of one entry with the whole row of the only side that
+    has it.
+    """
+    for side, rows in (("a", group.only_a), ("b", group.only_b)):
+        for key, row in zip(_keys(rows, table), rows.to_pylist(), strict=True):
+            nothing = {"table": table.name, "key": key, "column": None, "a": None, "b": None}
+            yield [{**nothing, side: row, "only": side}]
+    masks = differing_columns(group.changed_a, group.changed_b, table.columns)
+    keys = _keys(group.changed_a, table)
+    for row, key in enumerate(keys):
+        yield [
+            {
+                "table": table.name,
+                "key": key,
+                "column": name,
+                "a": group.changed_a.column(name)[row].as_py(),
+                "b": group.changed_b.column(name)[row].as_py(),
+                "only": None,
+            }
+            for name in table.columns
+            if masks[name][row]
+        ]

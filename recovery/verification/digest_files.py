@@ -1,0 +1,181 @@
+"""Rows of one fragment out of files alone: the levels of a backup, or a local checkpoint's data file and copies.
+
+What is in a file is not trusted: blocks are verified as they are read, entries looked at one by one, and counts must be
+those of manifest or control file in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.access.batch_operations import SCAN_BATCH_ROWS, ScanBatch
+from engine.base.errors import BackupDamaged, LcpDamaged, Unsupported
+from engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
+from engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
+from engine.schema.row_shape import compute_layout
+from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from engine.store.digests_kernels import copy_chosen, copy_of_fragment
+from recovery.backup.rows_file import RowsReader
+from recovery.backup.writer import layout_at
+from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from recovery.system_restart.load import check_counts, shapes_of
+
+if TYPE_CHECKING:
+    from engine.base.errors import Damaged
+    from engine.files.protocol import Files
+    from engine.memory.arena import Words
+    from engine.schema.definition import TableDefinition
+    from recovery.backup.manifest import Level
+    from recovery.local_checkpoint.control import Control
+
+NO_MAP: Words = np.zeros(0, dtype=np.int64)
+_SLOTS_ANY = 1 << 16  # of entries whose slots nobody counts
+
+
+def _pieces(
+    copy: Callable[[Words, Words, Words], int], words: int, stop: int, refuse: Callable[[int], Damaged]
+) -> Iterator[ScanBatch]:
+    """Batches that a kernel makes of a block of so many words, one after the other."""
+    state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
+    room = words
+    while int(state[B_NEXT]) < stop:
+        out = np.empty(room, dtype=np.int64)
+        offsets = np.empty(SCAN_BATCH_ROWS, dtype=np.int64)
+        state[B_USED] = state[B_ENTRIES] = 0
+        status = int(copy(out, offsets, state))
+        if status == ST_INVARIANT:
+            raise refuse(int(state[B_NEXT]))
+        count = int(state[B_ENTRIES])
+        if status != OK and not count:
+            room = max(2 * room, ST_SPACE - status)
+            continue
+        if count:
+            yield ScanBatch(out, offsets[:count], count)
+        if status == OK:
+            return
+
+
+class BackupFragment:
+    """The rows of one fragment of a backup, level by level, newest first."""
+
+    def __init__(self, files: Files, store: bytes, definition: TableDefinition, levels: list[Level]) -> None:
+        self._files = files
+        self._store = store
+        self._definition = definition
+        self._levels = levels
+
+    def batches(self) -> Iterator[ScanBatch]:
+        """The rows with disk parts, in the order of ROWIDs within a level, in the form of the newest definition.
+
+        Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile.
+        """
+        newest = self._levels[0]
+        live = NO_MAP
+        if newest.place.since:
+            live = self._reader(newest).live_map(newest.place, newest.sizes)
+        rows = 0
+        for level in self._levels:
+            for batch in self._level(level, live, level is newest):
+                rows += batch.count
+                yield batch
+        if rows != newest.sizes.rows or live.any():
+            raise BackupDamaged(
+                f"the files of fragment {newest.place.fragment} of {self._definition.name} give {rows} rows where"
+                f" {newest.sizes.rows} were backed up; use another backup",
+                table=self._definition.name,
+            )
+
+    def _reader(self, level: Level) -> RowsReader:
+        return RowsReader(self._files, self._store, level.place.name)
+
+    def _level(self, level: Level, live: Words, is_newest: bool) -> Iterator[ScanBatch]:
+        place = level.place
+        now = compute_layout(self._definition)
+        then = layout_at(self._definition, place.table_version)
+        shape = np.array(
+            [
+                then.fixed_words,
+                int(then.has_var),
+                int(then.disk is not None),
+                place.table_id,
+                place.fragment,
+                place.slots,
+                int(now.has_var),
+            ],
+            dtype=np.int64,
+        )
+
+        def refuse(at: int) -> BackupDamaged:
+            return BackupDamaged(
+                f"{place.name} has an impossible row at word {at} of a block; use another backup", file=place.name
+            )
+
+        for block in self._reader(level).blocks(place, level.sizes):
+            if block.content != CONTENT_ROWS:
+                continue
+            copy = partial(copy_chosen, block.words, BACKUP_BLOCK_WORDS, block.stop, shape, live, int(is_newest))
+
+            yield from _pieces(copy, block.words.size, block.stop, refuse)
+
+
+class LcpFragment:
+    """The rows of one fragment of a local checkpoint, of memory columns."""
+
+    def __init__(self, files: Files, store: bytes, control: Control, definition: TableDefinition, number: int) -> None:
+        """Raises: Unsupported for a table with disk columns."""
+        if compute_layout(definition).disk is not None:
+            raise Unsupported(
+                f"{definition.name} has disk columns, which a local checkpoint has not; compare a backup",
+                table=definition.name,
+            )
+        self._files = files
+        self._store = store
+        self._control = control
+        self._definition = definition
+        self._number = number
+
+    def batches(self) -> Iterator[ScanBatch]:
+        """The rows: those of the data file in the order of ROWIDs, then old rows copied by commits.
+
+        Raises: LcpDamaged, FileMissing (the checkpoint was retired meanwhile, or a file is lost), FileTruncated,
+        ForeignFile.
+        """
+        control, place = self._control, (self._definition.table_id, self._number)
+        layout = compute_layout(self._definition)
+        shape = np.array(
+            [layout.fixed_words, int(layout.has_var), 0, *place, _SLOTS_ANY, int(layout.has_var)], dtype=np.int64
+        )
+        name = data_name(control.lcp_id, *place)
+        seen = np.zeros(3, dtype=np.int64)
+        for words, used in self._blocks(name, place, seen):
+            copy = partial(copy_chosen, words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, shape, NO_MAP, 0)
+
+            for batch in _pieces(copy, words.size, BLOCK_HEADER_WORDS + used, self._refusal(name)):
+                seen[0] += batch.count
+                yield batch
+        check_counts(name, (int(seen[0]), int(seen[1]), int(seen[2])), control.fragments[place])
+        yield from self._copies(place)
+
+    def _copies(self, place: tuple[int, int]) -> Iterator[ScanBatch]:
+        name = copies_name(self._control.lcp_id)
+        shapes, _ = shapes_of(self._control.tables, lambda definition, number: 0)
+        seen = np.zeros(3, dtype=np.int64)
+        for words, used in self._blocks(name, (COPIES_TABLE, COPIES_FRAGMENT), seen):
+            copy = partial(copy_of_fragment, words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, shapes, *place)
+
+            yield from _pieces(copy, words.size, BLOCK_HEADER_WORDS + used, self._refusal(name))
+
+    def _blocks(self, name: str, place: tuple[int, int], seen: Words) -> Iterator[tuple[Words, int]]:
+        """The blocks of a file; seen: [entries, blocks, bytes], of which these are the last two."""
+        for words, used in read_blocks(self._files, name, self._store, self._control.lcp_id, *place):
+            seen[1] += 1
+            seen[2] += words.size * 8
+            yield words, used
+
+    def _refusal(self, name: str) -> Callable[[int], LcpDamaged]:
+        return lambda at: LcpDamaged(f"{name} has an impossible row at word {at} of a block", file=name)

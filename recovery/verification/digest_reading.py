@@ -1,0 +1,94 @@
+"""Reading one table of one side for a comparison: sums of ranges, or the rows of some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.access.batch_operations import ScanBatch, decode_entries
+from recovery.verification.digest_ranges import ROWID_BITS, Ranges
+from recovery.verification.digest_rows import digests, key_places
+from recovery.verification.sides import page_ranges, rowid_places
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.memory.arena import Words
+    from recovery.verification.definitions import Comparable
+    from recovery.verification.sides import Side
+
+BY_ROWID = "rowid"
+BY_KEY = "key"
+
+
+@dataclass
+class Collected:
+    """Rows of some ranges of one side, with digests of key and row."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    keys: list[Words] = field(default_factory=list)
+    lanes: list[Words] = field(default_factory=list)
+
+    def add(self, rows: pa.RecordBatch, table: Comparable) -> None:
+        """Add rows with the columns that are compared."""
+        self.batches.append(rows)
+        self.lanes.append(digests(rows.columns, rows.num_rows))
+        self.keys.append(digests([rows.column(name) for name in table.key], rows.num_rows))
+
+
+class RangeReader:
+    """Reads the ranges of one table of one side here, in this process."""
+
+    def __init__(self, side: Side, table: Comparable, on_rows: Callable[[int], None] = lambda rows: None) -> None:
+        """on_rows: told how many rows were read."""
+        self._side = side
+        self._table = table
+        self._on_rows = on_rows
+
+    def sum(self, ranges: Ranges, by: str, is_all: bool) -> None:
+        """Add the rows of this side to the sums. is_all: there is no row outside of these ranges."""
+        row_format = self._side.row_format(self._table.name)
+        for batch, places in self._placed(ranges, by, is_all):
+            decoded = decode_entries(row_format, batch.entries, batch.offsets, batch.count, self._table.columns)
+            ranges.add(places, digests(decoded.columns, batch.count))
+
+    def collect(self, wanted: Ranges, by: str) -> Collected:
+        """The rows of some ranges."""
+        found = Collected()
+        row_format = self._side.row_format(self._table.name)
+        for batch, _ in self._placed(wanted, by, False):
+            columns = self._table.columns
+            found.add(decode_entries(row_format, batch.entries, batch.offsets, batch.count, columns), self._table)
+        return found
+
+    def _placed(self, ranges: Ranges, by: str, is_all: bool) -> Iterator[tuple[ScanBatch, Words]]:
+        """(batch, places) of the rows that lie in some ranges, whole."""
+        name = self._table.name
+        is_all = is_all or ranges.is_everything
+        needs_disk = self._side.row_format(name).needs_disk(self._table.columns)
+        pages = None
+        if by == BY_ROWID and not is_all:
+            pages = page_ranges(ranges.wanted, ranges.shift_before, ROWID_BITS)
+        # Where few rows matter, disk parts are read of those alone.
+        for batch in self._side.scan(name, needs_disk and is_all, pages):
+            self._on_rows(batch.count)
+            places = rowid_places(batch, ROWID_BITS) if by == BY_ROWID else self._key_places(batch)
+            if is_all:
+                yield batch, places
+                continue
+            chosen = np.flatnonzero(ranges.places_in(places) >= 0)
+            if chosen.size:
+                offsets = np.ascontiguousarray(batch.offsets[chosen])
+                if needs_disk:
+                    batch = self._side.whole(name, batch, offsets)
+                else:
+                    batch = ScanBatch(batch.entries, offsets, chosen.size)
+                yield batch, places[chosen]
+
+    def _key_places(self, batch: ScanBatch) -> Words:
+        row_format = self._side.row_format(self._table.name)
+        decoded = decode_entries(row_format, batch.entries, batch.offsets, batch.count, self._table.key)
+        return key_places(digests(decoded.columns, batch.count))

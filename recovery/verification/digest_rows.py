@@ -1,0 +1,127 @@
+"""Digests of rows given as Arrow arrays: 128 bits of their values, whatever they lay in (docs/verify.md, section 2).
+
+A `Lanes` array has two words for each row. Which rows go into which range is the business of `ranges.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.base.errors import InvariantBroken, Unsupported
+from engine.rows.column_buffers import NO_BYTES, primitive, validity, variable
+from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from engine.store.digests_kernels import begin_digests, finish_digests, fold_bytes, fold_words
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.memory.arena import Words
+    from engine.schema.types_base import ColumnType
+
+PLACE_BITS = 63
+_WORD_MASK = (1 << 64) - 1
+
+
+def digest_class(kind: ColumnType) -> str:
+    """What values of a type are to a digest: columns of one class can be compared."""
+    if isinstance(kind, Integer):
+        return "integer"
+    if isinstance(kind, Boolean):
+        return "bool"
+    if isinstance(kind, Floating):
+        return f"float{kind.bits}"
+    if isinstance(kind, Decimal):
+        return f"decimal of scale {kind.scale}"
+    if isinstance(kind, (Char, VarChar, LongText, Enum)):
+        return "text"
+    if isinstance(kind, Binary):
+        return f"{kind.length} bytes"
+    if isinstance(kind, (VarBinary, LongBinary)):
+        return "bytes"
+    return repr(kind)
+
+
+def fold(lanes: Words, array: pa.Array, count: int) -> None:
+    """Fold a column into the lanes of `count` rows. Raises: Unsupported for a type no column has."""
+    import pyarrow as pa
+
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    bitmap, first_bit = validity(array)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
+        _fold_bytes(lanes, *variable(array), bitmap, first_bit, count)
+    elif pa.types.is_large_binary(kind):
+        _fold_bytes(lanes, *variable(array), bitmap, first_bit, count)
+    elif pa.types.is_fixed_size_binary(kind):
+        size = kind.byte_width
+        data = primitive(array, np.uint8, size)
+        _fold_bytes(lanes, data, np.arange(count + 1, dtype=np.int64) * size, bitmap, first_bit, count)
+    else:
+        words, units = _words_of(array)
+        _settled(fold_words(lanes, words, units, bitmap, first_bit, count))
+
+
+def _fold_bytes(
+    lanes: Words, data: NDArray[np.uint8], ends: Words, bitmap: NDArray[np.uint8], first_bit: int, count: int
+) -> None:
+    """Bytes are copied into words, which kernels read eight at a time."""
+    first, last = (int(ends[0]), int(ends[count])) if count else (0, 0)
+    words = np.zeros(-(-(last - first) // 8) + 1, dtype=np.int64)
+    words.view(np.uint8)[: last - first] = data[first:last]
+    _settled(fold_bytes(lanes, words, ends - first if first else ends, bitmap, first_bit, count))
+
+
+def _words_of(array: pa.Array) -> tuple[Words, int]:
+    """(words, words a row) of a column of fixed size."""
+    import pyarrow as pa
+
+    kind = array.type
+    if pa.types.is_decimal128(kind):
+        return primitive(array, np.int64, 2), 2
+    if pa.types.is_boolean(kind):
+        buffer = array.buffers()[1]
+        octets = NO_BYTES if buffer is None else np.frombuffer(buffer, np.uint8)
+        bits = np.unpackbits(octets, bitorder="little")
+        values: NDArray[Any] = bits[array.offset : array.offset + len(array)]
+        return values.astype(np.int64), 1
+    is_number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    # Of times one unit only: the same time in another one would be another word.
+    is_time = kind in (pa.date32(), pa.time64("us")) or (pa.types.is_timestamp(kind) and kind.unit == "us")
+    if not (is_number or is_time):
+        raise Unsupported(f"a column of Arrow type {kind} has no digest; cast it to a type of the store")
+    width = kind.bit_width
+    values = primitive(array, np.dtype(f"{'u' if pa.types.is_unsigned_integer(kind) else 'i'}{width // 8}"))
+    return (values.view(np.int64) if width == 64 else values.astype(np.int64)), 1
+
+
+def _settled(status: int) -> None:
+    if status < 0:
+        raise InvariantBroken("a column's buffers are shorter than its rows; report this")
+
+
+def digests(columns: Sequence[pa.Array], count: int) -> Words:
+    """The digests of rows, of their columns in this order. Shape: (2 * count,), pairs of lanes."""
+    lanes = np.empty(2 * count, dtype=np.int64)
+    _settled(begin_digests(lanes, count))
+    for column in columns:
+        fold(lanes, column, count)
+    _settled(finish_digests(lanes, count))
+    return lanes
+
+
+def key_places(keys: Words) -> Words:
+    """Places in key order of the digests of primary keys. Shapes: (2 * rows,) in, (rows,) out, not negative."""
+    return (keys[0::2] >> 1) & ((1 << PLACE_BITS) - 1)
+
+
+def shown_digest(rows: int, first: int, second: int) -> str:
+    """A sum as text, to be compared by people."""
+    return f"{rows}:{first & _WORD_MASK:016x}{second & _WORD_MASK:016x}"

@@ -1,0 +1,257 @@
+"""A comparison of files in tasks, each of one fragment, that may run in any process which has the files.
+
+A task and its report are dicts of plain values and bytes: they go through any scheduler. A task reads nothing but the
+files of its fragment (and the manifest or control file that names them), and talks to nobody. Sums of tasks add up, in
+any order; a task that runs twice gives the same report, of which one counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.access.batch_operations import ScanBatch
+from engine.base.errors import FileMissing, LcpDamaged
+from engine.rows.row_format import RowFormat
+from recovery.backup.plan import make_plan
+from recovery.backup.segments import Until
+from recovery.backup.storage import at_place
+from recovery.system_restart.sysfile import NAMES
+from recovery.verification.definitions import Comparable
+from recovery.verification.digest_files import LcpFragment
+from recovery.verification.digest_ranges import Ranges
+from recovery.verification.digest_reading import BY_KEY, Collected, RangeReader
+from recovery.verification.log_listing import StoreListing
+from recovery.verification.report import Pair
+from recovery.verification.sides import BackupSide, Extent, PageRanges, Side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.files.protocol import Files
+    from engine.schema.definition import TableDefinition
+
+Task = dict[str, Any]
+Report = dict[str, Any]
+Run = Callable[[Sequence[Task]], Iterable[Report]]
+BACKUP = "backup"
+LCP = "lcp"
+_SUM = "sum"
+_ROWS = "rows"
+
+
+class LcpSide(Side):
+    """A local checkpoint, read from its files without an arena: tables of memory columns."""
+
+    def __init__(self, files: Files, number: int | None = None) -> None:
+        """number: of the local checkpoint, None for the newest. Raises: FileMissing, LcpDamaged, SysfileDamaged."""
+        listing = StoreListing(files)
+        controls = [each for each in listing.controls if number in (None, each.lcp_id)]
+        if not controls:
+            raise FileMissing(f"the store has no local checkpoint{f' {number}' if number else ''}; make one first")
+        self._files = files
+        self._control = controls[0]
+        self._store_id = listing.sysfile.store
+        self.number = self._control.lcp_id
+        self.epoch = self._control.epoch
+        self.store = listing.sysfile.store.hex()
+        self.what = f"local checkpoint {self.number}"
+        self._definitions = {each.name: each for each in self._control.tables}
+
+    def definitions(self) -> dict[str, TableDefinition]:
+        return self._definitions
+
+    def row_format(self, name: str) -> RowFormat:
+        return RowFormat(self._definitions[name])
+
+    def extent(self, name: str) -> Extent:
+        """Rows copied by commits are not counted; ROWIDs are not asked for."""
+        definition = self._definitions[name]
+        numbers = tuple(definition.partition.numbers)
+        held = self._control.fragments
+        rows = sum(held.get((definition.table_id, number), (0,))[0] for number in numbers)
+        return Extent(numbers, 1, rows)
+
+    def scan(self, name: str, with_disk: bool, pages: PageRanges | None = None) -> Iterator[ScanBatch]:
+        """Raises: LcpDamaged, FileMissing, FileTruncated, ForeignFile, Unsupported."""
+        definition = self._definitions[name]
+        for number in definition.partition.numbers:
+            if pages is None or pages.get(number):
+                yield from LcpFragment(self._files, self._store_id, self._control, definition, number).batches()
+
+
+@contextmanager
+def file_side(place: Any, number: int | None = None) -> Iterator[Side]:
+    """A side that lies in files: the directory of a store (its newest local checkpoint), or a place of backups.
+
+    Raises: FileMissing, Damaged, Rejected.
+    """
+    with at_place(place) as files:
+        if any(files.exists(name) for name in NAMES):
+            yield LcpSide(files, number)
+        else:
+            yield BackupSide(files, make_plan(files, Until(), number).manifest)
+
+
+def _kind_and_number(side: Side) -> tuple[str, int]:
+    if isinstance(side, LcpSide):
+        return LCP, side.number
+    assert isinstance(side, BackupSide)
+    return BACKUP, side.number
+
+
+class _Restricted(Side):
+    """One fragment of every table of another side."""
+
+    def __init__(self, side: Side, fragment: int) -> None:
+        self._whole_side = side
+        self._fragment = fragment
+        self.epoch, self.store, self.what = side.epoch, side.store, side.what
+        self.rows = 0
+
+    def definitions(self) -> dict[str, TableDefinition]:
+        return self._whole_side.definitions()
+
+    def row_format(self, name: str) -> RowFormat:
+        return self._whole_side.row_format(name)
+
+    def extent(self, name: str) -> Extent:
+        return self._whole_side.extent(name)
+
+    def scan(self, name: str, with_disk: bool, pages: PageRanges | None = None) -> Iterator[ScanBatch]:
+        most = (1 << 32) - 1
+        wanted = [(0, most)] if pages is None else pages.get(self._fragment, [])
+        for batch in self._whole_side.scan(name, with_disk, {self._fragment: wanted}):
+            self.rows += batch.count
+            yield batch
+
+
+def digest_fragment(task: Task) -> Report:
+    """Carry out a task: the sums of its ranges over one fragment, or the rows of them (Arrow IPC bytes).
+
+    A report has the task's `table`, `fragment` and `side`, `rows_read`, and `sums` (int64 words as bytes) or `rows`.
+    Raises: Damaged (a file is not what manifest or control file says), FileMissing, StoreFailed.
+    """
+    table = Comparable(task["table"], tuple(task["columns"]), tuple(task["key"]))
+    wanted = np.frombuffer(task["wanted"], dtype=np.int64).copy()
+    ranges = Ranges(wanted, task["shift_before"], task["shift"], task["fan_bits"])
+    report = {name: task[name] for name in ("table", "fragment", "side")}
+    with file_side(task["place"], task["number"]) as side:
+        one = _Restricted(side, task["fragment"])
+        reader = RangeReader(one, table)
+        if task["what"] == _SUM:
+            reader.sum(ranges, task["by"], task["is_all"])
+            found = {"sums": ranges.sums.tobytes(), "has_overflown": ranges.has_overflown}
+        else:
+            found = {"rows": _to_bytes(reader.collect(ranges, task["by"]).batches)}
+        return {**report, "rows_read": one.rows, **found}
+
+
+def _to_bytes(batches: list[pa.RecordBatch]) -> bytes:
+    import pyarrow as pa
+
+    if not batches:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+class TaskReader(RangeReader):
+    """Reads the ranges of one table of one side by tasks that somebody else runs."""
+
+    def __init__(
+        self, side: Side, table: Comparable, on_rows: Callable[[int], None], place: Any, letter: str, run: Run
+    ) -> None:
+        super().__init__(side, table, on_rows)
+        self._place = place
+        self._letter = letter
+        self._run = run
+
+    def _tasks(self, what: str, ranges: Ranges, by: str, is_all: bool) -> list[Task]:
+        kind, number = _kind_and_number(self._side)
+        return [
+            {
+                "kind": kind,
+                "place": self._place,
+                "number": number,
+                "side": self._letter,
+                "table": self._table.name,
+                "columns": list(self._table.columns),
+                "key": list(self._table.key),
+                "fragment": fragment,
+                "what": what,
+                "by": by,
+                "is_all": is_all,
+                "wanted": ranges.wanted.tobytes(),
+                "shift_before": ranges.shift_before,
+                "shift": ranges.shift,
+                "fan_bits": ranges.fan_bits,
+            }
+            for fragment in self._side.extent(self._table.name).numbers
+        ]
+
+    def _reports(self, tasks: list[Task]) -> Iterator[Report]:
+        """One report of each task, whatever was run twice. Raises: LcpDamaged if one is missing."""
+        left = {task["fragment"] for task in tasks}
+        for report in self._run(tasks):
+            if report["fragment"] in left:
+                left.remove(report["fragment"])
+                self._on_rows(report["rows_read"])
+                yield report
+        if left:
+            raise LcpDamaged(f"tasks of fragments {sorted(left)} of {self._table.name} gave no report; run them again")
+
+    def sum(self, ranges: Ranges, by: str, is_all: bool) -> None:
+        """As `RangeReader.sum`."""
+        for report in self._reports(self._tasks(_SUM, ranges, by, is_all)):
+            ranges.sums += np.frombuffer(report["sums"], dtype=np.int64)
+            ranges.has_overflown |= report["has_overflown"]
+
+    def collect(self, wanted: Ranges, by: str) -> Collected:
+        """As `RangeReader.collect`."""
+        import pyarrow as pa
+
+        found = Collected()
+        for report in self._reports(self._tasks(_ROWS, wanted, by, False)):
+            if report["rows"]:
+                for batch in pa.ipc.open_stream(report["rows"]):
+                    found.add(batch, self._table)
+        return found
+
+
+def _run_here(tasks: Sequence[Task]) -> Iterable[Report]:
+    return map(digest_fragment, tasks)
+
+
+def diff_files(
+    a: Any,
+    b: Any,
+    tables: Sequence[str] | None = None,
+    *,
+    numbers: tuple[int | None, int | None] = (None, None),
+    limit: int | None = 1_000,
+    run: Run = _run_here,
+) -> Report:
+    """Compare two copies that lie in files, fragment by fragment in tasks; the report is that of `tm.diff`.
+
+    a and b: directories of stores (their newest local checkpoints; memory columns), or places of backups, as every task
+    can reach them. numbers: of the local checkpoints or backups. run: takes tasks and gives the reports that
+    `digest_fragment` makes of them, in any order. A local checkpoint that its store retires meanwhile is FileMissing.
+
+    Raises: what `digest_fragment` raises, NoSuchTable.
+    """
+    with file_side(a, numbers[0]) as side_a, file_side(b, numbers[1]) as side_b:
+        readers = (_reader_of(a, "a", run), _reader_of(b, "b", run))
+        return Pair(side_a, side_b, tables, BY_KEY, readers=readers).diff(limit)
+
+
+def _reader_of(place: Any, letter: str, run: Run) -> Callable[[Side, Comparable, Callable[[int], None]], RangeReader]:
+    shown = os.fspath(place) if isinstance(place, os.PathLike) else place
+    return lambda side, table, on_rows: TaskReader(side, table, on_rows, shown, letter, run)

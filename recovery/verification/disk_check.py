@@ -1,0 +1,342 @@
+"""Verification of disk columns: rows and pages lead to each other, extents count what pages have, files are whole.
+
+Pages are read through the cache, a few pinned at a time and none of them made hotter by it; each is judged at one
+instant with the rows its pieces are of, and a page that is clean must stand on disk as it does in memory. A row no page
+spoke for is looked at alone: others may have changed it meanwhile. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.access.disk_check_kernels import (
+    CD_BUSY,
+    CD_CHAINS,
+    CD_CHUNKS,
+    CD_LSN,
+    CD_WHERE,
+    CD_WORDS,
+    DISK_CHAIN,
+    DISK_DIRECTORY,
+    DISK_FREE,
+    DISK_LENGTH,
+    DISK_LOST,
+    DISK_OWNER,
+    DISK_PLACE,
+    DISK_ROW,
+    check_disk_page,
+    check_disk_row,
+    rows_not_marked,
+)
+from engine.base.errors import Damaged, FileTruncated, IoFailed, NoSuchTable
+from engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS, TS_EXTENT_PAGES, TS_PAGE_WORDS
+from engine.disk.columns import COMMIT_PAGES
+from engine.disk.data_file import file_name
+from engine.disk.disk_layout import DP_LSN
+from engine.disk.double_write import is_page
+from engine.disk.matrix_kernels import (
+    SPACE_CLASSES,
+    SPACE_EXTENT,
+    SPACE_FREE,
+    SPACE_LINKS,
+    SPACE_OPEN,
+    SPACE_OPEN_LINKS,
+    SPACE_POSITION,
+    SPACE_WORDS,
+    check_space,
+    fill_of_extents,
+)
+from engine.memory.arena_layout import (
+    F_DISK_EXTENT_COUNT,
+    F_PAGES,
+    F_SLOTS,
+    F_TABLESPACE,
+    OK,
+    ST_MORE,
+    ST_PAGE,
+    ST_SPACE,
+)
+
+if TYPE_CHECKING:
+    from engine.files.protocol import Files
+    from engine.memory.arena import Words
+    from engine.store.store import Store
+    from recovery.verification.findings import CheckReport
+
+EXTENTS_PER_CALL = 4
+SLOTS_PER_CALL = 4_096
+ROWIDS_PER_CALL = 1_024
+ATTEMPTS = 100
+FAULT_ATTEMPTS = 5  # in which the same fault must be seen
+SETTLE_ATTEMPTS = 100
+CHUNKS_MAX = 1 << 20
+PAUSE_SECONDS = 0.005
+
+FAULTS = {
+    DISK_PLACE: "another page stands there",
+    DISK_OWNER: "it belongs to another table or fragment than its extent",
+    DISK_DIRECTORY: "header and slot directory disagree",
+    DISK_FREE: "its extent counts other free words than its header",
+    DISK_ROW: "a piece belongs to a row that does not lead to it",
+    DISK_LENGTH: "a piece is not as long as its disk part",
+    DISK_LOST: "it does not hold the row's piece",
+    DISK_CHAIN: "it does not hold the next chunk of the row's disk part",
+}
+SPACE_FAULTS = {
+    SPACE_CLASSES: "its extent counts its pages by class wrong",
+    SPACE_FREE: "its extent adds up its free words wrong",
+    SPACE_POSITION: "its extent is in the wrong list of the search matrix",
+    SPACE_LINKS: "the list of its extent in the search matrix is broken",
+    SPACE_OPEN: "it is open in the wrong list, or for nothing",
+    SPACE_OPEN_LINKS: "its list of open pages is broken",
+    SPACE_WORDS: "it has more or fewer free words than a page can have",
+    SPACE_EXTENT: "its extent lies elsewhere, or belongs to another fragment",
+}
+
+
+class FragmentCheck:
+    """Verifies the disk columns of one fragment. identity: UUID of the store. where: how the report calls it."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: Files,
+        identity: bytes,
+        fragment: int,
+        where: str,
+        report: CheckReport,
+        is_live: bool,
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._identity = identity
+        self._mem = store.mem
+        self._fragment = fragment
+        self._where = where
+        self._report = report
+        self._is_live = is_live
+        tablespace = store.arena.word(fragment, F_TABLESPACE)
+        self._page_words = int(self._mem[tablespace + TS_PAGE_WORDS])
+        self._extent_pages = int(self._mem[tablespace + TS_EXTENT_PAGES])
+        slots = store.arena.word(fragment, F_PAGES) * store.arena.word(fragment, F_SLOTS)
+        self._marks = np.zeros(slots // 32 + 1, np.int64)
+        self._chunks: list[Words] = []  # (reference, ROWID) of chunks, by page
+        self._chained: list[int] = []  # ROWIDs of rows with chunks
+        self._unreadable: set[int] = set()
+
+    def run(self) -> None:
+        """Everything. Raises: MemoryExhausted if a rehearsal's page buffer is full of changed pages; StoreFailed."""
+        self._space()
+        state = np.zeros(2, dtype=np.int64)
+        out = np.zeros(EXTENTS_PER_CALL * (1 + self._extent_pages), dtype=np.int64)
+        status = ST_MORE
+        while status != OK:
+            status = int(fill_of_extents(self._mem, self._fragment, state, out))
+            for line in out[: int(state[1])].reshape(-1, 1 + self._extent_pages):
+                self._pages((int(line[0]) + np.flatnonzero(line[1:])).tolist())
+        self._rows()
+        self._chains()
+
+    # --- extents ---------------------------------------------------------------------------------
+    def _space(self) -> None:
+        state = np.zeros(4, dtype=np.int64)
+        while (status := int(check_space(self._mem, self._fragment, state, EXTENTS_PER_CALL))) == ST_MORE:
+            self._store.failure.check()
+        if status != OK:
+            self._page_problem(int(state[1]), SPACE_FAULTS[status])
+        counted = self._store.arena.word(self._fragment, F_DISK_EXTENT_COUNT)
+        if status == OK and not self._is_live and int(state[2]) != counted:
+            self._report.add(f"{self._where}: {int(state[2])} extents were found, {counted} are counted")
+
+    # --- pages -----------------------------------------------------------------------------------
+    def _pages(self, pages: list[int]) -> None:
+        step = self._store.disk.pages_per_hold(COMMIT_PAGES)
+        for first in range(0, len(pages), step):
+            self._store.failure.check()
+            part = pages[first : first + step]
+            try:
+                with self._store.disk.held(part, is_reference=False):
+                    self._judge(part)
+            except (Damaged, IoFailed):
+                for page in part:
+                    self._alone(page)
+
+    def _alone(self, page: int) -> bool:
+        """Judge one page; False if it cannot be read, which is told."""
+        try:
+            with self._store.disk.held([page], is_reference=False):
+                self._judge([page])
+        except NoSuchTable:
+            return False
+        except (Damaged, IoFailed) as error:
+            self._store.failure.check()
+            self._unreadable.add(page)
+            self._report.add(f"{self._where}: {error.message}")
+            return False
+        return True
+
+    def _judge(self, pages: list[int]) -> None:
+        for page in pages:
+            self._report.pages += 1
+            chunks, chains, state = self._judged(page)
+            while (fault := self._step(page, chunks, chains, state)) > OK:
+                if fault == DISK_ROW and self._is_live and self._is_passing(page, int(state[CD_WHERE])):
+                    continue
+                row = f", row {int(state[CD_WHERE])}" if state[CD_WHERE] >= 0 else ""
+                self._page_problem(page, FAULTS[fault], row)
+            if state[CD_CHUNKS]:
+                self._chunks.append(chunks[: int(state[CD_CHUNKS])].copy())
+            self._chained += chains[: int(state[CD_CHAINS])].tolist()
+            self._on_disk(page, state)
+
+    def _judged(self, page: int) -> tuple[Words, Words, Words]:
+        """Arrays for `check_disk_page`."""
+        return (
+            np.zeros(4 * self._page_words, dtype=np.int64),
+            np.zeros(2 * self._page_words, dtype=np.int64),
+            np.zeros(CD_WORDS, dtype=np.int64),
+        )
+
+    def _step(self, page: int, chunks: Words, chains: Words, state: Words) -> int:
+        return int(check_disk_page(self._mem, self._fragment, page, self._marks, chunks, chains, state))
+
+    def _is_passing(self, page: int, rowid: int) -> bool:
+        """Whether a piece without a row goes away: a commit in slices frees the chunks of a deleted row by and by."""
+        for _ in range(FAULT_ATTEMPTS):
+            if not self._has_settled():
+                return True
+            chunks, chains, state = self._judged(page)
+            faults = set()
+            while (fault := self._step(page, chunks, chains, state)) > OK:
+                faults.add((fault, int(state[CD_WHERE])))
+            if (DISK_ROW, rowid) not in faults:
+                return True
+        return False
+
+    def _has_settled(self) -> bool:
+        """Wait until the transactions that are open now have ended: one of them may be committing in slices, and free
+        old chunks behind a row that is done. False if one stays open: then nobody can say.
+        """
+        open_now = list(self._store.locks.by_slot.values())
+        for _ in range(SETTLE_ATTEMPTS):
+            still_open = list(self._store.locks.by_slot.values())
+            if not any(txn in still_open for txn in open_now):
+                return True
+            self._store.failure.check()
+            self._store.clock.sleep(PAUSE_SECONDS)
+        return False
+
+    def _on_disk(self, page: int, state: Words) -> None:
+        """A clean page stands on disk as in memory. What others change meanwhile is not judged."""
+        if state[CD_BUSY] or self._store.disk.is_waiting(page):
+            return
+        file, offset = self._store.space.place(page)
+        words = np.zeros(self._page_words, dtype=np.int64)
+        got = self._files.pread_into(file, offset, words)
+        if got < words.nbytes:
+            raise FileTruncated(f"{file.name} ends before page {page}; restore it from a copy", file=file.name)
+        lsn = int(state[CD_LSN])
+        if is_page(words, page, self._page_words, self._identity) and int(words[DP_LSN]) == lsn:
+            return
+        chunks, chains, again = self._judged(page)
+        self._step(page, chunks, chains, again)
+        if not again[CD_BUSY] and int(again[CD_LSN]) == lsn:
+            self._page_problem(page, "what stands on disk is not what was read or written")
+
+    # --- rows ------------------------------------------------------------------------------------
+    def _rows(self) -> None:
+        state = np.zeros(3, dtype=np.int64)
+        rowids = np.zeros(ROWIDS_PER_CALL, dtype=np.int64)
+        status = ST_MORE
+        while status != OK:
+            self._store.failure.check()
+            status = int(rows_not_marked(self._mem, self._fragment, SLOTS_PER_CALL, self._marks, rowids, state))
+            if status != ST_MORE:
+                for rowid in rowids[: int(state[1])].tolist():
+                    self._row(rowid)
+                state[1] = 0
+
+    def _row(self, rowid: int) -> set[int] | None:
+        """Look at one row from its own side; references of its chunks, None if it could not be judged."""
+        chunks = np.zeros(8, dtype=np.int64)
+        for _ in range(ATTEMPTS):
+            state = np.zeros(6, dtype=np.int64)
+            while True:
+                status = int(check_disk_row(self._mem, self._fragment, rowid, chunks, state))
+                page = int(state[4])
+                if status == ST_PAGE:
+                    if page in self._unreadable or not self._bring(page):
+                        return None
+                elif status == ST_SPACE:
+                    chunks = np.zeros(int(state[5]), dtype=np.int64)
+                else:
+                    break
+            if status == OK:
+                return set(chunks[: int(state[3])].tolist())
+            if status != ST_MORE and self._is_fault_again(rowid, status):
+                self._page_problem(page, FAULTS[status], f", row {rowid}")
+                return None
+            self._store.clock.sleep(PAUSE_SECONDS)
+        return None  # locked all the time: nobody can say what it will be
+
+    def _is_fault_again(self, rowid: int, status: int) -> bool:
+        """Whether a fault is one: while others write, a row between two calls may have got another disk part."""
+        for _ in range(FAULT_ATTEMPTS if self._is_live and status == DISK_CHAIN else 0):
+            state, chunks = np.zeros(6, dtype=np.int64), np.zeros(CHUNKS_MAX, dtype=np.int64)
+            while (again := int(check_disk_row(self._mem, self._fragment, rowid, chunks, state))) == ST_PAGE:
+                if not self._bring(int(state[4])):
+                    return False
+            if again != status:
+                return False
+            self._store.clock.sleep(PAUSE_SECONDS)
+        return True
+
+    def _bring(self, page: int) -> bool:
+        try:
+            with self._store.disk.held([page], is_reference=False):
+                return True
+        except NoSuchTable:
+            return False
+        except (Damaged, IoFailed) as error:
+            self._store.failure.check()
+            self._unreadable.add(page)
+            self._report.add(f"{self._where}: {error.message}")
+            return False
+
+    # --- chunks ----------------------------------------------------------------------------------
+    def _chains(self) -> None:
+        """Each chunk on a page is one of its row's, and each row has its chunks."""
+        walked: set[int] = set()
+        for rowid in self._chained:
+            walked |= self._row(rowid) or set()
+        for pairs in self._chunks:
+            for reference, rowid in pairs.reshape(-1, 2).tolist():
+                if reference not in walked and not self._is_chunk_gone_or_led_to(reference, rowid):
+                    text = "a chunk belongs to no disk part"
+                    self._page_problem(reference >> SLOT_BITS, text, f", row {rowid}")
+
+    def _is_chunk_gone_or_led_to(self, reference: int, rowid: int) -> bool:
+        for _ in range(FAULT_ATTEMPTS if self._is_live else 1):
+            if self._is_live and not self._has_settled():
+                return True
+            led_to = self._row(rowid)
+            if led_to is None or reference in led_to:
+                return True
+            chunks, chains, state = self._judged(reference >> SLOT_BITS)
+            if not self._bring(reference >> SLOT_BITS):
+                return True
+            while self._step(reference >> SLOT_BITS, chunks, chains, state) > OK:
+                pass
+            there = chunks[: int(state[CD_CHUNKS])].reshape(-1, 2).tolist()
+            if [reference, rowid] not in there:  # the place may be another row's by now
+                return True
+            led_to = self._row(rowid)  # the row may have got a chunk in that very place meanwhile
+            if led_to is None or reference in led_to:
+                return True
+        return False
+
+    def _page_problem(self, page: int, what: str, row: str = "") -> None:
+        place = f"{file_name(page >> FILE_SHIFT)}, page {page & PAGE_IN_FILE_MASK}"
+        self._report.add(f"{place} ({self._where}{row}): {what}")

@@ -1,0 +1,420 @@
+"""The files of a store as plain dicts, for people: what it was made with, its logs, its local checkpoints.
+
+Reads only, and takes no lock: it works beside a process that has the store open. What that process writes or removes
+while we read is told from damage by looking again: a group with an intact successor is intact by then (L1), unless
+newer local checkpoints have let the log be overwritten; and a data file whose control file has gone was retired.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from engine.base.errors import (
+    Damaged,
+    FileMissing,
+    IoFailed,
+    LcpDamaged,
+    RedoDamaged,
+    Rejected,
+    SpoolDamaged,
+    SysfileDamaged,
+)
+from engine.disk.data_file import FOLDER as SPACE_FOLDER
+from engine.disk.data_file import file_name
+from engine.disk.tablespaces import TablespaceDefinition
+from engine.disk.undo_listing import list_undo_group
+from engine.disk.undo_reader import UndoReader
+from engine.disk.undo_ring import FOLDER as UNDO_FOLDER
+from engine.log.geometry import FOLDER as REDO_FOLDER
+from engine.log.geometry import open_files
+from engine.log.listing import Dictionary, Entry, decode_image, image_size, key_of, list_group, list_spooled
+from engine.log.load_files import FOLDER as LOAD_FOLDER
+from engine.log.reader import GroupRead, LogReader
+from engine.log.spool_files import FOLDER as SPOOL_FOLDER
+from engine.log.spool_reader import SpoolReader, referred
+from engine.memory.arena_layout import ENTRY_WORDS
+from engine.rows.lcp_layout import (
+    BLOCK_HEADER_WORDS,
+    COPIES_FRAGMENT,
+    COPIES_TABLE,
+    ENTRY_AUTHOR_MASK,
+    LCP_BLOCK,
+    entry_fragment,
+    entry_table,
+)
+from engine.schema.definition import TableDefinition
+from engine.sealed.sealed_layout import header_of
+from recovery.local_checkpoint.control import (
+    Control,
+    control_ids,
+    has_been_cut,
+    log_start,
+    read_control,
+    read_controls,
+)
+from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
+from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from recovery.system_restart.replay import definition_in, schema_changes
+from recovery.system_restart.sysfile import NAMES, read_sysfile
+
+if TYPE_CHECKING:
+    from engine.files.protocol import Files
+    from engine.memory.arena import Words
+
+
+_FOLDERS = (REDO_FOLDER, UNDO_FOLDER, LCP_FOLDER, SPACE_FOLDER, SPOOL_FOLDER, LOAD_FOLDER, "catalog")
+ATTEMPTS = 5
+
+
+class StoreListing:
+    """Looks at the files of one store; nothing is kept open between calls."""
+
+    def __init__(self, files: Files) -> None:
+        """Raises: FileMissing if there is no store, SysfileDamaged, Incompatible."""
+        self._files = files
+        files.read_errors_latch = False
+        found = read_sysfile(files)
+        if found is None:
+            if not files.exists(NAMES[0]) and not files.exists(NAMES[1]):
+                raise FileMissing("there is no store here; check the path")
+            raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
+        self.sysfile = found
+        self.controls = self._read_controls()
+
+    def _read_controls(self) -> list[Control]:
+        """Intact control files, newest first; the owner may remove one between its listing and its reading."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return read_controls(self._files, self.sysfile.store)
+            except FileMissing:
+                if attempt == ATTEMPTS - 1:
+                    raise
+        return []
+
+    # --- tables ----------------------------------------------------------------------------------
+    def tables(self) -> list[TableDefinition]:
+        """Definitions of all tables, from the newest local checkpoint and the log behind it, by number."""
+        for _ in range(ATTEMPTS):
+            try:
+                return self._tables()
+            except RedoDamaged:
+                if not self._is_overtaken():
+                    raise
+        return self._tables()
+
+    def tablespaces(self) -> list[TablespaceDefinition]:
+        """Definitions of all tablespaces, likewise."""
+        for _ in range(ATTEMPTS):
+            try:
+                return self._tablespaces()
+            except RedoDamaged:
+                if not self._is_overtaken():
+                    raise
+        return self._tablespaces()
+
+    def _tablespaces(self) -> list[TablespaceDefinition]:
+        newest = self.controls[0] if self.controls else None
+        found = {each.tablespace_id: each for each in (newest.tablespaces if newest is not None else ())}
+        for change in self._changes(newest):
+            if "tablespace" in change:
+                definition = TablespaceDefinition.from_json(json.dumps(change["tablespace"]).encode())
+                found[definition.tablespace_id] = definition
+            elif "datafile" in change and change["tablespace_id"] in found:
+                held = found[change["tablespace_id"]]
+                file_ids = tuple(sorted({*held.file_ids, change["datafile"]}))
+                found[held.tablespace_id] = replace(held, file_ids=file_ids)
+            elif "drop_tablespace" in change:
+                found.pop(change["drop_tablespace"], None)
+        return [found[number] for number in sorted(found)]
+
+    def data_files(self, definition: TablespaceDefinition) -> dict[str, int]:
+        """Bytes of the data files of a tablespace, by name; of one that is not there yet, or not any more, 0."""
+        return {name: self._size_of(name) for name in map(file_name, definition.file_ids)}
+
+    def _changes(self, newest: Control | None) -> Iterator[dict[str, Any]]:
+        """Schema changes behind a local checkpoint, or all there are."""
+        start = (0, 1) if newest is None else (newest.start_lsn, newest.start_sequence)
+        for group in self.groups(*start):
+            yield from (change for _, change in schema_changes([group]))
+
+    def _tables(self) -> list[TableDefinition]:
+        newest = self.controls[0] if self.controls else None
+        found = {each.table_id: each for each in (newest.tables if newest is not None else ())}
+        for change in self._changes(newest):
+            if "create" in change:
+                definition = definition_in(change)
+                found[definition.table_id] = definition
+            elif "alter" in change:
+                definition = definition_in(change)
+                if definition.table_id in found and definition.version > found[definition.table_id].version:
+                    found[definition.table_id] = definition
+            elif "drop" in change:
+                found.pop(change["drop"], None)
+        return [found[table_id] for table_id in sorted(found)]
+
+    def sizes_bytes(self) -> dict[str, int]:
+        """Bytes by kind of file; a file that vanishes meanwhile counts nothing."""
+        sizes = {
+            "redo": 0,
+            "undo": 0,
+            "local checkpoint data": 0,
+            "local checkpoint control": 0,
+            "catalog": 0,
+            "data files": 0,
+            "spool files": 0,
+            "load files": 0,
+            "other": 0,
+        }
+        for folder, kind in (
+            ("", "other"),
+            (REDO_FOLDER, "redo"),
+            (UNDO_FOLDER, "undo"),
+            (LCP_FOLDER, ""),
+            ("catalog", "catalog"),
+            (SPACE_FOLDER, "data files"),
+            (SPOOL_FOLDER, "spool files"),
+            (LOAD_FOLDER, "load files"),
+        ):
+            for name in self._files.list(folder) if not folder or self._files.exists(folder) else ():
+                path = f"{folder}/{name}" if folder else name
+                if not folder and name in _FOLDERS:
+                    continue
+                of_lcp = "data" if name.endswith(".data") else "control"
+                target = kind or f"local checkpoint {of_lcp}"
+                sizes["catalog" if name == "catalog.seal" else target] += self._size_of(path)
+        return sizes
+
+    def _size_of(self, path: str) -> int:
+        try:
+            return self._files.size(path)
+        except (FileMissing, IoFailed, Rejected):  # Rejected: a socket, or whatever else is no file
+            return 0
+
+    # --- REDO ------------------------------------------------------------------------------------
+    def redo(self, from_lsn: int | None = None) -> Iterator[Entry]:
+        """Groups, transactions and operations from the older local checkpoint kept, or from an LSN, to the end.
+
+        An LSN before the kept log begins with what is left of older groups; "retired" entries tell where some are gone.
+        Raises: RedoDamaged where the kept log goes on behind a bad group.
+        """
+        dictionary = Dictionary()
+        for control in self.controls:
+            for definition in control.tables:
+                dictionary.add(definition)
+        start = self._start() if from_lsn is None else self._first_from(from_lsn)
+        if from_lsn is not None:
+            # What was created before is needed to read what was written behind.
+            for definition in self.tables():
+                dictionary.add(definition)
+        while start is not None:
+            try:
+                for group in self.groups(*start):
+                    yield from list_group(group, dictionary)
+                    yield from self._spooled(group, dictionary)
+                return
+            except RedoDamaged as error:
+                broken_lsn = error.evidence.get("lsn")
+                if not isinstance(broken_lsn, int) or not (self._is_overtaken() or broken_lsn < self._start()[0]):
+                    raise
+                text = "overwritten by later groups: newer local checkpoints are complete"
+                yield {"kind": "retired", "lsn": broken_lsn, "text": text}
+                start = self._first_from(broken_lsn + 1)
+
+    def _spooled(self, group: GroupRead, dictionary: Dictionary) -> Iterator[Entry]:
+        """What lies in the spool file a group refers to, if it does."""
+        what = referred(group)
+        if what is None:
+            return
+        reader = SpoolReader(self._files, self.sysfile.store, what)
+        try:
+            reader.verify()
+            yield from list_spooled(group, reader, dictionary)
+        except SpoolDamaged as error:
+            kind, text = "damage", error.message
+            if self._is_overtaken() or what.lsn < self._start()[0]:
+                kind, text = "retired", "its file is gone: newer local checkpoints are complete"
+            yield {"kind": kind, "lsn": what.lsn, "file": what.names[0], "text": text}
+
+    def _is_overtaken(self) -> bool:
+        """Whether the owner has completed local checkpoints since we looked, so that older log may be overwritten."""
+        known = [each.lcp_id for each in self.controls]
+        self.controls = self._read_controls()
+        return known != [each.lcp_id for each in self.controls]
+
+    def _start(self) -> tuple[int, int]:
+        """Where the log that is kept begins."""
+        start = log_start(self.controls, has_been_cut(self._files))
+        return start.lsn, start.sequence
+
+    def _first_from(self, lsn: int) -> tuple[int, int] | None:
+        """The first intact group at or behind an LSN."""
+        reader = self._reader()
+        try:
+            for at, sequence in sorted(reader.candidates()):
+                if at >= lsn and reader.group_at(at, sequence) is not None:
+                    return at, sequence
+        finally:
+            reader.close()
+        return None
+
+    def _reader(self) -> LogReader:
+        geometry = self.sysfile.geometry
+        return LogReader(self._files, geometry, self.sysfile.store, open_files(self._files, geometry, False))
+
+    def groups(self, lsn: int, sequence: int) -> Iterator[GroupRead]:
+        """Intact groups from (lsn, sequence) to the end of the log. Raises: RedoDamaged."""
+        reader = self._reader()
+        try:
+            while True:
+                group = reader.group_at(lsn, sequence)
+                if group is None and self._goes_on(reader, lsn, sequence):
+                    group = reader.group_at(lsn, sequence)
+                    if group is None:
+                        reader.end_before(lsn, sequence)
+                        raise reader.damage("is damaged or was overwritten, but a later group is intact")
+                if group is None:
+                    return
+                yield group
+                lsn, sequence = group.end_lsn, group.sequence + 1
+        finally:
+            reader.close()
+
+    @staticmethod
+    def _goes_on(reader: LogReader, lsn: int, sequence: int) -> bool:
+        return any(
+            at >= lsn and number >= sequence and reader.group_at(at, number) is not None
+            for at, number in reader.candidates()
+        )
+
+    # --- UNDO ------------------------------------------------------------------------------------
+    def undo(self, from_lsn: int | None = None) -> Iterator[Entry]:
+        """UNDO groups and their records, oldest first: from the mark of the older local checkpoint kept, or from an LSN
+        on, as far back as groups are intact in the ring.
+
+        "retired" entries tell where groups between two others are gone: overwritten, or damaged (`check` tells which).
+        A store without an UNDO log has none.
+        """
+        geometry = self.sysfile.undo_geometry
+        if geometry is None:
+            return
+        dictionary = Dictionary()
+        for definition in self.tables():
+            dictionary.add(definition)
+        handles = open_files(self._files, geometry, False)
+        reader = UndoReader(self._files, geometry, self.sysfile.store, handles, self.sysfile.undo_void)
+        try:
+            next_sequence = 0
+            marks = [each.undo.sequence for each in self.controls if each.undo is not None]
+            first = min(marks) if marks and from_lsn is None and len(marks) == len(self.controls) else 0
+            for position, sequence in sorted(reader.candidates()):
+                if sequence < first:
+                    continue
+                group = reader.group_at(position, sequence)
+                if group is None or (from_lsn is not None and group.next_lsn <= from_lsn):
+                    continue
+                if next_sequence and sequence != next_sequence:
+                    text = f"groups {next_sequence} to {sequence - 1} are overwritten or damaged"
+                    yield {"kind": "retired", "position": position, "text": text}
+                yield from list_undo_group(group, reader.offsets_of(group), dictionary)
+                next_sequence = sequence + 1
+        finally:
+            reader.close()
+
+    # --- local checkpoints -----------------------------------------------------------------------
+    def local_checkpoints(self) -> Iterator[Entry]:
+        """Control files, newest first, each followed by its data files, their blocks and rows.
+
+        What is damaged is an entry of the kind "damage"; listing goes on with the next file.
+        """
+        for lcp_id in control_ids(self._files):
+            try:
+                control = read_control(self._files, self.sysfile.store, lcp_id)
+            except FileMissing:
+                continue
+            if control is None:
+                yield {"kind": "damage", "file": f"{LCP_FOLDER}/control-{lcp_id}", "text": "not intact"}
+                continue
+            yield _control_entry(control)
+            dictionary = Dictionary()
+            for definition in control.tables:
+                dictionary.add(definition)
+            for (table_id, fragment), sizes in sorted(control.fragments.items()):
+                name = data_name(lcp_id, table_id, fragment)
+                yield from self._data_file(control, name, (table_id, fragment), sizes, dictionary)
+            copies = (COPIES_TABLE, COPIES_FRAGMENT)
+            yield from self._data_file(control, copies_name(lcp_id), copies, control.copies, dictionary)
+
+    def _data_file(
+        self,
+        control: Control,
+        name: str,
+        place: tuple[int, int],
+        sizes: tuple[int, int, int],
+        dictionary: Dictionary,
+    ) -> Iterator[Entry]:
+        is_copies = place[0] == COPIES_TABLE
+        table = {} if is_copies else {"table": dictionary.name(place[0]), "fragment": place[1]}
+        entries, blocks, size_bytes = sizes
+        kind = "copies file" if is_copies else "data file"
+        yield {"kind": kind, "file": name, **table, "entries": entries, "blocks": blocks, "bytes": size_bytes}
+        offset = 0
+        try:
+            for words, used in read_blocks(self._files, name, self.sysfile.store, control.lcp_id, *place):
+                header = header_of(words, LCP_BLOCK)
+                yield {
+                    "kind": "block",
+                    "file": name,
+                    "number": int(header["number"]),
+                    "offset": offset,
+                    "bytes": words.size * 8,
+                    "is_last": bool(header["is_last"]),
+                }
+                yield from _rows(name, words, used, dictionary, "old row" if is_copies else "row")
+                offset += words.size * 8
+        except (Damaged, IoFailed) as error:
+            if self._files.failure.first is not None:
+                raise
+            if control.lcp_id in control_ids(self._files):
+                yield {"kind": "damage", "file": name, "text": str(error)}
+            else:
+                yield {"kind": "retired", "file": name, "text": "removed while it was listed: a newer one is complete"}
+
+
+def _control_entry(control: Control) -> Entry:
+    return {
+        "kind": "control",
+        "lcp_id": control.lcp_id,
+        "epoch": control.epoch,
+        "start_lsn": control.start_lsn,
+        "start_sequence": control.start_sequence,
+        "next_table_id": control.next_table_id,
+        "tables": [each.name for each in control.tables],
+        **({} if control.undo is None else {"undo_lsn": control.undo.lsn, "extents": control.extents[0]}),
+    }
+
+
+def _rows(name: str, words: Words, used: int, dictionary: Dictionary, kind: str) -> Iterator[dict[str, Any]]:
+    at, stop = BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used
+    while at < stop:
+        if at + ENTRY_WORDS > stop:
+            raise LcpDamaged(f"{name} has an impossible row at word {at} of a block", file=name)
+        place = int(words[at + 2])
+        row_format = dictionary.get(entry_table(place))
+        size = -1 if row_format is None else image_size(row_format, words, at + ENTRY_WORDS, stop, has_disk=False)
+        if row_format is None or size < 0:
+            raise LcpDamaged(f"{name} has an impossible row at word {at} of a block", file=name)
+        values = decode_image(row_format, words, at + ENTRY_WORDS, has_disk=False)
+        yield {
+            "kind": kind,
+            "table": row_format.definition.name,
+            "fragment": entry_fragment(place),
+            "rowid": int(words[at]),
+            "epoch": int(words[at + 1]),
+            "author": place & ENTRY_AUTHOR_MASK,
+            "key": key_of(row_format, values),
+            "values": values,
+        }
+        at += ENTRY_WORDS + size

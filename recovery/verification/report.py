@@ -1,0 +1,82 @@
+"""Two sides compared as a whole: which tables, what differs of them, and the report of it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from recovery.verification.compare import Progress, TableComparison
+from recovery.verification.definitions import Comparable, SchemaDifference, chosen_tables, compare_definitions
+from recovery.verification.differences import differences
+from recovery.verification.digest_reading import RangeReader
+from recovery.verification.sides import Side
+
+ReaderOf = Callable[[Side, Comparable, Callable[[int], None]], RangeReader]
+HERE: tuple[ReaderOf, ReaderOf] = (RangeReader, RangeReader)
+
+
+class Pair:
+    """Two sides, and which of their tables are compared."""
+
+    def __init__(
+        self,
+        a: Side,
+        b: Side,
+        names: Sequence[str] | None = None,
+        by: str | None = None,
+        progress: Progress | None = None,
+        readers: tuple[ReaderOf, ReaderOf] = HERE,
+    ) -> None:
+        """names: of tables, None for all but those of the system. Raises: NoSuchTable."""
+        self._sides = (a, b)
+        self._by = by
+        self._progress = progress
+        self._readers = readers
+        of_a, of_b = a.definitions(), b.definitions()
+        self.tables: list[Comparable] = []
+        self.schema: list[SchemaDifference] = []
+        self._compared: list[TableComparison] = []
+        for name in chosen_tables(of_a, of_b, names):
+            table, found = compare_definitions(name, of_a.get(name), of_b.get(name))
+            self.schema += found
+            if table is not None:
+                self.tables.append(table)
+
+    def comparison(self, table: Comparable) -> TableComparison:
+        """The comparison of one of the tables, which the report counts from now on."""
+        made = TableComparison(*self._sides, table, self._by, self._progress, self._readers)
+        self._compared.append(made)
+        return made
+
+    def report(self) -> dict[str, Any]:
+        """What was compared, and how far it is equal."""
+        tables = [each.report for each in self._compared]
+        is_complete = all(each.is_complete for each in tables)
+        return {
+            "is_equal": is_complete and not self.schema and not any(each.differing for each in tables),
+            "is_complete": is_complete,
+            "a": self._sides[0].to_dict(),
+            "b": self._sides[1].to_dict(),
+            "schema": [each.to_dict() for each in self.schema],
+            "tables": [each.to_dict() for each in tables],
+        }
+
+    def diff(self, limit: int | None) -> dict[str, Any]:
+        """Compare all tables, listing at most so many rows that differ. Raises: what reading the sides raises."""
+        found: list[dict[str, Any]] = []
+        left = limit
+        for table in self.tables:
+            left = _list(self.comparison(table), table, found, left)
+        return {**self.report(), "differences": found}
+
+
+def _list(comparison: TableComparison, table: Comparable, found: list[dict[str, Any]], left: int | None) -> int | None:
+    """Put what differs into `found`, at most `left` rows of it; how many may follow."""
+    for group in comparison.groups():
+        for row in differences(group, table):
+            if left == 0:
+                comparison.report.is_complete = False
+                return left
+            found += row
+            left = None if left is None else left - 1
+    return left

@@ -1,0 +1,212 @@
+"""What can be compared: an open store, a local checkpoint that was attached to, a backup; each at one epoch.
+
+A side gives rows as entries in private memory, as scans have them, fragment by fragment in the order of ROWIDs. It
+gives the same rows each time it is asked, or raises.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.access import snapshot_reads
+from engine.access.batch_operations import SCAN_BATCH_ROWS, ScanBatch, scan
+from engine.access.snapshot import Snapshot
+from engine.memory.arena_layout import F_PAGES, F_SLOTS
+from engine.rows.row_format import RowFormat
+from recovery.verification.digest_files import BackupFragment
+
+if TYPE_CHECKING:
+    from engine.files.protocol import Files
+    from engine.memory.arena import Words
+    from engine.schema.definition import TableDefinition
+    from engine.store.store import Store
+    from engine.table.table import Table
+    from recovery.backup.manifest import Manifest
+    from recovery.system_restart.attach import View
+
+PageRanges = dict[int, list[tuple[int, int]]]  # by fragment number: first logical page, and the one behind the last
+_ROWID_PAGE_SHIFT = 16
+_SPARE_PAGES = 16
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How a table lies on a side: numbers of its fragments, logical pages of the largest (about), rows (about)."""
+
+    numbers: tuple[int, ...]
+    pages: int
+    rows: int
+
+
+class Side(ABC):
+    """One side of a comparison."""
+
+    epoch: int
+    store: str  # UUID in hexadecimal
+    what: str  # for people
+
+    @abstractmethod
+    def definitions(self) -> dict[str, TableDefinition]:
+        """The tables by qualified name."""
+
+    @abstractmethod
+    def extent(self, name: str) -> Extent:
+        """How a table lies here."""
+
+    @abstractmethod
+    def row_format(self, name: str) -> RowFormat:
+        """How the images of a table's rows are read."""
+
+    @abstractmethod
+    def scan(self, name: str, with_disk: bool, pages: PageRanges | None = None) -> Iterator[ScanBatch]:
+        """All rows; `pages` says where those are that matter: rows elsewhere may be left out. with_disk: with disk
+        parts; without, they may be there.
+        """
+
+    def whole(self, name: str, batch: ScanBatch, chosen: Words) -> ScanBatch:
+        """Rows of a batch again, with disk parts. Shapes: chosen (rows,), image offsets."""
+        return ScanBatch(batch.entries, chosen, chosen.size)
+
+    def to_dict(self) -> dict[str, object]:
+        """For reports."""
+        return {"what": self.what, "store": self.store, "epoch": self.epoch}
+
+
+class _StoreSide(Side):
+    """Tables in an arena."""
+
+    _tables: dict[str, Table]
+
+    def definitions(self) -> dict[str, TableDefinition]:
+        return {name: table.definition for name, table in self._tables.items()}
+
+    def row_format(self, name: str) -> RowFormat:
+        return self._tables[name].format
+
+    def extent(self, name: str) -> Extent:
+        table = self._tables[name]
+        pages = max(table.arena.word(each, F_PAGES) for each in table.fragments)
+        return Extent(tuple(table.by_number), pages, table.count())
+
+
+class SnapshotSide(_StoreSide):
+    """An open snapshot of a store."""
+
+    def __init__(self, snapshot: Snapshot, store: bytes) -> None:
+        self.snapshot = snapshot
+        self.epoch = snapshot.epoch
+        self.store = store.hex()
+        self.what = "open store"
+        self._tables = snapshot.by_name
+
+    def scan(self, name: str, with_disk: bool, pages: PageRanges | None = None) -> Iterator[ScanBatch]:
+        """Raises: SnapshotTooOld, SnapshotClosed, PageDamaged, StoreFailed."""
+        table = self._tables[name]
+        self.snapshot.check()
+        for number, fragment in table.by_number.items():
+            # Pages that came behind the snapshot's epoch have no rows of it.
+            wanted = [(0, table.arena.word(fragment, F_PAGES))] if pages is None else pages.get(number, [])
+            for first, stop in wanted:
+                yield from self._pages(table, fragment, with_disk, first, stop)
+
+    def _pages(self, table: Table, fragment: int, with_disk: bool, first: int, stop: int) -> Iterator[ScanBatch]:
+        part = snapshot_reads.fragment_scan(self.snapshot, table, fragment, with_disk)
+        part.begin_at(first)
+        while not part.is_end and part.page < stop:
+            batch = part.next(min(SCAN_BATCH_ROWS, (stop - part.page) * table.arena.word(fragment, F_SLOTS)))
+            if batch.count:
+                yield batch
+
+    def whole(self, name: str, batch: ScanBatch, chosen: Words) -> ScanBatch:
+        table = self._tables[name]
+        if not table.format.has_disk:
+            return super().whole(name, batch, chosen)
+        return snapshot_reads.read_found(self.snapshot, table, batch.entries, chosen)
+
+
+class ViewSide(_StoreSide):
+    """A local checkpoint in private memory."""
+
+    def __init__(self, view: View) -> None:
+        self.epoch = view.epoch
+        self.store = view.sysfile.store.hex()
+        self.what = f"local checkpoint {view.lcp_id}"
+        self._store: Store = view.store  # which lives as long as this
+        self._tables = view.store.tables
+
+    def scan(self, name: str, with_disk: bool, pages: PageRanges | None = None) -> Iterator[ScanBatch]:
+        table = self._tables[name]
+        numbers = list(table.by_number) if pages is None else [each for each in table.by_number if pages.get(each)]
+        yield from scan(table, None, None, None if with_disk else list(table.definition.primary_key), numbers)
+
+
+class BackupSide(Side):
+    """A backup, read from its files."""
+
+    def __init__(self, files: Files, manifest: Manifest) -> None:
+        self._files = files
+        self._manifest = manifest
+        self.number = manifest.number
+        self.epoch = manifest.epoch
+        self.store = manifest.store.hex()
+        self.what = f"backup {manifest.number}"
+        self._definitions = {each.name: each for each in manifest.tables}
+        self._formats: dict[str, RowFormat] = {}
+
+    def definitions(self) -> dict[str, TableDefinition]:
+        return self._definitions
+
+    def row_format(self, name: str) -> RowFormat:
+        if name not in self._formats:
+            self._formats[name] = RowFormat(self._definitions[name])
+        return self._formats[name]
+
+    def extent(self, name: str) -> Extent:
+        """Pages are a guess: nobody wrote down how many there were."""
+        levels = [self._manifest.levels[place][0] for place in self._places(name)]
+        numbers = tuple(level.place.fragment for level in levels)
+        pages = max(2 * level.sizes.rows // max(1, level.place.slots) + _SPARE_PAGES for level in levels)
+        return Extent(numbers, pages, sum(level.sizes.rows for level in levels))
+
+    def _places(self, name: str) -> list[tuple[int, int]]:
+        definition = self._definitions[name]
+        return [(definition.table_id, number) for number in definition.partition.numbers]
+
+    def scan(self, name: str, with_disk: bool, pages: PageRanges | None = None) -> Iterator[ScanBatch]:
+        """Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile."""
+        for place in self._places(name):
+            if pages is None or pages.get(place[1]):
+                levels = self._manifest.levels[place]
+                yield from BackupFragment(self._files, self._manifest.store, self._definitions[name], levels).batches()
+
+
+def page_ranges(numbers: Words, shift: int, rowid_bits: int, joined_max: int = 4) -> PageRanges:
+    """The logical pages ranges by ROWID lie in, neighbours joined. numbers: place >> shift of each, ascending."""
+    found: PageRanges = {}
+    for number in numbers.tolist():
+        place = number << shift
+        fragment, rowid = place >> rowid_bits, place & ((1 << rowid_bits) - 1)
+        first = rowid >> _ROWID_PAGE_SHIFT
+        stop = ((rowid + (1 << shift) - 1) >> _ROWID_PAGE_SHIFT) + 1
+        held = found.setdefault(fragment, [])
+        if held and first <= held[-1][1] + joined_max:
+            held[-1] = (held[-1][0], max(stop, held[-1][1]))
+        else:
+            held.append((first, stop))
+    return found
+
+
+def numbers_of(sides: Sequence[Side], name: str) -> tuple[int, ...] | None:
+    """Fragment numbers of a table if they are the same on all sides."""
+    each = {tuple(sorted(side.extent(name).numbers)) for side in sides}
+    return each.pop() if len(each) == 1 else None
+
+
+def rowid_places(batch: ScanBatch, rowid_bits: int) -> Words:
+    """Places by ROWID of the rows of a batch."""
+    return np.asarray((batch.fragments() << rowid_bits) | batch.rowids(), dtype=np.int64)

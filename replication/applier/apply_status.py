@@ -1,0 +1,86 @@
+"""`mysql.ndb_apply_status` of an open store, as its channels read and change it beside what their appliers commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from engine.access import row_operations
+from engine.access.batch_operations import delete_many
+from replication.applier.apply_protocol import StatusRow
+from replication.applier.setups import rows_of
+from replication.injector.index_table import made_table
+from replication.settings.any_value import NO_LOGGING
+from replication.settings.system_tables import NDB_APPLY_STATUS
+
+if TYPE_CHECKING:
+    from engine.store.store import Store
+    from engine.txn.transaction import Transaction
+
+
+class Positions:
+    """`mysql.ndb_apply_status` of a store, as `channel.ApplyStatus`."""
+
+    def __init__(
+        self,
+        store: Store,
+        kept: Callable[[], frozenset[int] | None] = frozenset,
+        own_id: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """kept: servers whose rows a reset leaves, None for all. own_id: of this site, 0 while other channels go by its
+        row.
+        """
+        self._store = store
+        self._kept = kept
+        self._own_id = own_id
+
+    def rows(self) -> Iterable[StatusRow]:
+        """All of them, as committed."""
+        return [StatusRow(**row) for row in rows_of(made_table(self._store, NDB_APPLY_STATUS))]
+
+    def note(self, row: StatusRow) -> None:
+        """Keep where to go on behind a change of the schema; no binlog takes it. Durable: as a commit."""
+        table = made_table(self._store, NDB_APPLY_STATUS)
+        txn: Transaction = self._store.begin(NO_LOGGING)
+        try:
+            row_operations.write(txn, table, row)
+            txn.commit(self._store.waits_for_disk)
+        except BaseException:
+            txn.rollback()
+            raise
+
+    def clear(self) -> None:
+        """Delete them, but for those that are kept; no binlog takes it. Durable: on return."""
+        kept = self._kept()
+        if kept is not None:
+            self._delete([row.server_id for row in self.rows() if row.server_id not in kept])
+
+    def forget(self, server_id: int) -> None:
+        """Delete the row of one server, if there is one; no binlog takes it. Durable: on return."""
+        self._delete([row.server_id for row in self.rows() if row.server_id == server_id])
+
+    def _delete(self, keys: list[int]) -> None:
+        if not keys:
+            return
+        table = made_table(self._store, NDB_APPLY_STATUS)
+        txn: Transaction = self._store.begin(NO_LOGGING)
+        try:
+            delete_many(txn, table, keys)
+            txn.commit(False)
+        except BaseException:
+            txn.rollback()
+            raise
+        self.make_durable()
+
+    def unconfirm(self) -> None:
+        """Let the own row say 0. It stays: that epochs of this site have come back, a reset must know. Durable: on
+        return.
+        """
+        own_id = self._own_id()
+        if any(row.server_id == own_id and row.epoch for row in self.rows()):
+            self.note(StatusRow(own_id, 0))
+            self.make_durable()
+
+    def make_durable(self) -> None:
+        """Everything applied so far is durable on return."""
+        self._store.log.flush()

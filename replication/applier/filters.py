@@ -1,0 +1,79 @@
+"""What of a source's binlog a channel takes: by database and table; changes of the schema by server too.
+
+Rows are left out by server where they are applied, which knows what their conflict functions need. Those of
+`mysql.ndb_apply_status` always pass: with them positions move, and what the other sites have applied is heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from engine.base.errors import Rejected, SchemaInvalid
+from replication.binlog import events as e
+from replication.settings.pattern import ANY_NUMBER, matches
+from replication.settings.system_tables import NDB_APPLY_STATUS
+from replication.sql.parse import parse
+from replication.sql.statements import CreateTable, DropTable, Statement, TableChange
+
+
+def _patterns(option: str, patterns: Iterable[str]) -> tuple[str, ...]:
+    made = []
+    for pattern in (patterns,) if isinstance(patterns, str) else patterns:
+        if not isinstance(pattern, str) or not pattern or pattern.count(".") > 1:
+            raise SchemaInvalid(f"{option} is {pattern!r}; give patterns like shop.% or shop.order_", option=option)
+        made.append(pattern if "." in pattern else f"{pattern}.{ANY_NUMBER}")
+    return tuple(made)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A change passes if its table matches no pattern of `ignore`, and one of `do`, if there are any; a change of the
+    schema only if it was not made by a server that is skipped. Patterns are `database.table` with `%` and `_`, or a
+    database for all its tables.
+    """
+
+    skipped_servers: frozenset[int] = frozenset()
+    do: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    _known: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, skipped_servers: Iterable[int] = (), do: Iterable[str] = (), ignore: Iterable[str] = ()) -> Filter:
+        """Raises: SchemaInvalid for what is no pattern."""
+        return cls(frozenset(skipped_servers), _patterns("replicate_do", do), _patterns("replicate_ignore", ignore), {})
+
+    @property
+    def is_open(self) -> bool:
+        """Whether all rows pass."""
+        return not (self.do or self.ignore)
+
+    def takes_table(self, name: str) -> bool:
+        """Whether rows of a table `database.table` pass."""
+        known = self._known.get(name)
+        if known is None:
+            known = name == NDB_APPLY_STATUS or (
+                not any(matches(pattern, name) for pattern in self.ignore)
+                and (not self.do or any(matches(pattern, name) for pattern in self.do))
+            )
+            if len(self._known) < 1 << 16:
+                self._known[name] = known
+        return known
+
+    def takes_statement(self, query: e.Query, server_id: int) -> bool:
+        """Whether a change of the schema passes; one that is not understood does, and its executor says so."""
+        if server_id in self.skipped_servers:
+            return False
+        if not (self.do or self.ignore):
+            return True
+        try:
+            tables = [_table_of(each) for each in parse(query.statement, query.database)]
+        except Rejected:
+            return True
+        return any(table is None or self.takes_table(table) for table in tables)
+
+
+def _table_of(statement: Statement) -> str | None:
+    if isinstance(statement, CreateTable):
+        return statement.definition.name
+    return statement.table if isinstance(statement, (DropTable, TableChange)) else None

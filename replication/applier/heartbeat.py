@@ -1,0 +1,67 @@
+"""The heartbeat row: one row a site, written again and again by an ordinary transaction, that travels as any other row.
+
+It says more than the heartbeats of a link: what a replica reads there has been committed, closed in an epoch, logged,
+received and applied. So its age at a replica is the lag of the whole way, and one that grows while the link is well is
+a reason to change the source.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from engine.access.batch_operations import write_many
+from engine.base.errors import TableExists
+from engine.schema.definition import Column, TableDefinition
+from engine.schema.types import Int64, UInt32
+from replication.applier.setups import rows_of
+
+if TYPE_CHECKING:
+    from engine.store.store import Store
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+
+HEARTBEAT: Final = "tidemark.heartbeat"
+HEARTBEAT_TABLE: Final = TableDefinition(
+    0, 1, HEARTBEAT, (Column("server_id", UInt32), Column("wall_us", Int64)), ("server_id",)
+)
+
+
+def _table(store: Store) -> Table:
+    found = store.tables.get(HEARTBEAT)
+    if found is None:
+        try:
+            return store.create_table(HEARTBEAT_TABLE)
+        except TableExists:  # by an applier, just now
+            found = store.tables[HEARTBEAT]
+    return found
+
+
+def beat(store: Store, server_id: int) -> None:
+    """Write the row of this site, making the table if it is missing. Durable: with its epoch.
+
+    Raises: Retryable errors, and nothing has changed; StoreFailed.
+    """
+    table = _table(store)
+    txn: Transaction = store.begin()
+    try:
+        write_many(txn, table, [{"server_id": server_id, "wall_us": store.clock.wall_us()}])
+        txn.commit(False)
+    except BaseException:
+        txn.rollback()
+        raise
+
+
+def newest(store: Store, server_id: int) -> int | None:
+    """What the row of a site says; it is another number whenever the row was written again. None without one."""
+    table = store.tables.get(HEARTBEAT)
+    rows = () if table is None else rows_of(table)
+    return next((int(row["wall_us"]) for row in rows if row["server_id"] == server_id), None)
+
+
+def ages(store: Store) -> dict[int, float]:
+    """Seconds since the row of each site was written, by server id, by the clocks of both; none without the table."""
+    table = store.tables.get(HEARTBEAT)
+    if table is None:
+        return {}
+    now_us = store.clock.wall_us()
+    return {row["server_id"]: max(0, now_us - row["wall_us"]) / 1e6 for row in rows_of(table)}

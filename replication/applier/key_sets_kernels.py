@@ -1,0 +1,115 @@
+"""Sets of canonical keys: which rows of a batch were met before.
+
+Private memory only. `slots` is a hash table of open addressing, sized by the caller so that a batch never fills it: it
+holds for each key 1 + the word at which its record begins in `data`; words KS_… of the state count what is used.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from engine.jit.kernel import helper, kernel
+from engine.sealed.keyed_hash_kernels import headed_hash
+from replication.applier.key_sets_layout import (
+    KEY_SET_BROKEN,
+    KS_HEAD_WORDS,
+    KS_KEYS,
+    KS_LENGTH_MASK,
+    KS_SEED,
+    KS_TABLE_SHIFT,
+    KS_WORDS,
+)
+
+
+@helper
+def _slot_of(head, words, start, length, slots, data, seed):
+    """The slot that leads to a key, or the free one where it belongs."""
+    mask = slots.size - 1
+    at = headed_hash(head, words, start, length, seed) & mask
+    while slots[at] != 0:
+        record = slots[at] - 1
+        if data[record] == head:
+            same = 0
+            while same < length and data[record + KS_HEAD_WORDS + same] == words[start + same]:
+                same += 1
+            if same == length:
+                return at
+        at = (at + 1) & mask
+    return at
+
+
+@helper
+def _bounds(offsets, stride, row, words):
+    """(first word, words) of a key; no words at all if it lies outside."""
+    first = offsets[row] if offsets.size else row * stride
+    length = offsets[row + 1] - first if offsets.size else stride
+    if first < 0 or length < 0 or length > KS_LENGTH_MASK or first + length > words.size:
+        return 0, -1
+    return first, length
+
+
+@helper
+def _has_rows(offsets, start, stop):
+    """Whether a batch has rows [start, stop)."""
+    return 0 <= start <= stop and (offsets.size == 0 or stop < offsets.size)
+
+
+@kernel("int64(int64, int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
+def add_keys(table, words, offsets, stride, start, stop, slots, data, state):
+    """Add keys [start, stop) of a table, up to the first that is in the set already: its row is returned, `stop` if
+    there is none. offsets: a word more than keys, or empty with `stride` words a key. KEY_SET_BROKEN, and the rest is
+    not added, if a key lies outside of `words` or there is too little room.
+    """
+    if not _has_rows(offsets, start, stop) or state[KS_KEYS] + (stop - start) >= slots.size:
+        return KEY_SET_BROKEN
+    for row in range(start, stop):
+        first, length = _bounds(offsets, stride, row, words)
+        record = state[KS_WORDS]
+        if length < 0 or record + KS_HEAD_WORDS + length > data.size:
+            return KEY_SET_BROKEN
+        head = table << KS_TABLE_SHIFT | length
+        at = _slot_of(head, words, first, length, slots, data, state[KS_SEED])
+        if slots[at] != 0:
+            return row
+        slots[at] = record + 1
+        data[record] = head
+        for i in range(length):
+            data[record + KS_HEAD_WORDS + i] = words[first + i]
+        state[KS_WORDS] = record + KS_HEAD_WORDS + length
+        state[KS_KEYS] += 1
+    return stop
+
+
+@kernel("int64(int64, int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
+def find_keys(table, words, offsets, stride, slots, data, state, out):
+    """out[i] is 1 if key i of a table is in the set, else 0. Returns how many are; KEY_SET_BROKEN if one lies outside
+    of `words`.
+    """
+    if not _has_rows(offsets, 0, out.size):
+        return KEY_SET_BROKEN
+    found = 0
+    for row in range(out.size):
+        first, length = _bounds(offsets, stride, row, words)
+        if length < 0:
+            return KEY_SET_BROKEN
+        head = table << KS_TABLE_SHIFT | length
+        out[row] = 1 if slots[_slot_of(head, words, first, length, slots, data, state[KS_SEED])] != 0 else 0
+        found += out[row]
+    return found
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1])", nogil=True)
+def rehash_keys(slots, data, state):
+    """Fill a larger, empty hash table. Returns how many keys it has."""
+    record = 0
+    count = 0
+    mask = slots.size - 1
+    while record < state[KS_WORDS]:
+        length = data[record] & KS_LENGTH_MASK
+        at = headed_hash(data[record], data, record + KS_HEAD_WORDS, length, state[KS_SEED]) & mask
+        while slots[at] != 0:
+            at = (at + 1) & mask
+        slots[at] = record + 1
+        record += KS_HEAD_WORDS + length
+        count += 1
+    return count

@@ -1,0 +1,341 @@
+"""Schema changes on their way in: statements of a binlog made changes of the store, in the order they come.
+
+A statement may be executed again: behind a crash between its last change and the keeping of the position behind it. So
+what is there already, and equal, is passed over, and so is what is gone already; what is there and differs stops the
+applier. Each change is durable when the next begins; indexes are whole when the call returns.
+
+What is a site's own stays: tables of the database `mysql` are not touched, tablespaces are not made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from engine.base.errors import (
+    IndexExists,
+    NoSuchColumn,
+    NoSuchTable,
+    NoSuchTablespace,
+    SchemaInvalid,
+    TableExists,
+    Unsupported,
+)
+from engine.schema.definition import ABSENT, DEFAULT_TABLESPACE, Column, TableDefinition
+from engine.schema.index_definition import IndexDefinition
+from engine.schema.partition import ListPartition, RangePartition
+from engine.store.schema_changes import (
+    change_columns,
+    fresh,
+    is_wider,
+    with_column,
+    with_default,
+    with_name,
+    with_renamed_column,
+    with_wider_column,
+    without_column,
+)
+from replication.injector.schema_events import SchemaOperation, SchemaStatement, is_local, is_same_default
+from replication.sql import statements as s
+from replication.sql.literals import Literal, value_of
+from replication.sql.parse import parse, typed_bound
+
+if TYPE_CHECKING:
+    from engine.store.store import Store
+
+_log = logging.getLogger("tidemark.applier")
+
+
+def apply_statement(store: Store, database: str, text: str, author: int = 0) -> int:
+    """Execute a statement of a binlog; returns how many changes it made, 0 if all of it was there already.
+
+    database: where names without one are. author: id of the site it comes from; records of these changes carry it, so
+    that they do not go back there. Durable on return: all of it. Raises: Unsupported for what is not replicated,
+    SchemaInvalid, TableExists, IndexExists where the store has something else of that name, NoSuchTable, NoSuchColumn,
+    NoSuchTablespace, DuplicateKey, LockTimeout, MemoryExhausted, RedoOverloaded, StoreFailed.
+    """
+    statements = [each for each in parse(text, database) if not isinstance(each, s.Nothing)]
+    _refuse_circle(statements, text)
+    with store.authored(author):
+        return sum(_execute(store, each) for each in _renamed_already(store, statements))
+
+
+def said_of(store: Store, database: str, text: str) -> list[SchemaStatement]:
+    """What `ndb_schema` keeps of a statement that has been executed here: a change of a table each."""
+    found = []
+    for each in parse(text, database):
+        name = each.definition.name if isinstance(each, s.CreateTable) else getattr(each, "table", "")
+        if not name or is_local(name):
+            continue
+        now = store.tables.get(each.to if isinstance(each, s.RenameTable) else name)
+        number, version = (0, 0) if now is None else (now.definition.table_id, now.definition.version)
+        operation = _OPERATIONS.get(type(each), SchemaOperation.ALTER_TABLE)
+        found.append(SchemaStatement(name.partition(".")[0], text, name, operation, number, version))
+    return found
+
+
+_OPERATIONS: dict[type[s.Statement], SchemaOperation] = {
+    s.CreateTable: SchemaOperation.CREATE_TABLE,
+    s.DropTable: SchemaOperation.DROP_TABLE,
+    s.RenameTable: SchemaOperation.RENAME_TABLE,
+}
+
+
+def _refuse_circle(statements: Sequence[s.Statement], text: str) -> None:
+    """Names that change hands within one statement: executed again, it would give them back. Raises: Unsupported."""
+    renames = [each for each in statements if isinstance(each, s.RenameTable)]
+    if {each.table for each in renames} & {each.to for each in renames}:
+        raise Unsupported(
+            "a statement that gives a table a name another one had just before is not replicated: rename at each site",
+            statement=text[:200],
+        )
+
+
+def _renamed_already(store: Store, statements: list[s.Statement]) -> list[s.Statement]:
+    """The statements with the names tables have now, if an earlier execution got as far as to rename them."""
+    renamed = {
+        each.table: each.to
+        for each in statements
+        if isinstance(each, s.RenameTable) and each.table not in store.tables and each.to in store.tables
+    }
+    return [
+        replace(each, table=renamed[each.table])
+        if isinstance(each, s.TableChange) and not isinstance(each, s.RenameTable) and each.table in renamed
+        else each
+        for each in statements
+    ]
+
+
+def _execute(store: Store, statement: s.Statement) -> int:
+    name = statement.definition.name if isinstance(statement, s.CreateTable) else getattr(statement, "table", "")
+    if is_local(name):
+        _log.info("a schema change of %s is that site's own and is passed over", name)
+        return 0
+    if isinstance(statement, s.CreateTable):
+        return _create(store, statement)
+    if isinstance(statement, s.DropTable):
+        return _drop(store, statement.table)
+    if isinstance(statement, s.RenameTable):
+        return _rename(store, statement)
+    if isinstance(statement, s.TableChange) and type(statement) in _ALTERATIONS:
+        return _ALTERATIONS[type(statement)](store, _definition(store, name), statement)
+    raise Unsupported(f"a statement of kind {type(statement).__name__} is not replicated; make it at each site")
+
+
+def _definition(store: Store, name: str) -> TableDefinition:
+    found = store.tables.get(name)
+    if found is None:
+        raise NoSuchTable(
+            f"table {name} does not exist here, but the source alters it; copy it from the source", table=name
+        )
+    return found.definition
+
+
+# --- tables ---------------------------------------------------------------------------------------
+def as_new(definition: TableDefinition) -> TableDefinition:
+    """A definition as for a table just made, without indexes: the history it has at another site is no part of it."""
+    partition = definition.partition
+    if isinstance(partition, (RangePartition, ListPartition)):
+        partition = type(partition)(partition.columns, partition.partitions)
+    columns = tuple(fresh(column) for column in definition.columns)
+    # The one every site has is made with the first table that wants it.
+    has_own = any(column.is_disk for column in columns) and definition.tablespace != DEFAULT_TABLESPACE
+    return TableDefinition(
+        0,
+        1,
+        definition.name,
+        columns,
+        definition.primary_key,
+        partition,
+        definition.tablespace if has_own else None,
+    )
+
+
+def _create(store: Store, statement: s.CreateTable) -> int:
+    wanted = as_new(statement.definition)
+    found = store.tables.get(wanted.name)
+    changes = 0
+    if found is None:
+        try:
+            store.create_table(wanted)
+        except NoSuchTablespace as error:
+            raise NoSuchTablespace(
+                f"table {wanted.name} lies in tablespace {wanted.tablespace}, which this site does not have; make it"
+                " here and start the applier again",
+                table=wanted.name,
+                tablespace=wanted.tablespace,
+            ) from error
+        changes = 1
+    elif statement.may_exist:
+        return 0
+    elif _said(found.definition) != _said(wanted):
+        raise TableExists(
+            f"table {wanted.name} exists here with another definition than the source gives it; drop it or rename it",
+            table=wanted.name,
+        )
+    for index in statement.definition.indexes:
+        changes += _create_index(store, _definition(store, wanted.name), s.CreateIndex(wanted.name, index))
+    return changes
+
+
+def _said(definition: TableDefinition) -> bytes:
+    """What two equal tables have in common, as bytes: a default may be NaN, which equals nothing."""
+    return replace(as_new(definition), tablespace=None).to_json()
+
+
+def _drop(store: Store, name: str) -> int:
+    if name not in store.tables:
+        return 0
+    store.drop_table(name)
+    return 1
+
+
+def _rename(store: Store, statement: s.RenameTable) -> int:
+    if is_local(statement.to):
+        raise Unsupported(f"table {statement.table} cannot get the name {statement.to} of a system's table")
+    if statement.table not in store.tables and statement.to in store.tables:
+        return 0
+    _definition(store, statement.table)
+    change_columns(store, statement.table, lambda before: with_name(before, statement.to))
+    return 1
+
+
+# --- columns --------------------------------------------------------------------------------------
+def _column(definition: TableDefinition, name: str) -> Column | None:
+    return next((each for each in definition.columns if each.name == name), None)
+
+
+def _must_column(definition: TableDefinition, name: str) -> Column:
+    found = _column(definition, name)
+    if found is None:
+        raise NoSuchColumn(
+            f"{definition.name} has no column {name!r} here, but the source alters it",
+            table=definition.name,
+            column=name,
+        )
+    return found
+
+
+def _add_column(store: Store, definition: TableDefinition, statement: s.AddColumn) -> int:
+    found, wanted = _column(definition, statement.column.name), statement.column
+    if found is not None:
+        is_equal = (found.type, found.nullable) == (wanted.type, wanted.nullable) and is_same_default(found, wanted)
+        if is_equal:
+            return 0
+        raise SchemaInvalid(
+            f"{definition.name} has a column {wanted.name!r} that differs from the one the source adds: {found!r}",
+            table=definition.name,
+            column=wanted.name,
+        )
+    change_columns(store, definition.name, lambda before: with_column(before, wanted))
+    return 1
+
+
+def _drop_column(store: Store, definition: TableDefinition, statement: s.DropColumn) -> int:
+    if _column(definition, statement.column) is None:
+        return 0
+    change_columns(store, definition.name, lambda before: without_column(before, statement.column), statement.column)
+    return 1
+
+
+def _rename_column(store: Store, definition: TableDefinition, statement: s.RenameColumn) -> int:
+    old, new = statement.column, statement.to
+    if _column(definition, old) is None and _column(definition, new) is not None:
+        return 0
+    _must_column(definition, old)
+    change_columns(store, definition.name, lambda before: with_renamed_column(before, old, new), old)
+    return 1
+
+
+def _change_column(store: Store, definition: TableDefinition, statement: s.ChangeColumn) -> int:
+    found, wanted = _must_column(definition, statement.column.name), statement.column
+    name = wanted.name
+    if found.nullable != wanted.nullable:
+        raise Unsupported(
+            f"whether {definition.name}.{name} may be NULL cannot be changed here; make the table anew",
+            table=definition.name,
+            column=name,
+        )
+    changes = 0
+    # A column that takes more than the source asks for takes what the source will send.
+    if found.type != wanted.type and not is_wider(wanted.type, found.type):
+        change_columns(store, definition.name, lambda before: with_wider_column(before, name, wanted.type), name)
+        changes += 1
+    return changes + _set_default(store, definition, s.SetDefault(definition.name, name, wanted.default))
+
+
+def _set_default(store: Store, definition: TableDefinition, statement: s.SetDefault) -> int:
+    found = _must_column(_definition(store, definition.name), statement.column)
+    default = statement.default
+    if isinstance(default, Literal):
+        default = value_of(found.type, default)
+    if default is None and not found.nullable:
+        default = ABSENT
+    if is_same_default(found, replace(found, default=default)):
+        return 0
+    change_columns(store, definition.name, lambda before: with_default(before, found.name, default), found.name)
+    return 1
+
+
+# --- indexes and partitions -----------------------------------------------------------------------
+def _index(definition: TableDefinition, name: str) -> IndexDefinition | None:
+    return next((each for each in definition.indexes if each.name == name), None)
+
+
+def _create_index(store: Store, definition: TableDefinition, statement: s.CreateIndex) -> int:
+    found = _index(definition, statement.index.name)
+    if found == statement.index:
+        return 0
+    if found is not None:
+        raise IndexExists(
+            f"table {definition.name} has an index {found.name} here that differs from the source's; drop it first",
+            table=definition.name,
+            index=found.name,
+        )
+    store.create_index(definition.name, statement.index)
+    return 1
+
+
+def _drop_index(store: Store, definition: TableDefinition, statement: s.DropIndex) -> int:
+    if _index(definition, statement.index) is None:
+        return 0
+    store.drop_index(definition.name, statement.index)
+    return 1
+
+
+def _add_partition(store: Store, definition: TableDefinition, statement: s.AddPartition) -> int:
+    bound = typed_bound(definition, statement.bound)
+    partition, added = definition.partition, statement.partition
+    if added not in partition.names:
+        store.add_partition(definition.name, added, bound)
+        return 1
+    assert isinstance(partition, (RangePartition, ListPartition))
+    known = dict(partition.partitions)[added]
+    if (set(known) == set(bound)) if isinstance(partition, ListPartition) else (known == bound):
+        return 0
+    raise SchemaInvalid(
+        f"table {definition.name} has a partition {added!r} here that differs from the source's: {known!r}",
+        table=definition.name,
+    )
+
+
+def _drop_partition(store: Store, definition: TableDefinition, statement: s.DropPartition) -> int:
+    if statement.partition not in definition.partition.names:
+        return 0
+    store.drop_partition(definition.name, statement.partition)
+    return 1
+
+
+_ALTERATIONS: dict[type[s.TableChange], Callable[[Store, TableDefinition, Any], int]] = {
+    s.AddColumn: _add_column,
+    s.DropColumn: _drop_column,
+    s.RenameColumn: _rename_column,
+    s.ChangeColumn: _change_column,
+    s.SetDefault: _set_default,
+    s.CreateIndex: _create_index,
+    s.DropIndex: _drop_index,
+    s.AddPartition: _add_partition,
+    s.DropPartition: _drop_partition,
+}

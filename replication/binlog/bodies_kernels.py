@@ -1,0 +1,222 @@
+"""Kernels that take MySQL's row bodies apart: first where each value lies, then column by column.
+
+A body comes from a file or a peer: every length is checked before it is followed, a row that takes no bytes is refused
+(there would be no end of them), and callers give room for so many cells as they are ready to hold. Private memory only.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.jit.kernel import helper, kernel
+from replication.binlog.rows_layout import (
+    CELL_NULL,
+    CELL_SIZE_BITS,
+    CELL_SIZE_MASK,
+    ROW_BIT,
+    ROW_CODE_WORDS,
+    ROW_DATE,
+    ROW_DATETIME,
+    ROW_DECIMAL,
+    ROW_ENUM,
+    ROW_SIGNED,
+    ROW_STRING,
+    ROW_TIME,
+    ROW_TIMESTAMP,
+    ROW_YEAR,
+    RW_CODE,
+    RW_SCALE,
+    RW_SIZE,
+)
+from replication.binlog.values_kernels import (
+    NO_VALUE,
+    decimal_bytes,
+    extend_sign,
+    fraction_bytes,
+    take_big,
+    take_date,
+    take_datetime,
+    take_decimal,
+    take_little,
+    take_time,
+    take_timestamp,
+)
+
+_YEAR_ZERO = 1900
+
+
+@helper
+def _value_bytes(codes, code):
+    """Bytes of a value that is no string."""
+    kind = codes[code + RW_CODE]
+    if kind == ROW_DECIMAL:
+        return decimal_bytes(codes[code + RW_SIZE], codes[code + RW_SCALE])
+    if kind == ROW_DATE:
+        return 3
+    if kind == ROW_TIME:
+        return 3 + fraction_bytes(codes[code + RW_SCALE])
+    if kind == ROW_DATETIME:
+        return 5 + fraction_bytes(codes[code + RW_SCALE])
+    if kind == ROW_TIMESTAMP:
+        return 4 + fraction_bytes(codes[code + RW_SCALE])
+    return codes[code + RW_SIZE]
+
+
+@helper
+def _find_image(cells, cell, body, size, at, codes, first, columns):
+    """Cells of one image of codes first …; returns where it ends, -1 if it would end beyond the body."""
+    nulls = at
+    at += (columns + 7) >> 3
+    if at > size:
+        return -1
+    for number in range(columns):
+        if np.int64(body[np.uint64(nulls + (number >> 3))]) & (1 << (number & 7)):
+            cells[np.uint64(cell + number)] = CELL_NULL
+            continue
+        code = (first + number) * ROW_CODE_WORDS
+        if codes[code + RW_CODE] == ROW_STRING:
+            prefix = codes[code + RW_SIZE]
+            if at + prefix > size:
+                return -1
+            length = take_little(body, at, prefix)
+            at += prefix
+        else:
+            length = _value_bytes(codes, code)
+        if length < 0 or length > size - at:
+            return -1
+        cells[np.uint64(cell + number)] = at << CELL_SIZE_BITS | length
+        at += length
+    return at
+
+
+@kernel(
+    "int64(int64[::1], int64[::1], Array(uint8, 1, 'C', readonly=True), int64, int64[::1], int64, int64)",
+    nogil=True,
+)
+def find_cells(cells, ends, body, start, codes, before_columns, after_columns):
+    """Where the values of the rows from byte `start` on lie: before_columns + after_columns cells a row, in the order
+    of `codes`. ends[i] gets where row i ends. An image that is not there has no columns; one that is has at least one.
+
+    Returns how many rows there are, at most ends.size; -1 - row of one that is not whole.
+    """
+    columns = before_columns + after_columns
+    size = body.size
+    if columns < 1 or columns * ROW_CODE_WORDS > codes.size or columns * ends.size > cells.size or start < 0:
+        return -1
+    row = 0
+    at = start
+    while at < size and row < ends.size:
+        if before_columns > 0:
+            at = _find_image(cells, row * columns, body, size, at, codes, 0, before_columns)
+        if at >= 0 and after_columns > 0:
+            cell = row * columns + before_columns
+            at = _find_image(cells, cell, body, size, at, codes, before_columns, after_columns)
+        if at < 0:
+            return -1 - row
+        ends[row] = at
+        row += 1
+    return row
+
+
+@kernel(
+    "int64(int64[::1], uint8[::1], Array(uint8, 1, 'C', readonly=True), int64[::1], int64, int64, int64[::1], int64)",
+    nogil=True,
+)
+def read_numbers(target, bitmap, body, cells, cell, step, codes, count):
+    """Values of a column that is no string, cells `cell`, `cell` + `step` …, and their validity (zeroed before).
+
+    `codes` are the column's own. A decimal takes two words of `target`, low first; all else one. Returns the NULLs, or
+    -1 - row of the first value that the column's type does not have.
+    """
+    kind = codes[RW_CODE]
+    size = codes[RW_SIZE]
+    digits = codes[RW_SCALE]
+    width = 2 if kind == ROW_DECIMAL else 1
+    if cell < 0 or step < 1 or (count > 0 and cell + (count - 1) * step >= cells.size):
+        return -1
+    if count * width > target.size or count > bitmap.size << 3:
+        return -1
+    nulls = 0
+    for row in range(count):
+        where = cells[np.uint64(cell + row * step)]
+        if where == CELL_NULL:
+            nulls += 1
+            target[row * width] = 0
+            if width == 2:
+                target[row * 2 + 1] = 0
+            continue
+        bitmap[row >> 3] |= 1 << (row & 7)
+        at = where >> CELL_SIZE_BITS
+        if kind == ROW_DECIMAL:
+            low, high, sound = take_decimal(body, at, size, digits)
+            if not sound:
+                return -1 - row
+            target[row * 2] = low
+            target[row * 2 + 1] = high
+            continue
+        if kind == ROW_DATE:
+            value = take_date(body, at)
+        elif kind == ROW_TIME:
+            value = take_time(body, at, digits)
+        elif kind == ROW_DATETIME:
+            value = take_datetime(body, at, digits)
+        elif kind == ROW_TIMESTAMP:
+            value = take_timestamp(body, at, digits)
+        elif kind == ROW_BIT:
+            value = take_big(body, at, size)
+        else:
+            value = take_little(body, at, size)
+            if kind == ROW_SIGNED:
+                value = extend_sign(value, size)
+            elif kind == ROW_YEAR:
+                value += _YEAR_ZERO if value > 0 else 0
+            elif kind == ROW_ENUM:
+                value -= 1
+                # Place 0 is what MySQL keeps for a string that is no member.
+                if value < 0 or value >= digits:
+                    return -1 - row
+        if value == NO_VALUE and kind >= ROW_DATE and kind <= ROW_TIMESTAMP:
+            return -1 - row
+        target[row] = value
+    return nulls
+
+
+@kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64, int64)", nogil=True)
+def measure_strings(offsets, bitmap, cells, cell, step, count):
+    """Offsets (count + 1) and validity (zeroed before) of a column of strings; returns the NULLs."""
+    if cell < 0 or step < 1 or (count > 0 and cell + (count - 1) * step >= cells.size):
+        return -1
+    if count >= offsets.size or count > bitmap.size << 3:
+        return -1
+    nulls = 0
+    total = 0
+    offsets[0] = 0
+    for row in range(count):
+        where = cells[np.uint64(cell + row * step)]
+        if where == CELL_NULL:
+            nulls += 1
+        else:
+            bitmap[row >> 3] |= 1 << (row & 7)
+            total += where & CELL_SIZE_MASK
+        offsets[row + 1] = total
+    return nulls
+
+
+@kernel(
+    "int64(uint8[::1], Array(uint8, 1, 'C', readonly=True), int64[::1], int64[::1], int64, int64, int64)", nogil=True
+)
+def copy_strings(target, body, offsets, cells, cell, step, count):
+    """The bytes that `measure_strings` measured in the same cells; returns count or -1."""
+    if cell < 0 or step < 1 or (count > 0 and cell + (count - 1) * step >= cells.size):
+        return -1
+    if count >= offsets.size or offsets[count] > target.size:
+        return -1
+    for row in range(count):
+        begin = np.uint64(offsets[row])
+        length = offsets[row + 1] - offsets[row]
+        source = np.uint64(cells[np.uint64(cell + row * step)] >> CELL_SIZE_BITS)
+        for i in range(length):
+            target[begin + np.uint64(i)] = body[source + np.uint64(i)]
+    return count

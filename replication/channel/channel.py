@@ -1,0 +1,510 @@
+"""One channel of a replica: its relay log between what receives and what applies.
+
+What receives (`receiver.py`) calls `begin`, `append`, `sync`, `heard`; what applies calls `apply_next`. Both may be
+stopped and started apart, and in two threads; neither knows of the other but through the relay log.
+
+Invariants: (C1) where to go on is never kept beside the data: what is applied says `mysql.ndb_apply_status`, whose row
+commits with the rows, what is received says the relay log's end. (C2) What the relay log has not, from what is applied
+on, is fetched again: a relay log that does not reach back to it is thrown away, never skipped over. (C3) An epoch is
+handed to the applier once unless it failed; what `ndb_apply_status` has is passed over (F89). (C4) A relay file is
+removed only when what was applied of it is durable. (C5) Where to go on is settled, and the relay log thrown away,
+between two steps of the applier: `_turn` is held by each of them.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from engine.base.clock import Clock
+from engine.base.errors import BinlogDamaged, EpochGap, InvalidName, LimitExceeded, PeerRefused, Rejected
+from engine.files.protocol import Files
+from replication.applier.apply_protocol import Applier, ApplyStatus, StatusRow
+from replication.applier.filters import Filter
+from replication.binlog.index import Position as Place
+from replication.channel.relay_log import FILE_BYTES, RelayLog, base_of, is_behind, remove_relay_log
+from replication.channel.relay_reader import RelayReader, RelayTransaction
+from replication.injector.load_mark import load_mark
+from replication.wire.handshake import Site, check_peer
+from replication.wire.messages import Events, Heartbeat, Position, Settings, Start
+
+DEFAULT_NAME = "main"
+
+
+@dataclass(frozen=True)
+class ChannelOptions:
+    """Of one channel. `failed_source`: the server whose epochs tell where to go on, for a new source that replicated
+    from it; 0: those of the source itself. `heartbeat_from`: the same, of a channel that has several sources and may
+    find another one at its link than before.
+    """
+
+    name: str = DEFAULT_NAME
+    ignore_server_ids: tuple[int, ...] = ()
+    replicate_do: tuple[str, ...] = ()
+    replicate_ignore: tuple[str, ...] = ()
+    clear_apply_status: bool = True
+    relay_file_bytes: int = FILE_BYTES
+    window_bytes: int = Start.window_bytes
+    heartbeat_ms: int = Start.heartbeat_ms
+    failed_source: int = 0
+    heartbeat_from: int = 0
+
+    def filter(self, own_id: int) -> Filter:
+        """What the channel takes at a site. Raises: SchemaInvalid."""
+        return Filter.of((own_id, *self.ignore_server_ids), self.replicate_do, self.replicate_ignore)
+
+
+def check_name(name: str) -> str:
+    """The name of a channel, which becomes that of a folder. Raises: InvalidName."""
+    if not isinstance(name, str) or re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name) is None:
+        raise InvalidName(f"a channel's name has 1 to 64 of the characters a-z, 0-9, _ and -, got {str(name)[:80]!r}")
+    return name
+
+
+@dataclass
+class Progress:
+    """What a channel has done since it was made."""
+
+    applied: int = 0
+    passed_over: int = 0
+    filtered: int = 0
+    applied_epoch: int = 0
+    applied_commit_us: int | None = None
+    heard: Heartbeat | None = None
+    backlog: int = 0  # transactions not applied when reading the relay log began, less those received before
+
+    @property
+    def done(self) -> int:
+        """Transactions passed on."""
+        return self.applied + self.passed_over + self.filtered
+
+
+class ReplicaChannel:
+    """The replica's side of one channel. One thread may receive and one apply."""
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        own: Site,
+        applier: Applier,
+        positions: ApplyStatus,
+        options: ChannelOptions | None = None,
+    ) -> None:
+        """Nothing is read yet. Raises: InvalidName, SchemaInvalid, Rejected for server id 0."""
+        self.options = options or ChannelOptions()
+        self.name = check_name(self.options.name)
+        if own.server_id == 0:
+            raise Rejected("server_id 0 does not replicate; open the store with another one", option="server_id")
+        self.own = own
+        self.progress = Progress()
+        self.left_source = 0  # server that has confirmed epochs of this site, until a source is met
+        self.on_settings: Callable[[Settings], None] = lambda settings: None
+        self.on_progress: Callable[[], None] = lambda: None  # more was received, or applied
+        self.onward_of: Callable[[int], tuple[tuple[int, int], ...]] = lambda source_id: ()
+        self._files = files
+        self._clock = clock
+        self._applier = applier
+        self._positions = positions
+        self._filter = self.options.filter(own.server_id)
+        self._mutex = threading.Lock()
+        self._turn = threading.RLock()
+        self._relay: RelayLog | None = None
+        self._reader: RelayReader | None = None
+        self._pending: RelayTransaction | None = None
+        self._applied_at: Position | None = None
+        self._row_at: Position | None = None  # what of it `ndb_apply_status` says: statements leave no row
+
+    @property
+    def relay(self) -> RelayLog:
+        """Opened by the first use. Raises: BinlogDamaged, FileMissing: `reset` helps, or `discard_relay`."""
+        with self._mutex:
+            if self._relay is None:
+                self._relay = RelayLog(
+                    self._files, self._clock, self.name, self.own.server_id, self.options.relay_file_bytes
+                )
+            return self._relay
+
+    def close(self) -> None:
+        """Close its files; harmless twice. Nobody may receive or apply."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
+        self._pending = None
+
+    # --- receiving --------------------------------------------------------------------------------
+    def begin(self, source: Site) -> Start:
+        """Where to go on with a source, whom the link has found out; what a broken link left is thrown away.
+
+        Raises: PeerRefused if the relay log is another server's, BinlogDamaged, FileMissing.
+        """
+        check_peer(self.own, source)
+        with self._turn:
+            return self._begin(source)
+
+    def _begin(self, source: Site) -> Start:
+        if self.left_source not in (0, source.server_id):
+            self._positions.unconfirm()
+        relay, self.left_source = self.relay, 0
+        if self.options.heartbeat_from and relay.source_id not in (0, source.server_id):
+            self._leave_for(source, relay)
+        try:
+            relay.expect(source.server_id)
+        except Rejected as error:
+            raise PeerRefused(error.message, server_id=source.server_id) from None
+        relay.cut()
+        begin = relay.begin
+        if begin is not None and source.binlog not in ("", base_of(begin.file)):
+            # Another node of the same site: the same epochs in other files. What is not applied comes again.
+            relay.reset()
+            relay.expect(source.server_id)
+        self.progress.heard = None
+        row = self._row_of(source.server_id)
+        if self._reader is None and row is not None:
+            self.progress.applied_epoch = row.epoch
+        durable = relay.durable
+        if durable is not None and (row is None or row.end is None or relay.covers(row.end)):
+            epoch = max(relay.epoch, 0 if row is None else row.epoch)
+            return self._start(epoch=epoch, file=durable.file, position=durable.position)
+        if durable is not None:
+            relay.reset()
+            relay.expect(source.server_id)
+        if row is not None:
+            # The relay log will begin behind that row: a crash must not go back to before it.
+            self._positions.make_durable()
+            return self._start(epoch=row.epoch)
+        return self._start_behind_failed(source)
+
+    def _start(self, **where: Any) -> Start:
+        return Start(**where, window_bytes=self.options.window_bytes, heartbeat_ms=self.options.heartbeat_ms)
+
+    def _leave_for(self, source: Site, relay: RelayLog) -> None:
+        """The relay log is of another source. Of sources that bring the same epochs the row of one is old as soon as
+        another has brought more, so it goes, before the relay log does: a crash in between finds all this again.
+        """
+        origin = self.options.heartbeat_from
+        if self._row_of(origin) is None and self._row_of(source.server_id) is None:
+            raise self._lost(origin, source)
+        if self._row_of(origin) is not None and source.server_id != origin:
+            self._positions.forget(source.server_id)
+        self._positions.unconfirm()
+        relay.reset()
+
+    def _lost(self, failed: int, source: Site) -> PeerRefused:
+        return PeerRefused(
+            f"ndb_apply_status has no row of server {failed}; nothing says where to go on with server"
+            f" {source.server_id}",
+            server_id=source.server_id,
+        )
+
+    def _start_behind_failed(self, source: Site) -> Start:
+        """Nothing of this source was applied, nor heard of through another one: its whole binlog, unless it brings
+        what the failed source sent.
+        """
+        options = self.options
+        failed = options.failed_source or options.heartbeat_from
+        row = self._row_of(failed)
+        if row is None and options.failed_source:
+            raise self._lost(failed, source)
+        if row is None:
+            return self._start()
+        self._positions.make_durable()
+        return self._start(epoch=row.epoch, origin=failed)
+
+    def _row_of(self, server_id: int) -> StatusRow | None:
+        return next((row for row in self._positions.rows() if row.server_id == server_id), None)
+
+    def append(self, events: Events) -> None:
+        """See `RelayLog.append`."""
+        self.relay.append(events)
+
+    def sync(self) -> int:
+        """See `RelayLog.sync`."""
+        epoch = self.relay.sync()
+        self.on_progress()
+        return epoch
+
+    def heard(self, heartbeat: Heartbeat) -> None:
+        """How far the source is."""
+        self.progress.heard = heartbeat
+
+    def learn(self, settings: Settings) -> None:
+        """The conflict functions of the source. Raises: PeerRefused."""
+        self.on_settings(settings)
+
+    @property
+    def applied_epoch(self) -> int:
+        """The newest epoch of the source that is applied."""
+        return self.progress.applied_epoch
+
+    @property
+    def onward(self) -> tuple[tuple[int, int], ...]:
+        """(server id, newest epoch of the source that is applied there) of the sites this one passes it on to."""
+        return self.onward_of(self.source_id)
+
+    # --- applying ---------------------------------------------------------------------------------
+    def apply_next(self) -> RelayTransaction | None:
+        """Apply the next transaction of the relay log, or pass over what is applied or filtered out; None if there is
+        none. Durable: as the applier says.
+
+        Raises: EpochGap where the source says that something is missing, BinlogDamaged (file, position), and what the
+        applier raises; then it is the same transaction's turn again.
+        """
+        with self._turn:
+            return self._apply_next()
+
+    def _apply_next(self) -> RelayTransaction | None:
+        transaction = self._pending
+        if transaction is None or self._reader is None or self._reader.generation != self.relay.generation:
+            transaction = self._next()
+        if transaction is None:
+            return None
+        self._pending = transaction
+        if self._is_applied(transaction):
+            self.progress.passed_over += 1
+        elif transaction.incident is None and not transaction.is_taken:
+            self.progress.filtered += 1
+        else:
+            self._hand_over(transaction)
+            self.progress.applied += 1
+        self._pending = None
+        self.on_applied(transaction)
+        return transaction
+
+    def apply_all(self) -> int:
+        """Apply everything the relay log has; how many transactions were passed on."""
+        count = 0
+        while self.apply_next() is not None:
+            count += 1
+        return count
+
+    def _next(self) -> RelayTransaction | None:
+        relay = self.relay
+        if self._reader is None or self._reader.generation != relay.generation:
+            self.close_reader()
+            if relay.durable is None:
+                return None
+            row = self._row_of(relay.source_id)
+            self.progress.applied_epoch = 0 if row is None else row.epoch
+            self._applied_at = self._row_at = None if row is None else self._place_in(relay, row)
+            if not self._may_go_on(relay):
+                return None
+            start = None if self._applied_at is None else Place(self._applied_at.file, self._applied_at.position)
+            self.progress.backlog = self._count(relay, start) + self.progress.done - relay.received
+            self._applier.start()
+            self._reader = RelayReader(self._files, relay, start, self._filter)
+        return self._reader.next()
+
+    def _place_in(self, relay: RelayLog, row: StatusRow) -> Position | None:
+        """Where what is applied ends in this binlog; None if that came out of another node's."""
+        begin, end = relay.begin, row.end
+        return end if begin is None or end is None or base_of(end.file) == base_of(begin.file) else None
+
+    def _may_go_on(self, relay: RelayLog) -> bool:
+        """Whether the relay log has what follows; False if it ends before what is applied: the receiver begins anew.
+
+        Raises: EpochGap if it begins behind that.
+        """
+        applied, begin, durable = self._applied_at, relay.begin, relay.durable
+        if applied is None or relay.covers(applied):
+            return True
+        if durable is not None and is_behind(applied, durable):
+            return False
+        raise EpochGap(
+            f"channel {self.name} is applied up to {applied.file}:{applied.position}, and its relay log begins at"
+            f" {'nothing' if begin is None else f'{begin.file}:{begin.position}'}; start the receiver or reset it",
+            file=applied.file,
+            position=applied.position,
+        )
+
+    def _count(self, relay: RelayLog, start: Place | None) -> int:
+        """Transactions in the relay log from a place on."""
+        reader = RelayReader(self._files, relay, start)
+        count = 0
+        try:
+            while reader.next() is not None:
+                count += 1
+        except (BinlogDamaged, LimitExceeded):
+            return count  # the applier will meet it, behind what is whole
+        finally:
+            reader.close()
+        return count
+
+    @property
+    def mark(self) -> tuple[int, Position | None]:
+        """Something else whenever there is more to apply."""
+        relay = self.relay
+        return relay.generation, relay.durable
+
+    def wait_for_more(self, mark: tuple[int, Position | None], seconds: float, stopped: threading.Event) -> None:
+        """Wait until there is more than there was at a mark, or somebody wakes it; at most so long."""
+        with self.relay.changed:
+            if self.mark == mark and not stopped.is_set():
+                self.relay.changed.wait(seconds)
+
+    def wake(self) -> None:
+        """Let `wait_for_more` return."""
+        relay = self._relay
+        if relay is not None:
+            with relay.changed:
+                relay.changed.notify_all()
+
+    @property
+    def received_epoch(self) -> int:
+        """The newest epoch that is whole and safe in the relay log, 0 if none is."""
+        relay = self._relay
+        return 0 if relay is None else relay.epoch
+
+    @property
+    def source_id(self) -> int:
+        """Whose binlog the relay log has, 0 while nobody knows."""
+        relay = self._relay
+        return 0 if relay is None else relay.source_id
+
+    def close_reader(self) -> None:
+        """The next transaction is looked for from what `ndb_apply_status` says."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = self._pending = None
+
+    def _is_applied(self, transaction: RelayTransaction) -> bool:
+        if transaction.epoch:
+            return transaction.epoch <= self.progress.applied_epoch
+        return self._applied_at is not None and is_behind(self._applied_at, Position(*transaction.end))
+
+    def _hand_over(self, transaction: RelayTransaction) -> None:
+        if transaction.incident is not None:
+            raise _missing(transaction, transaction.incident)
+        if transaction.statement is not None:
+            query = transaction.statement
+            self._applier.statement(query.statement, query.database, transaction.source_id)
+            # Executed once more it may meet what later ones have made: tables that changed names, for one.
+            self._note_end(transaction)
+        else:
+            self._applier.apply(transaction)
+
+    def _note_end(self, transaction: RelayTransaction) -> None:
+        start, end = transaction.start, transaction.end
+        at = (start.file, start.position, end.position)
+        self._positions.note(StatusRow(self.relay.source_id, self.progress.applied_epoch, *at))
+
+    def skip_incident(self) -> str:
+        """Pass over what the source says is missing, which is what comes next: somebody has seen to it. What it says.
+
+        Nobody may apply. Durable: on return. Raises: Rejected if something else comes next, and nothing is skipped.
+        """
+        with self._turn:
+            transaction = self._pending
+            if transaction is None or self._reader is None or self._reader.generation != self.relay.generation:
+                transaction = self._pending = self._next()
+            if transaction is None or transaction.incident is None:
+                raise Rejected(f"channel {self.name} does not stand at an incident; start its applier")
+            self._note_end(transaction)
+            self._positions.make_durable()
+            self._pending = None
+            self.progress.passed_over += 1
+            self.on_applied(transaction)
+            return transaction.incident
+
+    def on_applied(self, transaction: RelayTransaction) -> None:
+        progress = self.progress
+        progress.applied_epoch = max(progress.applied_epoch, transaction.epoch)
+        progress.applied_commit_us = transaction.commit_us or progress.applied_commit_us
+        applied = Position(*transaction.end)
+        self._applied_at = applied
+        if transaction.epoch or transaction.statement is not None or transaction.incident is not None:
+            self._row_at = applied
+        relay = self.relay
+        following, needed = relay.second_begin, self._row_at
+        if following is not None and needed is not None and is_behind(needed, following):
+            self._positions.make_durable()
+            relay.purge(needed)
+        self.on_progress()
+
+    # --- both stopped -----------------------------------------------------------------------------
+    def discard_relay(self) -> None:
+        """Throw the relay log away, whatever state it is in; what is not applied is fetched again. Durable: on return.
+
+        Nobody may receive or apply.
+        """
+        self.close()
+        remove_relay_log(self._files, self.name)
+
+    def leave_source(self, left: int, met: int) -> None:
+        """`discard_relay` where another source follows the server `left`: `met` is its id, 0 until it is met."""
+        if met not in (0, left):
+            self._positions.unconfirm()
+        self.discard_relay()
+
+    def reset(self) -> None:
+        """Throw the relay log away, and, unless `clear_apply_status` is off, what is known to be applied, where that
+        may come again. Of a source that was not heard of yet that is not known: it stays. Receiver and applier are
+        stopped. Durable: on return.
+        """
+        self.discard_relay()
+        if self.options.clear_apply_status and self.progress.heard is not None:
+            self._positions.clear()
+        self.progress = Progress()
+        self._applier.start()  # the max replicated epoch is what the rows left say
+
+    # --- what is shown ----------------------------------------------------------------------------
+    def lag(self) -> dict[str, Any]:
+        """`epochs`: transactions received and not applied. `seconds`: by the source's clock, how old what was applied
+        last is, 0.0 if it is the newest; None while nobody knows.
+        """
+        progress = self.progress
+        relay = self._relay
+        queued = 0 if relay is None else max(0, progress.backlog + relay.received - progress.done)
+        seconds = None
+        if progress.heard is not None:
+            durable = None if relay is None else relay.durable
+            # A source says how far it is where it has nothing more to send: without a relay log nothing was missing.
+            if not queued and (durable is None or is_behind(durable, progress.heard.end)):
+                seconds = 0.0
+            elif progress.applied_commit_us is not None:
+                seconds = max(0, progress.heard.wall_us - progress.applied_commit_us) / 1e6
+        return {"epochs": queued, "seconds": seconds}
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether everything is applied that the source had when it was heard of last."""
+        relay = self._relay
+        has_begun = self._reader is not None or (relay is not None and relay.durable is None)
+        return has_begun and self._pending is None and self.lag()["seconds"] == 0.0
+
+    def status(self) -> dict[str, Any]:
+        """Every counter of the channel."""
+        progress, relay = self.progress, self._relay
+        durable = None if relay is None else relay.durable
+        applied = self._applied_at
+        return {
+            "name": self.name,
+            "source_server_id": 0 if relay is None else relay.source_id,
+            "source_epoch": 0 if progress.heard is None else progress.heard.epoch,
+            "received_epoch": 0 if relay is None else relay.epoch,
+            "received_to": None if durable is None else f"{durable.file}:{durable.position}",
+            "applied_epoch": progress.applied_epoch,
+            "applied_to": None if applied is None else f"{applied.file}:{applied.position}",
+            "applied": progress.applied,
+            "passed_over": progress.passed_over,
+            "filtered": progress.filtered,
+            "relay_bytes": 0 if relay is None else relay.size_bytes,
+            "lag": self.lag(),
+        }
+
+
+def _missing(transaction: RelayTransaction, said: str) -> EpochGap:
+    start, mark = transaction.start, load_mark(said)
+    evidence: dict[str, Any] = {"file": start.file, "position": start.position}
+    advice = "copy the replica anew from a backup"
+    if mark is not None:
+        evidence |= {"load": f"{mark.job:016x}", "table": mark.table, "rows": mark.rows, "epoch": mark.epoch}
+        advice = "load the same rows here and skip the incident, or copy the replica anew from a backup"
+    text = f"the source says at {start.file}:{start.position} that events are missing: {said}; {advice}"
+    return EpochGap(text, **evidence)

@@ -1,0 +1,452 @@
+"""An open store as other sites meet it: who it is, its binlog to be read, its rows of `ndb_apply_status`, its channels.
+
+Everything a channel or a listener needs of a store comes from here, so that neither knows how a store is opened. One
+`Endpoint` belongs to one open store and is made when the first of them wants it.
+
+Invariants: (N1) what is read of the binlog is durable (`BinlogEnd` is asked of the writer); (N2) channels of one store
+have different names and count apart, and what status shows is the sum.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from engine.base.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
+from replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
+from replication.applier.apply_status import Positions
+from replication.applier.heartbeat import ages, beat
+from replication.applier.positions import committed_in
+from replication.applier.schema_statements import apply_statement, said_of
+from replication.applier.setups import rows_of
+from replication.channel.first_copy import copy_of, wanted_of
+from replication.channel.reach import Reach
+from replication.channel.rules import check_functions
+from replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
+from replication.conflict.roles import Role, change_role
+from replication.injector.index_table import found_rows, made_table
+from replication.injector.mark import FOLDER
+from replication.injector.schema_events import schema_row, write_schema_row
+from replication.settings.conflict_function import goes_by_epochs
+from replication.settings.match import ReplicationRow, row_of
+from replication.settings.setup import SiteSettings
+from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION, verify
+from replication.wire.copying import pieces_of, unpack_request
+from replication.wire.handshake import Site, check_peer
+from replication.wire.messages import Settings
+
+if TYPE_CHECKING:
+    from engine.base.clock import Clock
+    from engine.files.protocol import Files
+    from engine.store.store import Store
+    from replication.applier.one_pass import OnePass
+    from replication.binlog.index import Position as Place
+    from replication.channel.relay_reader import RelayTransaction
+    from replication.channel.status_report import ReplicationStatus
+    from replication.injector.attached import AttachedBinlog
+    from replication.settings.status import Counters
+
+
+# Of the server's counts of what an applier does to the store, those that something here is: `api_..._replica`.
+API_COUNTS = ("trans_start_count", "trans_commit_count", "trans_abort_count", "trans_close_count", "pk_op_count")
+
+
+class OpenStore(NamedTuple):
+    """What an open store gives: `values` are those of `options.settings`, `identity` its UUID and incarnation."""
+
+    store: Store
+    files: Files
+    identity: tuple[bytes, int]
+    values: Mapping[str, Any]
+    binlog: AttachedBinlog | None
+    status: ReplicationStatus
+
+
+class _IndexRows:
+    """`mysql.ndb_binlog_index` of a store, as `source.IndexRows`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def of_epoch(self, epoch: int) -> Iterable[IndexRow]:
+        """The rows of an own epoch."""
+        return map(_index_row, found_rows(self._store, "epoch", epoch))
+
+    def of_origin(self, server_id: int, epoch: int) -> Iterable[IndexRow]:
+        """The rows that tell of this epoch of another site, or a later one."""
+        rows = map(_index_row, found_rows(self._store, "orig_server_id", server_id))
+        return [row for row in rows if row.orig_epoch >= epoch]
+
+
+def _index_row(row: Mapping[str, Any]) -> IndexRow:
+    return IndexRow(
+        row["epoch"],
+        row["File"],
+        row["Position"],
+        row["next_file"],
+        row["next_position"],
+        row["orig_server_id"],
+        row["orig_epoch"],
+    )
+
+
+class _ReturningApplier(Applier):
+    """An applier that tells in which own epoch one of its source was applied, and what came back of this site's own."""
+
+    brought: Callable[[int, int, int], None] = staticmethod(lambda source_id, epoch, own_epoch: None)
+    returned: Callable[[int, int], None] = staticmethod(lambda server_id, epoch: None)
+
+    def _committed(self, run: OnePass, own_epoch: int) -> None:
+        super()._committed(run, own_epoch)
+        self.brought(run.epoch.source_id, run.epoch.epoch, own_epoch)
+        for server_id, epoch, logger_id in run.statuses:
+            if server_id == self.mre.own_id:
+                self.returned(logger_id, epoch)
+
+
+class StoreApplier:
+    """What brings the transactions of one channel into a store, as `channel.Applier`."""
+
+    def __init__(self, endpoint: Endpoint, options: ApplierOptions, counters: Counters) -> None:
+        self._endpoint = endpoint
+        self._options = options
+        self.applier = _ReturningApplier(endpoint.store, endpoint.settings, options, counters)
+        self.applier.brought = endpoint.reach.brought
+        self.applier.returned = endpoint.reach.returned
+        self.counts = dict.fromkeys(API_COUNTS, 0)
+        self.rows = 0  # of the transaction applied last
+        self.epoch = 0  # of its source
+
+    def start(self) -> None:
+        """Read settings anew."""
+        self.applier.tables.site = self._endpoint.settings
+        self.applier.start()
+
+    def apply(self, transaction: RelayTransaction) -> Applied:
+        """One epoch transaction. Raises: see `Applier.apply`."""
+        counts = self.counts
+        try:
+            applied = self.applier.apply(transaction)  # type: ignore[arg-type]  # of a relay log
+        except Error:
+            counts["trans_abort_count"] += 1
+            raise
+        finally:
+            counts["trans_start_count"] += 1
+            counts["trans_close_count"] += 1
+        counts["trans_commit_count"] += not applied.is_passed_over
+        counts["pk_op_count"] += applied.rows
+        self.rows, self.epoch = applied.rows, applied.epoch
+        return applied
+
+    def statement(self, text: str, database: str, server_id: int) -> None:
+        """One change of the schema, made at the server of this id; a Retryable is tried again as for transactions.
+
+        Raises: see `apply_statement`.
+        """
+        store = self._endpoint.store
+        for attempt in range(self._options.retries + 1):
+            try:
+                if apply_statement(store, database, text, server_id):
+                    epoch = store.epochs.newest_closed
+                    for said in said_of(store, database, text):
+                        write_schema_row(store, schema_row(said, epoch, server_id))
+                return
+            except Retryable:
+                if attempt == self._options.retries:
+                    raise
+                store.clock.sleep(RETRY_PAUSE_SECONDS)
+
+
+def _settings_row(row: ReplicationRow) -> dict[str, Any]:
+    function = row.conflict_fn or ""
+    return {"db": row.database, "table_name": row.table, "server_id": row.server_id, "conflict_fn": function}
+
+
+def rows_of_settings(settings: Settings) -> list[ReplicationRow]:
+    """The rows a source has told."""
+    return [
+        ReplicationRow(each["db"], each["table_name"], each["server_id"], None, each["conflict_fn"])
+        for each in settings.rows
+    ]
+
+
+class Member(Protocol):
+    """A channel of a store, or whoever serves its binlog: what the store must know of it."""
+
+    name: str
+
+    @property
+    def source_id(self) -> int:
+        """Server id of its source, 0 if it has none or nobody knows it yet."""
+        ...
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether its applier runs."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """What is shown of it."""
+        ...
+
+    def close(self) -> None:
+        """Stop it, and let go of the store."""
+        ...
+
+
+class Endpoint:
+    """One open store. Any thread may call it."""
+
+    def __init__(self, opened: OpenStore) -> None:
+        self.opened = opened
+        self.store = opened.store
+        self.files = opened.files
+        self.binlog = opened.binlog
+        self._mutex = threading.RLock()
+        self._appliers: dict[str, StoreApplier] = {}
+        self._counters: dict[str, Counters] = {}
+        self.reach = Reach(
+            opened.store.clock,
+            opened.status,
+            opened.values,
+            opened.binlog,
+            lambda: bool(self.channels),
+            self._applied_in,
+        )
+        self._role: Role = opened.values["conflict_role"]
+        self.has_epoch_peer = False  # a source has told of a function that compares epochs
+        self.channels: dict[str, Member] = {}
+        self.servings: list[Member] = []
+        self._register(opened.status)
+
+    def _register(self, status: ReplicationStatus) -> None:
+        """The status variables that appliers know; each is asked when status is."""
+
+        def newest(value: Callable[[StoreApplier], int]) -> Callable[[], int]:
+            return lambda: max(map(value, list(self._appliers.values())), default=0)
+
+        def total(name: str) -> Callable[[], int]:
+            return lambda: sum(each.counts[name] for each in list(self._appliers.values()))
+
+        status.gauge("replica_max_replicated_epoch", newest(lambda each: each.applier.mre.value))
+        status.gauge("conflict_last_conflict_epoch", newest(lambda each: each.applier.last_conflict.last_conflict))
+        status.gauge("conflict_last_stable_epoch", newest(lambda each: each.applier.last_conflict.last_stable))
+        status.gauge("latest_applied_binlog_epoch", newest(lambda each: each.epoch))
+        for name in API_COUNTS:
+            status.gauge(f"api_{name}_replica", total(name))
+
+    # --- who it is --------------------------------------------------------------------------------
+    @property
+    def clock(self) -> Clock:
+        """The store's."""
+        return self.store.clock
+
+    @property
+    def site(self) -> Site:
+        """Who this is. Raises: Rejected for server id 0."""
+        server_id = self.opened.values["server_id"]
+        if not server_id:
+            raise Rejected("server_id 0 does not replicate; open the store with another one", option="server_id")
+        uuid, incarnation = self.opened.identity
+        return Site(server_id, uuid.hex(), incarnation, "" if self.binlog is None else self.binlog.base)
+
+    @property
+    def settings(self) -> SiteSettings:
+        """What set-up of tables asks for, with the role there is now."""
+        options = self.store.options
+        made = SiteSettings.from_options(self.opened.values, options.gcp_interval_ms, options.epoch_interval_ms)
+        return replace(made, role=self._role)
+
+    def _applied_in(self, source_id: int) -> tuple[int, int]:
+        """(own epoch in which it was applied, epoch) of the newest of a source that is applied; zeros for none."""
+        table = made_table(self.store, NDB_APPLY_STATUS)
+        epoch = next((row["epoch"] for row in rows_of(table) if row["server_id"] == source_id), 0)
+        return committed_in(self.store, source_id), epoch
+
+    # --- as a source ------------------------------------------------------------------------------
+    def beat(self) -> None:
+        """Write the heartbeat row of this site; see `heartbeat.py`. Raises: Retryable errors, StoreFailed."""
+        beat(self.store, self.site.server_id)
+
+    def log(self) -> AttachedBinlog:
+        """The binlog. Raises: Rejected for a store without."""
+        if self.binlog is None:
+            raise Rejected("a source needs a binlog; open the store with log_bin", option="log_bin")
+        return self.binlog
+
+    def source_binlog(self) -> SourceBinlog:
+        """A reader of the binlog for one replica; close it. Raises: Rejected without a binlog."""
+        binlog = self.log()
+        holder = object()
+
+        def end() -> BinlogEnd:
+            binlog.check_servable()
+            epoch = binlog.handled_epoch  # first: what is written meanwhile lies behind it
+            return BinlogEnd(epoch, binlog.durable_end())
+
+        def keep(place: Place | None) -> None:
+            if place is None:
+                binlog.unpin(holder)
+            else:
+                binlog.pin(holder, place)
+
+        return SourceBinlog(
+            self.files,
+            self.site.server_id,
+            end,
+            FOLDER,
+            binlog.base,
+            _IndexRows(self.store) if binlog.has_index else None,
+            lambda: self.store.epochs.newest_closed,
+            lambda: self.store.epochs.is_following,
+            keep,
+            self._own_functions,
+            self._copy,
+        )
+
+    def _copy(self, request: bytes) -> Generator[bytes]:
+        """The pieces of a first copy; of the binlog nothing that follows is purged before its end."""
+        do, ignore = unpack_request(request)
+        try:
+            wanted = wanted_of(do, ignore)
+        except SchemaInvalid as error:
+            raise PeerRefused(error.message) from error
+        with self.kept_binlog():
+            yield from pieces_of(copy_of(self.store, wanted, self.log().reach))
+
+    @contextmanager
+    def kept_binlog(self) -> Iterator[None]:
+        """Nothing of the binlog from here on is purged meanwhile. Raises: Rejected without a binlog."""
+        binlog, holder = self.log(), object()
+        binlog.pin(holder, binlog.writer.end)
+        try:
+            yield
+        finally:
+            binlog.unpin(holder)
+
+    def _own_functions(self) -> Settings:
+        rows = [each for each in self.replication_rows() if each.conflict_fn is not None]
+        return Settings(tuple(_settings_row(each) for each in rows))
+
+    # --- as a replica -----------------------------------------------------------------------------
+    def positions(self, name: str) -> Positions:
+        """The rows of `ndb_apply_status` as a channel of this name sees them. A reset keeps those other channels go by,
+        and all where changes that come a second time would pass for new ones.
+        """
+
+        def kept() -> frozenset[int] | None:
+            if self._is_judged_once():
+                return None
+            with self._mutex:
+                return frozenset(each.source_id for each in self.channels.values() if each.name != name)
+
+        def own_id() -> int:
+            with self._mutex:
+                is_alone = all(each.name == name for each in self.channels.values())
+            return self.site.server_id if is_alone else 0
+
+        return Positions(self.store, kept, own_id)
+
+    def _is_judged_once(self) -> bool:
+        """Whether changes of sources must not be applied a second time: a function here, or at a source, compares
+        epochs, which tell nothing of rows deleted since, nor of what this site has changed and the source confirmed; or
+        this site's own epochs have come back, so that changes of both sites have met already.
+        """
+        if self.has_epoch_peer or any(goes_by_epochs(row.conflict_fn) for row in self.replication_rows()):
+            return True
+        own_id = self.opened.values["server_id"]
+        return any(row["server_id"] == own_id for row in rows_of(made_table(self.store, NDB_APPLY_STATUS)))
+
+    def new_applier(self, name: str, options: ApplierOptions) -> StoreApplier:
+        """The applier of the channel of this name, whose counts are shown with those of all others, and go on."""
+        with self._mutex:
+            counters = self._counters.get(name)
+            if counters is None:
+                counters = self._counters[name] = self.opened.status.new_counters()
+            made = StoreApplier(self, options, counters)
+            before = self._appliers.get(name)
+            if before is not None:
+                made.counts, made.epoch = before.counts, before.epoch
+            self._appliers[name] = made
+            return made
+
+    def replication_rows(self) -> list[ReplicationRow]:
+        """The rows of `mysql.ndb_replication`; none if it is not there, or not as it must be."""
+        table = self.store.tables.get(NDB_REPLICATION)
+        if table is None or verify(table.definition):
+            return []
+        return [row_of(row) for row in rows_of(table)]
+
+    def check_channels(self, peer: tuple[list[ReplicationRow], int] | None = None) -> None:
+        """Refuse what the conflict functions here cannot have: see `channel_rules`. Raises: SchemaInvalid."""
+        if peer is not None and any(goes_by_epochs(row.conflict_fn) for row in peer[0]):
+            self.has_epoch_peer = True
+        rows = self.replication_rows()
+        tables = {name: table.definition for name, table in list(self.store.tables.items())} if rows else {}
+        with self._mutex:
+            names = list(self.channels)
+        check_functions(tables, rows, self.settings, names, peer)
+
+    # --- role -------------------------------------------------------------------------------------
+    @property
+    def role(self) -> Role:
+        """The conflict role of this site."""
+        return self._role
+
+    def change_role(self, wanted: Role) -> None:
+        """Change it, for all channels. Raises: Rejected while one applies, and for changes that go through NONE."""
+        with self._mutex:
+            is_running = any(each.is_applying for each in self.channels.values())
+            self._role = change_role(self._role, wanted, is_running)
+
+    # --- members ----------------------------------------------------------------------------------
+    def add_channel(self, channel: Member) -> None:
+        """Raises: SchemaInvalid if there is one of this name."""
+        with self._mutex:
+            if channel.name in self.channels:
+                raise SchemaInvalid(
+                    f"channel {channel.name!r} of this store is open already; give this one another name"
+                )
+            self.channels[channel.name] = channel
+
+    def remove(self, member: Member) -> None:
+        """It is closed; harmless twice."""
+        with self._mutex:
+            if self.channels.get(member.name) is member:
+                del self.channels[member.name]
+            if member in self.servings:
+                self.servings.remove(member)
+
+    def add_serving(self, serving: Member) -> None:
+        """It serves the binlog from now on."""
+        with self._mutex:
+            self.servings.append(serving)
+
+    def close(self) -> None:
+        """Stop all channels, and whoever serves."""
+        with self._mutex:
+            members = [*self.channels.values(), *self.servings]
+        for each in members:
+            each.close()
+
+    def status(self) -> dict[str, Any]:
+        """Of all channels, by name, and of whoever serves."""
+        with self._mutex:
+            channels, servings = list(self.channels.values()), list(self.servings)
+        return {
+            "conflict_role": self._role.name,
+            "channels": {each.name: each.status() for each in channels},
+            "servings": [each.status() for each in servings],
+            "heartbeat_seconds": ages(self.store),
+        }
+
+
+def check_source(own: Endpoint, source: Endpoint) -> None:
+    """Refuse a source in the same process that the handshake would refuse. Raises: PeerRefused, Rejected."""
+    if source is own or source.store is own.store:
+        raise PeerRefused("both sides are the same store; a store does not replicate with itself")
+    check_peer(own.site, source.site)
+    source.log()

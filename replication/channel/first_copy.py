@@ -1,0 +1,257 @@
+"""The first copy of a replica: every table of a source as at the end of one closed epoch, brought into a store that has
+none of them; the channel goes on behind that epoch.
+
+`Copied` is what travels, in this order: all tables, their rows in batches, then their indexes and the epoch.
+
+Order of writes of the replica (`CopyTarget`): the names of the tables, marks in `mysql.tidemark_first_copy`, durable;
+the tables; their rows, in transactions of a batch each; the indexes; in one transaction the source's row of
+`mysql.ndb_apply_status`, and no marks; durable. Invariants: (P1) with marks of the source the copy is not whole: it
+begins anew, and what it had made is dropped first; a channel without a copy is refused. (P2) The row is there only
+behind what it stands for. Marks are rows, so they are where the tables are: at every node of a group, in a backup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from engine.access import snapshot_reads
+from engine.access.batch_operations import decode_entries, insert_many
+from engine.access.row_operations import delete, insert
+from engine.access.snapshot import Snapshot
+from engine.base.errors import Rejected, Retryable
+from engine.schema.definition import is_system_table
+from replication.applier.filters import Filter
+from replication.applier.positions import write_at
+from replication.applier.schema_statements import apply_statement, as_new
+from replication.applier.setups import rows_of
+from replication.injector.index_table import made_table
+from replication.settings.any_value import NO_LOGGING
+from replication.settings.system_tables import NDB_APPLY_STATUS, TIDEMARK_FIRST_COPY
+from replication.sql import statements as s
+from replication.sql.emit import emit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.store.store import Store
+    from engine.txn.transaction import Transaction
+
+    Progress = Callable[[int, int, str], None]
+
+RETRIES = 10
+RETRY_PAUSE_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class CopiedTable:
+    """A table to be made, by the statement that makes it; `rows` are those it has, of all tables about as many."""
+
+    name: str
+    statement: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class CopiedRows:
+    """Some rows of a table, all columns."""
+
+    table: str
+    rows: pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class CopiedEnd:
+    """Statements that make the indexes; the source's epoch; how far it had applied others, by server id."""
+
+    statements: tuple[tuple[str, str], ...]
+    epoch: int
+    positions: tuple[tuple[int, int], ...]
+
+
+Copied = CopiedTable | CopiedRows | CopiedEnd
+
+
+# --- at the source --------------------------------------------------------------------------------
+def copy_of(store: Store, wanted: Filter, reach: Callable[[int], None]) -> Generator[Copied]:
+    """Everything a first copy consists of. Writers go on meanwhile; the snapshot ends with the iterator. reach: returns
+    when the binlog has an epoch, before which the copy is not whole.
+
+    Raises: SnapshotTooOld where writers have changed more than `snapshot_memory` holds, LimitExceeded, StoreFailed.
+    """
+    snapshot = store.snapshots.begin(store, Snapshot)
+    try:
+        names = sorted(name for name in snapshot.by_name if not is_system_table(name) and wanted.takes_table(name))
+        tables = [snapshot.table_of(name) for name in names]
+        for table in tables:
+            numbers = range(len(table.fragments))
+            rows = snapshot_reads.count(snapshot, table, numbers)
+            yield CopiedTable(table.name, emit(s.CreateTable(as_new(table.definition))), rows)
+        for table in tables:
+            columns = [each.name for each in table.definition.columns]
+            for batch in snapshot_reads.scan(snapshot, table, columns, None, range(len(table.fragments))):
+                rows_of_batch = decode_entries(table.format, batch.entries, batch.offsets, batch.count, columns)
+                yield CopiedRows(table.name, rows_of_batch)
+        whole = [replace(as_new(each.definition), indexes=each.definition.indexes) for each in tables]
+        statements = tuple((each.name, emit(s.CreateTable(each))) for each in whole if each.indexes)
+        reach(snapshot.epoch)
+        yield CopiedEnd(statements, snapshot.epoch, _positions(snapshot))
+    finally:
+        snapshot.close()
+
+
+def _positions(snapshot: Snapshot) -> tuple[tuple[int, int], ...]:
+    """How far the source had applied others when the snapshot was taken."""
+    if NDB_APPLY_STATUS not in snapshot.by_name:
+        return ()
+    table = snapshot.table_of(NDB_APPLY_STATUS)
+    found: list[tuple[int, int]] = []
+    columns = ["server_id", "epoch"]
+    for batch in snapshot_reads.scan(snapshot, table, columns, None, range(len(table.fragments))):
+        rows = decode_entries(table.format, batch.entries, batch.offsets, batch.count, columns)
+        found += zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True)
+    return tuple(found)
+
+
+# --- at the replica -------------------------------------------------------------------------------
+def _marked(store: Store) -> list[tuple[int, str]]:
+    """(source, table) of every table that a copy is making, or has left."""
+    if TIDEMARK_FIRST_COPY not in store.tables:
+        return []
+    return [(row["source_id"], row["table_name"]) for row in rows_of(store.table(TIDEMARK_FIRST_COPY))]
+
+
+def is_broken_off(store: Store) -> bool:
+    """Whether a first copy has begun here and did not come to its end."""
+    return bool(_marked(store))
+
+
+class CopyTarget:
+    """The replica's side of one copy: `begin`, then everything of `Copied` in its order."""
+
+    def __init__(self, store: Store, own_id: int, source_id: int, progress: Progress | None) -> None:
+        self.store = store
+        self._own_id = own_id
+        self._source_id = source_id
+        self._progress = progress
+        self._tables: dict[str, CopiedTable] = {}
+        self._is_made = False
+        self._done = 0
+        self.epoch = 0  # of the source, when it is whole
+
+    def begin(self, is_positioned: bool) -> bool:
+        """Make room for a copy; False if there is one, which `is_positioned` says: the source's row is there.
+
+        Durable: that what an earlier copy left is gone. Raises: SchemaInvalid, StoreFailed.
+        """
+        left = self._left()
+        for name in left:
+            if name in self.store.tables:
+                self.store.drop_table(name)
+        self.store.log.flush()
+        return bool(left) or not is_positioned
+
+    def _left(self) -> list[str]:
+        """Tables that an earlier copy of this source has left, or may have made."""
+        return [name for source_id, name in _marked(self.store) if source_id == self._source_id]
+
+    def take(self, item: Copied) -> None:
+        """The next of what travels. Durable: with `CopiedEnd` everything, on return.
+
+        Raises: Rejected if a table is there already, and what the store's calls raise.
+        """
+        if isinstance(item, CopiedTable):
+            self._tables[item.name] = item
+            return
+        if not self._is_made:
+            self._make_tables()
+        if isinstance(item, CopiedRows):
+            self._insert(item)
+        else:
+            self.finish(item)
+
+    def _make_tables(self) -> None:
+        self._is_made = True
+        there = sorted(name for name in self._tables if name in self.store.tables)
+        if there:
+            raise Rejected(
+                f"the replica has {', '.join(there[:3])} already; a first copy begins without the tables it brings,"
+                " drop them or leave them out with replicate_ignore",
+                tables=there,
+            )
+        table = made_table(self.store, TIDEMARK_FIRST_COPY)
+
+        def mark(txn: Transaction) -> None:
+            self._unmark(txn)
+            for name in self._tables:
+                insert(txn, table, (self._source_id, name))
+
+        self._run(NO_LOGGING, 0, mark)
+        self.store.log.flush()
+        for each in self._tables.values():
+            apply_statement(self.store, "", each.statement, self._source_id)
+
+    def _insert(self, item: CopiedRows) -> None:
+        table = self.store.table(item.table)
+        self._run(self._source_id, self._source_id, lambda txn: insert_many(txn, table, item.rows))
+        self._done += item.rows.num_rows
+        if self._progress is not None:
+            self._progress(self._done, sum(each.rows for each in self._tables.values()), "rows")
+
+    def finish(self, end: CopiedEnd) -> None:
+        for _, statement in end.statements:
+            apply_statement(self.store, "", statement, self._source_id)
+        made_table(self.store, NDB_APPLY_STATUS)
+
+        def positions(txn: Transaction) -> None:
+            for server_id, epoch in end.positions:
+                # Epochs of this site are of a store that is no more.
+                if server_id not in (self._own_id, self._source_id):
+                    write_at(txn, server_id, epoch)
+            write_at(txn, self._source_id, end.epoch)
+            self._unmark(txn)
+
+        self._run(0, 0, positions)
+        self.store.log.flush()
+        self.epoch = end.epoch
+
+    def _unmark(self, txn: Transaction) -> None:
+        table = made_table(self.store, TIDEMARK_FIRST_COPY)
+        for name in self._left():
+            delete(txn, table, (self._source_id, name))
+
+    def _run(self, any_value: int, author: int, work: Callable[[Transaction], Any]) -> None:
+        """One transaction; again where it was rolled back by a Retryable."""
+        for attempt in range(RETRIES + 1):
+            try:
+                self._try(any_value, author, work)
+                return
+            except Retryable:
+                if attempt == RETRIES:
+                    raise
+                self.store.clock.sleep(RETRY_PAUSE_SECONDS)
+
+    def _try(self, any_value: int, author: int, work: Callable[[Transaction], Any]) -> None:
+        txn: Transaction = self.store.begin(any_value, author)
+        try:
+            work(txn)
+            txn.commit(False)
+        except BaseException:
+            txn.rollback()
+            raise
+
+
+def copy_within(store: Store, wanted: Filter, reach: Callable[[int], None], take: Callable[[Copied], None]) -> None:
+    """A copy from a store of the same process. Raises: as both sides do."""
+    items = copy_of(store, wanted, reach)
+    try:
+        for item in items:
+            take(item)
+    finally:
+        items.close()
+
+
+def wanted_of(do: Sequence[str], ignore: Sequence[str]) -> Filter:
+    """What a channel's patterns let pass. Raises: SchemaInvalid."""
+    return Filter.of((), do, ignore)

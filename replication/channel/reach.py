@@ -1,0 +1,210 @@
+"""How far the epochs of this site have come: into each replica's relay log and store, on to the sites behind it, and
+back around the circle.
+
+Sites tell it themselves. A replica tells its source (acknowledgements of a session, a channel in this process) what it
+has received and applied, and what is applied at the sites it passes its source's changes on to, as those have told it:
+so what a site has applied goes back along the way the changes came, through chains and around circles. What comes back
+in rows of `mysql.ndb_apply_status` tells it too. A site that was heard of once counts until the store is closed:
+"everywhere" never shrinks because a link broke.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from engine.base.errors import PeerTimeout, Rejected
+from replication.channel.lag import EpochTrail
+
+if TYPE_CHECKING:
+    from engine.base.clock import Clock
+    from replication.channel.status_report import ReplicationStatus
+    from replication.injector.attached import AttachedBinlog
+
+RECEIVED, APPLIED, CONFIRMED = "received", "applied", "confirmed"
+EPOCHS_MAX = 1 << 16
+_LOOK_SECONDS = 0.5
+
+
+class _Brought:
+    """Epochs of one source, by the own epochs they were applied in. Of too many every second one is forgotten, which
+    makes what is told of sites further on late, and never early.
+    """
+
+    def __init__(self, own_epoch: int, epoch: int) -> None:
+        self._own_epochs = [own_epoch]
+        self._epochs = [epoch]
+
+    def add(self, own_epoch: int, epoch: int) -> None:
+        if epoch > self._epochs[-1]:
+            self._own_epochs.append(max(own_epoch, self._own_epochs[-1]))
+            self._epochs.append(epoch)
+        if len(self._epochs) > EPOCHS_MAX:
+            del self._own_epochs[1:-1:2], self._epochs[1:-1:2]
+
+    def through(self, own_epoch: int) -> int:
+        """The newest that was applied in this own epoch or before; 0 if that is not known."""
+        place = bisect_right(self._own_epochs, own_epoch)
+        return self._epochs[place - 1] if place else 0
+
+
+class Reach:
+    """Of one open store. Any thread may call it."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        status: ReplicationStatus,
+        values: Mapping[str, Any],
+        binlog: AttachedBinlog | None,
+        is_circular: Callable[[], bool] = lambda: True,
+        applied_in: Callable[[int], tuple[int, int]] = lambda source_id: (0, 0),
+    ) -> None:
+        """values: of the options of replication. is_circular: whether anything can come back, by a channel here;
+        otherwise what is applied is confirmed.
+        applied_in: (own epoch, epoch) of what was applied last of a source, before this store was opened.
+        """
+        self._clock = clock
+        self._binlog = binlog
+        self._status = status
+        self._own_id: int = values["server_id"]
+        self._passes_on = binlog is not None and bool(values["log_replica_updates"])
+        self._is_circular = is_circular
+        self._applied_in = applied_in
+        self._changed = threading.Condition()
+        self.heard: dict[int, int] = {}  # by server id
+        self._brought: dict[int, _Brought] = {}  # by server id of the source
+        self._trails: dict[int, EpochTrail] = {}
+        self.on_change: list[Callable[[], None]] = []  # what is told to sources may be more now
+        if binlog is not None:
+            binlog.on_epoch.append(self._set_out)
+            if self._passes_on:
+                binlog.on_written.append(self._tell)
+
+    def _tell(self) -> None:
+        for call in list(self.on_change):
+            call()
+
+    def _set_out(self, epoch: int) -> None:
+        wall_us = self._clock.wall_us()
+        with self._changed:
+            for trail in self._trails.values():
+                trail.set_out(epoch, wall_us)
+            self._changed.notify_all()
+
+    def _trail(self, server_id: int) -> EpochTrail:
+        trail = self._trails.get(server_id)
+        if trail is None:
+            trail = self._trails[server_id] = EpochTrail((RECEIVED, APPLIED, CONFIRMED))
+            self._status.trails[f"to server {server_id}"] = trail
+        return trail
+
+    def _rise(self, server_id: int, epoch: int) -> bool:
+        """Whether that is news."""
+        known = self.heard.get(server_id, -1)
+        if server_id == self._own_id or epoch <= known:
+            return False
+        self.heard[server_id] = epoch
+        self._changed.notify_all()
+        return True
+
+    # --- what is heard ----------------------------------------------------------------------------
+    def told(self, server_id: int, received: int, applied: int, onward: Iterable[tuple[int, int]] = ()) -> None:
+        """A replica has these epochs in its relay log, and in its store; and these are applied at sites further on."""
+        with self._changed:
+            trail = self._trail(server_id)
+            trail.passed(RECEIVED, received)
+            trail.passed(APPLIED, applied)
+            if not self._is_circular():
+                trail.passed(CONFIRMED, applied)
+            is_news = [self._rise(*each) for each in ((server_id, applied), *onward)]
+        if any(is_news):
+            self._tell()
+
+    def returned(self, server_id: int, epoch: int) -> None:
+        """A row came back that says that a site has applied an epoch of this one."""
+        with self._changed:
+            for trail in self._trails.values():
+                trail.passed(CONFIRMED, epoch)
+            is_news = self._rise(server_id, epoch)
+        if is_news:
+            self._tell()
+
+    def brought(self, source_id: int, epoch: int, own_epoch: int) -> None:
+        """An epoch of a source was applied here, in this own epoch."""
+        if not self._passes_on:
+            return
+        with self._changed:
+            known = self._brought.get(source_id)
+            if known is None:
+                self._brought[source_id] = _Brought(own_epoch, epoch)
+            else:
+                known.add(own_epoch, epoch)
+
+    # --- what is told -----------------------------------------------------------------------------
+    @property
+    def applied(self) -> dict[int, int]:
+        """The newest epoch of this site that each other one is known to have applied, by server id."""
+        with self._changed:
+            return dict(self.heard)
+
+    def onward(self, source_id: int) -> tuple[tuple[int, int], ...]:
+        """(server id, newest epoch of a source that is applied there) of the sites this one passes its changes on to,
+        in order; none if it does not (`log_replica_updates`).
+        """
+        binlog = self._binlog
+        if binlog is None or not self._passes_on:
+            return ()
+        handled, newest = binlog.handled_epoch, binlog.newest_epoch  # in this order: what is newer is not handled yet
+        with self._changed:
+            brought = self._brought.get(source_id)
+            applied = sorted(self.heard.items())
+        if brought is None and applied:
+            before = _Brought(*self._applied_in(source_id))
+            with self._changed:
+                brought = self._brought.setdefault(source_id, before)
+        # What was not logged here needs not arrive there.
+        return tuple(
+            (server_id, 0 if brought is None else brought.through(handled if epoch >= newest else epoch))
+            for server_id, epoch in applied
+            if server_id != source_id
+        )
+
+    # --- waiting ----------------------------------------------------------------------------------
+    def wait(self, epoch: int, timeout_ms: int, at: Sequence[int] | None) -> None:
+        """See `Database.wait_applied`."""
+        binlog = self._binlog
+        if binlog is None:
+            raise Rejected("without a binlog nothing is applied elsewhere; open the store with log_bin")
+        if at is not None and (not at or self._own_id in at):
+            raise Rejected(f"at= takes server ids of other sites than this one ({self._own_id}), got {list(at)}")
+        deadline = self._clock.monotonic() + timeout_ms / 1_000
+        with self._changed:
+            while True:
+                sites = list(self.heard) if at is None else list(at)
+                if not sites:
+                    raise Rejected("no replica was heard of since the store was opened; name server ids with at=")
+                is_logged = binlog.has_through(epoch)  # first: what is newer than the binlog's newest is not logged
+                wanted = min(epoch, binlog.newest_epoch)
+                lacking = [each for each in sites if self.heard.get(each, -1) < wanted]
+                if is_logged and not lacking:
+                    return
+                rest_s = deadline - self._clock.monotonic()
+                if rest_s <= 0:
+                    raise self._late(epoch, timeout_ms, lacking)
+                self._changed.wait(min(rest_s, _LOOK_SECONDS))
+
+    def _late(self, epoch: int, timeout_ms: int, lacking: list[int]) -> PeerTimeout:
+        known = dict(self.heard)
+        if not lacking:
+            text = f"epoch {epoch} is not closed, or not in the binlog, after {timeout_ms} ms; call sync()"
+            return PeerTimeout(text, epoch=epoch, servers=[], applied=known)
+        names = ", ".join(map(str, lacking))
+        found = "; ".join(
+            f"server {each} is at epoch {known[each]}" if each in known else f"server {each} was never heard of"
+            for each in lacking
+        )
+        text = f"epoch {epoch} is not applied at server {names} after {timeout_ms} ms: {found}"
+        return PeerTimeout(text, epoch=epoch, servers=lacking, applied=known)

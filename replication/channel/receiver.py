@@ -1,0 +1,241 @@
+"""What brings a source's binlog into a channel's relay log: out of a store of the same process, or over the network.
+
+Both go on by `ReplicaChannel.begin` whenever they begin anew, and begin anew after whatever broke them off; what no new
+attempt can mend (another secret, a lost position, a gap) ends them. And the threads that receivers and appliers run in:
+each has one owner, is told to stop and joined, and keeps the error it ended with.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from engine.base.clock import Clock
+from engine.base.errors import Error, FrameRejected, InvariantBroken, PeerError, PeerTimeout, PeerUnproved, Retryable
+from replication.channel.channel import ReplicaChannel
+from replication.wire.handshake import Site
+from replication.wire.link import Caller, LinkOptions
+from replication.wire.messages import Events, Heartbeat, Position, Start
+from replication.wire.sessions import CHUNK_BYTES, Binlog
+
+_log = logging.getLogger("tidemark.replication")
+
+IDLE_SECONDS = 1.0  # who waits is woken; this is for what nobody tells
+RECONNECT_SECONDS = 0.5
+RECONNECT_SECONDS_MAX = 30.0
+
+
+def is_passing(error: Error) -> bool:
+    """Whether connecting again may help: the link broke, the other side was silent, or proved nothing; a full disk."""
+    return isinstance(error, (Retryable, PeerTimeout, PeerUnproved, FrameRejected)) or type(error) is PeerError
+
+
+class LocalReceiver:
+    """Receives from a binlog of the same process, a chunk a call. One thread at a time may call it."""
+
+    def __init__(self, channel: ReplicaChannel, source: Site, binlog: Binlog, clock: Clock) -> None:
+        """clock: the source's."""
+        self._channel = channel
+        self._source = source
+        self._binlog = binlog
+        self._clock = clock
+        self._at: Position | None = None
+        self._news = threading.Event()
+        self.trouble: str | None = None
+
+    def receive_next(self) -> bool:
+        """Take the next chunk into the relay log; False if there is none. Durable: the whole transactions received, on
+        return. Raises: PeerError in all its leaves, BinlogDamaged, StorageFull; the next call begins anew.
+        """
+        try:
+            if self._at is None:
+                self._at = self._binlog.locate(self._channel.begin(self._source))
+            found = self._binlog.read(self._at, CHUNK_BYTES)
+            if found is not None:
+                events = Events(*found)
+                self._channel.append(events)
+                self._channel.sync()
+                self._at = Position(events.at.file, events.end)
+            epoch, end = self._binlog.newest()
+            self._channel.heard(Heartbeat(epoch, self._clock.wall_us(), end))
+            return found is not None
+        except Error:
+            self._at = None
+            raise
+
+    def run(self, stopped: threading.Event) -> None:
+        """Receive until told to stop. Raises: as `receive_next`, but for what passes."""
+        while not stopped.is_set():
+            try:
+                self._news.clear()
+                has_more = self.receive_next()
+                self.trouble = None
+                if not has_more and not stopped.is_set():
+                    self._news.wait(IDLE_SECONDS)
+            except (PeerError, Retryable) as error:
+                if not is_passing(error):
+                    raise
+                self.trouble = f"{type(error).__name__}: {error.message}"
+                _log.warning("channel %s: %s", self._channel.name, error.message)
+                stopped.wait(RECONNECT_SECONDS)
+
+    def notify(self) -> None:
+        """The source has written more."""
+        self._news.set()
+
+    def wake(self) -> None:
+        """Let `run` look whether it was told to stop."""
+        self._news.set()
+
+    def restart(self) -> None:
+        """The next call begins anew: the relay log was thrown away."""
+        self._at = None
+
+    def close(self) -> None:
+        """Close the binlog's file; harmless twice."""
+        self._at = None
+        self._binlog.close()
+
+
+class NetworkReceiver:
+    """Receives over the network; connects again, later each time, while that may help."""
+
+    def __init__(self, channel: ReplicaChannel, address: tuple[str, int], link: LinkOptions, clock: Clock) -> None:
+        self._channel = channel
+        self._address = address
+        self._link = link
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._caller: Caller | None = None
+        self.trouble: str | None = None
+
+    def run(self, stopped: threading.Event) -> None:
+        """Receive until told to stop. Raises: what connecting again cannot mend."""
+        pause = RECONNECT_SECONDS
+        while not stopped.is_set():
+            before = self._channel.relay.durable
+            try:
+                self._call(stopped)
+            except (PeerError, Retryable) as error:
+                if not is_passing(error):
+                    raise
+                self.trouble = f"{type(error).__name__}: {error.message}"
+                _log.warning("channel %s: %s", self._channel.name, error.message)
+            if self._channel.relay.durable != before:
+                pause = RECONNECT_SECONDS
+            stopped.wait(pause)
+            pause = min(2 * pause, RECONNECT_SECONDS_MAX)
+
+    def _call(self, stopped: threading.Event) -> None:
+        caller = Caller(self._address, self._link, self._clock)
+        with self._mutex:
+            self._caller = caller
+        try:
+            if not stopped.is_set():
+                caller.run(self._channel, self._begin)
+        finally:
+            with self._mutex:
+                self._caller = None
+            caller.close()
+
+    def _begin(self, source: Site) -> Start:
+        self.trouble = None
+        return self._channel.begin(source)
+
+    def notify(self) -> None:
+        """More was applied: the source is told."""
+        with self._mutex:
+            if self._caller is not None:
+                self._caller.notify()
+
+    def wake(self) -> None:
+        """Let a call under way return, behind `stopped.set()`."""
+        with self._mutex:
+            if self._caller is not None:
+                self._caller.stop()
+
+    def restart(self) -> None:
+        """Each call begins anew."""
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+class Receiver(Protocol):
+    """Either of them. trouble: what broke the last attempt to receive, None while it receives."""
+
+    trouble: str | None
+
+    def run(self, stopped: threading.Event) -> None: ...
+    def notify(self) -> None: ...
+    def wake(self) -> None: ...
+    def restart(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Worker:
+    """A thread with an owner: started, told to stop, joined; `error` is what ended it, None if it was told to."""
+
+    def __init__(
+        self, name: str, work: Callable[[threading.Event], None], wake: Callable[[], None] = lambda: None
+    ) -> None:
+        self._name = name
+        self._work = work
+        self._wake = wake
+        self._stopped = threading.Event()
+        self.thread: threading.Thread | None = None
+        self.error: Error | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread works."""
+        return self.thread is not None and self.thread.is_alive()
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self.is_running:
+            return
+        self.error = None
+        self._stopped.clear()
+        self.thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Tell it to stop, and wait until it has."""
+        self._stopped.set()
+        self._wake()
+        if self.thread is not None and self.thread is not threading.current_thread():
+            self.thread.join()
+            self.thread = None
+
+    def _run(self) -> None:
+        try:
+            self._work(self._stopped)
+        except Error as error:
+            self.error = error
+            _log.error("%s ended: %s: %s", self._name, type(error).__name__, error.message)
+        except Exception as error:
+            self.error = InvariantBroken(f"{self._name} ended by {error!r}; report this")
+            _log.exception("%s ended", self._name)
+            raise
+
+    def status(self) -> dict[str, Any]:
+        """Its state, and the error it ended with."""
+        error = self.error
+        state = "running" if self.is_running else "stopped" if error is None else "failed"
+        return {"state": state, "error": None if error is None else f"{type(error).__name__}: {error.message}"}
+
+
+def applying(channel: ReplicaChannel) -> Callable[[threading.Event], None]:
+    """The work of an applier's thread: everything the relay log has and gets, until told to stop."""
+
+    def work(stopped: threading.Event) -> None:
+        channel.close_reader()
+        while not stopped.is_set():
+            mark = channel.mark
+            if channel.apply_next() is None:
+                channel.wait_for_more(mark, IDLE_SECONDS, stopped)
+
+    return work

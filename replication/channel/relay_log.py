@@ -1,0 +1,408 @@
+"""The relay log: what a channel has received of its source's binlog and its applier may still need.
+
+Files `relay/<channel>.NNNNNN` in the binlog's format, the format description marked as that of a relay log, and as in
+use while the file is the newest. Behind it an artificial ROTATE names the source's server id, file and position; behind
+that stand the source's own bytes, as they came: positions in their headers are those of the source.
+
+Invariants: (R1) a file holds consecutive bytes of one file of the source, and begins between two transactions; the next
+one begins where it ends, or with the source's next file. (R2) Every event was verified before a byte of it was written.
+(R3) A file counts from the moment the index names it; all before it is durable then, so only the newest can be torn:
+opening cuts it behind its last whole transaction, and the rest is fetched again (F68, F87). (R4) `durable` only names
+ends of transactions that are synced; nothing behind it is acknowledged or applied.
+Order of writes of a new file: old file synced; new file with its two events, sync, directory; index; in-use flag of
+the old file cleared, sync.
+Purged files leave the index before they are removed. One thread receives, another one reads; `changed` is notified
+when there is more to read.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import NamedTuple
+
+from engine.base.clock import Clock
+from engine.base.errors import BinlogDamaged, EpochGap, LimitExceeded, Rejected, StorageFull
+from engine.files.firm import make_folder, write_again
+from engine.files.protocol import File, Files
+from replication.binlog import binlog_layout as b
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.file_end import end_use
+from replication.binlog.index import BinlogIndex
+from replication.binlog.scan import read_format, read_relay_head
+from replication.binlog.stream import Boundary, EventStream
+from replication.wire.messages import Events, Position
+
+_log = logging.getLogger("tidemark.replication")
+
+FOLDER = "relay"
+FILE_BYTES = 64 << 20
+PIECE_BYTES = 256 << 10
+
+
+class Run(NamedTuple):
+    """One file: the source's file and position its bytes begin with, and where they begin in it."""
+
+    name: str
+    source: Position
+    begin: int
+
+    def offset_of(self, position: int) -> int:
+        """Where a position of the source's file stands."""
+        return self.begin + position - self.source.position
+
+
+def number_of(file: str) -> int:
+    """The number of a binlog file of a source, 0 for what is none."""
+    number = file.rpartition(".")[2]
+    return int(number) if number.isascii() and number.isdigit() else 0
+
+
+def base_of(file: str) -> str:
+    """The base name of the binlog a file belongs to."""
+    return file.rpartition(".")[0]
+
+
+def is_behind(later: Position, earlier: Position) -> bool:
+    """Whether a place of a source's binlog lies at another one or behind it; False if they are of two binlogs."""
+    if base_of(later.file) != base_of(earlier.file):
+        return False
+    return (number_of(later.file), later.position) >= (number_of(earlier.file), earlier.position)
+
+
+class RelayLog:
+    """The relay log of one channel."""
+
+    def __init__(
+        self, files: Files, clock: Clock, channel: str, server_id: int = 1, file_bytes: int = FILE_BYTES
+    ) -> None:
+        """Recover what is there. channel: base name of the files; server_id: this site's. Durable: the cut of a torn
+        end, on return.
+
+        Raises: BinlogDamaged, FileMissing (`remove_relay_log` helps), StorageFull.
+        """
+        self.files = files
+        self._clock = clock
+        self._server_id = server_id
+        self._file_bytes = file_bytes
+        self.changed = threading.Condition()
+        self.generation = 0  # raised when everything in it was thrown away
+        self.source_id = 0  # whose binlog it is, 0 while it is empty
+        self.epoch = 0  # newest whole epoch that is durable, 0 if none is in it
+        self._file: File | None = None
+        self._stream: EventStream | None = None
+        make_folder(files, FOLDER)
+        self.index = BinlogIndex(files, FOLDER, channel)
+        self.index.settle()
+        strangers = self.index.strangers()
+        if strangers:
+            self.index.remove(strangers)
+        self._runs = [self._read_run(name) for name in self.index.names]
+        self._durable: Position | None = None
+        self._whole = 0  # position behind the last transaction written, in the newest file's file of the source
+        self._written_epoch = 0
+        self.received = self._written_count = 0  # whole transactions since it was opened
+        if self._runs:
+            self._recover()
+
+    # --- opening ----------------------------------------------------------------------------------
+    def _read_run(self, name: str) -> Run:
+        file = self.files.open(self.index.path(name))
+        try:
+            header, _, behind = read_format(self.files, file, name)
+            if not header.flags & b.FLAG_RELAY_LOG:
+                raise Origin(name, b.FIRST_POSITION).damaged("does not describe a relay log")
+            source_id, source, begin = read_relay_head(self.files, file, name, behind)
+        finally:
+            self.files.close(file)
+        if self.source_id not in (0, source_id):
+            raise Origin(name, behind).damaged(f"names server {source_id}, the file before it {self.source_id}")
+        self.source_id = source_id
+        return Run(name, Position(*source), begin)
+
+    def _recover(self) -> None:
+        """Find the end of the newest file, and cut what is torn."""
+        run = self._runs[-1]
+        self._whole, self._written_epoch = self._look_through(run)
+        self.cut()
+        assert self._file is not None
+        try:
+            # Also what a process that died had written and not synced: it is acknowledged and applied from now on.
+            write_again(self.files, self._file, run.offset_of(self._whole))
+        except StorageFull as error:
+            # What is here can be applied on a full disk, and receiving waits for room.
+            _log.warning("%s could not be written again (%s)", run.name, error.message)
+            self.files.fdatasync(self._file)
+        for older in self._runs[-2:-1]:
+            self._end(older)
+        for older in reversed(self._runs[:-1]):
+            if self._written_epoch:
+                break
+            # What is wrong in an older file is for the applier to meet.
+            self._written_epoch = self._look_through(older)[1]
+        self.epoch = self._written_epoch
+        self._durable = Position(run.source.file, self._whole)
+
+    def _end(self, run: Run) -> None:
+        """Mark a file that another one follows as whole. Durable: on return."""
+        file = self.files.open(self.index.path(run.name), writable=True)
+        try:
+            end_use(self.files, file)
+        finally:
+            self.files.close(file)
+
+    def _look_through(self, run: Run) -> tuple[int, int]:
+        """(position of the source behind the last whole transaction, newest epoch or 0) of a file."""
+        stream = EventStream(run.source.file, run.source.position, self.source_id, Origin(run.name, run.begin))
+        file = self.files.open(self.index.path(run.name))
+        offset = run.begin
+        try:
+            while piece := self.files.pread(file, offset, PIECE_BYTES):
+                stream.feed(piece)
+                offset += len(piece)
+        except (BinlogDamaged, LimitExceeded) as error:
+            # Torn by a crash, or damaged since: the source has it, from the end of what is whole (F68).
+            _log.warning("the relay log ends early: %s", error.message)
+        finally:
+            self.files.close(file)
+        return stream.whole, stream.newest_epoch
+
+    # --- where it stands --------------------------------------------------------------------------
+    @property
+    def begin(self) -> Position | None:
+        """Where the oldest file begins in the source's binlog; None while it is empty."""
+        with self.changed:
+            return self._runs[0].source if self._runs else None
+
+    @property
+    def durable(self) -> Position | None:
+        """The end of the last whole transaction that is safe, as a place in the source's binlog; None while empty."""
+        with self.changed:
+            return self._durable
+
+    @property
+    def second_begin(self) -> Position | None:
+        """Where the oldest file but one begins in the source's binlog; None if there is none."""
+        with self.changed:
+            return self._runs[1].source if len(self._runs) > 1 else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all its files."""
+        with self.changed:
+            return sum(self.files.size(self.index.path(run.name)) for run in self._runs)
+
+    def covers(self, position: Position) -> bool:
+        """Whether reading can go on at this place."""
+        with self.changed:
+            if self._durable is None:
+                return False
+            return is_behind(position, self._runs[0].source) and is_behind(self._durable, position)
+
+    def runs(self) -> list[Run]:
+        """Its files, oldest first."""
+        with self.changed:
+            return list(self._runs)
+
+    def readable_to(self, run: Run) -> int | None:
+        """How far a file may be read, an offset; None for the size of one that another one follows."""
+        with self.changed:
+            if not self._runs or self._runs[-1].name != run.name:
+                return None
+            durable = self._durable
+            is_here = durable is not None and durable.file == run.source.file
+            return max(run.begin, run.offset_of(durable.position)) if is_here and durable is not None else run.begin
+
+    # --- receiving --------------------------------------------------------------------------------
+    def expect(self, source_id: int) -> None:
+        """Before the first bytes: whose binlog comes. Raises: Rejected if the relay log is another server's."""
+        with self.changed:
+            if self._runs and self.source_id != source_id:
+                raise Rejected(
+                    f"the relay log is of server {self.source_id}, the source is server {source_id}; apply what is in"
+                    " it, then change the source",
+                    source_id=source_id,
+                )
+            self.source_id = source_id
+
+    def append(self, events: Events) -> None:
+        """Verify bytes of the source and write them behind those before. Durable: nothing, but files left behind.
+
+        Raises: BinlogDamaged for what is no binlog, EpochGap, LimitExceeded, StorageFull, IoFailed; call `cut` then.
+        """
+        at = events.at
+        with self.changed:
+            stream = self._go_on_at(at)
+            data, begin = memoryview(events.data), at.position
+            boundaries = stream.feed(data)
+            self._check_order(boundaries)
+            written: list[Boundary] = []
+            for boundary in boundaries:
+                written.append(boundary)
+                is_full = boundary.end - self._runs[-1].source.position >= self._file_bytes
+                if is_full and boundary.end < events.end:
+                    self._write(begin, data[begin - at.position : boundary.end - at.position])
+                    self._note(written)
+                    begin, written = boundary.end, []
+                    self._begin_file(Position(at.file, begin))
+            self._write(begin, data[begin - at.position :])
+            self._note(written)
+
+    def _note(self, written: list[Boundary]) -> None:
+        """Transactions are written whole."""
+        for boundary in written:
+            self._whole = boundary.end
+            self._written_epoch = max(self._written_epoch, boundary.epoch)
+            self._written_count += boundary.is_transaction
+
+    def _check_order(self, boundaries: list[Boundary]) -> None:
+        """Raises: EpochGap if an epoch comes behind a later one, or twice."""
+        newest = self._written_epoch
+        for boundary in boundaries:
+            if boundary.epoch and boundary.epoch <= newest:
+                raise EpochGap(
+                    f"epoch {boundary.epoch} came behind epoch {newest}; the source's binlog is not in order",
+                    epoch=boundary.epoch,
+                )
+            newest = boundary.epoch or newest
+
+    def _go_on_at(self, at: Position) -> EventStream:
+        """The stream that takes bytes from this place on, in a new file if the last one is full or of another file."""
+        stream = self._stream
+        if stream is None:
+            return self._begin_stream(at)
+        here = Position(stream.file, stream.position)
+        if at == here:
+            is_full = stream.position - self._runs[-1].source.position >= self._file_bytes
+            return self._begin_stream(at) if is_full and not stream.is_within else stream
+        if stream.is_within or not at.is_start_behind(stream.file):
+            raise EpochGap(
+                f"events came at {at.file}:{at.position}, the relay log ends at {here.file}:{here.position}; connect"
+                " again",
+                file=at.file,
+                position=at.position,
+            )
+        return self._begin_stream(at)
+
+    def _begin_stream(self, at: Position) -> EventStream:
+        self._begin_file(at)
+        self._stream = EventStream(at.file, at.position, self.source_id)
+        return self._stream
+
+    def _write(self, position: int, data: memoryview) -> None:
+        assert self._file is not None
+        if len(data):
+            self.files.pwrite(self._file, self._runs[-1].offset_of(position), data)
+
+    def _begin_file(self, at: Position) -> None:
+        """Durable: everything before, the new file and its name in the index, on return."""
+        if self._file is not None:
+            self.files.fdatasync(self._file)
+            self.files.close(self._file)
+            self._file = None
+            self._durable = Position(self._runs[-1].source.file, self._whole)
+            self.epoch, self.received = self._written_epoch, self._written_count
+        name = self.index.next_name
+        stamp = {"timestamp_s": self._clock.wall_us() // 1_000_000}
+        head = bytearray(b.MAGIC)
+        flags = b.FLAG_RELAY_LOG | b.FLAG_IN_USE
+        head += e.frame(e.FormatDescription(), len(head), server_id=self._server_id, flags=flags, **stamp)
+        rotate = e.Rotate(at.file, at.position)
+        head += e.frame(
+            rotate, len(head), server_id=self.source_id, flags=b.FLAG_ARTIFICIAL | b.FLAG_RELAY_LOG, **stamp
+        )
+        path = self.index.path(name)
+        if self.files.exists(path):
+            self.files.unlink(path)  # of an attempt the disk was too full for
+        file = self.files.create(path)
+        try:
+            self.files.pwrite(file, 0, head)
+            self.files.fdatasync(file)
+            self.files.sync_directory(self.index.folder)
+            self.index.add(name)
+        except StorageFull:
+            self.files.close(file)
+            raise
+        self._file = file
+        self._runs.append(Run(name, at, len(head)))
+        self._whole = at.position
+        if len(self._runs) > 1:
+            self._end(self._runs[-2])
+        self._durable = self._durable or at
+
+    def sync(self) -> int:
+        """Make everything received durable; the newest whole epoch in it. Durable: on return. Raises: SyncFailed."""
+        with self.changed:
+            stream = self._stream
+            if stream is not None and self._file is not None:
+                durable = Position(stream.file, self._whole)
+                if durable != self._durable:
+                    self.files.fdatasync(self._file)
+                    self._durable = durable
+                    self.epoch, self.received = self._written_epoch, self._written_count
+                    self.changed.notify_all()
+            return self.epoch
+
+    def cut(self) -> None:
+        """Throw away what is behind the last whole transaction received: a link broke in it, or it was refused.
+
+        Durable: what stays, on return.
+        """
+        with self.changed:
+            if not self._runs:
+                return
+            run = self._runs[-1]
+            end = run.offset_of(self._whole)
+            if self._file is None:
+                self._file = self.files.open(self.index.path(run.name), writable=True)
+            if self.files.size(self._file) > end:
+                self.files.truncate(self._file, end)
+            self._stream = EventStream(run.source.file, self._whole, self.source_id)
+            self.sync()
+
+    # --- leaving ----------------------------------------------------------------------------------
+    def purge(self, applied: Position) -> list[str]:
+        """Remove the files of which everything is applied, and durably so; their names. Durable: on return."""
+        with self.changed:
+            count = 0
+            while count + 1 < len(self._runs) and is_behind(applied, self._runs[count + 1].source):
+                count += 1
+            if not count:
+                return []
+            gone = self.index.purge_to(self._runs[count].name)
+            del self._runs[:count]
+            return gone
+
+    def reset(self) -> None:
+        """Throw everything away. Durable: on return."""
+        with self.changed:
+            self.close()
+            names = list(self.index.names)
+            if names:
+                self.index.replace([])
+                self.index.remove(names)
+            self._runs = []
+            self._stream = self._durable = None
+            self.source_id = self.epoch = self._written_epoch = 0
+            self.generation += 1
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """Close its file; harmless twice. What is not synced may be lost."""
+        with self.changed:
+            if self._file is not None:
+                self.files.close(self._file)
+                self._file = None
+
+
+def remove_relay_log(files: Files, channel: str) -> None:
+    """Remove a relay log whatever state it is in, for one that does not open. Durable: on return."""
+    if not files.exists(FOLDER):
+        return
+    own = [name for name in files.list(FOLDER) if name.rpartition(".")[0] == channel]
+    # The index first, and for good: without it files are strangers, which the next opening removes.
+    for names in ([name for name in own if "index" in name], [name for name in own if "index" not in name]):
+        for name in names:
+            files.unlink(f"{FOLDER}/{name}")
+        files.sync_directory(FOLDER)

@@ -1,0 +1,231 @@
+"""Reading a relay log transaction by transaction, for the applier.
+
+A transaction is found, and every byte of it verified, before anybody sees it; its events are then read again, as often
+as the applier makes passes over them, from the page cache as a rule. Memory is one piece and one event.
+What is wrong in a relay file is BinlogDamaged, naming file and position; nothing behind it is applied.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from engine.base.errors import FileMissing, Rejected
+from replication.applier.filters import Filter
+from replication.binlog import binlog_layout as b
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.index import Position
+from replication.binlog.reader import ReadEvent
+from replication.binlog.scan import Boundaries
+from replication.binlog.stream import Boundary, EventStream
+from replication.binlog.table_map import TableMap
+from replication.channel.relay_log import PIECE_BYTES, RelayLog, Run, is_behind, number_of
+from replication.wire.messages import Position as SourcePosition
+
+if TYPE_CHECKING:
+    from engine.files.protocol import File, Files
+
+_MAPS_MAX = 1_024
+
+
+@dataclass(frozen=True)
+class RelayTransaction:
+    """One epoch transaction, or one change of the schema, as the source wrote it.
+
+    `start` and `end` are its place in the source's binlog, `source_id` the server that wrote it. `epoch` is 0 if it
+    names none; `statement` is the change of the schema, None for rows; `incident` what the source says is missing;
+    `commit_us` is the source's time, µs since 1970, None if it says none.
+    """
+
+    start: Position
+    end: Position
+    epoch: int
+    source_id: int
+    commit_us: int | None
+    statement: e.Query | None
+    incident: str | None
+    _files: Files
+    _path: str
+    _relay_file: str
+    _shift: int
+    _filter: Filter
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the channel's filter leaves anything of it to do; rows always do: they move the position."""
+        return self.statement is None or self._filter.takes_statement(self.statement, self.source_id)
+
+    def finish(self) -> Position:
+        """The place behind it."""
+        return self.end
+
+    def events(self) -> Iterator[ReadEvent]:
+        """Its events, those that the channel filters out excepted; positions are the source's. May be called again.
+
+        Raises: BinlogDamaged, IoFailed.
+        """
+        return self._passed() if not self._filter.is_open else self._all()
+
+    def _all(self) -> Iterator[ReadEvent]:
+        file = self._files.open(self._path)
+        try:
+            yield from self._read(file)
+        finally:
+            self._files.close(file)
+
+    def _read(self, file: File) -> Iterator[ReadEvent]:
+        boundaries = Boundaries()
+        maps: dict[bytes, e.Event] = {}
+        position = self.start.position
+        while position < self.end.position:
+            offset = position - self._shift
+            origin = Origin(self._relay_file, offset)
+            header = e.parse_header(self._files.pread(file, offset, b.HEADER_BYTES), origin)
+            raw = self._files.pread(file, offset, min(header.event_bytes, self.end.position - position))
+            event = _parse(header, raw, origin, maps)
+            at, position = Position(self.start.file, position), position + header.event_bytes
+            is_boundary = boundaries.step(header.type, event)
+            yield ReadEvent(at, Position(self.start.file, position), header, event, raw, is_boundary)
+
+    def _passed(self) -> Iterator[ReadEvent]:
+        """The events that pass the filter. Of a statement whose last rows do not, an event without rows stays: readers
+        of table maps go by it.
+        """
+        names: dict[int, str] = {}
+        for read in self._all():
+            event = read.event
+            if isinstance(event, TableMap):
+                names[event.table_id] = event.name
+            elif isinstance(event, e.Rows):
+                name = names.get(event.table_id, "")
+                if not self._filter.takes_table(name):
+                    if event.is_statement_end:
+                        yield read._replace(event=replace(event, body=b""))
+                    continue
+            yield read
+
+
+def _parse(header: e.EventHeader, raw: bytes, origin: Origin, maps: dict[bytes, e.Event]) -> e.Event:
+    """An event; a table map that was there before is not taken apart again. Raises: BinlogDamaged."""
+    if header.type != b.TABLE_MAP_EVENT:
+        return e.parse(raw, origin)[1]
+    e.verify(raw, origin)
+    body = raw[b.HEADER_BYTES : -b.CHECKSUM_BYTES]
+    event = maps.get(body)
+    if event is None:
+        if len(maps) >= _MAPS_MAX:
+            maps.clear()
+        event = maps[body] = e.parse(raw, origin)[1]
+    return event
+
+
+class RelayReader:
+    """A place in a relay log that moves forward. One thread at a time may call it; another one may append."""
+
+    def __init__(self, files: Files, relay: RelayLog, start: Position | None, taken: Filter | None = None) -> None:
+        """start: a place between transactions of the source's binlog; None is the relay log's beginning.
+
+        Raises: Rejected if the relay log does not cover it.
+        """
+        self._files = files
+        self._relay = relay
+        self._filter = taken or Filter()
+        self.generation = relay.generation
+        self._open: File | None = None
+        self._ready: deque[Boundary] = deque()
+        self._run, self._stream = self._begin(start)
+
+    def _begin(self, start: Position | None) -> tuple[Run | None, EventStream | None]:
+        runs = self._relay.runs()
+        if start is None:
+            return self._at(runs[0], runs[0].source.position) if runs else (None, None)
+        place = SourcePosition(*start)
+        if not self._relay.covers(place):
+            raise Rejected(f"the relay log does not reach back to {start.file}:{start.position}", file=start.file)
+        run = [each for each in runs if is_behind(place, each.source)][-1]
+        return self._at(run, start.position)
+
+    def _at(self, run: Run, position: int) -> tuple[Run, EventStream]:
+        shown = Origin(run.name, run.offset_of(position))
+        return run, EventStream(run.source.file, position, self._relay.source_id, shown)
+
+    def close(self) -> None:
+        """Close the file it is in; harmless twice."""
+        if self._open is not None:
+            self._files.close(self._open)
+            self._open = None
+
+    def next(self) -> RelayTransaction | None:
+        """The next transaction, None if no whole one is there yet. Raises: BinlogDamaged, LimitExceeded, IoFailed."""
+        while True:
+            while self._ready:
+                boundary = self._ready.popleft()
+                if boundary.is_transaction:
+                    return self._transaction(boundary)
+            if not self._read_on():
+                return None
+
+    def _transaction(self, boundary: Boundary) -> RelayTransaction:
+        run = self._run
+        assert run is not None
+        file = run.source.file
+        return RelayTransaction(
+            Position(file, boundary.start),
+            Position(file, boundary.end),
+            boundary.epoch,
+            boundary.server_id,
+            boundary.commit_us,
+            boundary.statement,
+            boundary.incident,
+            self._files,
+            self._relay.index.path(run.name),
+            run.name,
+            run.source.position - run.begin,
+            self._filter,
+        )
+
+    def _read_on(self) -> bool:
+        """Take the next piece, in the next file behind the end of one; False if there is none yet."""
+        if self._run is None or self._stream is None:
+            self._run, self._stream = self._begin(None)
+            if self._run is None:
+                return False
+        run, stream = self._run, self._stream
+        assert stream is not None
+        limit = self._relay.readable_to(run)
+        file = self._opened(run)
+        offset = run.offset_of(stream.position)
+        end = self._files.size(file) if limit is None else limit
+        if offset < end:
+            self._ready.extend(stream.feed(self._files.pread(file, offset, min(PIECE_BYTES, end - offset))))
+            return True
+        return limit is None and self._next_run(run, stream)
+
+    def _next_run(self, run: Run, stream: EventStream) -> bool:
+        origin = Origin(run.name, run.offset_of(stream.position))
+        # By number: the file itself may be purged when everything in it is applied.
+        number = number_of(run.name)
+        following = next((each for each in self._relay.runs() if number_of(each.name) > number), None)
+        if following is None:
+            return False
+        source = following.source
+        is_next = source == SourcePosition(stream.file, stream.position) or source.is_start_behind(stream.file)
+        if stream.is_within or not is_next:
+            raise origin.damaged(f"is not followed by what {following.name} begins with")
+        self.close()
+        self._run, self._stream = self._at(following, source.position)
+        return True
+
+    def _opened(self, run: Run) -> File:
+        if self._open is None:
+            try:
+                self._open = self._files.open(self._relay.index.path(run.name))
+            except FileMissing:
+                raise FileMissing(
+                    f"{run.name} of the relay log is missing; reset the channel, and it is fetched again", file=run.name
+                ) from None
+            self._open.read_errors_latch = False
+        return self._open

@@ -1,0 +1,41 @@
+"""What conflict functions ask of channels, looked at before one is made: NDB$EPOCH and NDB$EPOCH_TRANS compare with one
+peer's epochs, so at most one channel applies their tables, and they have one primary, so one side of a pair has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.base.errors import SchemaInvalid
+from engine.schema.definition import TableDefinition, is_system_table
+from replication.settings.match import ReplicationRow, find_row
+from replication.settings.setup import SiteSettings, check_channels, check_pair, exceptions_of, set_up
+
+
+def check_functions(
+    tables: Mapping[str, TableDefinition],
+    rows: Sequence[ReplicationRow],
+    site: SiteSettings,
+    channels: Sequence[str],
+    peer: tuple[Sequence[ReplicationRow], int] | None = None,
+) -> None:
+    """Refuse channels that the functions of a site's tables cannot have. `rows` are those of `mysql.ndb_replication`,
+    `channels` the names of all channels that will apply here, `peer` the rows and the server id of the other side of a
+    pair, where they are known. Raises: SchemaInvalid, naming the rows, or the channels, and the table.
+    """
+    if not any(row.conflict_fn is not None for row in rows):
+        return
+    for name, definition in tables.items():
+        if is_system_table(name):
+            continue
+        row = find_row(rows, *name.partition(".")[::2], site.server_id).row
+        if row is None or row.conflict_fn is None:
+            continue
+        setup = set_up(definition, row, site, exceptions_of(name, tables))
+        if setup.function is None:
+            continue
+        finding = check_channels(name, setup, channels)
+        if finding is None and peer is not None:
+            finding = check_pair(name, list(rows), site.server_id, list(peer[0]), peer[1])
+        if finding is not None:
+            raise SchemaInvalid(finding.text, table=name, rule=finding.rule)

@@ -1,0 +1,318 @@
+"""The binlog of this site as a session of a replica reads it: `protocol.sessions.Binlog` over its files.
+
+Invariants: (S1) nothing behind the end the writer calls synced is served, so nothing of an epoch leaves before it is
+durable here; (S2) positions are those of the files, and what was served once never changes; (S3) where a replica goes
+on is never guessed: what was purged is `PositionLost`, what this binlog has not is `EpochGap`.
+
+Files are opened and closed by the session's own thread. A file that is purged while it is read is read to its end; what
+comes behind it must still be there. A failed read is told to the replica and fails nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from engine.base.errors import (
+    BinlogDamaged,
+    EpochGap,
+    FileMissing,
+    FileTruncated,
+    IoFailed,
+    LimitExceeded,
+    PeerError,
+    PeerRefused,
+    PositionLost,
+    Retryable,
+    StoreFailed,
+)
+from replication.binlog import binlog_layout as b
+from replication.binlog.file_end import check_end
+from replication.binlog.index import BinlogIndex
+from replication.binlog.index import Position as Place
+from replication.binlog.reader import find_epoch
+from replication.binlog.scan import read_format
+from replication.binlog.stream import EventStream
+from replication.wire.messages import Position, Settings, Start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.files.protocol import File, Files
+
+_PIECE_BYTES = 64 << 10
+_LOOKED_AT_BYTES = 1 << 20
+_INDEX_READS = 3
+
+
+class BinlogEnd(NamedTuple):
+    """How far a binlog may be read: the newest epoch in it, and the end that is synced."""
+
+    epoch: int
+    end: Place
+
+
+class IndexRow(NamedTuple):
+    """What of a row of `mysql.ndb_binlog_index` tells where to go on. `orig_server_id` 0 is the site itself."""
+
+    epoch: int
+    file: str
+    position: int
+    next_file: str
+    next_position: int
+    orig_server_id: int = 0
+    orig_epoch: int = 0
+
+
+class IndexRows(Protocol):
+    """`mysql.ndb_binlog_index`, where it is written."""
+
+    def of_epoch(self, epoch: int) -> Iterable[IndexRow]:
+        """The rows of an own epoch."""
+        ...
+
+    def of_origin(self, server_id: int, epoch: int) -> Iterable[IndexRow]:
+        """The rows that tell of this epoch of another site, or a later one."""
+        ...
+
+
+class SourceBinlog:
+    """A reader of the binlog for one replica. One thread at a time may call it; `close` it behind the last call."""
+
+    def __init__(
+        self,
+        files: Files,
+        server_id: int,
+        end: Callable[[], BinlogEnd],
+        folder: str = "binlog",
+        base: str = "binlog",
+        index_rows: IndexRows | None = None,
+        closed_epoch: Callable[[], int] | None = None,
+        may_lag: Callable[[], bool] = lambda: False,
+        keep: Callable[[Place | None], None] = lambda place: None,
+        settings: Callable[[], Settings] = lambda: Settings(()),
+        copy: Callable[[bytes], Generator[bytes]] | None = None,
+    ) -> None:
+        """end: asked before every read, from the session's thread. closed_epoch: newest epoch the store has closed, it
+        may be newer than any in the binlog. may_lag: whether another node decides which epochs there are, so that one
+        that is not here may come yet. keep: told the place whose file must not be purged, None at the end.
+        """
+        self.files = files
+        self._server_id = server_id
+        self._end = end
+        self._folder = folder
+        self._base = base
+        self._index_rows = index_rows
+        self._closed_epoch = closed_epoch
+        self._may_lag = may_lag
+        self._keep = keep
+        self._settings = settings
+        self._copy = copy
+        self._copying: Generator[bytes] | None = None
+        self._open: tuple[str, File] | None = None
+
+    def settings(self) -> Settings:
+        """The conflict functions of this site. Raises: PeerError if the store has failed."""
+        with self._told():
+            return self._settings()
+
+    def copy(self, request: bytes) -> Generator[bytes]:
+        """The pieces of a first copy. Raises: PeerRefused if there is none to be had, PeerError where it breaks off."""
+        if self._copy is None:
+            raise PeerRefused("no first copy is to be had here")
+        with self._told():
+            self._copying = self._copy(request)
+            try:
+                yield from self._copying
+            except Retryable as error:
+                raise PeerError(f"the copy broke off: {error.message}") from error
+
+    def close(self) -> None:
+        """Close the file it is in; harmless twice."""
+        if self._copying is not None:
+            self._copying.close()
+            self._copying = None
+        self._keep(None)
+        self._close_file()
+
+    def _close_file(self) -> None:
+        if self._open is not None:
+            self.files.close(self._open[1])
+            self._open = None
+
+    def newest(self) -> tuple[int, Position]:
+        """Newest epoch that may leave the site, and where it ends."""
+        with self._told():
+            epoch, end = self._end()
+        return epoch, Position(*end)
+
+    # --- where to begin ---------------------------------------------------------------------------
+    def locate(self, start: Start) -> Position:
+        """Where a replica goes on. Raises: PositionLost, EpochGap, PeerError if the binlog cannot be read, or does not
+        reach as far yet.
+        """
+        with self._told():
+            if start.file:
+                return self._at_position(start)
+            if start.origin not in (0, self._server_id):
+                return self._behind_origin(start)
+            return self._behind_epoch(start.epoch)
+
+    def _index(self) -> BinlogIndex:
+        """The files as they are now; the writer may purge some while their names are read."""
+        for _ in range(_INDEX_READS):
+            try:
+                return BinlogIndex(self.files, self._folder, self._base)
+            except FileMissing as error:
+                missing = error
+        raise missing
+
+    def _at_position(self, start: Start) -> Position:
+        index = self._index()
+        _, end = self._end()
+        number = index.number_of(start.file)
+        newest = index.number_of(end.file)
+        if number is None or newest is None or number > newest:
+            raise self._gap(f"file {start.file} of the replica's position")
+        if start.file not in index.names:
+            raise self._lost(start.file)
+        limit = end.position if start.file == end.file else self.files.size(index.path(start.file))
+        if not b.FIRST_POSITION <= start.position <= limit:
+            raise self._gap(f"position {start.file}:{start.position}")
+        at = Position(start.file, start.position)
+        self._check_next(at, limit, start.epoch)
+        return at
+
+    def _check_next(self, at: Position, limit: int, epoch: int) -> None:
+        """What follows a position must be events, and of later epochs: otherwise the position is one of a history this
+        binlog has not. Raises: EpochGap.
+        """
+        stream = EventStream(at.file, at.position, self._server_id)
+        file = self._file(at.file)
+        try:
+            while stream.position < limit:
+                piece = self.files.pread(file, stream.position, min(_PIECE_BYTES, limit - stream.position))
+                found = next((each.epoch for each in stream.feed(piece) if each.epoch), stream.epoch)
+                if found and found <= epoch:
+                    raise self._gap(f"an end of epoch {epoch} at {at.file}:{at.position}")
+                if found or stream.position - at.position >= _LOOKED_AT_BYTES:
+                    return
+        except (BinlogDamaged, LimitExceeded) as error:
+            raise self._gap(f"position {at.file}:{at.position} between two transactions") from error
+
+    def _behind_epoch(self, epoch: int) -> Position:
+        newest, end = self._end()
+        if epoch > max(newest, self._closed_epoch() if self._closed_epoch is not None else 0):
+            if self._may_lag():
+                raise PeerError(
+                    f"server {self._server_id} has not epoch {epoch} yet, which the replica has applied (newest here:"
+                    f" {newest}); try again, or go on with the primary of its group"
+                )
+            raise self._gap(f"epoch {epoch}, which the replica has applied (newest here: {newest})")
+        found = self._by_rows(epoch)
+        if found is None and epoch:
+            place = find_epoch(self.files, epoch, end, self._folder, self._base, self._server_id)
+            found = None if place is None else Position(*place)
+        return self._oldest(f"what follows epoch {epoch}") if found is None else found
+
+    def _by_rows(self, epoch: int) -> Position | None:
+        """By the row of the epoch itself; rows of other epochs do not say that nothing lies between."""
+        if self._index_rows is None:
+            return None
+        names = self._index().names
+        for row in self._index_rows.of_epoch(epoch):
+            if row.orig_server_id in (0, self._server_id) and row.next_file in names:
+                return Position(row.next_file, row.next_position)
+        return None
+
+    def _behind_origin(self, start: Start) -> Position:
+        """At the first transaction that brought the origin's epoch, or a later one: others of this site stand in it."""
+        rows = () if self._index_rows is None else self._index_rows.of_origin(start.origin, start.epoch)
+        first = min(rows, key=lambda row: (row.epoch, row.orig_epoch), default=None)
+        if first is not None:
+            if first.file not in self._index().names:
+                raise self._lost(first.file)
+            return Position(first.file, first.position)
+        _, end = self._end()
+        place = find_epoch(self.files, start.epoch - 1, end, self._folder, self._base, start.origin)
+        what = f"what follows epoch {start.epoch} of server {start.origin}"
+        return self._oldest(what) if place is None else Position(*place)
+
+    def _oldest(self, what: str) -> Position:
+        """The beginning of the binlog, if nothing of it was purged."""
+        index = self._index()
+        if not index.names or index.number_of(index.names[0]) != 1:
+            raise self._lost(what)
+        return Position(index.names[0], b.FIRST_POSITION)
+
+    def _lost(self, what: str) -> PositionLost:
+        return PositionLost(
+            f"{what} is no longer in the binlog of server {self._server_id}; copy the replica anew from a backup",
+            server_id=self._server_id,
+        )
+
+    def _gap(self, what: str) -> EpochGap:
+        return EpochGap(
+            f"server {self._server_id} has not {what}; its binlog is another one than the replica followed, copy the"
+            " replica anew from a backup",
+            server_id=self._server_id,
+        )
+
+    # --- bytes ------------------------------------------------------------------------------------
+    def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
+        """The next bytes, at most so many, and where they begin; None at the end of what may leave the site.
+
+        Raises: PositionLost, EpochGap, PeerError if the binlog cannot be read.
+        """
+        with self._told():
+            while True:
+                _, end = self._end()
+                file = self._file(at.file)
+                limit = end.position if at.file == end.file else self.files.size(file)
+                if at.position > limit:
+                    raise self._gap(f"position {at.file}:{at.position}")
+                if at.position < limit:
+                    return at, self.files.pread(file, at.position, min(bytes_max, limit - at.position))
+                if at.file == end.file:
+                    return None
+                following = self._following(at.file)
+                check_end(self.files, file, at.file, read_format(self.files, file, at.file)[0])
+                at = Position(following, b.FIRST_POSITION)
+
+    def _following(self, name: str) -> str:
+        index = self._index()
+        following = index.name_of((index.number_of(name) or 0) + 1)
+        if following not in index.names:
+            raise self._lost(following)
+        return following
+
+    def _file(self, name: str) -> File:
+        """The open file of a name; the one before is closed. Raises: PositionLost."""
+        if self._open is not None and self._open[0] == name:
+            return self._open[1]
+        self._close_file()
+        self._keep(Place(name, b.FIRST_POSITION))
+        index = self._index()
+        if name not in index.names:
+            raise self._lost(name)
+        try:
+            file = self.files.open(index.path(name))
+        except FileMissing:
+            # It was purged since the index was read.
+            raise self._lost(name) from None
+        file.read_errors_latch = False
+        self._open = (name, file)
+        return file
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What is wrong with the binlog's files is told to the replica, in words without paths."""
+        try:
+            yield
+        except (BinlogDamaged, FileMissing, FileTruncated, LimitExceeded) as error:
+            raise PeerError(f"the binlog of server {self._server_id} cannot be read: {error.message}") from error
+        except IoFailed as error:
+            raise PeerError(f"the binlog of server {self._server_id} cannot be read: a read failed") from error
+        except StoreFailed as error:
+            raise PeerError(f"the store of server {self._server_id} has failed; open it again") from error

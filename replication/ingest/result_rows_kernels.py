@@ -1,0 +1,79 @@
+"""A kernel that finds the values of query results as a MySQL server sends them: packets of text values.
+
+The bytes come from a peer: every length is checked before it is followed. Cells are those of `binlog_bodies.py`, whose
+kernels copy them. Private memory only.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.jit.kernel import helper, kernel
+from replication.binlog.rows_layout import CELL_NULL, CELL_SIZE_BITS
+from replication.binlog.values_kernels import take_little
+from replication.ingest.result_rows_layout import (
+    LENGTH_2,
+    LENGTH_3,
+    LENGTH_8,
+    PACKET_BYTES_MAX,
+    PACKET_END,
+    PACKET_END_BYTES_MAX,
+    PACKET_ERROR,
+    PACKET_HEADER_BYTES,
+    VALUE_NULL,
+)
+
+
+@helper
+def _find_row(cells, cell, octets, at, end, columns):
+    """Cells of the row whose values fill bytes at … end; False if they do not."""
+    for number in range(columns):
+        if at >= end:
+            return False
+        length = np.int64(octets[np.uint64(at)])
+        at += 1
+        if length == VALUE_NULL:
+            cells[np.uint64(cell + number)] = CELL_NULL
+            continue
+        if length > VALUE_NULL:
+            prefix = 2 if length == LENGTH_2 else 3 if length == LENGTH_3 else 8 if length == LENGTH_8 else 0
+            if prefix == 0 or prefix > end - at:
+                return False
+            length = take_little(octets, at, prefix)
+            at += prefix
+        if length < 0 or length > end - at:
+            return False
+        cells[np.uint64(cell + number)] = at << CELL_SIZE_BITS | length
+        at += length
+    return at == end
+
+
+@kernel("int64(int64[::1], int64[::1], Array(uint8, 1, 'C', readonly=True), int64, int64, int64)", nogil=True)
+def find_result_cells(cells, ends, octets, start, stop, columns):
+    """Where the values of the rows in bytes start … stop lie, `columns` cells a row; ends[i] gets where row i ends.
+
+    It goes on to what is no whole packet of a row: the end of the bytes, the packet that ends the result or says an
+    error, or one as long as a packet can be, which is only the beginning of a row. Returns how many rows, at most
+    ends.size; -1 - row of one that contradicts its own lengths.
+    """
+    if columns < 1 or columns * ends.size > cells.size or start < 0 or stop > octets.size:
+        return -1
+    row = 0
+    at = start
+    while row < ends.size and stop - at >= PACKET_HEADER_BYTES:
+        size = take_little(octets, at, 3)
+        begin = at + PACKET_HEADER_BYTES
+        if size == PACKET_BYTES_MAX or size > stop - begin:
+            break
+        if size > 0:
+            first = np.int64(octets[np.uint64(begin)])
+            if first == PACKET_ERROR or (first == PACKET_END and size < PACKET_END_BYTES_MAX):
+                break
+        if not _find_row(cells, row * columns, octets, begin, begin + size, columns):
+            return -1 - row
+        at = begin + size
+        ends[row] = at
+        row += 1
+    return row

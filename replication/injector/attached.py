@@ -1,0 +1,500 @@
+"""The binlog of an open store: caught up with the log before the store opens, then an epoch behind it.
+
+Order, for each epoch: closed and durable in the REDO log; in the binlog, synced by `sync_binlog`'s rule; its rows of
+`ndb_binlog_index` committed. Local checkpoints are published when the binlog has their epoch (`reach`). What a crash
+leaves between these steps is found by the next opening: the binlog's own end says which epoch is its last, the log has
+those behind it, and rows of the index are made again from the files.
+
+Invariants: (I1) The binlog has every epoch that is to be logged, once, in order, from where it begins: the last one in
+its files is where the log is gone on with. (I2) A store that is opened without its binlog, or goes
+back to an earlier epoch, leaves the mark `stopped` before anything commits. With the mark what is between is not there
+to be had: an incident says so, and an epoch transaction without rows from where on the binlog is whole again. It is
+durable before the mark goes. (I3) The file with the last epoch is never purged. (I4) At a node of a group the binlog
+has nothing that the group has not completed, and what says where it is whole again is written with the first epoch
+behind it that the group has completed (ADR 0015).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from engine.base.errors import LimitExceeded, NotPrimary, PeerError, Rejected, StorageFull, TooManyFiles
+from engine.base.ids import gci_of
+from engine.base.limits import GCI_MAX
+from engine.base.options import parse_size
+from engine.base.owner import call_owner
+from engine.files.firm import make_folder
+from engine.rows.row_format import RowFormat
+from replication.binlog import binlog_layout as b
+from replication.binlog.errors import Origin
+from replication.binlog.index import Position
+from replication.binlog.purge import expired, oversized
+from replication.binlog.row_plan import TablePlans
+from replication.binlog.writer import BinlogWriter, WriterOptions
+from replication.injector.found_epochs import Tail, epochs_between, last_epoch
+from replication.injector.index_table import IndexTable, made_table
+from replication.injector.injector import Injector, InjectorOptions, WrittenEpoch
+from replication.injector.mark import FOLDER, STOPPED, leave_mark
+from replication.injector.owed_rows import OwedRows
+from replication.injector.table_rules import TableRules, capture, replication_rows
+from replication.settings.options import BY_NAME, OF_BINLOG, Effect, settings
+from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_APPLY_STATUS_TABLE, NDB_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine.files.protocol import Files
+    from engine.log.follower import EpochChanges, LogFollower
+    from engine.store.store import Store
+    from replication.channel.status_report import ReplicationStatus
+
+_log = logging.getLogger("tidemark.binlog")
+
+COMPLETION_POLL_SECONDS = 0.02
+
+
+class AttachedBinlog:
+    """The binlog of one open store. Every method may be called by any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: Files,
+        values: Mapping[str, Any],
+        follower: LogFollower,
+        lcp_epoch: int = 0,
+        newest_epoch: int = 0,
+        is_new: bool = False,
+        completed: Callable[[], int] | None = None,
+        seam_epoch: int = 0,
+    ) -> None:
+        """`values` are those of `options.settings` with a `log_bin`; `lcp_epoch` is that of the newest local
+        checkpoint, `newest_epoch` the last one of which the store has a change, `is_new` whether it was made just now.
+        The log and the epochs are those of a store that is about to open. Of a node of a group: `completed` is the
+        newest epoch that all its members have, `seam_epoch` the one through which rows were copied, without groups of
+        the log, 0 if none were.
+
+        Durable: the epochs the binlog lacked, on return. Raises: Rejected, BinlogDamaged, FileMissing, StorageFull.
+        """
+        self._store = store
+        self._files = files
+        self._values = dict(values)
+        self._lcp_epoch, self._store_epoch = lcp_epoch, newest_epoch
+        self.turn = threading.RLock()  # who writes epochs
+        self.on_written: list[Callable[[], None]] = []
+        self.on_epoch: list[Callable[[int], None]] = []
+        self.newest_epoch = 0  # that stands in the files
+        self.pins: dict[object, Position] = {}
+        self._counters = dict.fromkeys(("epochs", "incidents", "load_marks", "statements", "rows"), 0)
+        self._written = self._handled = self._latest_rows = 0
+        self._wanted = 0  # the epoch a local checkpoint waits for, or was abandoned for
+        self._completed = completed
+        self._has_gap = False  # which is to be told of with the next epoch
+        self._is_given_up = False
+        self._idle = 0  # epochs up to here that are not in the binlog have no groups
+        is_apart = self._prepare(is_new, bool(seam_epoch))
+        if completed is None:
+            made_table(store, NDB_APPLY_STATUS)
+            made_table(store, NDB_SCHEMA)
+        self.has_index = completed is None and self._values["log_binlog_index"]  # rows of `ndb_binlog_index`
+        index = IndexTable(store) if self.has_index else None
+        self.rules = TableRules(self._values, lambda: replication_rows(store))
+        self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], WriterOptions.of(self._values))
+        self._injector = Injector(self.writer, self._injector_options(), self.rules, call_owner(self._status_plans))
+        self.rows = OwedRows(store, index, files, FOLDER, self.writer, self._values)
+        self._epoch_file = self.writer.end.file
+        if completed is None:
+            self._catch_up(is_apart)
+        else:
+            self._find_gap(is_apart, seam_epoch)
+        self._follower = follower
+        capture(store, self.rules)
+        store.on_publish = call_owner(self.reach)
+        store.follower_holds_log = call_owner(self._holds_log)
+        # The primary of a group may still be in the epoch of the last group here.
+        self._write_epochs(store.epochs.current - 1 if completed is None else newest_epoch, store.log.durable_lsn)
+        self.rows.begin(completed is not None)
+
+    # --- opening ----------------------------------------------------------------------------------
+    def _status_plans(self) -> TablePlans:
+        """Of `ndb_apply_status`, which the primary of a group makes when it begins to lead."""
+        table = self._store.tables.get(NDB_APPLY_STATUS)
+        return self.rules.plans(RowFormat(NDB_APPLY_STATUS_TABLE) if table is None else table.format)
+
+    def _prepare(self, is_new: bool, is_copied: bool) -> bool:
+        """Make the folder; whether the store has changed, or may have, without its binlog. Durable: the mark."""
+        files = self._files
+        if is_copied:
+            leave_mark(files)  # for the opening behind the local checkpoint of the copy, which sees no seam
+        if not files.exists(FOLDER):
+            if is_new and not is_copied:
+                return False
+            make_folder(files, FOLDER)
+            leave_mark(files)
+        own = f"{self._values['log_bin']}.index"
+        for name in files.list(FOLDER):
+            if name.endswith(".index") and name != own:
+                raise Rejected(
+                    f"the binlog of this store is {name.removesuffix('.index')!r}; open it with that log_bin, or remove"
+                    " the folder binlog",
+                    option="log_bin",
+                )
+        return files.exists(STOPPED)
+
+    def _catch_up(self, is_apart: bool) -> None:
+        """Find the end of what is there, and begin anew if the log does not lead on from it."""
+        epochs = self._store.epochs
+        tail, lost_epoch = self._find_tail()
+        has_gap = tail.epoch < lost_epoch <= self._lcp_epoch
+        # Whatever the binlog has was durable in the log before.
+        is_ahead = tail.epoch >= epochs.current or tail.changed_epoch > self._store_epoch
+        if not (is_apart or has_gap or is_ahead):
+            self._written = self._handled = self.newest_epoch = tail.epoch
+            self._injector.passed_over = deque(tail.statements)
+            return
+        if tail.end is not None and int(gci_of(tail.epoch)) >= GCI_MAX:
+            raise Origin(*tail.end).damaged(f"ends epoch {tail.epoch}, which no store has")
+        if tail.epoch >= epochs.current:
+            # Numbers the binlog has are never given again: a replica would take them for what it has applied.
+            with self._store.latch:
+                epochs.pass_over(tail.epoch)
+        newest = epochs.current - 1
+        if is_ahead:
+            self.incident(f"the store went back, behind epoch {tail.epoch}; copy the replica anew")
+        elif has_gap:
+            self.incident(f"epochs were lost behind epoch {tail.epoch}; copy the replica anew")
+        elif tail.epoch:
+            self.incident(f"changes were not logged behind epoch {tail.epoch}; copy the replica anew")
+        written = self._injector.write_empty(newest)
+        self.writer.sync()
+        self._note(written)
+        self.rows.write()
+        self._remove_mark()
+        self._written = self._handled = newest
+
+    def _find_gap(self, is_apart: bool, seam_epoch: int) -> None:
+        """`_catch_up` in a group: what is missing is told with the next epoch that all members have, for the newest one
+        here may be taken back, and its number given again. The mark stays as long.
+        """
+        tail = self._find_tail()[0]
+        newest = seam_epoch or self._store_epoch
+        if tail.epoch > (seam_epoch or self._store.epochs.current - 1):
+            self.writer.rotate()  # behind a history the group has not: it goes
+            self.writer.index.purge_to(self.writer.end.file)
+            self._epoch_file = self.writer.end.file
+            leave_mark(self._files)
+            is_apart, tail = True, Tail(0, None, ())
+        self._has_gap = is_apart and newest > 0
+        if self._has_gap:
+            self._written = self._handled = newest
+            return
+        self._remove_mark()
+        self._written = self._handled = self.newest_epoch = tail.epoch
+        self._injector.passed_over = deque(tail.statements)
+
+    def close_gap(self) -> None:
+        """Durable: that something is missing, and from where on the binlog is whole, before the mark goes."""
+        epoch = self._written
+        self.incident(f"the binlog of this node lacks changes up to epoch {epoch}; go on with another node's")
+        written = self._injector.write_empty(epoch)
+        self.writer.sync()
+        self._note(written)
+        self._remove_mark()
+        self._has_gap = False
+
+    def _remove_mark(self) -> None:
+        if self._files.exists(STOPPED):
+            self._files.unlink(STOPPED)
+            self._files.sync_directory(FOLDER)
+
+    def check_servable(self) -> None:
+        """Raises: PeerError while a gap at the end of the binlog is not told of in it."""
+        if self._has_gap:
+            raise PeerError("the binlog of this node begins anew with the next epoch; try again, or another node's")
+
+    def _find_tail(self) -> tuple[Tail, int]:
+        """(end of the binlog as found, last epoch of the index table if the files have lost it, else 0). Rows of the
+        index that are missing are made.
+        """
+        recovered = self.writer.recovered
+        if recovered is None:
+            return Tail(0, None, ()), 0
+        own_id, base = self._values["server_id"], self.writer.index.base
+        if self.rows.index is None:
+            tail, lost_epoch = last_epoch(self._files, FOLDER, base, recovered, own_id), 0
+        else:
+            known, lost_epoch = self.rows.known_end(recovered)
+            if known is None:
+                tail, start = Tail(0, None, ()), Position(self.writer.index.names[0], b.FIRST_POSITION)
+            else:
+                tail, start = Tail(known[0], known[1], ()), known[1]
+            for each in epochs_between(self._files, FOLDER, base, start, recovered, own_id):
+                tail = tail.behind(each)
+            self.rows.found(start, tail.end)
+        if tail.end is not None:
+            self._epoch_file = tail.end.file
+        return tail, lost_epoch
+
+    # --- options ----------------------------------------------------------------------------------
+    def _injector_options(self) -> InjectorOptions:
+        return InjectorOptions.of(self._values, parse_size("binlog_cache_size", self._values["binlog_cache_size"]))
+
+    def set_option(self, name: str, value: object) -> None:
+        """Give an option of the binlog another value, which counts from when the table of options says.
+
+        Raises: SchemaInvalid, Rejected for one that counts from the next opening or is not of the binlog.
+        """
+        values = settings({**self._values, name: value})
+        if BY_NAME[name].effect is Effect.OPEN:
+            raise Rejected(
+                f"option {name} counts from the next opening; close the store and give it there", option=name
+            )
+        if name not in OF_BINLOG:
+            raise Rejected(f"option {name} is not one of the binlog; give it to a channel", option=name)
+        with self.turn:
+            if values["log_bin_use_v1_row_events"] != self._values["log_bin_use_v1_row_events"]:
+                self.writer.rotate()
+            self._values.update(values)
+            self.writer.options = WriterOptions.of(self._values)
+            self._injector.options = self._injector_options()
+            status = self._store.tables.get(NDB_APPLY_STATUS)
+            if name in ("log_apply_status", "log_orig") and status is not None:
+                # These say how that one table is logged, and count from the next epoch.
+                capture(self._store, self.rules, [status])
+
+    @property
+    def tracks_reads(self) -> bool:
+        """Whether transactions that do not say otherwise have their exclusive reads logged."""
+        return bool(self._values["log_exclusive_reads"])
+
+    # --- epochs -----------------------------------------------------------------------------------
+    def write_closed_epochs(self) -> int:
+        """Write the closed epochs that are not in the binlog yet, and their rows of the index; the newest one it is
+        done with. Durable: as `sync_binlog` says. Raises: StorageFull, and the next call goes on where this one had to
+        stop; StoreFailed.
+        """
+        with self.turn:
+            self._follow()
+        # Without the turn: where the log has no room these wait for a local checkpoint, and that one for the turn.
+        self.rows.write()
+        return self._handled
+
+    def reach(self, epoch: int) -> None:
+        """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it is to be
+        published, for one. Nothing is written to the store, which may have no room until that is done. Raises:
+        StorageFull, StoreFailed.
+        """
+        self._wanted = max(self._wanted, epoch)
+        while not self.has_through(epoch):
+            with self.turn:
+                self._follow()
+            if self._completed is None:
+                break
+            if not self.has_through(epoch):
+                self._await_completion()
+        self.writer.sync()
+
+    def _await_completion(self) -> None:
+        store = self._store
+        store.failure.check()
+        if self._is_given_up:
+            raise NotPrimary("the node has left its group before all members had an epoch; try again later")
+        store.clock.sleep(COMPLETION_POLL_SECONDS)
+
+    def give_up(self) -> None:
+        """The node is outside its group: who waits for an epoch that all members have does not get it."""
+        self._is_given_up = True
+
+    def has_through(self, epoch: int) -> bool:
+        """Whether the binlog is done with everything that was changed up to an epoch."""
+        return epoch <= max(self._handled, self._idle)
+
+    def _holds_log(self) -> bool:
+        """Whether the log cannot be cut because the binlog lacks epochs of it."""
+        return not self.has_through(self._wanted)
+
+    def _follow(self) -> None:
+        store = self._store
+        with store.latch:
+            closed, ticket = store.epochs.newest_closed, store.log.sequence - 1
+        if closed > self._handled:
+            store.log.make_durable(ticket)
+            self._write_epochs(closed, store.log.durable_lsn)
+
+    def _write_epochs(self, closed: int, durable_lsn: int) -> None:
+        newest_file, newest_closed = self.writer.end.file, closed
+        if self._completed is not None:
+            closed = min(closed, self._completed())
+            if self._has_gap and closed > self._written:
+                self.close_gap()
+        for changes in self._follower.epochs(closed, durable_lsn, self._written):
+            written = self.write_epoch(changes)
+            self.newest_epoch = self.newest_epoch if written is None else written.epoch  # first: `Reach` compares them
+            self._written = self._handled = changes.epoch
+            if written is not None:
+                self._note(written)
+        if self._values["log_empty_epochs"] and closed > self._written:
+            self._note(self._injector.write_empty(closed))
+        self._written = self._handled = max(closed, self._written)
+        following = None if self._completed is None else self._follower.next_epoch(durable_lsn)
+        self._idle = newest_closed if following is None or following > newest_closed else following - 1
+        if self.writer.end.file != newest_file:
+            if self._values["extra_logging"]:
+                _log.info("binlog file %s was begun", self.writer.end.file)
+            self._expire()
+        for call in list(self.on_written):
+            call()
+
+    def write_epoch(self, changes: EpochChanges) -> WrittenEpoch | None:
+        try:
+            return self._injector.write(changes)
+        except LimitExceeded as error:
+            # It will never fit: who replicates must know, and the others must go on.
+            self.incident(f"epoch {changes.epoch} cannot be logged: {error.message}")
+            for _ in changes.parts():
+                pass  # the follower goes on behind what was read
+            return self._injector.write_empty(changes.epoch, changes.wall_us)
+
+    def _note(self, written: WrittenEpoch) -> None:
+        rows = sum(map(sum, written.counts.rows.values()))
+        self._counters["epochs"] += 1
+        self.newest_epoch = written.epoch
+        self._counters["rows"] += rows
+        self._counters["statements"] += written.counts.statements
+        self._counters["load_marks"] += written.loads
+        self._epoch_file = written.end.file
+        self.rows.note(written)
+        if rows:
+            self._latest_rows = written.epoch
+        for call in list(self.on_epoch):
+            call(written.epoch)
+        if self._values["extra_logging"] > 1:
+            _log.info("epoch %d: %d rows, %s to %s", written.epoch, rows, tuple(written.start), tuple(written.end))
+
+    def incident(self, message: str) -> None:
+        """Write that something is missing from here on; a replica stops there. Durable: on return.
+
+        Raises: StorageFull.
+        """
+        with self.turn:
+            self.writer.incident(message)
+            self.writer.sync()
+            self._counters["incidents"] += 1
+        _log.warning("incident in the binlog: %s", message)
+
+    @property
+    def base(self) -> str:
+        """The base name of its files."""
+        return self.writer.index.base
+
+    @property
+    def handled_epoch(self) -> int:
+        """The newest closed epoch whose changes, if any are logged, stand before `writer.end`."""
+        return self._handled
+
+    def durable_end(self) -> Position:
+        """Where what may be served ends. Durable: all before it, on return."""
+        self.writer.sync()
+        return self.writer.synced
+
+    # --- files ------------------------------------------------------------------------------------
+    def rotate(self) -> None:
+        """End the file and begin the next one. Durable: everything so far. Raises: StorageFull."""
+        with self.turn:
+            self.writer.rotate()
+            self._expire()
+        self.rows.write()
+
+    def pin(self, holder: object, place: Position) -> None:
+        """Keep the file of a place, and those behind it, until `unpin`, or the holder pins another place."""
+        self.pins[holder] = place
+
+    def unpin(self, holder: object) -> None:
+        """The holder needs no file any more."""
+        self.pins.pop(holder, None)
+
+    def _kept(self) -> str:
+        """The oldest file that is needed: by a channel, by the next restart, or by a reader in another process, which
+        has pinned its file and may go on with those behind it.
+        """
+        index = self.writer.index
+        needed = [self._epoch_file, *(place.file for place in list(self.pins.values()))]
+        needed += [name for name in index.names if self._files.is_pinned(index.path(name))][:1]
+        return min((name for name in needed if name in index.names), key=index.place_of)
+
+    def purge(self, to: str | None = None, before_s: int | None = None, bytes_max: int | None = None) -> list[str]:
+        """Remove old files, and their rows of `ndb_binlog_index`: those before the file `to`, those ended before
+        `before_s` (seconds since 1970), or as many as leave no more than `bytes_max`. What a channel or a restart needs
+        stays. Returns the names. Durable: on return. Raises: Rejected for a file there is not.
+        """
+        with self.turn:
+            index, keep = self.writer.index, self._kept()
+            wanted = [] if to is None else [index.names[min(index.place_of(to), index.place_of(keep))]]
+            if before_s is not None:
+                wanted.append(expired(self._files, index, before_s, keep))
+            if bytes_max is not None:
+                wanted.append(oversized(self._files, index, bytes_max, keep))
+            if not wanted:
+                return []
+            gone = self._purged(wanted)
+        self.rows.write()
+        return gone
+
+    def _purged(self, names: list[str]) -> list[str]:
+        """Remove the files before the last one of these."""
+        gone = self.writer.index.purge_to(max(names, key=self.writer.index.place_of))
+        self.rows.files_have_gone |= bool(gone)
+        return gone
+
+    def _expire(self) -> None:
+        if self._values["binlog_expire_s"]:
+            before_s = self._store.clock.wall_us() // 1_000_000 - self._values["binlog_expire_s"]
+            self._purged([expired(self._files, self.writer.index, before_s, self._kept())])
+
+    # --- life -------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Write what is closed and end the file. Durable: everything, or the next opening catches up."""
+        with self.turn:
+            try:
+                if self._is_given_up:
+                    self._follow()  # rows of tables are another node's to write
+                else:
+                    self.write_closed_epochs()
+            except (StorageFull, TooManyFiles) as error:
+                _log.warning("the binlog lacks epochs, the next opening writes them: %s", error)
+            self.writer.close()
+
+    def register(self, status: ReplicationStatus) -> None:
+        """Let the status variables of the binlog be what they are here."""
+        for name in (
+            "latest_epoch",
+            "latest_trans_epoch",
+            "latest_received_binlog_epoch",
+            "latest_handled_binlog_epoch",
+        ):
+            status.gauge(name, functools.partial(self._gauge, name))
+
+    def _gauge(self, name: str) -> int:
+        return int(self.counters()[name])
+
+    def counters(self) -> dict[str, Any]:
+        """Counters for `status()`."""
+        end, latest = self.writer.end, max(self._store.epochs.newest_closed, self._handled)
+        return {
+            "file": end.file,
+            "position": end.position,
+            "files": len(self.writer.index.names),
+            **self._counters,
+            "latest_epoch": latest,
+            "latest_trans_epoch": self._latest_rows,
+            "latest_received_binlog_epoch": self._written,
+            "latest_handled_binlog_epoch": self._handled,
+            "index_lags": self.rows.lags,
+            "holds_log": self._holds_log(),
+            "has_gap": self._has_gap,
+        }

@@ -1,0 +1,129 @@
+"""The own binlog as `recovery/verification/binlog_check.py` reads it: everything that is kept, up to an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from recovery.verification.binlog_check import Altered, LoggedRows, Piece
+from replication.applier.setups import rows_of
+from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
+from replication.binlog import binlog_layout as b
+from replication.binlog.index import Position
+from replication.injector.binlog_rows import RowReader, definitions_in, events_of
+from replication.injector.load_mark import load_mark
+from replication.injector.mark import FOLDER
+from replication.settings.system_tables import NDB_APPLY_STATUS
+from replication.sql import statements as s
+from replication.sql.parse import parse
+
+if TYPE_CHECKING:
+    from replication.channel.endpoint import Endpoint
+    from replication.injector.binlog_rows import ChangedRows
+
+HELD_BYTES = 1 << 20
+# What leaves a table its rows, with the names and keys they have.
+_KEEPS_ROWS = (s.AddColumn, s.DropColumn, s.RenameColumn, s.ChangeColumn, s.SetDefault, s.CreateIndex, s.DropIndex)
+
+
+class KeptBinlog:
+    """What the binlog of a store has, from the oldest file on; the same each time it is read."""
+
+    def __init__(self, endpoint: Endpoint, epoch: int) -> None:
+        """Up to an epoch, which the binlog has. Raises: Rejected without a binlog."""
+        self._endpoint = endpoint
+        self._epoch = epoch
+        binlog = endpoint.log()
+        self._start = Position(binlog.writer.index.names[0], b.FIRST_POSITION)
+        self._end = binlog.durable_end()
+        self._is_first = binlog.writer.index.number_of(self._start.file) == 1
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Nothing of it is purged meanwhile."""
+        binlog = self._endpoint.log()
+        binlog.pin(self, self._start)
+        try:
+            yield
+        finally:
+            binlog.unpin(self)
+
+    def pieces(self) -> Iterator[Piece]:
+        """The changes of rows, and of tables. Raises: BinlogDamaged, FileMissing."""
+        endpoint = self._endpoint
+        log = LogFolder(endpoint.files, FOLDER, endpoint.log().base)
+        reader = RowReader(definitions_in(endpoint.store), None, endpoint.site.server_id)
+        said: list[s.Statement] = []
+        loaded: set[str] = set()  # tables with a mark in front of the epoch
+        # Of a binlog without its first files, what lies before its first epoch is not to be had.
+        is_lost = not self._is_first
+        for each in transactions(log, self._start, self._end):
+            if isinstance(each, Loss):
+                mark = load_mark(each.message)
+                is_lost |= mark is None
+                loaded |= set() if mark is None else {mark.table}
+            elif isinstance(each, Statement):
+                said += parse(each.text, each.database)
+            elif isinstance(each, EpochTransaction):
+                events = events_of(each, HELD_BYTES)
+                epoch, _ = reader.look(events())
+                if epoch > self._epoch:
+                    return
+                if is_lost:
+                    yield Altered(None, True, epoch - 1 if not self._is_first and not said else epoch)
+                    is_lost = False
+                yield from _altered(said, epoch)
+                if loaded:
+                    yield Altered(frozenset(loaded), True, epoch)
+                said, loaded = [], set()
+                for batch in reader.read(events()):
+                    yield _piece(epoch, batch)
+
+    @property
+    def logs_empty(self) -> bool:
+        """Whether updates that change nothing are logged."""
+        return bool(self._endpoint.opened.values["log_empty_update"])
+
+    def is_whole(self) -> bool:
+        """Whether every change of the store is one that its binlog has, as far as its settings tell."""
+        endpoint = self._endpoint
+        values = endpoint.opened.values
+        own_id = endpoint.site.server_id
+        status = endpoint.store.tables.get(NDB_APPLY_STATUS)
+        has_applied = status is not None and any(row["server_id"] != own_id for row in rows_of(status))
+        if has_applied and not values["log_replica_updates"]:
+            return False
+        if not values["log_rows"] or values["row_slice_count"] > 1:
+            return False
+        rules = endpoint.log().rules
+        tables = [table.definition for table in list(endpoint.store.tables.values())]
+        return not endpoint.replication_rows() or all(
+            rules.rule_of(each).rule is not None for each in tables if not each.name.startswith("mysql.")
+        )
+
+
+def _piece(epoch: int, batch: ChangedRows) -> LoggedRows:
+    names = list(batch.primary_key)
+    has_key = batch.before is not None and set(names) <= set(batch.before.schema.names)
+    image = batch.before if has_key else batch.after
+    assert image is not None
+    return LoggedRows(epoch, batch.table, image.select(names), batch.after)
+
+
+def _altered(said: Sequence[s.Statement], epoch: int) -> Iterator[Altered]:
+    fresh: set[str] = set()
+    made: set[str] = set()
+    kept: set[str] = set()
+    for each in said:
+        if isinstance(each, s.CreateTable):
+            made.add(each.definition.name)
+        elif isinstance(each, _KEEPS_ROWS):
+            kept.add(each.table)
+        elif isinstance(each, (s.TableChange, s.DropTable)):
+            fresh |= {each.table, each.to} if isinstance(each, s.RenameTable) else {each.table}
+    for names, is_empty in ((made, True), (fresh - made, False)):
+        if names:
+            yield Altered(frozenset(names), True, epoch, is_empty)
+    if kept - fresh - made:
+        yield Altered(frozenset(kept - fresh - made), False, epoch)

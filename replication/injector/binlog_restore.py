@@ -1,0 +1,365 @@
+"""A store's binlog as what a restore goes on with behind backup and archive (docs/backup.md, section 6).
+
+The reader that `recovery/backup/later_changes.py` asks for. Planning reads all that is there: where epochs end, then
+which images the rows have of those that are wanted. What cannot be applied is found there, before anything is written.
+The files may be those of a store that is open elsewhere: they are read beside its writer, and what is being read is
+kept from purging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from engine.base.errors import (
+    BinlogDamaged,
+    EpochGap,
+    Error,
+    FileMissing,
+    ForeignFile,
+    LimitExceeded,
+    PositionLost,
+    Rejected,
+    Unsupported,
+)
+from engine.files.directory import PosixFiles
+from recovery.backup.later_changes import LaterPlan, LaterReport
+from recovery.system_restart.sysfile import NAMES, read_copy
+from replication.applier.replay import EpochReplay
+from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
+from replication.binlog import binlog_layout as b
+from replication.binlog.beside import BinlogBeside
+from replication.binlog.index import Position
+from replication.binlog.listing import bases
+from replication.injector.binlog_images import ImageCheck, notes_of
+from replication.injector.load_mark import load_mark
+from replication.injector.mark import FOLDER
+from replication.settings.system_tables import NDB_BINLOG_INDEX
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from engine.files.protocol import Files
+    from recovery.backup.later_changes import Applying, Standing
+    from recovery.backup.segments import Until
+    from replication.binlog.stream import Boundary
+
+
+class Span(NamedTuple):
+    """Where what is planned stands, both ends between transactions."""
+
+    start: Position
+    end: Position
+
+
+class _Reach:
+    """The walk over what lies behind an epoch."""
+
+    def __init__(self) -> None:
+        self.epochs = self.first_epoch = self.epoch = self.reach = 0
+        self.wall_us = (0, 0)
+        self.is_over = False  # an epoch behind the end was seen
+        self.end: Position | None = None
+        self.obstacle: Error | None = None
+        self.servers: set[int] = set()
+
+
+class RestoreBinlog:
+    """The files of one binlog. `with` closes them."""
+
+    def __init__(self, files: Files, folder: str, store: bytes | None = None) -> None:
+        """store: UUID of the store whose directory the folder lies in, if it is one.
+
+        Raises: FileMissing without a binlog there, Rejected for several, BinlogDamaged.
+        """
+        files.read_errors_latch = False
+        self._files = files
+        self._folder = folder
+        self._store = store
+        found = bases(files, folder)
+        if not found:
+            raise FileMissing(f"there is no binlog in {folder}, no file .index; give its folder", file=folder)
+        if len(found) > 1:
+            raise Rejected(f"{folder} has the binlogs {', '.join(found)}; keep one of them there")
+        self.base = found[0]
+        self._beside = BinlogBeside(files, folder, self.base)
+        self._pin: Any = None
+
+    @staticmethod
+    def at(place: str | os.PathLike[str]) -> RestoreBinlog:
+        """The binlog in a directory, or in the folder `binlog` of a store's. Raises: as the constructor."""
+        files = PosixFiles(place)
+        if not bases(files, "") and bases(files, FOLDER):
+            return _opened(files, FOLDER)
+        files.close_all()
+        above, _, folder = files.directory.rpartition("/")
+        return _opened(PosixFiles(above or "/"), folder)
+
+    def close(self) -> None:
+        """Close the files; harmless twice."""
+        if self._pin is not None:
+            self._pin.release()
+            self._pin = None
+        self._files.close_all()
+
+    def __enter__(self) -> RestoreBinlog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- what there is -----------------------------------------------------------------------------
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values: first and last epoch, when they were closed, files, what stops a reader on the way
+        (`gaps`) or ends it (`damage`).
+        """
+        index = self._beside.index()
+        epochs: list[tuple[int, int]] = []
+        count = 0
+        gaps: list[str] = []
+        damage = ""
+        try:
+            for _, boundary in self._beside.boundaries(self._oldest()):
+                if boundary.incident is not None:
+                    gaps.append(f"behind epoch {epochs[-1][0] if epochs else 0}: {boundary.incident}")
+                if boundary.epoch:
+                    epochs[1:] = [(boundary.epoch, boundary.commit_us or 0)]
+                    count += 1
+        except (BinlogDamaged, FileMissing, LimitExceeded, PositionLost) as error:
+            damage = error.message
+        first, last = (epochs[0], epochs[-1]) if epochs else ((0, 0), (0, 0))
+        return {
+            "first_epoch": first[0],
+            "first_wall_us": first[1],
+            "last_epoch": last[0],
+            "last_wall_us": last[1],
+            "epochs": count,
+            "files": [{"file": name, "bytes": self._files.size(index.path(name))} for name in index.names],
+            "gaps": gaps,
+            "damage": damage,
+        }
+
+    def _oldest(self) -> Position:
+        names = self._beside.index().names
+        if not names:
+            raise FileMissing(f"the binlog {self.base} has no files; give another place", file=self._folder)
+        return Position(names[0], b.FIRST_POSITION)
+
+    # --- the plan ----------------------------------------------------------------------------------
+    def plan(self, standing: Standing, until: Until) -> LaterPlan:
+        """See `LaterChanges.plan`.
+
+        Raises: ForeignFile for a binlog of another store, PositionLost if it begins too late, EpochGap for an incident,
+        BinlogDamaged, FileMissing, FileTruncated, Unsupported and others for what cannot be applied.
+        """
+        manifest = standing.manifest
+        if self._store not in (None, manifest.store):
+            raise ForeignFile("the binlog lies in the directory of another store than was backed up; give its own")
+        self._check_places(standing)
+        start = self._behind(standing.epoch)
+        found = self._walk(start, standing, until)
+        if manifest.server_id and found.servers - {manifest.server_id}:
+            other = min(found.servers - {manifest.server_id})
+            raise ForeignFile(
+                f"the binlog is of server {other}, and the backup of server {manifest.server_id}; give the store's own",
+                server_id=other,
+            )
+        is_late = until.epoch is not None and until.epoch > found.reach
+        if found.obstacle is not None and not found.is_over and until.epoch is None:
+            raise found.obstacle
+        notes = [found.obstacle.message] if found.obstacle is not None and is_late else []
+        if not found.epochs or found.end is None:
+            return LaterPlan(found.reach, notes=tuple(notes))
+        span = Span(start, found.end)
+        check = ImageCheck(self._log(), standing)
+        check.run(*span)
+        notes[:0] = notes_of(standing, check)
+        files = tuple(self._sizes(span))
+        counted = (found.reach, found.epochs, found.first_epoch, found.epoch, found.wall_us)
+        return LaterPlan(*counted, files, tuple(notes), span)
+
+    def _log(self) -> LogFolder:
+        return LogFolder(self._files, self._folder, self.base)
+
+    def _check_places(self, standing: Standing) -> None:
+        """The newest epoch that the `ndb_binlog_index` of the backup has a place of here stands there.
+
+        Raises: ForeignFile.
+        """
+        newest = (0, "", 0)
+        for batch in standing.rows(NDB_BINLOG_INDEX, ["epoch", "File", "Position"]):
+            newest = max(newest, _newest_place(batch, self._beside.index().names))
+        epoch, name, position = newest
+        if not epoch:
+            return
+        try:
+            there = next((each.epoch for _, each in self._beside.boundaries(Position(name, position)) if each.epoch), 0)
+        except (BinlogDamaged, LimitExceeded) as error:
+            raise ForeignFile(
+                f"the backup says that epoch {epoch} stands in {name} at {position}, and there is none: the binlog is"
+                f" another one, or damaged ({error.message})",
+                file=name,
+                position=position,
+            ) from error
+        if there != epoch:
+            raise ForeignFile(
+                f"the backup says that epoch {epoch} stands in {name} at {position}, and there stands"
+                f" {there or 'none'}: the binlog is another one; give the store's own",
+                file=name,
+                position=position,
+            )
+
+    def _behind(self, epoch: int) -> Position:
+        """Where what follows an epoch begins. Raises: PositionLost, BinlogDamaged."""
+        try:
+            return self._beside.behind(epoch)
+        except PositionLost as error:
+            raise self._lost(epoch) from error
+
+    def _lost(self, epoch: int) -> PositionLost:
+        return PositionLost(
+            f"the binlog does not go back to epoch {epoch}, where backup and archive end: take a later backup, or"
+            " files of the binlog from before",
+            epoch=epoch,
+        )
+
+    def _walk(self, start: Position, standing: Standing, until: Until) -> _Reach:
+        found = _Reach()
+        found.reach = standing.epoch
+        is_first = start == Position(start.file, b.FIRST_POSITION) and start == self._oldest()
+        has_statement = False
+        try:
+            for file, boundary in self._beside.boundaries(start):
+                found.obstacle = self._obstacle(boundary, found.reach)
+                if found.obstacle is not None:
+                    break
+                has_statement |= boundary.statement is not None
+                if not boundary.epoch:
+                    continue
+                if is_first and not has_statement and self._is_empty(file, boundary):
+                    # Where a store begins a binlog stands an epoch without rows: what was before it is not there.
+                    raise self._lost(standing.epoch)
+                is_first = False
+                self._take(found, Position(file, boundary.end), boundary, until)
+        except (BinlogDamaged, FileMissing, LimitExceeded) as error:
+            found.obstacle = error
+        return found
+
+    def _obstacle(self, boundary: Boundary, epoch: int) -> Error | None:
+        """What keeps a reader from going on behind `epoch`."""
+        if boundary.incident is not None:
+            mark = load_mark(boundary.incident)
+            if mark is None:
+                text = f"the binlog has a gap behind epoch {epoch} ({boundary.incident}); "
+            else:
+                text = (
+                    f"{mark.rows} rows of {mark.table}, loaded in epoch {mark.epoch}, are not in the binlog"
+                    " (log_load_rows was off); "
+                )
+            return EpochGap(f"{text}restore until epoch {epoch}, or from a backup behind it", epoch=epoch)
+        if boundary.is_transaction and boundary.statement is None:
+            if not boundary.epoch:
+                return Unsupported(
+                    f"a transaction behind epoch {epoch} has no epoch: no store of Tidemark wrote it; restore until"
+                    f" epoch {epoch}"
+                )
+            if boundary.epoch <= epoch:
+                return BinlogDamaged(
+                    f"epoch {boundary.epoch} stands behind epoch {epoch} in the binlog; restore until epoch {epoch}"
+                )
+        return None
+
+    def _take(self, found: _Reach, end: Position, boundary: Boundary, until: Until) -> None:
+        found.reach = boundary.epoch
+        wall_us = boundary.commit_us or 0
+        if found.is_over or not until.takes(boundary.epoch, wall_us):
+            found.is_over = True
+            return
+        found.servers.add(boundary.server_id)
+        found.epochs += 1
+        found.epoch, found.end = boundary.epoch, end
+        if found.epochs == 1:
+            found.first_epoch, found.wall_us = boundary.epoch, (wall_us, wall_us)
+        found.wall_us = (found.wall_us[0], wall_us)
+
+    def _is_empty(self, file: str, boundary: Boundary) -> bool:
+        """Whether a transaction says nothing but its number."""
+        check = ImageCheck(self._log(), None)
+        check.run(Position(file, boundary.start), Position(file, boundary.end))
+        return check.rows_events == 0
+
+    def _sizes(self, span: Span) -> Iterator[tuple[str, int]]:
+        index = self._beside.index()
+        for name in index.names[index.place_of(span.start.file) : index.place_of(span.end.file) + 1]:
+            start = span.start.position if name == span.start.file else 0
+            end = span.end.position if name == span.end.file else self._files.size(index.path(name))
+            if end > start:
+                yield name, end - start
+
+    # --- carrying it out ---------------------------------------------------------------------------
+    def keep(self, plan: LaterPlan) -> None:
+        """Keep what is planned from being purged until `close`. Raises: PositionLost if that has happened."""
+        if plan.where is None or not isinstance(self._files, PosixFiles):
+            return
+        name = plan.where.start.file
+        self._pin = self._files.pin(f"{self._folder}/{name}")
+        if self._pin is None or name not in self._beside.index().names:
+            raise self._lost(plan.first_epoch - 1)
+
+    def apply(self, plan: LaterPlan, applying: Applying) -> LaterReport:
+        """See `LaterChanges.apply`. Raises: also what `EpochReplay.apply` raises."""
+        replay = EpochReplay(applying.store, applying.make_room)
+        report = LaterReport()
+        said: list[Statement] = []
+        for each in transactions(self._log(), plan.where.start, plan.where.end):
+            if isinstance(each, Statement):
+                said.append(each)
+            elif isinstance(each, Loss):
+                raise EpochGap(f"the binlog has a gap it had not when this was planned: {each.message}; restore again")
+            elif isinstance(each, EpochTransaction):
+                replay.apply(each, said)
+                report.epochs += 1
+                report.statements += len(said)
+                said = []
+                applying.advance(1)
+        report.rows = replay.rows
+        if report.epochs != plan.epochs:
+            raise BinlogDamaged(f"{plan.epochs} epochs were planned, and the binlog has {report.epochs}; restore again")
+        return report
+
+
+def _newest_place(batch: pa.RecordBatch, names: list[str]) -> tuple[int, str, int]:
+    """(epoch, file, position) of the newest epoch of some rows of `ndb_binlog_index` that stands in one of the files;
+    (0, "", 0) without one.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = batch.filter(pc.is_in(batch.column(1), value_set=pa.array(names, batch.column(1).type)))
+    if not known.num_rows:
+        return 0, "", 0
+    row = int(np.argmax(known.column(0).to_numpy(zero_copy_only=False)))
+    epoch, file, position = (column[row].as_py() for column in known.columns)
+    return epoch, file, position
+
+
+def _opened(files: PosixFiles, folder: str) -> RestoreBinlog:
+    """The binlog in a folder of these files, which are closed if there is none."""
+    try:
+        return RestoreBinlog(files, folder, _store_in(files))
+    except BaseException:
+        files.close_all()
+        raise
+
+
+def _store_in(files: Files) -> bytes | None:
+    """UUID of the store in a directory, None if there is none, or nobody can tell."""
+    copies = [copy for copy in (read_copy(files, name) for name in NAMES if files.exists(name)) if copy is not None]
+    return max(copies, key=lambda copy: copy.generation).store if copies else None

@@ -1,0 +1,244 @@
+"""Row events of the own binlog as Arrow batches in the types of the store.
+
+Columns go by the names the table had then. A type is the store's own where the table still has, or once had, a column
+of that name that is written so; otherwise the one that MySQL's type stands for (a TINYINT is Int8, a DATETIME is
+DateTime).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from engine.rows.column_buffers import build_fixed, variable
+from engine.schema.added_columns import pad_rows
+from engine.schema.definition import is_system_table
+from engine.schema.types_text import Binary
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.reader import StatementMaps, epoch_in, present
+from replication.binlog.row_plan import BodyReader, kind_of
+from replication.settings.any_value import FLAG_READ, FLAG_REFRESH
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.schema.definition import TableDefinition
+    from engine.schema.types_base import ColumnType
+    from engine.store.store import Store
+    from replication.applier.transactions import EpochTransaction
+    from replication.binlog.reader import ReadEvent
+    from replication.binlog.table_map import TableMap
+
+OPERATIONS: Final = {e.WRITE: "write", e.UPDATE: "update", e.DELETE: "delete"}
+BODY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """Rows of one table that were changed in one way.
+
+    `operation`: "write" (the row is now `after`: inserted, or updated where `binlog_type` logs updates as writes),
+    "update", "delete". `before` and `after` have the columns that were logged, None if the binlog has no such image;
+    `columns` are all of the table's then. `server_id` is the site that made the change first.
+    """
+
+    table: str
+    operation: str
+    columns: tuple[str, ...]
+    before: pa.RecordBatch | None
+    after: pa.RecordBatch | None
+    server_id: int
+    primary_key: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        image = self.before if self.after is None else self.after
+        return 0 if image is None else int(image.num_rows)
+
+    def to_arrow(self, epoch: int) -> pa.Table:
+        """`epoch`, `operation`, `before` and `after`, as of `EpochChanges.to_arrow`."""
+        import pyarrow as pa
+
+        columns = {
+            "epoch": pa.array(np.full(self.rows, epoch, dtype=np.int64)),
+            "operation": pa.array([self.operation] * self.rows, pa.string()),
+        }
+        for name, image in (("before", self.before), ("after", self.after)):
+            if image is not None:
+                # Another change may not have the column at all.
+                fields = [field.with_nullable(True) for field in image.schema]
+                columns[name] = pa.StructArray.from_arrays(image.columns, fields=fields)
+            else:
+                columns[name] = pa.nulls(self.rows)
+        return pa.table(columns)
+
+
+@dataclass
+class _Run:
+    """Events that are read as one body."""
+
+    alike: tuple[object, ...]
+    first: e.Rows
+    map: TableMap
+    server_id: int
+    origin: Origin
+    body: bytearray
+
+
+class RowReader:
+    """Makes batches of epoch transactions. One thread at a time."""
+
+    def __init__(
+        self,
+        definition_of: Callable[[str], TableDefinition | None],
+        tables: frozenset[str] | None,
+        server_id: int | None,
+    ) -> None:
+        """definition_of: a table by its qualified name, None if there is none; what knows its types. tables: qualified
+        names; None for all but those of the system. server_id: whose epochs count, None for any.
+        """
+        self._definition_of = definition_of
+        self._tables = tables
+        self._server_id = server_id
+
+    def look(self, events: Iterator[ReadEvent]) -> tuple[int, bool]:
+        """(epoch of a transaction, whether it has rows that are wanted), without reading them."""
+        maps = StatementMaps()
+        epoch: int | None = None
+        has_rows = False
+        try:
+            for read in events:
+                maps.step(read.event)
+                if not isinstance(read.event, e.Rows):
+                    continue
+                if epoch is None:
+                    epoch = epoch_in(maps, read.event, Origin(*read.at), self._server_id)
+                has_rows |= self._is_wanted(maps.of(read.event, Origin(*read.at)), read.event)
+                if has_rows and epoch is not None:
+                    break
+        finally:
+            _close(events)
+        return epoch or 0, has_rows
+
+    def read(self, events: Iterator[ReadEvent]) -> Iterator[ChangedRows]:
+        """The rows of one transaction that are wanted.
+
+        Raises: BinlogDamaged, ValueOutOfRange, Unsupported, and what reading raises.
+        """
+        try:
+            run: _Run | None = None
+            maps = StatementMaps()
+            for read in events:
+                rows = read.event
+                maps.step(rows)
+                if not isinstance(rows, e.Rows):
+                    continue
+                origin = Origin(*read.at)
+                table = maps.of(rows, origin)
+                if not self._is_wanted(table, rows):
+                    continue
+                alike = (rows.kind, rows.before, rows.after, read.header.server_id)
+                if run is None or run.alike != alike or run.map != table or len(run.body) >= BODY_BYTES:
+                    if run is not None:
+                        yield from self._batches(run)
+                    run = _Run(alike, rows, table, read.header.server_id, origin, bytearray())
+                run.body += rows.body
+            if run is not None:
+                yield from self._batches(run)
+        finally:
+            _close(events)
+
+    def _is_wanted(self, table: TableMap, rows: e.Rows) -> bool:
+        """Whether rows are changes, and of a table that was asked for."""
+        if not rows.body or rows.conflict_flags & (FLAG_READ | FLAG_REFRESH):
+            return False
+        return not is_system_table(table.name) if self._tables is None else table.name in self._tables
+
+    def _types(self, table: TableMap) -> tuple[tuple[str, ...], dict[int, ColumnType]]:
+        """(names of all columns, types of the store by position, where it knows one)."""
+        definition = self._definition_of(table.name)
+        known: dict[str, ColumnType] = {}
+        if definition is not None:
+            known = {column.name: column.type for _, column in definition.physical}
+            known.update({column.name: column.type for column in definition.columns})
+        names = tuple(column.name or f"_{place}" for place, column in enumerate(table.columns))
+        return names, {place: known[name] for place, name in enumerate(names) if name in known}
+
+    def _batches(self, run: _Run) -> Iterator[ChangedRows]:
+        import pyarrow as pa
+
+        names, targets = self._types(run.map)
+        mysql = [column.type for column in run.map.columns]
+        reader = BodyReader(mysql, *present(run.first), targets)
+        nullable = [column.nullable for column in run.map.columns]
+
+        def image_of(is_there: bool, columns: dict[int, pa.Array]) -> pa.RecordBatch | None:
+            if not is_there:
+                return None
+            arrays = [as_stored(array, kind_of(mysql[place], targets.get(place))) for place, array in columns.items()]
+            fields = [
+                pa.field(names[place], array.type, nullable[place])
+                for place, array in zip(columns, arrays, strict=True)
+            ]
+            return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+        for chunk in reader.chunks(run.body, run.origin):
+            yield ChangedRows(
+                run.map.name,
+                OPERATIONS[run.first.kind],
+                names,
+                image_of(run.first.before is not None, chunk.before),
+                image_of(run.first.after is not None, chunk.after),
+                run.server_id,
+                tuple(names[place] for place in run.map.primary_key),
+            )
+
+
+def definitions_in(store: Store) -> Callable[[str], TableDefinition | None]:
+    """The tables of an open store by name, as they are when asked for."""
+
+    def definition_of(name: str) -> TableDefinition | None:
+        found = store.tables.get(name)
+        return None if found is None else found.definition
+
+    return definition_of
+
+
+def events_of(transaction: EpochTransaction, held_bytes: int) -> Callable[[], Iterator[ReadEvent]]:
+    """What gives the events of a transaction as often as it is called, and leaves the walk over the log alone: from
+    memory if they are no more than so many bytes.
+    """
+    held: list[ReadEvent] = []
+    size_bytes = 0
+    for read in transaction.events():
+        held.append(read)
+        size_bytes += len(read.raw)
+        if size_bytes > held_bytes:
+            return transaction.events
+    return lambda: iter(held)
+
+
+def _close(events: Any) -> None:
+    if hasattr(events, "close"):
+        events.close()
+
+
+def as_stored(array: pa.Array, kind: ColumnType) -> pa.Array:
+    """A column of a binlog in the Arrow type that the store gives out."""
+    wanted = kind.arrow_type()
+    if array.type == wanted:
+        return array
+    if not isinstance(kind, Binary):
+        return array.cast(wanted)
+    # The binlog leaves trailing zeros out.
+    count = len(array)
+    data, ends = variable(array)
+    padded = pad_rows(data, ends, kind.length)
+    nulls = array.null_count
+    bitmap = np.packbits(np.asarray(array.is_valid()), bitorder="little") if nulls else None
+    return build_fixed(wanted, count, np.ascontiguousarray(padded).reshape(-1), bitmap, nulls)

@@ -1,0 +1,274 @@
+"""Row changes of one table out of the files of a binlog, whoever has its store open: what Spark's tasks read.
+
+The reader that `recovery/spark/changes.py` asks for. Epochs are those of `db.changes()`, and so are the rows. What rows
+cannot tell ends the reading before its epoch: changes that were not logged, and changes of the schema by which rows
+come, go, or change the names of their values (a table dropped or renamed, a partition dropped, a column renamed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from engine.base.clock import SystemClock
+from engine.base.errors import Error, FileMissing, Rejected, Unsupported
+from engine.files.directory import PosixFiles
+from recovery.spark.changes import ChangedImages, ChangePiece, Reach
+from replication.binlog import events as e
+from replication.binlog.beside import BinlogBeside, lost
+from replication.binlog.errors import Origin
+from replication.binlog.index import Position
+from replication.binlog.listing import bases
+from replication.binlog.reader import BinlogReader, ReadEvent, StatementMaps, epoch_in
+from replication.binlog.scan import walk
+from replication.injector.binlog_rows import RowReader
+from replication.injector.mark import FOLDER
+from replication.sql import statements as s
+from replication.sql.parse import parse
+
+if TYPE_CHECKING:
+    from engine.files.directory import Pin
+    from engine.schema.definition import TableDefinition
+    from replication.binlog.stream import Boundary
+
+_KNOWN_MAX = 8
+_ATTEMPTS = 5
+_PIN_AGAIN_SECONDS = 0.02
+
+
+def open_change_files(place: str, definition: TableDefinition) -> ChangeFiles:
+    """The changes of a table of the store in a directory. Raises: FileMissing, Rejected without a binlog."""
+    return ChangeFiles(place, definition)
+
+
+class ChangeFiles:
+    """A `recovery.spark.changes.ChangeLog`. One thread at a time may call it."""
+
+    def __init__(self, place: str, definition: TableDefinition) -> None:
+        """Raises: FileMissing, Rejected if the store has no binlog."""
+        self._definition = definition
+        self._clock = SystemClock()
+        self._files = PosixFiles(place)
+        self._files.read_errors_latch = False
+        found = bases(self._files, FOLDER)
+        if len(found) != 1:
+            self._files.close_all()
+            raise Rejected(f"the store in {place} has no binlog; open it with log_bin, and changes are kept from then")
+        self._base = found[0]
+        self.beside = BinlogBeside(self._files, FOLDER, self._base)
+        self.known_places: dict[int, Position] = {}  # some epochs, and where what follows each begins
+        self._pins: dict[str, Pin] = {}
+
+    def close(self) -> None:
+        """Close what is open; harmless twice."""
+        self.keep(None)
+        self._files.close_all()
+
+    # --- how far ----------------------------------------------------------------------------------
+    def newest_epoch(self) -> int:
+        """The epoch the binlog ends with by now, 0 if it has none. Raises: BinlogDamaged, FileMissing."""
+        return self.beside.newest_epoch()
+
+    def reach(self, since: int, until: int | None, epochs_max: int | None, piece_bytes: int) -> Reach:
+        """See `ChangeLog.reach`; pieces are what lies between statements, so that a large epoch is many."""
+        start = self._behind(since)
+        pieces = _Pieces(self, piece_bytes)
+        said: list[s.Statement] = []
+        epoch, epochs, end = since, 0, start
+        obstacle: Error | None = None
+        for file, boundary in self.beside.boundaries(start):
+            if boundary.incident is not None:
+                obstacle = lost(
+                    f"changes behind epoch {epoch} are not in the binlog ({boundary.incident})", epoch=epoch
+                )
+                break
+            if boundary.statement is not None:
+                try:
+                    said += parse(boundary.statement.statement, boundary.statement.database)
+                except Unsupported as error:
+                    obstacle = error
+                    break
+            if not boundary.epoch:
+                continue
+            if until is not None and boundary.epoch > until:
+                break
+            if boundary.epoch <= since:
+                said = []  # given already, and written again behind a crash; or named before it was there
+                continue
+            obstacle = self._obstacle(said, boundary.epoch)
+            if obstacle is not None:
+                break
+            said = []
+            pieces.add(file, boundary)
+            epoch, end, epochs = boundary.epoch, Position(file, boundary.end), epochs + 1
+            if epochs == epochs_max or epoch == until:
+                break  # before an incident behind it, which is none of this range
+        self._note(epoch, end)
+        return Reach(epoch, pieces.finished(), obstacle)
+
+    def _behind(self, epoch: int) -> Position:
+        place = self.known_places.get(epoch)
+        if place is not None and place.file in self.beside.index().names:
+            return place
+        place = self.beside.behind(epoch)
+        self._note(epoch, place)
+        return place
+
+    def _note(self, epoch: int, place: Position) -> None:
+        self.known_places[epoch] = place
+        if len(self.known_places) > _KNOWN_MAX:
+            self.known_places.pop(next(iter(self.known_places)))
+
+    def _obstacle(self, said: Sequence[s.Statement], epoch: int) -> Error | None:
+        """What of a schema change row changes cannot tell, None if nothing."""
+        name = self._definition.name
+        for each in said:
+            what = ""
+            if isinstance(each, s.RenameTable) and name in (each.table, each.to):
+                what = f"{each.table} was renamed to {each.to}"
+            elif isinstance(each, s.DropTable) and each.table == name:
+                what = f"{name} was dropped"
+            elif isinstance(each, s.DropPartition) and each.table == name:
+                what = f"partition {each.partition} of {name} was dropped, and its rows with it"
+            elif isinstance(each, s.RenameColumn) and each.table == name:
+                what = f"column {each.column} of {name} was renamed to {each.to}"
+            if what:
+                return Unsupported(
+                    f"{what} in epoch {epoch}, which row changes do not tell; take the rows from a backup of a later"
+                    " epoch, and begin anew behind that",
+                    table=name,
+                    epoch=epoch,
+                )
+        return None
+
+    def statement_ends(self, file: str, start: int, end: int) -> Iterator[int]:
+        """Where statements of a transaction end."""
+        opened = self._files.open(f"{FOLDER}/{file}")
+        try:
+            for walked in walk(self._files, opened, file, start, end):
+                if isinstance(walked.event, e.Rows) and walked.event.is_statement_end:
+                    yield walked.end
+        finally:
+            self._files.close(opened)
+
+    # --- kept -------------------------------------------------------------------------------------
+    def keep(self, since: int | None) -> None:
+        """See `ChangeLog.keep`: a shared lock on the file where it begins, and on no other."""
+        wanted = None if since is None else self._behind(since).file
+        if wanted is not None and wanted not in self._pins:
+            self._pins[wanted] = self._pin(wanted)
+        for name in [each for each in self._pins if each != wanted]:
+            self._pins.pop(name).release()
+
+    def _pin(self, name: str) -> Pin:
+        for _ in range(_ATTEMPTS):
+            pin = self._files.pin(f"{FOLDER}/{name}")
+            if pin is not None:
+                # Also one that its owner had decided on before: then the index has forgotten it.
+                if name in self.beside.index().names:
+                    return pin
+                pin.release()
+            # The owner may have asked just now who has pinned it.
+            self._clock.sleep(_PIN_AGAIN_SECONDS)
+        raise lost(f"{name} is no longer in the binlog", file=name)
+
+    # --- rows -------------------------------------------------------------------------------------
+    def images(self, piece: ChangePiece) -> Iterator[ChangedImages]:
+        """See `ChangeLog.images`. Raises: PositionLost, BinlogDamaged, FileTruncated, ValueOutOfRange."""
+        name = self._definition.name
+        reader = RowReader({name: self._definition}.get, frozenset((name,)), None)
+        log = self._reader(piece)
+        events = log.events(Position(piece.file, piece.end))
+        try:
+            for epoch, of_epoch in _by_epoch(events, piece.epoch):
+                for batch in reader.read(of_epoch):
+                    yield ChangedImages(epoch, batch.operation, batch.before, batch.after)
+        except FileMissing as error:
+            raise lost(f"{piece.file} is no longer in the binlog", file=piece.file) from error
+        finally:
+            log.close()
+
+    def _reader(self, piece: ChangePiece) -> BinlogReader:
+        """Raises: PositionLost."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return BinlogReader(self._files, FOLDER, self._base, Position(piece.file, piece.start))
+            except (FileMissing, Rejected) as error:
+                # Another file may have been purged while the index was read.
+                if isinstance(error, Rejected) or attempt + 1 == _ATTEMPTS:
+                    raise lost(f"{piece.file} is no longer in the binlog", file=piece.file) from error
+        raise AssertionError
+
+
+class _Pieces:
+    """Pieces of transactions that follow one another."""
+
+    def __init__(self, files: ChangeFiles, piece_bytes: int) -> None:
+        self._files = files
+        self._piece_bytes = piece_bytes
+        self._done: list[ChangePiece] = []
+        self._open: ChangePiece | None = None
+
+    def add(self, file: str, boundary: Boundary) -> None:
+        """Of the next transaction with an epoch: what lies before it in the file belongs to it."""
+        start, end = boundary.start, boundary.end
+        if self._open is not None and (self._open.file != file or end - self._open.start > self._piece_bytes):
+            self._end()
+        if self._open is None:
+            self._open = ChangePiece(file, start, end, 0)
+        self._open = self._open._replace(end=end)
+        if end - start > 2 * self._piece_bytes:
+            self._divide(boundary)
+
+    def _divide(self, boundary: Boundary) -> None:
+        assert self._open is not None
+        for place in self._files.statement_ends(self._open.file, boundary.start, boundary.end):
+            if place - self._open.start >= self._piece_bytes:
+                self._done.append(self._open._replace(end=place))
+                self._open = ChangePiece(self._open.file, place, boundary.end, boundary.epoch)
+        self._end()
+
+    def _end(self) -> None:
+        if self._open is not None:
+            self._done.append(self._open)
+            self._open = None
+
+    def finished(self) -> tuple[ChangePiece, ...]:
+        """All of them."""
+        self._end()
+        return tuple(self._done)
+
+
+def _by_epoch(events: Iterator[ReadEvent], epoch: int) -> Iterator[tuple[int, Iterator[ReadEvent]]]:
+    """(epoch, its events) of transactions that follow one another; each must be read before the next is asked for.
+    `epoch` is that of the one under way, 0 for none. Raises: BinlogDamaged for rows of no epoch.
+    """
+    has_ended = False
+
+    def rest(head: Sequence[ReadEvent]) -> Iterator[ReadEvent]:
+        nonlocal has_ended
+        yield from head
+        for read in events:
+            if isinstance(read.event, e.Gtid):
+                return
+            yield read
+        has_ended = True
+
+    if epoch:
+        yield epoch, rest(())
+    while not has_ended:
+        maps = StatementMaps()
+        # Up to the row that names the epoch: the table maps before it may be those of later rows too.
+        head: list[ReadEvent] = []
+        found = None
+        for read in events:
+            maps.step(read.event)
+            head.append(read)
+            if isinstance(read.event, e.Rows):
+                found = epoch_in(maps, read.event, Origin(*read.at), None)
+                if found is None:
+                    raise Origin(*read.at).damaged("has rows of an epoch that nothing names")
+                break
+        if found is None:
+            return
+        yield found, rest(head)

@@ -1,0 +1,273 @@
+"""Row changes of closed epochs, read from the store's own binlog: `db.changes()` (docs/verify.md, section 8).
+
+Invariants: (C1) nothing is given out before it is durable; (C2) epochs come in order and whole, and what follows the
+last one given out can always be had, as long as the binlog keeps it: its place is kept from purging meanwhile; (C3)
+where epochs are missing nothing is given out behind the gap. All reading of files happens under one turn, so that
+`close` by another thread, or by a store that closes, never meets a reader.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.base.errors import EpochGap, PositionLost, StoreClosed, ValueOutOfRange
+from engine.schema.definition import qualified_name
+from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
+from replication.binlog.index import Position
+from replication.injector.binlog_rows import ChangedRows, RowReader, definitions_in, events_of
+from replication.injector.load_mark import load_mark
+from replication.injector.mark import FOLDER
+from replication.wire.messages import Start
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from replication.binlog.reader import ReadEvent
+    from replication.channel.endpoint import Endpoint
+    from replication.injector.attached import AttachedBinlog
+
+HELD_BYTES = 1 << 20  # of events: an epoch with more is read from its file each time
+POLL_SECONDS = 0.2  # how soon a waiting reader sees that the store has failed
+
+
+class Change(NamedTuple):
+    """One row change. `before` and `after` are named tuples of the table's columns as it was then, None where the
+    binlog has no such image; a column it has not is None.
+    """
+
+    epoch: int
+    table: str
+    operation: str
+    before: Any
+    after: Any
+
+
+class EpochChanges:
+    """The changes of one epoch, read when they are asked for: a small one from memory, a large one from its file."""
+
+    def __init__(
+        self, changes: Changes, epoch: int, events: Callable[[], Iterator[ReadEvent]], statements: Sequence[str]
+    ) -> None:
+        self._changes = changes
+        self._events = events
+        self.epoch = epoch
+        self.statements = tuple(statements)  # schema changes in front of the rows, as SQL
+
+    def batches(self) -> Iterator[ChangedRows]:
+        """The changes in the order of the binlog, some rows of one table at a time; may be called again.
+
+        Raises: StoreClosed once `Changes` is closed, BinlogDamaged, FileMissing if its file was purged, which may be
+        when the next epoch has been taken.
+        """
+        return self._changes.guarded(self._events())
+
+    def rows(self) -> Iterator[Change]:
+        """The changes one by one."""
+        for batch in self.batches():
+            kind = namedtuple("Row", batch.columns, rename=True)  # type: ignore[misc]
+            images = [_tuples(image, batch, kind) for image in (batch.before, batch.after)]
+            for row in range(batch.rows):
+                before, after = (None if each is None else each[row] for each in images)
+                yield Change(self.epoch, batch.table, batch.operation, before, after)
+
+    __iter__ = rows
+
+    def to_arrow(self, table: str) -> pa.Table:
+        """The changes of one table: `epoch`, `operation`, and `before` and `after`, structs of its columns (NULL where
+        the binlog has no such image; a column it has not is NULL within). A table that changed its columns in between
+        has them all. Without a change of it the table is empty and has no columns.
+        """
+        import pyarrow as pa
+
+        name = qualified_name(table)
+        found = [batch for batch in self.batches() if batch.table == name]
+        pieces = [batch.to_arrow(self.epoch) for batch in found]
+        return pa.concat_tables(pieces, promote_options="permissive") if pieces else pa.table({})
+
+    def __repr__(self) -> str:
+        return f"<tidemark changes of epoch {self.epoch}>"
+
+
+def _tuples(image: pa.RecordBatch | None, batch: ChangedRows, kind: Any) -> list[Any] | None:
+    if image is None:
+        return None
+    held = {name: image.column(name).to_pylist() for name in image.schema.names}
+    nothing = [None] * batch.rows
+    columns = [held.get(name, nothing) for name in batch.columns]
+    return [kind._make(values) for values in zip(*columns, strict=True)]
+
+
+class Changes:
+    """An iterator of epochs; see `Database.changes`. One thread reads, any thread may close."""
+
+    def __init__(self, endpoint: Endpoint, since: int, tables: Sequence[str] | None, follow: bool) -> None:
+        """Raises: PositionLost, EpochGap, Rejected without a binlog."""
+        if isinstance(since, bool) or not isinstance(since, int) or since < 0:
+            raise ValueOutOfRange(f"since is an epoch, a whole number from 0, got {since!r}")
+        self._endpoint = endpoint
+        self._binlog = endpoint.log()
+        self._server_id = endpoint.site.server_id
+        names = None if tables is None else frozenset(map(qualified_name, tables))
+        self._reader = RowReader(definitions_in(endpoint.store), names, self._server_id)
+        self._follow = follow
+        self._turn = threading.RLock()
+        self._news = threading.Event()
+        self._is_closed = False
+        self._open: set[Iterator[ChangedRows]] = set()
+        self._walk: Iterator[EpochTransaction | Statement | Loss] = iter(())
+        self.epoch = since  # of the last one given out: where to go on
+        self._holder = object()
+        self._binlog.on_written.append(self._news.set)
+        # Also of one that nobody closed.
+        self._let_go = weakref.finalize(self, _let_go, self._binlog, self._holder, self._news.set)
+        try:
+            self.position = self._begin(since)
+            self._binlog.pin(self._holder, self.position)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, since: int) -> Position:
+        self._binlog.write_closed_epochs()
+        source = self._endpoint.source_binlog()
+        try:
+            return Position(*source.locate(Start(epoch=since)))
+        except PositionLost as error:
+            raise self._lost(f"what follows epoch {since} is no longer in the binlog") from error
+        except EpochGap as error:
+            raise EpochGap(f"epoch {since} is not one of this store yet; begin at one it has closed") from error
+        finally:
+            source.close()
+
+    def _missing(self, message: str) -> PositionLost:
+        mark = load_mark(message)
+        if mark is None:
+            return self._lost(f"changes behind epoch {self.epoch} are not in the binlog ({message})")
+        return PositionLost(
+            f"the {mark.rows} rows of a load into {mark.table} in epoch {mark.epoch} are not in the binlog; take them"
+            " from a snapshot of that epoch or a later one and go on behind its epoch",
+            epoch=self.epoch,
+            load=f"{mark.job:016x}",
+            load_epoch=mark.epoch,
+            table=mark.table,
+            rows=mark.rows,
+        )
+
+    def _lost(self, what: str) -> PositionLost:
+        return PositionLost(f"{what}; take the rows from a snapshot and go on behind its epoch", epoch=self.epoch)
+
+    # --- reading ---------------------------------------------------------------------------------
+    def __enter__(self) -> Changes:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Changes:
+        return self
+
+    def __next__(self) -> EpochChanges:
+        """The next epoch with changes that are wanted, or of the schema; waits for one if it follows.
+
+        Raises: StopIteration at the end, and when it was closed; PositionLost where changes were not logged,
+        BinlogDamaged, StoreFailed.
+        """
+        while True:
+            self._news.clear()
+            with self._turn:
+                found = None if self._is_closed else self._next()
+            if found is not None:
+                return found
+            if self._is_closed or not self._follow:
+                raise StopIteration
+            while not self._is_closed and not self._news.wait(POLL_SECONDS):
+                self._endpoint.store.failure.check()
+
+    def _next(self) -> EpochChanges | None:
+        said: list[str] = []
+        is_new = False
+        while True:
+            for each in self._walk:
+                if isinstance(each, Loss):
+                    raise self._missing(each.message)
+                if isinstance(each, Statement):
+                    said.append(each.text)
+                    continue
+                events = events_of(each, HELD_BYTES)
+                epoch, has_rows = self._reader.look(events())
+                is_wanted = epoch > self.epoch and (has_rows or bool(said))
+                self.epoch = max(self.epoch, epoch)
+                if is_wanted:
+                    self._binlog.pin(self._holder, each.start)
+                    return EpochChanges(self, epoch, events, said)
+                said = []
+            if is_new:
+                return None
+            # Whatever is closed by now belongs to it, whoever else writes it.
+            self._binlog.write_closed_epochs()
+            is_new = True
+            self._walk = self._walked(self._binlog.durable_end())
+
+    def _walked(self, end: Position) -> Iterator[EpochTransaction | Statement | Loss]:
+        """What stands between the place reached and an end; the place moves on when the next one is asked for."""
+        log = LogFolder(self._endpoint.files, FOLDER, self._binlog.base)
+        statements: Position | None = None
+        before: EpochTransaction | Statement | Loss | None = None
+        for each in transactions(log, self.position, end):
+            self._pass(before, statements)
+            if isinstance(each, EpochTransaction):
+                statements = None
+            elif isinstance(each, Statement):
+                statements = statements or each.start
+            yield each
+            before = each
+        self._pass(before, statements)
+
+    def _pass(self, before: EpochTransaction | Statement | Loss | None, statements: Position | None) -> None:
+        """Go on behind what was passed; statements are read again with the epoch behind them."""
+        if before is not None and before.next is not None:
+            self.position = statements or before.next
+
+    def guarded(self, events: Iterator[ReadEvent]) -> Iterator[ChangedRows]:
+        """The rows of some events, each step under the turn. Raises: StoreClosed."""
+        begun = self._reader.read(events)
+        with self._turn:
+            self._open.add(begun)
+        try:
+            while True:
+                with self._turn:
+                    if self._is_closed:
+                        raise StoreClosed("the changes were closed; ask for them again behind the last epoch")
+                    batch = next(begun, None)
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            with self._turn:
+                self._open.discard(begun)
+                _close(begun)
+
+    def close(self) -> None:
+        """Let the binlog go; a reader that waits ends. Closing again does nothing."""
+        self._is_closed = True
+        self._news.set()
+        with self._turn:
+            for each in [*self._open, self._walk]:
+                _close(each)
+            self._open.clear()
+            self._let_go()
+
+
+def _let_go(binlog: AttachedBinlog, holder: object, call: Callable[[], None]) -> None:
+    binlog.unpin(holder)
+    if call in binlog.on_written:
+        binlog.on_written.remove(call)
+
+
+def _close(iterator: Any) -> None:
+    if hasattr(iterator, "close"):
+        iterator.close()

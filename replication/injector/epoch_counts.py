@@ -1,0 +1,83 @@
+"""What an epoch in the binlog consists of, by origin, and its rows of `ndb_binlog_index`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from engine.rows.row_format import Words
+    from replication.binlog.index import Position
+
+INSERTS, UPDATES, DELETES = 0, 1, 2
+_COUNT_MAX = (1 << 32) - 1  # the columns are INT UNSIGNED
+_GCI_SHIFT = 32
+
+
+class IndexRow(NamedTuple):
+    """A row of `ndb_binlog_index`, in the order of its columns."""
+
+    position: int
+    file: str
+    epoch: int
+    inserts: int
+    updates: int
+    deletes: int
+    schemaops: int
+    orig_server_id: int
+    orig_epoch: int
+    gci: int
+    next_position: int
+    next_file: str
+
+
+@dataclass
+class EpochCounts:
+    """Rows logged, by the server they are logged as; positions of other sites that were applied in the epoch."""
+
+    rows: dict[int, list[int]] = field(default_factory=dict)
+    origins: dict[tuple[int, int], None] = field(default_factory=dict)
+    statements: int = 0
+
+    def add(self, place: int, server_ids: Words | None, logged: int, own_id: int) -> None:
+        """Count `logged` rows of one kind; `server_ids` of those that were to be logged, 0 for the own one."""
+        if server_ids is None or not len(server_ids):
+            self._add(own_id, place, logged)
+            return
+        servers, counts = np.unique(server_ids, return_counts=True)
+        if len(servers) == 1:
+            counts = np.array([logged])  # without updates that changed nothing
+        for server, count in zip(servers.tolist(), counts.tolist(), strict=True):
+            self._add(server or own_id, place, count)
+
+    def _add(self, server: int, place: int, count: int) -> None:
+        if count:
+            self.rows.setdefault(server, [0, 0, 0])[place] += count
+
+    def note_origin(self, server: int, epoch: int, own_id: int) -> None:
+        """An epoch of another site was applied; the own one, come back, is no origin."""
+        if server != own_id:
+            self.origins[server, epoch] = None
+
+    def index_rows(self, epoch: int, start: Position, end: Position, own_id: int, log_orig: bool) -> list[IndexRow]:
+        """The rows of an epoch: one, or with `log_orig` one for the own changes and one for each origin."""
+
+        def row(counts: list[int], statements: int, server: int, number: int) -> IndexRow:
+            inserts, updates, deletes = (min(count, _COUNT_MAX) for count in counts)
+            return IndexRow(
+                *(start.position, start.file, epoch, inserts, updates, deletes, statements),
+                *(server, number, epoch >> _GCI_SHIFT, end.position, end.file),
+            )
+
+        if not log_orig:
+            total = [sum(counts[place] for counts in self.rows.values()) for place in (INSERTS, UPDATES, DELETES)]
+            return [row(total, self.statements, 0, 0)]
+        left = dict(self.rows)
+        rows = [row(left.pop(own_id, [0, 0, 0]), self.statements, own_id, epoch)]
+        # What a site changed is counted with the newest of its epochs.
+        for server, number in reversed(self.origins):
+            rows.append(row(left.pop(server, [0, 0, 0]), 0, server, number))
+        rows += [row(counts, 0, server, 0) for server, counts in sorted(left.items())]
+        return rows

@@ -1,0 +1,136 @@
+"""Epoch transactions found in the files of a binlog: where each stands and what it consists of.
+
+What an opening asks: which epoch is the last one, and which rows of `ndb_binlog_index` are missing. Updates that were
+logged as writes are counted as inserts here, for the file says no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.files.protocol import Files
+from replication.binlog import binlog_layout as b
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.index import BinlogIndex, Position
+from replication.binlog.reader import STATUS_TABLE, BinlogReader, ReadEvent, StatementMaps, present
+from replication.binlog.row_plan import BodyReader
+from replication.injector.epoch_counts import EpochCounts
+
+_TRANSACTION_WORDS = ("BEGIN", "COMMIT")
+_SERVER, _EPOCH = 0, 1
+
+
+class FoundEpoch(NamedTuple):
+    """An epoch in the files, from its first statement on. `epoch` 0: statements without an epoch transaction behind
+    them, at the end of what was read.
+    """
+
+    epoch: int
+    start: Position
+    end: Position
+    counts: EpochCounts
+    statements: tuple[str, ...]
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the store changed in it; an epoch without may have been written for its number alone."""
+        return bool(self.counts.rows or self.counts.origins or self.statements)
+
+
+@dataclass
+class _Transaction:
+    """What was read of an epoch so far."""
+
+    own_id: int
+    start: Position | None = None
+    epoch: int = 0
+    has_own: bool = False
+    counts: EpochCounts = field(default_factory=EpochCounts)
+    statements: list[str] = field(default_factory=list)
+
+
+def epochs_between(
+    files: Files, folder: str, base: str, start: Position, end: Position, own_id: int
+) -> Iterator[FoundEpoch]:
+    """The epochs between two places that lie between transactions. Raises: BinlogDamaged, FileMissing."""
+    reader = BinlogReader(files, folder, base, start)
+    maps = StatementMaps()
+    found = _Transaction(own_id)
+    last = start
+    try:
+        for read in reader.events(end):
+            maps.step(read.event)
+            if found.start is None and read.header.type == b.ANONYMOUS_GTID_EVENT:
+                found.start = read.at
+            if isinstance(read.event, e.Rows):
+                _count(found, maps, read)
+            elif isinstance(read.event, e.Query) and read.event.statement not in _TRANSACTION_WORDS:
+                found.statements.append(read.event.statement)
+                found.counts.statements += 1
+            last = read.next
+            if read.is_boundary and found.has_own:
+                assert found.start is not None
+                yield FoundEpoch(found.epoch, found.start, read.next, found.counts, tuple(found.statements))
+                found = _Transaction(own_id)
+    finally:
+        reader.close()
+    if found.statements and found.start is not None:
+        yield FoundEpoch(0, found.start, last, found.counts, tuple(found.statements))
+
+
+def _count(found: _Transaction, maps: StatementMaps, read: ReadEvent) -> None:
+    rows = read.event
+    assert isinstance(rows, e.Rows)
+    origin = Origin(*read.at)
+    table = maps.of(rows, origin)
+    if table.name == STATUS_TABLE:
+        for chunk in maps.reader(rows, origin).chunks(rows.body, origin):
+            servers, epochs = (chunk.after[column].to_pylist() for column in (_SERVER, _EPOCH))
+            for server, epoch in zip(servers, epochs, strict=True):
+                if found.has_own:
+                    found.counts.note_origin(server, epoch, found.own_id)
+                else:
+                    # The first one is the site's own; a site may have had another id then.
+                    found.epoch, found.has_own = epoch, True
+        return
+    types = [column.type for column in table.columns]
+    reader = BodyReader(types, *present(rows), wanted=frozenset())
+    count = sum(chunk.count for chunk in reader.chunks(rows.body, origin))
+    found.counts.add(rows.kind, np.full(1, read.header.server_id), count, found.own_id)
+
+
+class Tail(NamedTuple):
+    """The end of a binlog: its last epoch, 0 if it has none, statements behind that, and the last epoch found to have
+    changed anything.
+    """
+
+    epoch: int
+    end: Position | None
+    statements: tuple[str, ...]
+    changed_epoch: int = 0
+
+    def behind(self, found: FoundEpoch) -> Tail:
+        """The end behind what follows this one."""
+        if not found.epoch:
+            return self._replace(statements=found.statements)
+        return Tail(found.epoch, found.end, (), found.epoch if found.has_changes else self.changed_epoch)
+
+
+def last_epoch(files: Files, folder: str, base: str, end: Position, own_id: int) -> Tail:
+    """The last epoch before a place, looked for backwards, file by file. Raises: BinlogDamaged, FileMissing."""
+    index = BinlogIndex(files, folder, base)
+    behind: tuple[str, ...] = ()
+    for name in reversed(index.names[: index.place_of(end.file) + 1]):
+        stop = end if name == end.file else Position(name, files.size(index.path(name)))
+        tail = Tail(0, None, ())
+        for each in epochs_between(files, folder, base, Position(name, b.FIRST_POSITION), stop, own_id):
+            tail = tail.behind(each)
+        if tail.epoch:
+            return tail._replace(statements=tail.statements + behind)
+        behind = tail.statements + behind
+    return Tail(0, None, behind)

@@ -1,0 +1,272 @@
+"""Which columns each `binlog_type` puts into which image, and how rows of a batch share events.
+
+`image_rule` is the table of docs/replication.md, section 3, as a pure function. `runs` cuts a batch into runs of
+neighbouring rows that one event may hold: same columns present, origin, transaction id and conflict flags. Rows keep
+their order, so the changes of one row do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.base.errors import InvariantBroken, SchemaInvalid
+from engine.rows.row_format import Words
+from replication.binlog import rows_kernels as kernels
+from replication.binlog.events import DELETE, UPDATE, WRITE
+from replication.binlog.row_plan import (
+    NO_PLAN,
+    ImagePlan,
+    RowImages,
+    TablePlans,
+    damaged_image,
+    positions_of,
+)
+
+# Rows whose changed columns are worked out at once.
+_SLICE_ROWS = 4_096
+_KIND_NAMES = {WRITE: "write", UPDATE: "update", DELETE: "delete"}
+
+
+class Present(Enum):
+    """Columns of an image."""
+
+    KEY = "key"
+    CHANGED = "changed"
+    KEY_AND_CHANGED = "key and changed"
+    FULL = "full"
+
+
+@dataclass(frozen=True)
+class BinlogOptions:
+    """What `binlog_type` 0 takes from the server, and what goes for every type."""
+
+    updated_only: bool = True
+    update_as_write: bool = True
+    update_minimal: bool = False
+    empty_update: bool = False
+    transaction_id: bool = False
+    v1_row_events: bool = False
+
+
+@dataclass(frozen=True)
+class ImageRule:
+    """What a table logs: an insert is always a WRITE with the full row.
+
+    `update_kind` is UPDATE, or WRITE if updates are logged as writes, without `update_before` then. `logs_empty`: an
+    update that changes nothing is logged too, as the whole row: a function compares epochs and authors of rows, which
+    it has moved, and the other site must hear of all that it is judged by.
+    """
+
+    is_logged: bool
+    update_kind: int
+    update_before: Present | None
+    update_after: Present
+    delete: Present
+    logs_empty: bool = False
+
+    @property
+    def needs_changed(self) -> bool:
+        """Whether updates name the columns they changed."""
+        return Present.CHANGED in (self.update_before, self.update_after) or Present.KEY_AND_CHANGED in (
+            self.update_before,
+            self.update_after,
+        )
+
+
+_BY_TYPE = {
+    1: ImageRule(False, WRITE, None, Present.FULL, Present.KEY),
+    2: ImageRule(True, WRITE, None, Present.KEY_AND_CHANGED, Present.KEY),
+    3: ImageRule(True, WRITE, None, Present.FULL, Present.FULL),
+    6: ImageRule(True, UPDATE, Present.KEY_AND_CHANGED, Present.KEY_AND_CHANGED, Present.KEY),
+    7: ImageRule(True, UPDATE, Present.FULL, Present.FULL, Present.FULL),
+    8: ImageRule(True, UPDATE, Present.KEY, Present.CHANGED, Present.KEY),
+    9: ImageRule(True, UPDATE, Present.KEY, Present.FULL, Present.KEY),
+}
+# 4 was meant to differ from 6 once, and never did.
+_BY_TYPE[4] = _BY_TYPE[6]
+
+
+def effective_type(binlog_type: int, options: BinlogOptions) -> int:
+    """What a `binlog_type` comes to: 0 is what the options of the server say."""
+    if binlog_type:
+        return binlog_type
+    if options.update_as_write:
+        return 2 if options.updated_only else 3
+    if options.update_minimal:
+        return 8 if options.updated_only else 9
+    return 6 if options.updated_only else 7
+
+
+def image_rule(binlog_type: int, options: BinlogOptions) -> ImageRule:
+    """The images of a `binlog_type` (NULL is 0). Raises: SchemaInvalid if there is no such type."""
+    rule = _BY_TYPE.get(effective_type(binlog_type, options))
+    if rule is None:
+        raise SchemaInvalid(f"binlog_type must be 0 to 4 or 6 to 9, got {binlog_type}", binlog_type=binlog_type)
+    return rule
+
+
+def read_rule(rule: ImageRule) -> ImageRule:
+    """How a table logs rows that were read: always as UPDATEs, with the images its updates have where they are full,
+    else with the key.
+    """
+
+    def images(present: Present | None) -> Present:
+        is_full = rule.update_kind == UPDATE and present is Present.FULL
+        return Present.FULL if is_full else Present.KEY
+
+    before, after = images(rule.update_before), images(rule.update_after)
+    return replace(rule, update_kind=UPDATE, update_before=before, update_after=after)
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """Rows of one table, all changed in one way.
+
+    `kind` says what happened to them; WRITE needs images after, DELETE images before, UPDATE both. `transaction_ids`,
+    `conflict_flags` and `server_ids` have one number a row, None for no flags and for the own server. With `as_called`
+    rows are logged as `kind` with full images, whatever the table's rule: rows of system tables. With `is_read` rows
+    are UPDATEs that change nothing and are logged all the same, by a rule as `read_rule` makes it: tracked reads.
+    Images without disk part are logged without disk columns.
+    """
+
+    plans: TablePlans
+    rule: ImageRule
+    kind: int
+    rows: RowImages
+    transaction_ids: Words | None = None
+    conflict_flags: Words | None = None
+    server_ids: Words | None = None
+    as_called: bool = False
+    is_read: bool = False
+    before_has_disk: bool = True
+    after_has_disk: bool = True
+
+    def __post_init__(self) -> None:
+        has = (self.rows.before is not None, self.rows.after is not None)
+        needed = {WRITE: (has[0], True), UPDATE: (True, True), DELETE: (True, has[1])}[self.kind]
+        lengths = {
+            len(each)
+            for each in (
+                *(self.rows.before, self.rows.after),
+                *(self.transaction_ids, self.conflict_flags, self.server_ids),
+            )
+            if each is not None
+        }
+        if has != needed or len(lengths) > 1:
+            raise InvariantBroken(f"a batch of {_KIND_NAMES[self.kind]} rows lacks images or marks; report this")
+
+
+class Run(NamedTuple):
+    """Neighbouring rows that one event may hold; `server_id` is 0 for the own server."""
+
+    kind: int
+    before: ImagePlan | None
+    after: ImagePlan | None
+    transaction_id: int
+    conflict_flags: int
+    server_id: int
+    first: int
+    rows: int
+
+
+def _of(plans: TablePlans, present: Present, changed: tuple[int, ...], has_disk: bool) -> ImagePlan:
+    if present is Present.FULL:
+        return plans.every if has_disk else plans.memory
+    if present is Present.KEY:
+        return plans.key
+    changed = plans.kept(changed, has_disk)
+    if present is Present.CHANGED:
+        return plans.of(changed)
+    return plans.of(tuple(sorted({*plans.key_positions, *changed})))
+
+
+def _images(batch: RowBatch, changed: tuple[int, ...]) -> tuple[int, ImagePlan | None, ImagePlan | None]:
+    """(kind of the event, plan of the image before, of the image after); `changed` of rules that need it."""
+    plans, rule = batch.plans, batch.rule
+    if batch.kind == WRITE:
+        return WRITE, None, _of(plans, Present.FULL, (), batch.after_has_disk)
+    if batch.kind == DELETE:
+        present = Present.FULL if batch.as_called else rule.delete
+        return DELETE, _of(plans, present, (), batch.before_has_disk), None
+    if batch.as_called:
+        return UPDATE, plans.every, plans.every
+    before = None if rule.update_before is None else _of(plans, rule.update_before, changed, batch.before_has_disk)
+    is_empty = rule.logs_empty and rule.needs_changed and not changed and not batch.is_read
+    present = Present.FULL if is_empty else rule.update_after
+    return rule.update_kind, before, _of(plans, present, changed, batch.after_has_disk)
+
+
+def _compared(batch: RowBatch) -> tuple[ImagePlan, tuple[int, ...]]:
+    """(the columns that are compared, those that count as changed): a disk part that is there only after an update was
+    changed by it, and one that is not there then was not.
+    """
+    plans = batch.plans
+    if batch.before_has_disk and batch.after_has_disk:
+        return plans.every, ()
+    return plans.memory, plans.disk_positions if batch.after_has_disk else ()
+
+
+def _changed(batch: RowBatch, plan: ImagePlan, first: int, count: int) -> NDArray[np.uint8]:
+    """Bitmaps of the columns of a plan that differ, one row of bytes for each row."""
+    masks = np.empty(count * ((len(plan.positions) + 7) // 8), np.uint8)
+    rows = batch.rows
+    status = kernels.changed_columns(masks, rows.words, rows.before, rows.after, plan.words, first, count)
+    if status < 0:
+        raise damaged_image(batch.plans.definition.name, first - 1 - status)
+    return masks
+
+
+def _marks(batch: RowBatch, options: BinlogOptions, first: int, count: int) -> Words:
+    """Transaction id (0 if none is logged), conflict flags and server id of each row."""
+    marks = np.zeros((count, 3), np.int64)
+    transaction_ids = batch.transaction_ids if options.transaction_id else None
+    for place, values in enumerate((transaction_ids, batch.conflict_flags, batch.server_ids)):
+        if values is not None:
+            marks[:, place] = values[first : first + count]
+    return marks
+
+
+def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
+    """The runs of a batch in its order; nothing of a table that is not logged, and no update that changes nothing,
+    unless it has conflict flags, or the rule, `empty_update` or `as_called` says so. Raises: PageDamaged.
+    """
+    if not (batch.rule.is_logged or batch.as_called):
+        return
+    is_update = batch.kind == UPDATE and not (batch.as_called or batch.is_read)
+    skips_empty = is_update and not (options.empty_update or batch.rule.logs_empty)
+    compares = is_update and (batch.rule.needs_changed or skips_empty)
+    plan, always = _compared(batch) if compares else (NO_PLAN, ())
+    columns = len(plan.positions)
+    mask_bytes = (columns + 7) // 8
+    ends = np.empty(_SLICE_ROWS, np.int64)
+    for first in range(0, batch.rows.count, _SLICE_ROWS):
+        count = min(_SLICE_ROWS, batch.rows.count - first)
+        masks = _changed(batch, plan, first, count) if compares else np.zeros(0, np.uint8)
+        if compares and not batch.rule.needs_changed:
+            # Only whether anything changed divides rows that are logged with all their columns.
+            masks = np.asarray(masks.reshape(count, mask_bytes).any(axis=1), np.uint8)
+        width = len(masks) // count
+        marks = _marks(batch, options, first, count)
+        found = kernels.find_runs(ends, masks, marks.reshape(-1), width, marks.shape[1], count)
+        begin = 0
+        for end in ends[:found].tolist():
+            mask = masks[begin * width : begin * width + width]
+            transaction_id, flags, server_id = marks[begin].tolist()
+            # What a primary sends back says that it was applied, whatever it did to the row.
+            if always or flags or not skips_empty or mask.any():
+                found_in = positions_of(mask.tobytes(), columns) if batch.rule.needs_changed and compares else ()
+                changed = tuple(sorted([*(plan.positions[each] for each in found_in), *always]))
+                kind, before, after = _images(batch, changed)
+                yield Run(kind, before, after, transaction_id, flags, server_id, first + begin, end - begin)
+            begin = end
+
+
+def plans_of(run: Run) -> tuple[ImagePlan, ImagePlan]:
+    """The plans of a run for the writer of bodies, which leaves out images without columns."""
+    return run.before or NO_PLAN, run.after or NO_PLAN

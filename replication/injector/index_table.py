@@ -1,0 +1,101 @@
+"""The rows of `mysql.ndb_binlog_index`: written, looked up, deleted with their files.
+
+They are written by ordinary transactions that are not logged, without waiting for the disk: what a crash takes is made
+again from the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from engine.access import batch_operations, conditional_changes
+from engine.access.conditions import Condition
+from engine.access.program_scans import aggregate, scan_where
+from engine.base.errors import NoSuchTable
+from engine.programs.expressions import col
+from engine.rows.column_output import decode_rows
+from replication.binlog.index import Position
+from replication.settings.any_value import NO_LOGGING
+from replication.settings.system_tables import NDB_BINLOG_INDEX, make
+
+if TYPE_CHECKING:
+    from engine.store.store import Store
+    from engine.table.table import Table
+    from engine.txn.transaction import Transaction
+    from replication.injector.epoch_counts import IndexRow
+
+
+def made_table(store: Store, name: str) -> Table:
+    """A table that belongs to every store. Durable: that it is there, on return."""
+    table = make(store, name)
+    if table is None:
+        raise NoSuchTable(f"table {name} does not belong to every store", table=name)
+    return table
+
+
+def found_rows(store: Store, column: str, value: int) -> list[dict[str, Any]]:
+    """The rows of `ndb_binlog_index` with this value in a column, as committed."""
+    table = made_table(store, NDB_BINLOG_INDEX)
+    condition = Condition(table.definition, col(column) == value)
+    rows: list[dict[str, Any]] = []
+    columns = [each.name for each in table.definition.columns]
+    for batch in scan_where(table, None, condition, None, columns):
+        rows += decode_rows(table.format, batch.entries, batch.offsets, batch.count, columns).to_pylist()
+    return rows
+
+
+class IndexTable:
+    """`ndb_binlog_index` of one store."""
+
+    def __init__(self, store: Store) -> None:
+        """Raises: MemoryExhausted, RedoOverloaded, StoreFailed."""
+        self._store = store
+        self._table = made_table(store, NDB_BINLOG_INDEX)
+
+    def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """One transaction that is not logged. Raises: Retryable errors, and nothing has changed."""
+        txn: Transaction = self._store.begin(NO_LOGGING)
+        try:
+            result = work(txn, self._table, *arguments)
+            txn.commit(False)
+        except BaseException:
+            txn.rollback()
+            raise
+        return result
+
+    def write(self, rows: Iterable[IndexRow]) -> None:
+        """Write rows, or write them again. Durable: with their epoch."""
+        listed = list(rows)
+        if listed:
+            self._run(batch_operations.write_many, listed)
+
+    def newest(self) -> tuple[int, Position] | None:
+        """The last epoch that has a row, and where it ends."""
+        (newest,) = aggregate(self._table, None, [("max", "epoch")], None)
+        if newest is None:
+            return None
+        condition = Condition(self._table.definition, col("epoch") == newest)
+        columns = ["next_file", "next_position"]
+        for batch in scan_where(self._table, None, condition, None, columns):
+            row = decode_rows(self._table.format, batch.entries, batch.offsets, 1, columns).to_pylist()[0]
+            return newest, Position(row["next_file"], row["next_position"])
+        return None
+
+    def files(self) -> set[str]:
+        """The files rows name."""
+        found: set[str] = set()
+        for batch in batch_operations.scan(self._table, None, columns=["File"]):
+            names = decode_rows(self._table.format, batch.entries, batch.offsets, batch.count, ["File"])
+            found.update(names.column(0).unique().to_pylist())
+        return found
+
+    def delete_file(self, name: str) -> None:
+        """Delete the rows of a file that is gone."""
+        self._run(conditional_changes.delete_where, col("File") == name)
+
+    def delete_behind(self, end: Position) -> None:
+        """Delete the rows of epochs that end in this file and behind this place."""
+        self._run(
+            conditional_changes.delete_where, (col("next_file") == end.file) & (col("next_position") > end.position)
+        )

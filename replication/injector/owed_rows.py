@@ -1,0 +1,204 @@
+"""Rows of system tables that a store owes its binlog: those of `ndb_binlog_index` and of `ndb_schema`.
+
+They are written behind their epoch, by transactions that may have to wait for room in the log, and so for a local
+checkpoint, and so for the binlog: whoever writes them holds nothing that writing epochs needs. What the store refuses
+is written by the next call; if there is too much of it, rows of the index are made from the files.
+
+In a group the primary writes those of `ndb_schema`, once, behind an epoch that all members have; another one that
+takes over owes what it may not have written.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from engine.base.errors import Damaged, Retryable
+from replication.applier.setups import rows_of
+from replication.binlog import binlog_layout as b
+from replication.binlog.index import Position
+from replication.injector.found_epochs import epochs_between
+from replication.injector.schema_events import SchemaRow, schema_row, write_schema_row
+from replication.settings.system_tables import NDB_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine.files.protocol import Files
+    from engine.store.store import Store
+    from replication.binlog.writer import BinlogWriter
+    from replication.injector.epoch_counts import IndexRow
+    from replication.injector.index_table import IndexTable
+    from replication.injector.injector import WrittenEpoch
+
+_log = logging.getLogger("tidemark.binlog")
+
+_ROWS_AT_ONCE = 1_000
+
+
+class OwedRows:
+    """What is owed, and paying it. Every method may be called by any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        index: IndexTable | None,
+        files: Files,
+        folder: str,
+        writer: BinlogWriter,
+        values: Mapping[str, Any],
+    ) -> None:
+        """`index` is None if no rows of `ndb_binlog_index` are wanted; `values` are those of `options.settings`."""
+        self._store = store
+        self.index = index
+        self._files = files
+        self._folder = folder
+        self._writer = writer
+        self._values = values
+        self.turn = threading.RLock()  # who writes rows
+        self._guard = threading.Lock()  # for what follows
+        self._pending: list[WrittenEpoch] = []  # epochs without rows in the index
+        self._schema: dict[str, SchemaRow] = {}  # by table
+        self._has_followed = False
+        self.lags = False  # whether there are more epochs without rows in the files
+        self._indexed = self._noted = writer.end  # epochs that end up to here have rows, were noted
+        self.files_have_gone = False
+
+    def note(self, written: WrittenEpoch) -> None:
+        """An epoch is in the binlog, the next one behind those noted before."""
+        with self._guard:
+            for said in written.schema:
+                node_id = said.author or self._values["server_id"]
+                self._schema[said.table] = schema_row(said, written.epoch, node_id)
+            self._noted = written.end
+            if self.index is None:
+                return
+            if len(self._pending) < _ROWS_AT_ONCE:
+                self._pending.append(written)
+            else:
+                self.lags = True
+
+    # --- opening ----------------------------------------------------------------------------------
+    def begin(self, is_member: bool) -> None:
+        """Pay what is owed. is_member: the store is a node of a group, and nothing is written before it leads: a row of
+        its own would be in no other log. Then only what nobody who led has written.
+        """
+        self._has_followed = is_member
+        if not is_member:
+            self.write()
+
+    def known_end(self, recovered: Position) -> tuple[tuple[int, Position] | None, int]:
+        """(last epoch of the index that the files have, with its end; last one they have not, else 0). Rows of what a
+        crash took from a file that was not synced are deleted: nothing is ever written there again.
+        """
+        assert self.index is not None
+        files, lost_epoch = self._writer.index, 0
+        while True:
+            known = self.index.newest()
+            if known is None:
+                return None, lost_epoch
+            end = known[1]
+            held = 0
+            if end.file in files.names:
+                held = recovered.position if end.file == recovered.file else self._files.size(files.path(end.file))
+            if end.position <= held:
+                return known, lost_epoch
+            lost_epoch = max(lost_epoch, known[0])
+            try:
+                self.index.delete_behind(Position(end.file, held))
+            except Retryable as error:
+                # A full log, for one: the store must open all the same, and all rows are made again when it has room.
+                _log.warning("ndb_binlog_index names places that are gone: %s", error)
+                return None, lost_epoch
+
+    def found(self, indexed: Position, end: Position | None) -> None:
+        """The epochs of the files have rows up to a place, and the last one ends at another. Rows are made."""
+        with self._guard:
+            self._indexed = indexed
+            self._noted = end or indexed
+            self.lags = end not in (None, indexed)
+            self.files_have_gone = True  # for all one knows
+        self.write()
+
+    # --- paying -----------------------------------------------------------------------------------
+    def write(self) -> None:
+        """Write what is owed. Where the store refuses now, the next call does it. Durable: with their epoch."""
+        with self.turn:
+            if self.index is not None:
+                self._write_index(self.index)
+            self._write_schema()
+
+    def _write_index(self, index: IndexTable) -> None:
+        with self._guard:
+            pending, lags, end = self._pending, self.lags, self._noted
+            self._pending, self.lags = [], False
+        try:
+            if lags:
+                self._remake(index, end)
+            elif pending:
+                index.write(row for each in pending for row in self._rows_of(each))
+            self._indexed = end
+        except (Retryable, Damaged) as error:
+            _log.warning("ndb_binlog_index falls behind: %s", error)
+            with self._guard:
+                self._pending = pending + self._pending
+                self.lags |= lags
+            return
+        if self.files_have_gone:
+            self.files_have_gone = False
+            self._sweep(index)
+
+    def _rows_of(self, each: Any) -> list[IndexRow]:
+        own_id, log_orig = self._values["server_id"], self._values["log_orig"]
+        rows: list[IndexRow] = each.counts.index_rows(each.epoch, each.start, each.end, own_id, log_orig)
+        return rows
+
+    def _remake(self, index: IndexTable, end: Position) -> None:
+        rows: list[IndexRow] = []
+        names, base, own_id = self._writer.index.names, self._writer.index.base, self._values["server_id"]
+        start = self._indexed if self._indexed.file in names else Position(names[0], b.FIRST_POSITION)
+        for each in epochs_between(self._files, self._folder, base, start, end, own_id):
+            if each.epoch:
+                rows += self._rows_of(each)
+            if len(rows) >= _ROWS_AT_ONCE:
+                index.write(rows)
+                self._indexed, rows = each.end, []
+        index.write(rows)
+
+    def _sweep(self, index: IndexTable) -> None:
+        """Delete rows of files that were purged."""
+        try:
+            for name in index.files() - set(self._writer.index.names):
+                index.delete_file(name)
+        except Retryable as error:
+            self.files_have_gone = True
+            _log.warning("rows of purged files stay in ndb_binlog_index: %s", error)
+
+    def _write_schema(self) -> None:
+        if self._store.refusal is not None:
+            self._has_followed = True
+            return
+        if NDB_SCHEMA not in self._store.tables:
+            return  # a node that has just begun to lead has yet to make it
+        try:
+            if self._has_followed and self._schema:
+                self._drop_written()
+            while self._schema:
+                with self._guard:
+                    name, row = next(iter(self._schema.items()))
+                write_schema_row(self._store, row)
+                with self._guard:
+                    if self._schema[name] is row:
+                        del self._schema[name]
+        except Retryable as error:
+            _log.warning("ndb_schema falls behind: %s", error)
+
+    def _drop_written(self) -> None:
+        """Forget what the primary before has written."""
+        written = {(row["db"], row["name"]): row["epoch"] for row in rows_of(self._store.table(NDB_SCHEMA))}
+        with self._guard:
+            for name, row in list(self._schema.items()):
+                if written.get((row.db, row.name), 0) >= row.epoch:
+                    del self._schema[name]
+        self._has_followed = False

@@ -1,0 +1,249 @@
+"""Schema changes on their way out: from a record of the log to the statement of the binlog and the row of `ndb_schema`.
+
+A change is one record, and one record is one change of one table: what differs between the definitions before and after
+says which. What is a site's own does not travel: tables of the database `mysql`, tablespaces and their files.
+
+Order: the statement is a transaction of the binlog of its own, between the epoch transactions around it; the row of
+`ndb_schema` is written behind it, by an ordinary transaction that is not logged. A crash between the two leaves the row
+out; whoever writes the statement again writes the row again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from engine.access import row_operations
+from engine.base.errors import InvariantBroken
+from engine.schema.definition import ABSENT, SYSTEM_DATABASE, Column, TableDefinition
+from engine.schema.partition import ListPartition, RangePartition
+from engine.store.schema_changes import fresh
+from replication.settings.any_value import NO_LOGGING
+from replication.settings.system_tables import NAME_BYTES, NDB_SCHEMA
+from replication.sql import statements as s
+from replication.sql.emit import emit, name
+
+if TYPE_CHECKING:
+    from engine.store.store import Store
+    from engine.txn.transaction import Transaction
+
+SLOCK_BYTES: Final = 32
+
+
+class SchemaOperation(IntEnum):
+    """NDB's numbers in the column `type` of `ndb_schema`, those that occur."""
+
+    DROP_TABLE = 0
+    CREATE_TABLE = 1
+    ALTER_TABLE = 3
+    ACKNOWLEDGED = 7  # all participants have cleared their bit of `slock`
+    RENAME_TABLE = 10
+
+
+class LoggedChange(Protocol):
+    """A schema record of the log, as the follower yields it."""
+
+    @property
+    def change(self) -> Mapping[str, Any]: ...
+    @property
+    def before(self) -> TableDefinition | None: ...
+    @property
+    def after(self) -> TableDefinition | None: ...
+
+
+@dataclass(frozen=True)
+class SchemaStatement:
+    """What the binlog says of a change: SQL, and the database it is said in.
+
+    `preparation` is to be written before it, as a statement without database: servers have databases before tables.
+    `author` is the site the change came from, 0 if it was made here. `table` names the table, as it was called before.
+    """
+
+    database: str
+    text: str
+    table: str
+    operation: SchemaOperation
+    table_id: int
+    version: int
+    preparation: str | None = None
+    author: int = 0
+
+
+@dataclass(frozen=True)
+class SchemaRow:
+    """A row of `mysql.ndb_schema`. A bit of `slock` is a participant that has not acknowledged the change. All are
+    zero: the row is written behind the change, when the store has it, and of a group every member.
+    """
+
+    db: bytes
+    name: bytes
+    slock: bytes
+    query: bytes
+    node_id: int
+    epoch: int
+    id: int
+    version: int
+    type: int
+
+    def acknowledged(self) -> SchemaRow:
+        """The row as a cluster shows it when every server has heard of the change."""
+        cleared = (bytes(SLOCK_BYTES), self.query, self.node_id, 0, 0, 0, int(SchemaOperation.ACKNOWLEDGED))
+        return SchemaRow(self.db, self.name, *cleared)
+
+
+# --- statements -----------------------------------------------------------------------------------
+def statement_of(logged: LoggedChange) -> SchemaStatement | None:
+    """The statement of a change, None for one that does not travel.
+
+    Raises: InvariantBroken for a record of which no statement is known.
+    """
+    before, after = logged.before, logged.after
+    if not {"create", "alter", "drop"} & set(logged.change):
+        return None  # tablespaces and data files: their names mean something at one site only
+    # A table that leaves for where nothing travels from is gone for others, one that comes from there is new.
+    before = None if before is None or is_local(before.name) else before
+    after = None if after is None or is_local(after.name) else after
+    some = after or before
+    if some is None or (before is not None and after is not None and is_same(before, after)):
+        return None
+    table = (before or some).name
+    old, new = table.partition(".")[0], some.name.partition(".")[0]
+    makes_database = before is None or old != new
+    if after is None:
+        text, operation = emit(s.DropTable(table)), SchemaOperation.DROP_TABLE
+        makes_database = False
+    elif before is None:
+        text, operation = emit(s.CreateTable(after)), SchemaOperation.CREATE_TABLE
+    else:
+        change = alteration(before, after)
+        text = emit(change, before, after)
+        is_rename = isinstance(change, s.RenameTable)
+        operation = SchemaOperation.RENAME_TABLE if is_rename else SchemaOperation.ALTER_TABLE
+    preparation = f"CREATE DATABASE IF NOT EXISTS {name(new)}" if makes_database else None
+    author = int(logged.change.get("author", 0))
+    return SchemaStatement(old, text, table, operation, some.table_id, some.version, preparation, author)
+
+
+class Statement(NamedTuple):
+    """What a QUERY event says: the database, none for a statement about databases, and SQL."""
+
+    database: str
+    text: str
+
+
+def statements_of(logged: LoggedChange, log_replica_updates: bool = False) -> tuple[Statement, ...]:
+    """What the binlog says of a change, in order; nothing for one that does not travel, or that came from another site
+    whose changes are not logged again. Raises: as `statement_of`.
+    """
+    found = statement_of(logged)
+    if found is None or (found.author and not log_replica_updates):
+        return ()
+    said = Statement(found.database, found.text)
+    return (said,) if found.preparation is None else (Statement("", found.preparation), said)
+
+
+def is_same(before: TableDefinition, after: TableDefinition) -> bool:
+    """Whether a new version says what the one before said, as where a default is set to what it was."""
+    return replace(before, version=after.version).to_json() == after.to_json()
+
+
+def is_local(table: str) -> bool:
+    """Whether neither rows nor changes of a table leave the site."""
+    return table.startswith(SYSTEM_DATABASE + ".")
+
+
+def alteration(before: TableDefinition, after: TableDefinition) -> s.TableChange:
+    """The one change that leads from a definition to the next version of it."""
+    table = before.name
+    if before.name != after.name:
+        return s.RenameTable(table, after.name)
+    found = _change_of_columns(before, after) or _change_of_indexes(before, after) or _of_partitions(before, after)
+    if found is None:
+        raise InvariantBroken(
+            f"version {after.version} of table {table} differs from the one before by nothing there is a statement"
+            " for; report this",
+            table=table,
+        )
+    return found
+
+
+def _change_of_columns(before: TableDefinition, after: TableDefinition) -> s.TableChange | None:
+    olds, news = before.columns, after.columns
+    if len(news) > len(olds):
+        return s.AddColumn(before.name, fresh(news[-1]))
+    if len(news) < len(olds):
+        kept = {column.name for column in news}
+        gone = next(column for column in olds if column.name not in kept)
+        return s.DropColumn(before.name, gone.name)
+    for old, new in zip(olds, news, strict=True):
+        if old.name != new.name:
+            return s.RenameColumn(before.name, old.name, new.name)
+        if old.type != new.type:
+            return s.ChangeColumn(before.name, fresh(new))
+        if not is_same_default(old, new):
+            return s.SetDefault(before.name, new.name, new.default)
+    return None
+
+
+def is_same_default(one: Column, other: Column) -> bool:
+    """Whether two columns have the same default, or none. By what is stored: NaN equals nothing."""
+    if ABSENT in (one.default, other.default) or None in (one.default, other.default):
+        return one.default is other.default
+    return one.to_json().get("default") == other.to_json().get("default")
+
+
+def _change_of_indexes(before: TableDefinition, after: TableDefinition) -> s.TableChange | None:
+    olds, news = {each.name: each for each in before.indexes}, {each.name: each for each in after.indexes}
+    for index, made in news.items():
+        if index not in olds:
+            return s.CreateIndex(before.name, made)
+    gone = next((index for index in olds if index not in news), None)
+    return None if gone is None else s.DropIndex(before.name, gone)
+
+
+def _of_partitions(before: TableDefinition, after: TableDefinition) -> s.TableChange | None:
+    old, new = before.partition, after.partition
+    gone = next((each for each in old.names if each not in new.names), None)
+    if gone is not None:
+        return s.DropPartition(before.name, gone)
+    made = next((each for each in new.names if each not in old.names), None)
+    if made is None or not isinstance(new, (RangePartition, ListPartition)):
+        return None
+    bound = dict(new.partitions)[made]
+    return s.AddPartition(before.name, made, list(bound) if isinstance(new, ListPartition) else bound)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+def schema_row(statement: SchemaStatement, epoch: int, node_id: int) -> SchemaRow:
+    """The row of `ndb_schema` of a change; `node_id` is the id of the site that made it."""
+    database, _, table = statement.table.partition(".")
+    return SchemaRow(
+        database.encode(),
+        table.encode(),
+        bytes(SLOCK_BYTES),
+        statement.text.encode(),
+        node_id,
+        epoch,
+        statement.table_id,
+        statement.version,
+        int(statement.operation),
+    )
+
+
+def write_schema_row(store: Store, row: SchemaRow) -> bool:
+    """Keep the newest change of a table in `mysql.ndb_schema`, which no binlog carries; False for names longer than its
+    columns, which no row is kept of. Durable: as a commit. Raises: what a commit raises.
+    """
+    if max(len(row.db), len(row.name)) > NAME_BYTES:
+        return False
+    table = store.table(NDB_SCHEMA)
+    txn: Transaction = store.begin(NO_LOGGING)
+    try:
+        row_operations.write(txn, table, vars(row))
+        txn.commit(store.waits_for_disk)
+    except BaseException:
+        txn.rollback()
+        raise
+    return True

@@ -1,0 +1,201 @@
+"""How each table is logged: `mysql.ndb_replication` and the options, asked when a table is set up.
+
+A table is set up when the store is opened and when it is made; what its row says later counts from the next opening.
+The rule goes with the number of the table, so a renamed table keeps its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.access.batch_operations import scan
+from engine.base.owner import call_owner
+from engine.memory.arena_layout import CAPTURE_CHANGED, CAPTURE_NONE, CAPTURE_WHOLE, TAG_BITS
+from engine.rows.column_output import decode_rows
+from engine.rows.row_format import RowFormat, Words
+from engine.schema.definition import SYSTEM_DATABASE, TableDefinition
+from engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
+from engine.txn.before_images_kernels import set_capture
+from engine.txn.operations_kernels import hash_images
+from replication.binlog.row_plan import TablePlans
+from replication.injector.images import BinlogOptions, ImageRule, Present, image_rule
+from replication.settings.binlog_type import binlog_type
+from replication.settings.conflict_function import goes_by_epochs
+from replication.settings.match import Match, find_row, row_of
+from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION, verify
+
+if TYPE_CHECKING:
+    from engine.store.store import Store
+    from engine.table.table import Table
+
+_log = logging.getLogger("tidemark.binlog")
+
+_SLICE_COUNT, _SLICE_ID = "binlog_row_slice_count", "binlog_row_slice_id"
+_PLANS_MAX = 4_096
+
+
+@dataclass(frozen=True)
+class TableRule:
+    """How a table is logged; `rule` None: not at all. `slice_count` slices share its rows, this site logs one."""
+
+    rule: ImageRule | None
+    slice_count: int = 1
+    slice_id: int = 0
+    has_function: bool = False
+
+    @property
+    def capture(self) -> int:
+        """What operations leave in the log: whole images, if updates are logged with columns they leave alone, or rows
+        may have to travel again.
+        """
+        if self.rule is None:
+            return CAPTURE_NONE
+        is_whole = Present.FULL in (self.rule.update_before, self.rule.update_after)
+        return CAPTURE_WHOLE if is_whole or self.has_function else CAPTURE_CHANGED
+
+
+@dataclass(frozen=True)
+class LoggedTable:
+    """One version of a table that is logged; `is_status`: it is `ndb_apply_status`."""
+
+    plans: TablePlans
+    rule: ImageRule
+    is_status: bool = False
+    slice_count: int = 1
+    slice_id: int = 0
+
+    def slices_of(self, images: Words, starts: Words) -> Words:
+        """The slice each row is in, by the hash of its key."""
+        row_format = self.plans.row_format
+        header = np.zeros(HH_WORDS, np.int64)
+        header[HH_FRAGMENTS], header[HH_FIXED_WORDS] = self.slice_count, row_format.fixed_words
+        hashes = np.empty(len(starts), np.int64)
+        hash_images(header, row_format.key_words, images, starts, len(starts), hashes)
+        return hashes >> TAG_BITS
+
+
+def is_system(name: str) -> bool:
+    """Whether a table is one of those in `mysql`, which are not logged."""
+    return name.startswith(SYSTEM_DATABASE + ".")
+
+
+class TableRules:
+    """The rules of the tables of one store."""
+
+    def __init__(self, values: Mapping[str, Any], rows: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
+        """`values` are those of `options.settings`, `rows` reads `mysql.ndb_replication`."""
+        self._values = values
+        self._rows = rows
+        self._rules: dict[int, TableRule] = {}
+        self._plans: dict[tuple[int, int], TablePlans] = {}
+
+    @property
+    def options(self) -> BinlogOptions:
+        """What binlog_type 0 means for a table that is set up now."""
+        values = self._values
+        return BinlogOptions(
+            updated_only=values["log_updated_only"],
+            update_as_write=values["log_update_as_write"],
+            update_minimal=values["log_update_as_minimal"],
+        )
+
+    def set_up(self, definition: TableDefinition) -> TableRule:
+        """Find out how a table is logged from now on."""
+        name = definition.name
+        if name == NDB_APPLY_STATUS:
+            is_wanted = self._values["log_apply_status"] or self._values["log_orig"]
+            made = TableRule(image_rule(3, self.options) if is_wanted else None)
+        elif is_system(name):
+            made = TableRule(None)
+        else:
+            made = self._made(name)
+        self._rules[definition.table_id] = made
+        return made
+
+    def capture_of(self, definition: TableDefinition) -> int:
+        """A table is made or opened: what its operations leave in the log."""
+        return self.set_up(definition).capture
+
+    def _made(self, name: str) -> TableRule:
+        database, _, table = name.partition(".")
+        values = list(self._rows())
+        found = find_row([row_of(each) for each in values], database, table, self._values["server_id"])
+        if found.warning is not None:
+            _log.warning("%s", found.warning.text)
+        number = None if found.row is None else found.row.binlog_type
+        unknown = binlog_type(number)[1]
+        if unknown is not None:
+            _log.warning("%s: %s", name, unknown.text)
+            number = None
+        rule = image_rule(number or 0, self.options)
+        spec = None if found.row is None else found.row.conflict_fn
+        rule = replace(rule, logs_empty=goes_by_epochs(spec))
+        return TableRule(rule if rule.is_logged else None, *self._slices(found, values), spec is not None)
+
+    def _slices(self, found: Match, values: list[Mapping[str, Any]]) -> tuple[int, int]:
+        """(slices, own slice): of the table's row if it has them, else the site's."""
+        for each in values if found.row is not None else ():
+            count, number = each.get(_SLICE_COUNT), each.get(_SLICE_ID)
+            if row_of(each) == found.row and count and number is not None and number < count:
+                return int(count), int(number)
+        return self._values["row_slice_count"], self._values["row_slice_id"]
+
+    def changed(self, before: TableDefinition | None, after: TableDefinition | None) -> None:
+        """Follow a schema change: what is gone needs no rule."""
+        if before is not None and after is None:
+            self._rules.pop(before.table_id, None)
+
+    def rule_of(self, definition: TableDefinition) -> TableRule:
+        """The rule of a table, set up now if it has not been yet."""
+        found = self._rules.get(definition.table_id)
+        return self.set_up(definition) if found is None else found
+
+    def logged(self, row_format: RowFormat) -> LoggedTable | None:
+        """How the rows of a version of a table are logged, None if not at all."""
+        definition = row_format.definition
+        found = self.rule_of(definition)
+        if found.rule is None:
+            return None
+        is_status = definition.name == NDB_APPLY_STATUS
+        return LoggedTable(self.plans(row_format), found.rule, is_status, found.slice_count, found.slice_id)
+
+    def plans(self, row_format: RowFormat) -> TablePlans:
+        """The plans of a version of a table."""
+        definition = row_format.definition
+        key = (definition.table_id, definition.version)
+        known = self._plans.get(key)
+        if known is None:
+            if len(self._plans) >= _PLANS_MAX:
+                self._plans.clear()
+            known = self._plans[key] = TablePlans(row_format)
+        return known
+
+
+def replication_rows(store: Store) -> list[Mapping[str, Any]]:
+    """The rows of `mysql.ndb_replication`, none if there is no such table or it is not what it must be."""
+    table = store.tables.get(NDB_REPLICATION)
+    if table is None:
+        return []
+    faults = verify(table.definition)
+    if faults:
+        _log.warning("%s; the defaults are used", faults[0].text)
+        return []
+    rows: list[Mapping[str, Any]] = []
+    for batch in scan(table, None):
+        rows += decode_rows(table.format, batch.entries, batch.offsets, batch.count).to_pylist()
+    return rows
+
+
+def capture(store: Store, rules: TableRules, tables: Iterable[Table] | None = None) -> None:
+    """From now on the log of a store says of every table, or of these, what binlogs by these rules need. The caller
+    keeps the rules.
+    """
+    store.follows_log = True
+    store.capture_of = call_owner(rules.capture_of)
+    for table in list(store.tables.values()) if tables is None else tables:
+        set_capture(store.mem, table.handle, rules.capture_of(table.definition))

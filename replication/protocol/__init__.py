@@ -1,1 +1,0 @@
-"""What two sites say to each other: frames, handshake and sessions, none of which does I/O."""

@@ -1,0 +1,197 @@
+"""The tables of replication in the database `mysql`: their definitions, once, how a table is compared with one, and how
+they come to be.
+
+Four belong to every store; one of them, which names the tables a first copy is making, is ours alone. They are made
+when they are first named, by a call or by a channel: a store that does not replicate writes nothing for them, and its
+tables have the numbers they always had. They cannot be dropped or altered.
+Order: a schema record of its own for each, as for any table; a crash between them leaves some, the others are made when
+they are named.
+
+Where releases differ: `ndb_binlog_index` has the columns of today (`next_position`, `next_file`; the four counts are
+INT as since 6.3), `ndb_schema` those of 5.1 (`slock` instead of a participant bitmap of its own), `ndb_replication` the
+five columns the manual prints; a newer one's row slice columns are taken if they are there. `binlog_type` and
+`conflict_fn` are nullable, as the manual's examples insert NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from engine.base.errors import SchemaInvalid, TableExists
+from engine.base.limits import NAME_CHARACTERS_MAX
+from engine.schema.definition import Column, TableDefinition
+from engine.schema.partition import HashPartition, KeyPartition, Partition
+from engine.schema.types import Blob, UInt32, UInt64
+from engine.schema.types_base import ColumnType
+from engine.schema.types_text import Binary, VarBinary, VarChar
+from replication.settings.finding import ER_REPLICATION_SCHEMA, Finding
+
+if TYPE_CHECKING:
+    from engine.store.store import Store
+    from engine.table.table import Table
+
+NDB_REPLICATION = "mysql.ndb_replication"
+NDB_APPLY_STATUS = "mysql.ndb_apply_status"
+NDB_BINLOG_INDEX = "mysql.ndb_binlog_index"
+NDB_SCHEMA = "mysql.ndb_schema"
+TIDEMARK_FIRST_COPY = "mysql.tidemark_first_copy"
+
+NAME_BYTES = 63
+_NAME = VarBinary(NAME_BYTES)
+_FILE = VarChar(255)
+# A row for each server, epoch or table: few enough for one fragment, which a local checkpoint writes a file for.
+_ONE = HashPartition(1)
+
+
+def _table(name: str, key: Iterable[str], *columns: Column, partition: Partition = _ONE) -> TableDefinition:
+    return TableDefinition(0, 1, name, columns, tuple(key), partition)
+
+
+def _columns(kind: ColumnType, *names: str) -> tuple[Column, ...]:
+    return tuple(Column(name, kind) for name in names)
+
+
+NDB_REPLICATION_TABLE: Final = _table(
+    NDB_REPLICATION,
+    ("db", "table_name", "server_id"),
+    *_columns(_NAME, "db", "table_name"),
+    Column("server_id", UInt32),
+    Column("binlog_type", UInt32, nullable=True),
+    Column("conflict_fn", VarBinary(128), nullable=True),
+    partition=KeyPartition(1, ("db", "table_name")),
+)
+NDB_APPLY_STATUS_TABLE: Final = _table(
+    NDB_APPLY_STATUS,
+    ("server_id",),
+    Column("server_id", UInt32),
+    Column("epoch", UInt64),
+    Column("log_name", _FILE),
+    *_columns(UInt64, "start_pos", "end_pos"),
+)
+NDB_BINLOG_INDEX_TABLE: Final = _table(
+    NDB_BINLOG_INDEX,
+    ("epoch", "orig_server_id", "orig_epoch"),
+    Column("Position", UInt64),
+    Column("File", _FILE),
+    Column("epoch", UInt64),
+    *_columns(UInt32, "inserts", "updates", "deletes", "schemaops", "orig_server_id"),
+    Column("orig_epoch", UInt64),
+    Column("gci", UInt32),
+    Column("next_position", UInt64),
+    Column("next_file", _FILE),
+)
+NDB_SCHEMA_TABLE: Final = _table(
+    NDB_SCHEMA,
+    ("db", "name"),
+    *_columns(_NAME, "db", "name"),
+    Column("slock", Binary(32)),
+    Column("query", Blob),
+    Column("node_id", UInt32),
+    Column("epoch", UInt64),
+    *_columns(UInt32, "id", "version", "type"),
+)
+FIRST_COPY_TABLE: Final = _table(
+    TIDEMARK_FIRST_COPY,
+    ("source_id", "table_name"),
+    Column("source_id", UInt32),
+    Column("table_name", VarChar(2 * NAME_CHARACTERS_MAX + 1)),
+)
+# Made with the store; `ndb_replication` is made by the user.
+MADE_WITH_STORE: Final = (NDB_APPLY_STATUS_TABLE, NDB_BINLOG_INDEX_TABLE, NDB_SCHEMA_TABLE, FIRST_COPY_TABLE)
+MADE_BY_NAME: Final = {table.name: table for table in MADE_WITH_STORE}
+SYSTEM_TABLES: Final = {table.name: table for table in (NDB_REPLICATION_TABLE, *MADE_WITH_STORE)}
+
+# Columns a table may have beside those it must have, and those it may lack.
+OPTIONAL: Final[dict[str, dict[str, ColumnType]]] = {
+    NDB_REPLICATION: {"binlog_row_slice_count": UInt32, "binlog_row_slice_id": UInt32}
+}
+MAY_LACK: Final = {NDB_REPLICATION: frozenset({"conflict_fn"})}
+
+
+def verify(definition: TableDefinition) -> list[Finding]:
+    """What is wrong with a system table, in the server's words; empty if nothing. Unknown columns must be nullable or
+    have a default, so that rows can be written without them.
+
+    Raises: KeyError for a table that is none of them.
+    """
+    expected = SYSTEM_TABLES[definition.name]
+    parts = len(expected.primary_key)
+
+    def fault(rule: str, column: str | None = None) -> Finding:
+        text = f"Bad schema for {definition.name} table. Message: {rule}"
+        return Finding(rule, text, column, ER_REPLICATION_SCHEMA)
+
+    faults = []
+    if len(definition.primary_key) != parts:
+        faults.append(fault(f"Wrong number of primary key parts, expected {parts}"))
+    elif definition.primary_key != expected.primary_key:
+        faults.append(fault(f"Wrong primary key, expected {', '.join(expected.primary_key)}"))
+    found = {column.name: column for column in definition.columns}
+    for column in expected.columns:
+        there = found.pop(column.name, None)
+        if there is None and column.name in MAY_LACK.get(definition.name, ()):
+            continue
+        if there is None or not _holds(there.type, column.type) or (column.nullable and not there.nullable):
+            faults.append(fault(f"Missing or wrong type for column '{column.name}'", column.name))
+    optional = OPTIONAL.get(definition.name, {})
+    for column in found.values():
+        if column.name in optional:
+            if column.type != optional[column.name]:
+                faults.append(fault(f"Missing or wrong type for column '{column.name}'", column.name))
+        elif not column.nullable and not column.has_default:
+            faults.append(fault(f"Extra column '{column.name}' is not nullable and has no default", column.name))
+    return faults
+
+
+def _holds(kind: ColumnType, wanted: ColumnType) -> bool:
+    """Equal types; names, functions and files may have more room, or counts more bits."""
+    if kind == wanted:
+        return True
+    for sized in (VarBinary, VarChar):
+        if isinstance(kind, sized) and isinstance(wanted, sized):
+            return kind.length >= wanted.length
+    return kind == UInt64 and wanted == UInt32
+
+
+# --- making them ----------------------------------------------------------------------------------
+def make(store: Store, name: str) -> Table | None:
+    """The table of this name if it belongs to every store, made if it is missing; None for any other name.
+
+    Durable on return. Raises: MemoryExhausted, RedoOverloaded, StoreFailed.
+    """
+    definition = MADE_BY_NAME.get(name)
+    if definition is None:
+        return None
+    found = store.tables.get(name)
+    if found is None:
+        try:
+            return store.create_table(definition)
+        except TableExists:  # by another thread, just now
+            found = store.tables[name]
+    return found
+
+
+def make_missing(store: Store) -> list[str]:
+    """Make those of them that are not there; returns their names. Durable on return. Raises: as `make`."""
+    missing = [name for name in MADE_BY_NAME if name not in store.tables]
+    for name in missing:
+        make(store, name)
+    return missing
+
+
+def refuse_change(name: object) -> None:
+    """Raises: SchemaInvalid for the name of a table that belongs to every store."""
+    if isinstance(name, str) and name in MADE_BY_NAME:
+        raise SchemaInvalid(
+            f"table {name} belongs to every store and is not dropped or altered; delete its rows instead", table=name
+        )
+
+
+def refuse_wrong(definition: TableDefinition) -> None:
+    """Raises: SchemaInvalid, with the server's text, for a table of the system with another definition than it must
+    have.
+    """
+    if definition.name in SYSTEM_TABLES:
+        for fault in verify(definition):
+            raise SchemaInvalid(fault.text, table=definition.name, column=fault.column, errno=fault.errno)

@@ -1,0 +1,225 @@
+"""Arrow tables as bytes, and back out of bytes of a peer, in memory that is known before it is taken.
+
+What comes is a stream of Arrow's IPC, and only what columns of tables are read from and written with: plain types, and
+dictionaries of them. Compressed buffers are refused unread, for 100 KB of them may be gigabytes; so are views, runs and
+nested types, whose values may share bytes: a few bytes are then much to validate, to decode and to copy. Of each batch
+it is looked, before Arrow reads it, that its buffers are no longer than its bytes. Only then everything is validated.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.base.errors import FrameRejected, TypeMismatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Room = Callable[[int], None]
+
+METADATA_BYTES_MAX = 16 << 20
+# What arrays take for each byte that describes them, more or less: 16 bytes describe a column of NULLs.
+METADATA_FACTOR = 32
+# What values of dictionaries may take once each row has its own, and what their dictionaries take together, each
+# counted in every batch that uses it.
+DECODED_BYTES_MAX = 1 << 30
+# A row takes a bit or more, but for columns of NULLs alone.
+ROWS_PER_BYTE = 8
+ROWS_FREE = 1 << 16
+# Tables of Arrow's Message.fbs and Schema.fbs: which field of a table is what.
+_HEADER, _DATA, _IS_DELTA, _ROWS, _BUFFERS, _COMPRESSION = 2, 1, 2, 0, 2, 3
+
+
+# --- out ------------------------------------------------------------------------------------------
+def arrow_bytes(schema: pa.Schema, batches: list[pa.RecordBatch]) -> bytes:
+    """Batches as an Arrow stream; columns of views and runs become plain. Raises: TypeMismatch for nested types."""
+    import pyarrow as pa
+
+    plain = pa.schema([each.with_type(_plain(each.type)) for each in schema], schema.metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, plain) as stream:
+        for batch in batches:
+            stream.write_batch(batch if plain.types == schema.types else _made_plain(batch, plain))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type a column travels in."""
+    import pyarrow as pa
+
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain(kind.storage_type)
+    if types.is_run_end_encoded(kind):
+        return _plain(kind.value_type)
+    if types.is_dictionary(kind) and types.is_string_view(kind.value_type):
+        return pa.dictionary(kind.index_type, pa.large_string(), kind.ordered)
+    if types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_binary_view(kind):
+        return pa.large_binary()
+    if not is_plain(kind):
+        raise TypeMismatch(f"a column of Arrow type {kind} cannot be sent; cast it first")
+    return kind
+
+
+def _made_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    arrays = []
+    for column, kind in zip(batch.columns, schema.types, strict=True):
+        array = column.storage if isinstance(column, pa.ExtensionArray) else column
+        if pa.types.is_run_end_encoded(array.type):
+            array = pc.run_end_decode(array)
+        if pa.types.is_dictionary(array.type) and array.type != kind:
+            array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(kind.value_type))
+        arrays.append(array if array.type == kind else array.cast(kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Whether a column of the type may travel: values of bytes of their own, or a dictionary of such."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    numbers = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal, types.is_null)
+    times = (types.is_date, types.is_time, types.is_timestamp, types.is_duration)
+    return any(test(kind) for test in (*numbers, *times, *texts, types.is_fixed_size_binary))
+
+
+# --- in -------------------------------------------------------------------------------------------
+def arrow_table(payload: bytes, room: Room) -> pa.Table:
+    """The table of a stream, validated in full; it shares memory with the payload. room: called with the bytes of
+    memory it takes beside that, before they are taken. Raises: FrameRejected; what `room` raises.
+    """
+    import pyarrow as pa
+
+    try:
+        _judge(payload, room)
+        with pa.ipc.open_stream(payload) as stream:
+            if not all(map(is_plain, stream.schema.types)):
+                raise FrameRejected(f"an Arrow stream of types no column has: {stream.schema.types}"[:200])
+            table = stream.read_all()
+        table.validate()  # lengths, which alone make it safe to ask for sizes
+        _judge_dictionaries(table)
+        table.validate(full=True)  # offsets of what came are not trusted
+        return table
+    except (pa.ArrowException, OSError, struct.error, ValueError, LookupError, NotImplementedError) as error:
+        raise FrameRejected(f"what came is no Arrow stream: {error}") from None
+
+
+def arrow_batch(payload: bytes, room: Room) -> pa.RecordBatch:
+    """The rows of a stream as one batch; see `arrow_table`."""
+    import pyarrow as pa
+
+    table = arrow_table(payload, room)
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def no_limit(count: int) -> None:
+    """What has room for everything that is within the limits of one stream, or one value."""
+
+
+def _judge(payload: bytes, room: Room) -> None:
+    """Look at what each message of a stream says of itself. Raises: FrameRejected, as struct.error among others."""
+    import pyarrow as pa
+
+    rows = described = 0
+    for number, message in enumerate(pa.ipc.MessageReader.open_stream(payload)):
+        if message.metadata_version != pa.ipc.MetadataVersion.V5:
+            raise FrameRejected(
+                "an Arrow stream is of a version that can hide that it is compressed; use Arrow 1.0 or newer"
+            )
+        metadata = message.metadata.to_pybytes()
+        described += len(metadata)
+        if described > METADATA_BYTES_MAX:
+            raise FrameRejected(
+                f"an Arrow stream has more than {METADATA_BYTES_MAX >> 20} MiB that describe its batches"
+            )
+        room(METADATA_FACTOR * len(metadata))
+        is_first = number == 0
+        if (message.type == "schema") != is_first or message.type not in ("schema", "record batch", "dictionary"):
+            raise FrameRejected(f"an Arrow stream has a message of {message.type} where none belongs")
+        if not is_first:
+            rows += _judge_batch(metadata, message.type == "dictionary", message.body.size)
+    if rows > max(ROWS_FREE, ROWS_PER_BYTE * len(payload)):
+        raise FrameRejected(f"an Arrow stream of {len(payload)} bytes says it has {rows} rows")
+
+
+def _judge_batch(metadata: bytes, is_dictionary: bool, body_bytes: int) -> int:
+    """Rows of a batch. Raises: FrameRejected if its buffers are compressed, or longer than what came."""
+    batch = _table_of(metadata, struct.unpack_from("<I", metadata)[0], _HEADER)
+    if is_dictionary:
+        delta = _field(metadata, batch, _IS_DELTA)
+        if delta is not None and metadata[delta]:
+            raise FrameRejected("an Arrow stream has a dictionary in parts")
+        batch = _table_of(metadata, batch, _DATA)
+    if _field(metadata, batch, _COMPRESSION) is not None:
+        raise FrameRejected("an Arrow stream has compressed buffers; write them without compression")
+    at = _field(metadata, batch, _ROWS)
+    rows = 0 if at is None else int(struct.unpack_from("<q", metadata, at)[0])
+    at = _field(metadata, batch, _BUFFERS)
+    if at is not None:
+        at += struct.unpack_from("<I", metadata, at)[0]
+        count = struct.unpack_from("<I", metadata, at)[0]
+        sizes = np.frombuffer(metadata, dtype="<i8", count=2 * count, offset=at + 4)[1::2]
+        if count and (sizes.min() < 0 or sizes.max() > body_bytes or sizes.sum() > body_bytes):
+            raise FrameRejected(f"an Arrow batch of {body_bytes} bytes has buffers of more")
+    if rows < 0:
+        raise FrameRejected(f"an Arrow batch says it has {rows} rows")
+    return rows
+
+
+def _field(data: bytes, table: int, number: int) -> int | None:
+    """Where a field of a FlatBuffers table lies; None if it has its default."""
+    descriptor = table - struct.unpack_from("<i", data, table)[0]
+    place = 4 + 2 * number
+    if descriptor < 0 or place >= struct.unpack_from("<H", data, descriptor)[0]:
+        return None
+    offset = struct.unpack_from("<H", data, descriptor + place)[0]
+    return table + offset if offset else None
+
+
+def _table_of(data: bytes, table: int, number: int) -> int:
+    """Where the table lies that a field names. Raises: FrameRejected if there is none."""
+    at = _field(data, table, number)
+    if at is None:
+        raise FrameRejected("an Arrow message is empty")
+    return at + int(struct.unpack_from("<I", data, at)[0])
+
+
+def _judge_dictionaries(table: pa.Table) -> None:
+    """Raises: FrameRejected if decoded dictionaries, or validating them for each batch, would take too much."""
+    import pyarrow as pa
+
+    total = 0
+    for column in table.columns:
+        for chunk in column.chunks if pa.types.is_dictionary(column.type) else ():
+            words = chunk.dictionary
+            total += words.nbytes
+            if total <= DECODED_BYTES_MAX:
+                words.validate(full=True)
+                total += _decoded_bytes(words, chunk.indices)
+            if total > DECODED_BYTES_MAX:
+                raise FrameRejected(f"dictionaries of an Arrow table stand for more than {DECODED_BYTES_MAX >> 20} MiB")
+
+
+def _decoded_bytes(words: pa.Array, places: pa.Array) -> int:
+    """Bytes of the values of all rows."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types, kind = pa.types, words.type
+    if any(test(kind) for test in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)):
+        return int(pc.sum(pc.binary_length(words).take(places)).as_py() or 0)
+    return 0 if types.is_null(kind) else len(places) * (kind.bit_width + 7) // 8

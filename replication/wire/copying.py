@@ -1,0 +1,170 @@
+"""A first copy over a link: the replica asks for one piece after the other, the source answers.
+
+An item (`first_copy.Copied`) travels as pieces of at most `PIECE_BYTES`, each behind a byte with its kind and one that
+says whether the item ends with it. Rows are an Arrow IPC stream of one batch, validated before they are used. Because
+every piece is asked for, neither side holds more than an item, and a slow replica makes nobody wait but itself.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Generator
+from typing import Any
+
+from engine.base.errors import FrameRejected, PeerError, PeerTimeout
+from replication.channel.first_copy import Copied, CopiedEnd, CopiedRows, CopiedTable
+from replication.wire.arrow_streams import arrow_batch, no_limit
+from replication.wire.frame_layout import FRAME_BYE, FRAME_COPIED, FRAME_COPY, FRAME_ERROR, FRAME_HEARTBEAT
+from replication.wire.frames import Frame, FrameWriter
+from replication.wire.handshake import refusal_of
+from replication.wire.sessions import COPY_SILENT_SECONDS, Step, farewell
+
+PIECE_BYTES = 4 << 20
+ITEM_BYTES_MAX = 1 << 30
+PATTERNS_MAX = 1_000
+_HEAD = struct.Struct("<BB")
+_NAME = struct.Struct("<H")
+_TABLE, _ROWS, _END = 1, 2, 3
+
+
+def pack_request(do: tuple[str, ...], ignore: tuple[str, ...]) -> bytes:
+    """What a replica wants, as the payload of its first frame."""
+    return json.dumps([list(do), list(ignore)]).encode()
+
+
+def unpack_request(payload: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Patterns of tables wanted, and not wanted. Raises: FrameRejected."""
+    content = _json(payload)
+    if not isinstance(content, list) or len(content) != 2:
+        raise FrameRejected("a request for a copy has not the fields it must have")
+    for each in content:
+        if not isinstance(each, list) or len(each) > PATTERNS_MAX or not all(isinstance(name, str) for name in each):
+            raise FrameRejected("a request for a copy has patterns that cannot be")
+    return tuple(content[0]), tuple(content[1])
+
+
+def _json(payload: bytes) -> Any:
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError):
+        raise FrameRejected("a piece of a copy is no JSON") from None
+
+
+def pieces_of(items: Generator[Copied]) -> Generator[bytes]:
+    """The payloads a copy travels as."""
+    for item in _closing(items):
+        kind, data = _packed(item)
+        for begin in range(0, max(1, len(data)), PIECE_BYTES):
+            end = begin + PIECE_BYTES
+            yield _HEAD.pack(kind, end >= len(data)) + data[begin:end]
+
+
+def _closing(items: Generator[Copied]) -> Generator[Copied]:
+    """The same, and its snapshot ends with it."""
+    try:
+        yield from items
+    finally:
+        items.close()
+
+
+def _packed(item: Copied) -> tuple[int, bytes]:
+    if isinstance(item, CopiedTable):
+        return _TABLE, json.dumps([item.name, item.statement, item.rows]).encode()
+    if isinstance(item, CopiedEnd):
+        return _END, json.dumps([item.statements, item.epoch, item.positions]).encode()
+    import pyarrow as pa
+
+    name = item.table.encode()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, item.rows.schema) as writer:
+        writer.write_batch(item.rows)
+    return _ROWS, _NAME.pack(len(name)) + name + sink.getvalue().to_pybytes()
+
+
+def _item(kind: int, data: bytes) -> Copied:
+    """Raises: FrameRejected."""
+    if kind == _ROWS:
+        return _rows(data)
+    content = _json(data)
+    if not isinstance(content, list) or len(content) != 3:
+        raise FrameRejected("an item of a copy has not the fields it must have")
+    if kind == _TABLE and [type(each) for each in content] == [str, str, int]:
+        return CopiedTable(*content)
+    if kind == _END and [type(each) for each in content] == [list, int, list]:
+        statements, epoch, positions = content
+        if _are_pairs(statements, str, str) and _are_pairs(positions, int, int) and 0 < epoch < 1 << 63:
+            return CopiedEnd(tuple(map(tuple, statements)), epoch, tuple(map(tuple, positions)))
+    raise FrameRejected("an item of a copy cannot be")
+
+
+def _are_pairs(pairs: list[Any], *kinds: type) -> bool:
+    return all(isinstance(each, list) and [type(part) for part in each] == list(kinds) for each in pairs)
+
+
+def _rows(data: bytes) -> CopiedRows:
+    if len(data) < _NAME.size:
+        raise FrameRejected("rows of a copy are shorter than their fields")
+    end = _NAME.size + _NAME.unpack_from(data)[0]
+    try:
+        name = data[_NAME.size : end].decode()
+    except UnicodeDecodeError:
+        raise FrameRejected("the table of rows of a copy has no name that can be") from None
+    return CopiedRows(name, arrow_batch(data[end:], no_limit))
+
+
+class CopySession:
+    """The replica's side: `take` gets every item."""
+
+    def __init__(self, writer: FrameWriter, request: bytes, take: Callable[[Copied], None], now: float) -> None:
+        self._writer = writer
+        self._request = request
+        self._take = take
+        self._heard_at = now
+        self._held = bytearray()
+        self._kind = 0
+        self.is_whole = False
+
+    def begin(self) -> bytes:
+        """The first frame."""
+        return self._writer.frame(FRAME_COPY, self._request)
+
+    @property
+    def due_at(self) -> float:
+        """When `pump` must be called though nothing happened."""
+        return self._heard_at + COPY_SILENT_SECONDS
+
+    def receive(self, frame: Frame, now: float) -> Step:
+        """A piece; asks for the next one. Raises: PeerError, and what `take` raises."""
+        self._heard_at = now
+        if frame.kind == FRAME_ERROR:
+            raise refusal_of(frame.payload)
+        if frame.kind == FRAME_BYE:
+            raise PeerError("the source went in the middle of a copy; begin it anew")
+        if frame.kind == FRAME_HEARTBEAT:
+            return Step([])  # of before it was asked
+        if frame.kind != FRAME_COPIED or len(frame.payload) < _HEAD.size:
+            raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a copy", kind=frame.kind)
+        kind, is_last = _HEAD.unpack_from(frame.payload)
+        if self._held and kind != self._kind:
+            raise FrameRejected("an item of a copy goes on as another kind")
+        if len(self._held) + len(frame.payload) > ITEM_BYTES_MAX:
+            raise FrameRejected(f"an item of a copy has more than {ITEM_BYTES_MAX} bytes")
+        self._kind = kind
+        self._held += memoryview(frame.payload)[_HEAD.size :]
+        if is_last:
+            item = _item(kind, bytes(self._held))
+            self._held.clear()
+            self._take(item)
+            self.is_whole = isinstance(item, CopiedEnd)
+        return Step([] if self.is_whole else [self._writer.frame(FRAME_COPY, b"")], goes_on=not self.is_whole)
+
+    def pump(self, now: float) -> Step:
+        """Nothing to do but to lose patience. Raises: PeerTimeout."""
+        if now - self._heard_at > COPY_SILENT_SECONDS:
+            raise PeerTimeout(f"the source has sent nothing for {COPY_SILENT_SECONDS:.0f} s; begin the copy anew")
+        return Step([])
+
+    def farewell(self, error: PeerError | None = None) -> bytes:
+        """The last frame."""
+        return farewell(self._writer, error)

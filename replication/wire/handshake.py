@@ -1,0 +1,316 @@
+"""Two sides find out who the other one is, and that both know the secret, before anything else is said.
+
+hello (caller) → challenge (called) → proof (caller) → welcome, the first sealed frame. The proof is an HMAC over all
+that was said so far, fresh nonces of both sides included, so that nothing of one session is of use in another (F106).
+The keys of both directions follow from the same, and from what the link is for: the seal of the welcome is the called
+side's own proof. The called side proves nothing to a caller that has not, so that a stranger gets nothing from it to
+test guesses of the secret against.
+
+Any host on the path can send what is not sealed. So each side judges the other one's identity only after its proof,
+refuses it in a sealed frame then, and takes an earlier refusal for `PeerUnproved`, which ends no channel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+from engine.base import errors
+from engine.base.errors import (
+    FrameRejected,
+    PeerError,
+    PeerRefused,
+    PeerUnauthenticated,
+    PeerUnproved,
+    PeerVersion,
+    SchemaInvalid,
+)
+from replication.wire.frame_layout import (
+    FRAME_CHALLENGE,
+    FRAME_ERROR,
+    FRAME_HELLO,
+    FRAME_PROOF,
+    FRAME_REFUSE,
+    FRAME_WELCOME,
+)
+from replication.wire.frames import Frame, FrameReader, FrameWriter
+
+VERSION = 1
+VERSION_OLDEST = 1
+NONCE_BYTES = 32
+SECRET_BYTES_MIN = 16
+KEY_BYTES_MIN = 32
+SERVER_ID_MAX = (1 << 32) - 1
+TEXT_MAX = 200
+
+
+class Party(Protocol):
+    """Who one side of a link is, as it tells the other one."""
+
+    fields: ClassVar[dict[str, type]]
+    caller: ClassVar[str]  # what the side that calls is called, and the other one: part of the keys
+    called: ClassVar[str]
+
+    def check(self) -> None:
+        """Refuse to speak as who cannot. Raises: SchemaInvalid."""
+        ...
+
+    def meet(self, content: dict[str, Any]) -> Any:
+        """The other side, of its fields, if it is one to speak with. Raises: PeerRefused, FrameRejected."""
+        ...
+
+
+@dataclass(frozen=True)
+class Site:
+    """Who a site is: its server id, its store's UUID in hex, the incarnation the store is in, and the base name of its
+    binlog, "" without one: the nodes of a group are one site, and each has its own.
+    """
+
+    server_id: int
+    store: str
+    incarnation: int
+    binlog: str = ""
+
+    fields: ClassVar[dict[str, type]] = {"server_id": int, "store": str, "incarnation": int, "binlog": str}
+    caller: ClassVar[str] = "replica"
+    called: ClassVar[str] = "source"
+
+    def check(self) -> None:
+        """Raises: SchemaInvalid for server id 0."""
+        if self.server_id == 0:
+            raise SchemaInvalid("server_id 0 does not replicate; open the store with another one")
+
+    def meet(self, content: dict[str, Any]) -> Self:
+        """See `Party`."""
+        peer = type(self)(content["server_id"], content["store"], content["incarnation"], content["binlog"])
+        is_named = len(peer.binlog) <= TEXT_MAX and peer.binlog.isprintable()
+        if not (
+            0 <= peer.server_id <= SERVER_ID_MAX and is_store_id(peer.store) and peer.incarnation >= 0 and is_named
+        ):
+            raise FrameRejected("the fields of a site in the handshake are invalid")
+        check_peer(self, peer)
+        return peer
+
+
+def is_store_id(text: str) -> bool:
+    """Whether this is a store's UUID in hex."""
+    return len(text) == 32 and all(each in "0123456789abcdef" for each in text)
+
+
+def check_secret(secret: bytes, is_exposed: bool = False) -> None:
+    """Refuse a secret that can be guessed. is_exposed: other hosts can record the handshake, and try guesses against it
+    for as long as they want. Raises: SchemaInvalid.
+    """
+    if len(secret) < SECRET_BYTES_MIN:
+        raise SchemaInvalid(f"the secret of a link has {SECRET_BYTES_MIN} bytes or more, got {len(secret)}")
+    if is_exposed and len(secret) < KEY_BYTES_MIN:
+        raise SchemaInvalid(
+            f"without TLS a link to another host needs a secret of {KEY_BYTES_MIN} random bytes or more, got"
+            f" {len(secret)}: shorter ones can be guessed from what travels; make one with `tidemark secret FILE`, or"
+            " give tls"
+        )
+
+
+def check_peer(site: Site, peer: Site) -> None:
+    """Refuse to replicate with oneself, or with who cannot be told from oneself. Raises: PeerRefused."""
+    if peer.store == site.store:
+        raise PeerRefused("both sides are the same store; a store does not replicate with itself", peer=peer.store)
+    if peer.server_id in (0, site.server_id):
+        raise PeerRefused(
+            f"the other side has server id {peer.server_id}, this one {site.server_id}; each site needs one of its own,"
+            " and 0 does not replicate",
+            server_id=peer.server_id,
+        )
+
+
+def _pack(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()
+
+
+def _unpack(payload: bytes, fields: dict[str, type]) -> dict[str, Any]:
+    """A payload with exactly these fields of these types. Raises: FrameRejected."""
+    try:
+        content = json.loads(payload)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or content.keys() != fields.keys():
+        raise FrameRejected("a frame of the handshake has not the fields it must have")
+    for name, kind in fields.items():
+        if type(content[name]) is not kind:
+            raise FrameRejected(f"field {name} of the handshake is no {kind.__name__}")
+    return content
+
+
+class Handshake:
+    """What both sides have in common: what was said so far, and what follows from it."""
+
+    def __init__(self, own: Party, secret: bytes, nonce: bytes, reader: FrameReader, writer: FrameWriter) -> None:
+        check_secret(secret)
+        own.check()
+        self.own = own
+        self.peer: Any = None  # a party of the same kind, once it has proved that it knows the secret
+        self.is_done = False
+        self._is_proved = False
+        self._content: dict[str, Any] | None = None  # what it says of itself
+        self._secret = secret
+        self._nonce = nonce
+        self._reader = reader
+        self._writer = writer
+        self._said = hashlib.sha256()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the other side has said, in a frame that makes sense, who it is."""
+        return self._content is not None
+
+    def _say(self, kind: int, payload: bytes) -> bytes:
+        self._said.update(payload)
+        return self._writer.frame(kind, payload)
+
+    def _proof(self) -> bytes:
+        return self._derive(f"proof of the {self.own.caller}")
+
+    def _derive(self, purpose: str) -> bytes:
+        return hmac.new(self._secret, purpose.encode() + self._said.digest(), hashlib.sha256).digest()
+
+    def _own(self) -> dict[str, Any]:
+        told = {name: getattr(self.own, name) for name in self.own.fields}
+        return {**told, "nonce": self._nonce.hex()}
+
+    def _heard(self, payload: bytes, more: dict[str, type]) -> dict[str, Any]:
+        """What the other side says of itself, and `more`. Raises: FrameRejected."""
+        content = _unpack(payload, {**self.own.fields, "nonce": str, **more})
+        if len(content["nonce"]) != 2 * NONCE_BYTES:
+            raise FrameRejected("a nonce of the handshake cannot be")
+        return content
+
+    def _keys(self, own: str, other: str) -> None:
+        self._writer.use_key(self._derive(f"frames of the {own}"))
+        self._reader.use_key(self._derive(f"frames of the {other}"))
+
+    def _met(self) -> None:
+        """The other side has proved itself: judge what it says it is. Raises: PeerRefused, FrameRejected."""
+        assert self._content is not None
+        self._is_proved = True
+        self.peer = self.own.meet(self._content)
+
+    def refusal(self, error: PeerError) -> bytes:
+        """The frame that tells the other side why, before the link is shut: sealed once it has proved itself."""
+        return self._writer.frame(FRAME_ERROR if self._is_proved else FRAME_REFUSE, error_payload(error))
+
+
+def error_payload(error: PeerError) -> bytes:
+    """An error as it is told to the other side."""
+    return _pack({"error": type(error).__name__, "message": error.message[:TEXT_MAX]})
+
+
+def refusal_of(payload: bytes) -> PeerError:
+    """The error that a sealed frame tells, as the leaf of PeerError it names. Raises: FrameRejected."""
+    content = _unpack(payload, {"error": str, "message": str})
+    kind = getattr(errors, content["error"], None)
+    leaf = kind if isinstance(kind, type) and issubclass(kind, PeerError) else PeerRefused
+    return leaf(f"the other side says: {_printable(content['message'])}")
+
+
+def _unproved(payload: bytes) -> PeerUnproved:
+    """The error that an unsealed frame tells. Raises: FrameRejected."""
+    content = _unpack(payload, {"error": str, "message": str})
+    return PeerUnproved(
+        f"the link was refused before the other side proved that it knows the secret: {_printable(content['message'])}"
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(each for each in text if each.isprintable())[:TEXT_MAX]
+
+
+class CallerHandshake(Handshake):
+    """The side that calls."""
+
+    def begin(self) -> bytes:
+        """The first frame."""
+        return self._say(FRAME_HELLO, _pack({**self._own(), "newest": VERSION, "oldest": VERSION_OLDEST}))
+
+    def receive(self, frame: Frame) -> bytes:
+        """The answer to a frame of the called side, empty after the welcome. Raises: PeerError."""
+        if frame.kind == FRAME_REFUSE:
+            raise _unproved(frame.payload)
+        if frame.kind == FRAME_CHALLENGE and self._content is None:
+            return self._answer(frame.payload)
+        # The reader has the key since the challenge: these two are sealed.
+        if frame.kind == FRAME_ERROR and self._content is not None:
+            raise refusal_of(frame.payload)
+        if frame.kind == FRAME_WELCOME and self._content is not None and not self.is_done:
+            self._met()
+            self.is_done = True
+            return b""
+        raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of the handshake", kind=frame.kind)
+
+    def _answer(self, payload: bytes) -> bytes:
+        content = self._heard(payload, {"version": int})
+        version = content["version"]
+        if not VERSION_OLDEST <= version <= VERSION:
+            raise PeerUnproved(
+                f"the {self.own.called} chose version {version} of the protocol, this side speaks {VERSION_OLDEST} to"
+                f" {VERSION}; upgrade the older of both"
+            )
+        self._content = content
+        self._said.update(payload)
+        answer = self._say(FRAME_PROOF, self._proof())
+        self._keys(self.own.caller, self.own.called)
+        return answer
+
+
+class CalledHandshake(Handshake):
+    """The side that is called."""
+
+    def __init__(
+        self,
+        own: Party,
+        secret: bytes,
+        nonce: bytes,
+        reader: FrameReader,
+        writer: FrameWriter,
+        admit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """admit: called once the caller has proved itself and is a peer of this side; the caller is told what it raises
+        as PeerError.
+        """
+        super().__init__(own, secret, nonce, reader, writer)
+        self._admit = admit
+
+    def receive(self, frame: Frame) -> bytes:
+        """The answer to a frame of the calling side. Raises: PeerError; send `refusal` of it, and shut the link."""
+        if frame.kind == FRAME_REFUSE:
+            raise _unproved(frame.payload)
+        if frame.kind == FRAME_HELLO and self._content is None:
+            return self._challenge(frame.payload)
+        if frame.kind == FRAME_PROOF and self._content is not None and not self._is_proved:
+            if not hmac.compare_digest(frame.payload, self._proof()):
+                raise PeerUnauthenticated(
+                    f"the {self.own.caller} does not know the secret of this link; compare both secrets"
+                )
+            self._said.update(frame.payload)
+            self._keys(self.own.called, self.own.caller)
+            self._met()
+            self._admit()
+            self.is_done = True
+            return self._writer.frame(FRAME_WELCOME, b"")
+        raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of the handshake", kind=frame.kind)
+
+    def _challenge(self, payload: bytes) -> bytes:
+        content = self._heard(payload, {"newest": int, "oldest": int})
+        newest, oldest = content["newest"], content["oldest"]
+        version = min(VERSION, newest)
+        if version < max(VERSION_OLDEST, oldest):
+            raise PeerVersion(
+                f"the {self.own.caller} speaks versions {oldest} to {newest} of the protocol,"
+                f" this side {VERSION_OLDEST} to {VERSION}"
+            )
+        self._content = content
+        self._said.update(payload)
+        return self._say(FRAME_CHALLENGE, _pack({**self._own(), "version": version}))

@@ -1,0 +1,227 @@
+"""Links of replication: a source serves its binlog to replicas that call, under the protocol of `sessions.py`.
+
+A source serves each replica in a thread of its own; a replica calls, in the thread of its receiver. Both loops wait for
+bytes of the other side, for a wake-up of their own, or for the next heartbeat, and hold no more than a chunk and a
+frame.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.base.clock import Clock
+from engine.base.errors import PeerError
+from replication.channel.first_copy import Copied
+from replication.wire.copying import CopySession
+from replication.wire.frames import Frame
+from replication.wire.handshake import Site
+from replication.wire.messages import Start
+from replication.wire.server import Server
+from replication.wire.sessions import Binlog, Relay, ReplicaSession, SourceSession, Step
+from replication.wire.wire import Met, TlsContext, Wake, Wire, call, is_readable, tell, wait_readable
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """What both ends of a link need: who this site is, the shared secret, and TLS or None for a plain socket."""
+
+    site: Site
+    secret: bytes
+    tls: TlsContext | None = None
+
+
+class Session(Protocol):
+    """What the loop drives."""
+
+    @property
+    def due_at(self) -> float:
+        """When `pump` must be called though nothing happened."""
+        ...
+
+    def receive(self, frame: Frame, now: float) -> Step:
+        """Take a frame."""
+        ...
+
+    def farewell(self, error: PeerError | None = None) -> bytes:
+        """The last frame."""
+        ...
+
+
+def _converse(
+    wire: Wire, session: Session, pump: Callable[[], bool], clock: Clock, wake: Wake, early: list[Frame]
+) -> None:
+    """Drive a session until the other side says goodbye or `pump` says no. Raises: PeerError, StoreFailed."""
+    try:
+        if not all(_take(wire, session, frame, clock) for frame in early):
+            return
+        while pump():
+            if wait_readable(wire, wake, session.due_at - clock.monotonic()):
+                for frame in wire.reader.feed(wire.receive()):
+                    if not _take(wire, session, frame, clock):
+                        return
+        tell(wire, session.farewell())
+    except PeerError as error:
+        tell(wire, session.farewell(error))
+        raise
+
+
+def _take(wire: Wire, session: Session, frame: Frame, clock: Clock) -> bool:
+    step = session.receive(frame, clock.monotonic())
+    for data in step.frames:
+        wire.send(data)
+    return step.goes_on
+
+
+class Caller:
+    """The replica's end: `run` connects and receives until it is stopped or the link ends."""
+
+    def __init__(self, address: tuple[str, int], options: LinkOptions, clock: Clock) -> None:
+        self._address = address
+        self._options = options
+        self._clock = clock
+        self._wake = Wake()
+        self._is_stopped = False
+        self.peer: Site | None = None  # who the source is, once both know each other
+
+    def run(self, relay: Relay, begin: Callable[[Site], Start]) -> None:
+        """Connect, say where to go on, and feed the relay until `stop`, or until the source says goodbye.
+
+        begin: where to go on with this source, asked when it is known who that is.
+
+        Raises: PeerError in all its leaves, StoreFailed of the relay.
+        """
+        met = self._call()
+        wire = met.wire
+        try:
+            start = begin(met.peer)
+            session = ReplicaSession(relay, wire.writer, start, self._clock.monotonic())
+            wire.send(session.begin())
+
+            def pump() -> bool:
+                has_more = is_readable(wire)
+                if has_more:
+                    session.heard(self._clock.monotonic())
+                if self._is_stopped or session.must_acknowledge or not has_more:
+                    for data in session.pump(self._clock.monotonic()).frames:
+                        wire.send(data)
+                return not self._is_stopped
+
+            _converse(wire, session, pump, self._clock, self._wake, met.early)
+        finally:
+            wire.close()
+
+    def copy(self, request: bytes, begin: Callable[[Site], Callable[[Copied], None] | None]) -> bool:
+        """Connect, and have a first copy sent; False if `begin`, asked when it is known who the source is, says None,
+        or if it was stopped. `begin` gives what takes the items.
+
+        Raises: PeerError in all its leaves, and what taking raises.
+        """
+        met = self._call()
+        wire = met.wire
+        try:
+            take = begin(met.peer)
+            if take is None:
+                return False
+            session = CopySession(wire.writer, request, take, self._clock.monotonic())
+            wire.send(session.begin())
+
+            def pump() -> bool:
+                session.pump(self._clock.monotonic())
+                return not self._is_stopped
+
+            _converse(wire, session, pump, self._clock, self._wake, met.early)
+            return session.is_whole
+        finally:
+            wire.close()
+
+    def _call(self) -> Met:
+        options = self._options
+        met = call(self._address, options.site, options.secret, options.tls, self._clock)
+        self.peer = met.peer
+        return met
+
+    def notify(self) -> None:
+        """More was applied: the source is told."""
+        self._wake()
+
+    def stop(self) -> None:
+        """Let `run` return, from any thread."""
+        self._is_stopped = True
+        self._wake()
+
+    def close(self) -> None:
+        """Behind the end of `run`."""
+        self._wake.close()
+
+
+class Listener:
+    """The source's end: listens, and serves every replica that knows the secret, until `close`."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        options: LinkOptions,
+        binlog: Callable[[], Binlog],
+        clock: Clock,
+        told: Callable[[int, int, int, tuple[tuple[int, int], ...]], None] = lambda *_: None,
+    ) -> None:
+        """Listen. binlog: makes a reader of the binlog for each replica. told: called with server id, epoch received,
+        epoch applied and epochs applied further on, whenever a replica tells. Raises: PeerError if the address is
+        taken.
+        """
+        self._binlog = binlog
+        self._clock = clock
+        self._told = told
+        self._mutex = threading.Lock()
+        self._sessions: list[SourceSession] = []
+        self._server = Server(address, options.site, options.secret, options.tls, clock, self._serve)
+        self.address = self._server.address
+        self._server.start()
+
+    def notify(self) -> None:
+        """The binlog has grown."""
+        self._server.wake()
+
+    def sessions(self) -> list[SourceSession]:
+        """The sessions under way."""
+        with self._mutex:
+            return list(self._sessions)
+
+    def connections(self) -> dict[str, int]:
+        """See `Server.status`."""
+        return self._server.status()
+
+    def close(self) -> None:
+        """Say goodbye to every replica and stop listening."""
+        self._server.close()
+
+    def _serve(self, met: Met, wake: Wake) -> None:
+        clock, wire = self._clock, met.wire
+        binlog = self._binlog()
+        session = SourceSession(
+            binlog, wire.writer, clock.monotonic(), functools.partial(self._told, met.peer.server_id)
+        )
+        with self._mutex:
+            self._sessions.append(session)
+
+        def pump() -> bool:
+            while not self._server.is_closed:
+                if is_readable(wire):
+                    session.heard(clock.monotonic())  # it took long here, not there: to find a place, for one
+                step = session.pump(clock.monotonic(), clock.wall_us())
+                for data in step.frames:
+                    wire.send(data)
+                if not step.frames or is_readable(wire):
+                    break
+            return not self._server.is_closed
+
+        try:
+            _converse(wire, session, pump, clock, wake, met.early)
+        finally:
+            with self._mutex:
+                self._sessions.remove(session)
+            binlog.close()

@@ -1,0 +1,80 @@
+"""Messages longer than a frame: in as many frames as it takes, the last one marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from engine.base.errors import Error, FrameRejected
+from replication.wire.frames import Buffer, Frame, FrameWriter
+
+_MORE, _LAST = b"\x00", b"\x01"
+
+
+class Pieces:
+    """Messages out of the frames of one kind, as they come."""
+
+    def __init__(self, kind: int, most_bytes: int, room: Callable[[int], None] = lambda count: None) -> None:
+        """most_bytes: of a message; a longer one is refused before more of it is kept. room: called with the bytes a
+        message grows by; what it raises is raised once the message has ended, and nothing of that is kept.
+        """
+        self._kind = kind
+        self._most_bytes = most_bytes
+        self._room = room
+        self._held = bytearray()
+        self._came = 0
+        self._refusal: Error | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a part of a message has come, and not its end."""
+        return self._came > 0
+
+    def take(self, frame: Frame) -> bytearray | None:
+        """The message this frame ends, if it does: a buffer of the caller's own. Raises: FrameRejected; what `room`
+        raises.
+        """
+        mark = frame.payload[:1]
+        if frame.kind != self._kind or mark not in (_MORE, _LAST):
+            raise FrameRejected(f"a frame of kind {frame.kind} has no place here", kind=frame.kind)
+        self._came += len(frame.payload) - 1
+        if self._came > self._most_bytes:
+            raise FrameRejected(f"a message is longer than {self._most_bytes >> 20} MiB; divide it")
+        self._keep(frame.payload)
+        if mark == _MORE:
+            return None
+        message, refusal = self._held, self._refusal
+        self._held, self._refusal, self._came = bytearray(), None, 0
+        if refusal is not None:
+            raise refusal
+        return message
+
+    def _keep(self, piece: bytes) -> None:
+        if self._refusal is not None:
+            return
+        try:
+            self._room(len(piece) - 1)
+        except Error as error:
+            self._refusal, self._held = error, bytearray()
+            return
+        with memoryview(piece) as payload:
+            self._held += payload[1:]
+
+
+def frames_of(writer: FrameWriter, kind: int, message: Sequence[Buffer], piece_bytes: int) -> Iterator[bytes]:
+    """The frames of a message in parts; each is made when it is asked for, and other frames may go in between."""
+    rest_bytes = sum(map(len, message))
+    parts = iter(message)
+    part = memoryview(b"")
+    while True:
+        piece: list[Buffer] = []
+        room = min(piece_bytes, rest_bytes)
+        rest_bytes -= room
+        while room:
+            while not len(part):
+                part = memoryview(next(parts))
+            piece.append(part[:room])
+            part = part[len(piece[-1]) :]
+            room -= len(piece[-1])
+        yield writer.frame(kind, _MORE if rest_bytes else _LAST, *piece)
+        if not rest_bytes:
+            return

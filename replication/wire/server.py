@@ -1,0 +1,410 @@
+"""The called end of links: one thread carries every connection that has proved nothing, each peer has a thread.
+
+A connection costs a descriptor and some KiB until its other side has proved that it knows the secret. Only then it
+takes one of the places kept for peers, a thread and a `Wake`.
+
+Invariants: (A1) the thread of admission waits for no connection: what one sends, drips or leaves unsent costs the
+others nothing; (A2) at most UNPROVED_MAX connections have not proved themselves, UNPROVED_OF_ADDRESS_MAX of them from
+one address; one more takes the place of the oldest that has not said hello, else of the oldest, so that a peer gets
+through between strangers that stay; each has HANDSHAKE_SECONDS in all, TLS included; (A3) the thread ends with `close`
+alone: out of descriptors or memory, or after a defect of its own, it drops one of the unproved and pauses, with peers
+waiting in the system's backlog.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import selectors
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from engine.base.clock import Clock
+from engine.base.errors import PeerError, PeerTimeout
+from engine.base.limited_log import LimitedLog
+from replication.wire.frames import Frame
+from replication.wire.handshake import CalledHandshake, Party
+from replication.wire.wire import (
+    HANDSHAKE_SECONDS,
+    SEND_SECONDS,
+    Met,
+    TlsContext,
+    Wake,
+    Wire,
+    check_secret_at,
+    readable,
+)
+
+_log = logging.getLogger("tidemark.replication")
+
+CALLERS_MAX = 64
+UNPROVED_MAX = 256
+UNPROVED_OF_ADDRESS_MAX = 128
+PAUSE_SECONDS = 1.0
+# Of one turn, so that the strangers of a flood do not keep handshakes waiting.
+ACCEPTED_IN_TURN_MAX = 16
+BACKLOG = 1_024
+_READ_BYTES = 4_096
+
+
+class _Unproved:
+    """A connection the other side of which has not proved itself yet."""
+
+    def __init__(self, wire: Wire, address: str, where: Any, deadline: float) -> None:
+        """address: what its quota is counted by. where: as the system names the other side."""
+        self.wire = wire
+        self.address = address
+        self.where = where
+        self.deadline = deadline
+        self.handshake: CalledHandshake | None = None  # made with the connection
+        self.wake: Wake | None = None  # once it is admitted
+        self.is_secure = True  # False while TLS is made
+
+    @property
+    def has_greeted(self) -> bool:
+        """Whether it has sent a hello that makes sense."""
+        return self.handshake is not None and self.handshake.is_begun
+
+    def advance(self) -> tuple[bytes, list[Frame]] | None:
+        """Take what has come and answer it, waiting for nothing. None until the handshake is done; then the welcome,
+        which is still to be sent, and the frames that came after it.
+
+        Raises: PeerError, OSError; ssl.SSLWantWriteError if the connection must be writable first.
+        """
+        connection = self.wire.connection
+        assert self.handshake is not None
+        try:
+            if not self.is_secure:
+                connection.do_handshake()  # type: ignore[attr-defined]  # of an SSLSocket
+                self.is_secure = True
+            while True:
+                data = connection.recv(_READ_BYTES)
+                if not data:
+                    raise PeerError("it shut the link before it had proved that it knows the secret")
+                frames = self.wire.reader.feed(data)
+                for frame in frames:
+                    answer = self.handshake.receive(frame)
+                    if self.handshake.is_done:
+                        return answer, list(frames)
+                    self.say(answer)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return None
+
+    def say(self, data: bytes) -> None:
+        """Send what fits in the buffers of a new connection. Raises: PeerTimeout if it does not, OSError."""
+        try:
+            sent = self.wire.connection.send(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            sent = 0
+        if sent < len(data):
+            raise PeerTimeout("it takes nothing of what it is sent")
+
+
+class Server:
+    """Listens, and serves every caller that knows the secret in a thread of its own, until `close`."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        own: Party,
+        secret: bytes,
+        tls: TlsContext | None,
+        clock: Clock,
+        serve: Callable[[Met, Wake], None],
+        callers_max: int = CALLERS_MAX,
+    ) -> None:
+        """Take the address; connections wait in the backlog until `start`. serve: converses with one caller; it returns
+        when that one or `is_closed` ends it, for which its `Wake` is called. Raises: PeerError if the address is taken,
+        SchemaInvalid for a weak secret.
+        """
+        check_secret_at(address, secret, tls)
+        self.own = own  # which party callers meet from now on
+        self._secret = secret
+        self._tls = tls
+        self._clock = clock
+        self._serve = serve
+        self._callers_max = callers_max
+        self._mutex = threading.Lock()
+        self.is_closed = False
+        self._served: dict[Wire, tuple[threading.Thread, Wake]] = {}
+        self._limited = LimitedLog(_log, clock)
+        # Of the thread of admission alone; the oldest first.
+        self._unproved: dict[int, _Unproved] = {}
+        self._accepts_at: float | None = None  # when it accepts again, if it does not now
+        self._counts = {"failed": 0, "evicted": 0}
+        try:
+            self._socket = socket.create_server(address, backlog=BACKLOG)
+        except OSError as error:
+            raise PeerError(f"cannot listen at {address[0]}:{address[1]}: {error}; choose another port") from error
+        try:
+            self._socket.setblocking(False)
+            self._selector = selectors.DefaultSelector()
+            self._wake = Wake()
+            self._selector.register(self._socket, selectors.EVENT_READ)
+            self._selector.register(self._wake.descriptor, selectors.EVENT_READ)
+        except OSError as error:
+            self._socket.close()
+            raise PeerError(f"cannot listen at {address[0]}:{address[1]}: {error}") from error
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        self._thread = threading.Thread(target=self._admit, name=f"tidemark-{own.called}", daemon=True)
+
+    def start(self) -> None:
+        """Serve callers from now on."""
+        self._thread.start()
+
+    def status(self) -> dict[str, int]:
+        """Connections: of peers that are served, not proved yet; since the start, those that failed to prove themselves
+        and those that made room for newer ones.
+        """
+        return {"served": len(self._served), "unproved": len(self._unproved), **self._counts}
+
+    def wake(self) -> None:
+        """Wake all threads that serve."""
+        with self._mutex:
+            wakes = [wake for _, wake in self._served.values()]
+        for wake in wakes:
+            wake()
+
+    def cut(self) -> None:
+        """End all links that are served now; a peer that calls again is served again."""
+        with self._mutex:
+            wires = list(self._served)
+        for wire in wires:
+            wire.cut()
+
+    def close(self) -> None:
+        """Stop listening, and let all threads that serve come to an end."""
+        with self._mutex:
+            self.is_closed = True
+        self._wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._selector.close()
+        self._wake.close()
+        self._socket.close()
+        with self._mutex:
+            served = list(self._served.values())
+        for _, wake in served:
+            wake()
+        for thread, _ in served:
+            thread.join()
+
+    # --- in the thread of admission ---------------------------------------------------------------
+    def _admit(self) -> None:
+        try:
+            while not self.is_closed:
+                try:
+                    self._turn()
+                except Exception as error:  # of the system, or a defect of ours, and of no connection in particular
+                    is_ours = not isinstance(error, (OSError, MemoryError))
+                    self._limited.warning(f"{self.own.called}: {error!r}; going on", error if is_ours else None)
+                    self._make_room(PAUSE_SECONDS)
+        finally:
+            for each in list(self._unproved.values()):
+                self._leave(each)
+                each.wire.close()
+            self._limited.close()
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(self._rest_s()):
+            if key.fileobj is self._socket:
+                self._accept()
+            elif key.fd == self._wake.descriptor:
+                self._wake.clear()
+            elif key.fd in self._unproved:  # it may have made room in this turn
+                self._advance(self._unproved[key.fd])
+        now = self._clock.monotonic()
+        while (oldest := next(iter(self._unproved.values()), None)) is not None and oldest.deadline <= now:
+            self._drop(oldest, PeerTimeout(f"the handshake took more than {HANDSHAKE_SECONDS:.0f} s; connect again"))
+        if self._accepts_at is not None and now >= self._accepts_at:
+            self._accepts_at = None
+            self._selector.register(self._socket, selectors.EVENT_READ)
+
+    def _rest_s(self) -> float | None:
+        """Seconds until something is due, None if nothing is."""
+        oldest = next(iter(self._unproved.values()), None)
+        due = [each for each in (None if oldest is None else oldest.deadline, self._accepts_at) if each is not None]
+        return max(0.0, min(due) - self._clock.monotonic()) if due else None
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_IN_TURN_MAX):
+            try:
+                connection, where = self._socket.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                continue  # it has left the backlog
+            except OSError as error:
+                if not readable(0, self._socket.fileno()):
+                    return  # without a descriptor the system says so before it looks for a connection
+                self._limited.warning(f"{self.own.called} cannot take a connection: {error}")
+                if not self._make_room():
+                    self._pause()
+                return
+            self._receive(connection, where)
+
+    def _receive(self, connection: socket.socket, where: Any) -> None:
+        """A new connection: it gets a place among the unproved."""
+        address = _address(where)
+        of_address = [each for each in self._unproved.values() if each.address == address]
+        if len(of_address) >= UNPROVED_OF_ADDRESS_MAX:
+            self._evict(_first_to_go(of_address))
+        elif len(self._unproved) >= UNPROVED_MAX:
+            self._make_room()
+        new = None
+        is_in = False
+        try:
+            new = _Unproved(Wire(connection), address, where, self._clock.monotonic() + HANDSHAKE_SECONDS)
+            connection.setblocking(False)  # a wire waits
+            if self._tls is not None:
+                new.wire.connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                new.is_secure = False
+            nonce, wire = self._clock.random_bytes(32), new.wire
+            new.handshake = CalledHandshake(
+                self.own, self._secret, nonce, wire.reader, wire.writer, lambda: self._reserve(new)
+            )
+            self._unproved[new.wire.connection.fileno()] = new
+            # Last: what is registered and shut would keep its number from every later connection.
+            self._selector.register(new.wire.connection, selectors.EVENT_READ, new)
+            is_in = True
+        except (OSError, MemoryError) as error:
+            self._limited.warning(f"{self.own.caller} at {where}: {error!r}")
+        finally:
+            if not is_in:
+                refused = connection if new is None else new.wire.connection
+                self._unproved.pop(refused.fileno(), None)
+                refused.close()
+
+    def _advance(self, one: _Unproved) -> None:
+        events = selectors.EVENT_READ
+        try:
+            done = one.advance()
+        except ssl.SSLWantWriteError:
+            done, events = None, selectors.EVENT_WRITE
+        except PeerError as error:
+            self._drop(one, error)
+            return
+        except Exception as error:  # whatever a stranger sent, the port stays open
+            self._drop(one, PeerError(f"the link broke ({error!r})"))
+            return
+        if done is not None:
+            self._hand_over(one, *done)
+        elif self._selector.get_key(one.wire.connection).events != events:
+            self._selector.modify(one.wire.connection, events, one)
+
+    def _reserve(self, one: _Unproved) -> None:
+        """It has proved itself: keep a place for it. Raises: PeerError without one."""
+        with self._mutex:
+            if len(self._served) >= self._callers_max:
+                raise PeerError(f"{self._callers_max} {self.own.caller}s are served already; connect again later")
+        try:
+            one.wake = self._wake_of(one)
+        except OSError as error:
+            raise PeerError(f"the {self.own.called} is out of descriptors ({error}); connect again later") from error
+
+    def _wake_of(self, one: _Unproved) -> Wake:
+        """For a connection that is to be served; a stranger makes room if it must. Raises: OSError."""
+        try:
+            return Wake()
+        except OSError:
+            other = next((each for each in self._unproved.values() if each is not one), None)
+            if other is None:
+                raise
+            self._evict(other)
+            return Wake()
+
+    def _hand_over(self, one: _Unproved, welcome: bytes, early: list[Frame]) -> None:
+        """A thread of its own serves it from now on."""
+        assert one.wake is not None and one.handshake is not None
+        self._leave(one)
+        one.wire.connection.settimeout(SEND_SECONDS)
+        met = Met(one.wire, one.handshake, early)
+        name = f"tidemark-{self.own.caller}"
+        thread = threading.Thread(
+            target=self._guarded, args=(met, one.wake, welcome, one.where), name=name, daemon=True
+        )
+        with self._mutex:
+            self._served[one.wire] = (thread, one.wake)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system gives no thread
+            with self._mutex:
+                del self._served[one.wire]
+            self._limited.warning(f"{self.own.caller} at {one.where} cannot be served: {error}")
+            one.wire.close()
+            one.wake.close()
+
+    def _drop(self, one: _Unproved, error: PeerError) -> None:
+        """Shut it, with a word if it takes one."""
+        self._leave(one)
+        self._counts["failed"] += 1
+        self._limited.warning(f"{self.own.caller} at {one.where}: {error.message}")
+        try:
+            if one.is_secure and one.handshake is not None:
+                one.say(one.handshake.refusal(error))
+        except (PeerError, OSError) as silent:
+            _log.debug("last word not heard: %s", silent)
+        if one.wake is not None:
+            one.wake.close()
+        one.wire.close()
+
+    def _evict(self, one: _Unproved) -> None:
+        self._leave(one)
+        self._counts["evicted"] += 1
+        self._limited.warning(f"{self.own.caller} at {one.where}: it makes room for others before it has proved itself")
+        one.wire.close()
+
+    def _make_room(self, pause_s: float = 0.0) -> bool:
+        """Shut a connection of the address that has most; False if there is none."""
+        addresses: dict[str, list[_Unproved]] = {}
+        for each in self._unproved.values():
+            addresses.setdefault(each.address, []).append(each)
+        if addresses:
+            self._evict(_first_to_go(max(addresses.values(), key=len)))
+        if pause_s:
+            self._pause()
+        return bool(addresses)
+
+    def _pause(self) -> None:
+        """Leave new connections in the backlog for a while."""
+        if self._accepts_at is None:
+            self._selector.unregister(self._socket)
+            self._accepts_at = self._clock.monotonic() + PAUSE_SECONDS
+
+    def _leave(self, one: _Unproved) -> None:
+        descriptor = one.wire.connection.fileno()
+        self._selector.unregister(one.wire.connection)
+        del self._unproved[descriptor]
+
+    # --- in the thread of a peer ------------------------------------------------------------------
+    def _guarded(self, met: Met, wake: Wake, welcome: bytes, where: Any) -> None:
+        try:
+            met.wire.send(welcome)
+            self._serve(met, wake)
+        except PeerError as error:
+            _log.warning("%s at %s: %s", self.own.caller, where, error.message)
+        except OSError as error:  # of a file that it reads for the peer
+            _log.warning("%s at %s: %r", self.own.caller, where, error)
+        finally:
+            with self._mutex:
+                self._served.pop(met.wire, None)
+            met.wire.close()
+            wake.close()
+
+
+def _first_to_go(connections: list[_Unproved]) -> _Unproved:
+    """Of connections, the oldest first. A peer says hello with its first bytes."""
+    return next((each for each in connections if not each.has_greeted), connections[0])
+
+
+def _address(where: Any) -> str:
+    """What a quota counts by: an IPv4 address, or the network of an IPv6 address, which one host has whole."""
+    address = ipaddress.ip_address(where[0].partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+    return str(address)

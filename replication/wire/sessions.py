@@ -1,0 +1,335 @@
+"""What both sides do once they know each other: `step` functions that take frames and time, and give frames.
+
+The source sends the bytes of its binlog from where the replica goes on, never more than a window ahead of what was
+acknowledged, so that a slow replica costs it one chunk of memory and its commits nothing (F97). The replica takes them
+in order and without a gap, makes them safe, and then acknowledges. Whoever hears nothing for `SILENT_HEARTBEATS`
+heartbeats ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from engine.base.errors import EpochGap, FrameRejected, PeerError, PeerTimeout
+from replication.wire.frame_layout import (
+    FRAME_ACKNOWLEDGE,
+    FRAME_BYE,
+    FRAME_COPIED,
+    FRAME_COPY,
+    FRAME_ERROR,
+    FRAME_EVENTS,
+    FRAME_HEARTBEAT,
+    FRAME_SETTINGS,
+    FRAME_START,
+)
+from replication.wire.frames import Frame, FrameWriter
+from replication.wire.handshake import error_payload, refusal_of
+from replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Settings, Start
+
+CHUNK_BYTES = 256 << 10
+SILENT_HEARTBEATS = 5
+COPY_SILENT_SECONDS = 600.0  # while a copy is made: rows are inserted, indexes built
+LOCATE_SILENT_SECONDS = 600.0  # until a source has found the place, for which it may read all of its binlog
+
+
+class Binlog(Protocol):
+    """The source's binlog as a session reads it."""
+
+    def locate(self, start: Start) -> Position:
+        """Where to begin. Raises: PositionLost if that was purged, EpochGap if it lies ahead of the binlog."""
+        ...
+
+    def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
+        """At most so many bytes, and where they begin, which is in the next file behind the end of one; None at the end
+        of the newest epoch that may leave the site. Raises: PositionLost.
+        """
+        ...
+
+    def newest(self) -> tuple[int, Position]:
+        """Newest epoch in it, and where it ends."""
+        ...
+
+    def settings(self) -> Settings:
+        """The conflict functions of the source."""
+        ...
+
+    def copy(self, request: bytes) -> Iterator[bytes]:
+        """The pieces of a first copy. Raises: PeerError."""
+        ...
+
+    def close(self) -> None:
+        """The session is over; harmless twice."""
+        ...
+
+
+class Relay(Protocol):
+    """The replica's relay log as a session writes it."""
+
+    def append(self, events: Events) -> None:
+        """Keep these bytes behind those before. Raises: StoreFailed, Damaged if they are no binlog."""
+        ...
+
+    def sync(self) -> int:
+        """Make everything appended durable; the newest whole epoch that is safe."""
+        ...
+
+    def heard(self, heartbeat: Heartbeat) -> None:
+        """Remember how far the source is."""
+        ...
+
+    def learn(self, settings: Settings) -> None:
+        """The conflict functions of the source. Raises: PeerRefused if those here cannot be beside them."""
+        ...
+
+    @property
+    def applied_epoch(self) -> int:
+        """The newest epoch of the source that is applied here."""
+        ...
+
+    @property
+    def onward(self) -> tuple[tuple[int, int], ...]:
+        """(server id, newest epoch of the source that is applied there) of the sites this one passes it on to."""
+        ...
+
+
+Told = Callable[[int, int, tuple[tuple[int, int], ...]], None]
+
+
+class Step(NamedTuple):
+    """What a step gives: bytes to send, and whether the session goes on."""
+
+    frames: list[bytes]
+    goes_on: bool = True
+
+
+class SourceSession:
+    """The source's side of one replica's session."""
+
+    def __init__(self, binlog: Binlog, writer: FrameWriter, now: float, told: Told = lambda *_: None) -> None:
+        """told: called with the epochs that are received and applied, and those applied further on, whenever the
+        replica tells.
+        """
+        self.acknowledged_epoch = 0
+        self.applied_epoch = 0
+        self._told = told
+        self._has_news = False  # the replica was not told yet that there is nothing more
+        self._binlog = binlog
+        self._writer = writer
+        self._start: Start | None = None
+        self._copy: Iterator[bytes] | None = None
+        self._at: Position | None = None
+        self._sent_bytes = 0
+        self._taken_bytes = 0
+        self._heard_at = now
+        self._spoke_at = now
+
+    @property
+    def due_at(self) -> float:
+        """When `pump` must be called again though nothing happened."""
+        if self._start is None:
+            silent_s = SILENT_HEARTBEATS * self._heartbeat_s if self._copy is None else COPY_SILENT_SECONDS
+            return self._heard_at + silent_s + 0.001
+        return self._spoke_at + self._heartbeat_s
+
+    @property
+    def _heartbeat_s(self) -> float:
+        return (Start() if self._start is None else self._start).heartbeat_ms / 1_000
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the window is used up: `pump` sends events again behind the next acknowledgement."""
+        return self._start is not None and self._sent_bytes - self._taken_bytes >= self._start.window_bytes
+
+    def status(self) -> dict[str, Any]:
+        """How far the replica is."""
+        return {
+            "acknowledged_epoch": self.acknowledged_epoch,
+            "applied_epoch": self.applied_epoch,
+            "bytes_ahead": self._sent_bytes - self._taken_bytes,
+        }
+
+    def receive(self, frame: Frame, now: float) -> Step:
+        """A frame of the replica. Raises: PeerError; send `farewell` of it."""
+        self._heard_at = now
+        if frame.kind == FRAME_BYE:
+            return Step([], goes_on=False)
+        if frame.kind == FRAME_ERROR:
+            raise refusal_of(frame.payload)
+        if frame.kind == FRAME_COPY and self._start is None:
+            return self._copied(frame.payload, now)
+        if frame.kind == FRAME_START and self._start is None and self._copy is None:
+            start = Start.unpack(frame.payload)
+            self._at = self._binlog.locate(start)
+            self._start = start
+            self._has_news = True
+            if not start.origin:
+                self.acknowledged_epoch = start.epoch
+            settings = self._binlog.settings()
+            return Step([self._writer.frame(FRAME_SETTINGS, settings.pack())] if settings.rows else [])
+        if frame.kind == FRAME_ACKNOWLEDGE and self._start is not None:
+            self._acknowledged(Acknowledge.unpack(frame.payload))
+            return Step([])
+        raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a session", kind=frame.kind)
+
+    def heard(self, now: float) -> None:
+        """The replica is there: bytes of it wait to be read."""
+        self._heard_at = now
+
+    def _copied(self, request: bytes, now: float) -> Step:
+        if self._copy is None:
+            self._copy = self._binlog.copy(request)
+        piece = next(self._copy, None)
+        if piece is None:
+            raise FrameRejected("a piece of a copy was asked for behind its end")
+        self._spoke_at = now
+        return Step([self._writer.frame(FRAME_COPIED, piece)])
+
+    def _acknowledged(self, news: Acknowledge) -> None:
+        if not self._taken_bytes <= news.taken_bytes <= self._sent_bytes:
+            raise FrameRejected(f"{news.taken_bytes} bytes were acknowledged of {self._sent_bytes} that were sent")
+        if news.epoch < self.acknowledged_epoch:
+            raise FrameRejected(f"epoch {news.epoch} was acknowledged behind {self.acknowledged_epoch}")
+        if news.applied_epoch < self.applied_epoch:
+            raise FrameRejected(f"epoch {news.applied_epoch} was applied behind {self.applied_epoch}")
+        self._taken_bytes, self.acknowledged_epoch = news.taken_bytes, news.epoch
+        self.applied_epoch = news.applied_epoch
+        self._told(news.epoch, news.applied_epoch, news.onward)
+
+    def pump(self, now: float, wall_us: int) -> Step:
+        """The next chunk of events, or a heartbeat if one is due. Call again until nothing comes.
+
+        Raises: PeerTimeout, PositionLost.
+        """
+        if self._copy is not None and now - self._heard_at <= COPY_SILENT_SECONDS:
+            return Step([])
+        if now - self._heard_at > SILENT_HEARTBEATS * self._heartbeat_s:
+            raise PeerTimeout(f"the replica has been silent for {now - self._heard_at:.1f} s; it may connect again")
+        frames = []
+        if self._at is not None and not self.is_full:
+            found = self._binlog.read(self._at, CHUNK_BYTES)
+            if found is not None:
+                events = Events(*found)
+                frames.append(self._writer.frame(FRAME_EVENTS, events.pack()))
+                self._sent_bytes += len(events.data)
+                self._at = Position(events.at.file, events.end)
+                self._has_news = True
+        if not frames and self._start is not None and (now >= self.due_at or (self._has_news and not self.is_full)):
+            epoch, end = self._binlog.newest()
+            frames.append(self._writer.frame(FRAME_HEARTBEAT, Heartbeat(epoch, wall_us, end).pack()))
+            self._has_news = False
+        if frames:
+            self._spoke_at = now
+        return Step(frames)
+
+    def farewell(self, error: PeerError | None = None) -> bytes:
+        """The last frame."""
+        return farewell(self._writer, error)
+
+
+class ReplicaSession:
+    """The replica's side of its session with a source."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        writer: FrameWriter,
+        start: Start,
+        now: float,
+        locate_silent_s: float = LOCATE_SILENT_SECONDS,
+    ) -> None:
+        """locate_silent_s: how long the source may look for the place, silent."""
+        self._relay = relay
+        self._locate_silent_s = locate_silent_s
+        self._writer = writer
+        self._start = start
+        self._next: Position | None = Position(start.file, start.position) if start.file else None
+        self._taken_bytes = 0
+        self._told_bytes = 0
+        self._epoch = 0 if start.origin else start.epoch
+        self._told_applied = 0
+        self._told_onward: tuple[tuple[int, int], ...] = ()
+        self._heard_at = now
+        self._spoke_at = now
+        self._is_answered = False
+
+    def begin(self) -> bytes:
+        """The first frame."""
+        return self._writer.frame(FRAME_START, self._start.pack())
+
+    @property
+    def due_at(self) -> float:
+        """When `pump` must be called again though nothing happened."""
+        return self._spoke_at + self._start.heartbeat_ms / 1_000
+
+    def heard(self, now: float) -> None:
+        """The source is there: bytes of it wait to be read."""
+        self._heard_at = now
+
+    @property
+    def must_acknowledge(self) -> bool:
+        """Whether so much came that the source may soon wait for a word."""
+        return self._taken_bytes - self._told_bytes >= self._start.window_bytes // 2
+
+    def receive(self, frame: Frame, now: float) -> Step:
+        """A frame of the source. Raises: PeerError; send `farewell` of it."""
+        self._heard_at = now
+        self._is_answered = True
+        if frame.kind == FRAME_BYE:
+            return Step([], goes_on=False)
+        if frame.kind == FRAME_ERROR:
+            raise refusal_of(frame.payload)
+        if frame.kind == FRAME_HEARTBEAT:
+            self._relay.heard(Heartbeat.unpack(frame.payload))
+            return Step([])
+        if frame.kind == FRAME_SETTINGS:
+            self._relay.learn(Settings.unpack(frame.payload))
+            return Step([])
+        if frame.kind == FRAME_EVENTS:
+            self._take(Events.unpack(frame.payload))
+            return Step([])
+        raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a session", kind=frame.kind)
+
+    def _take(self, events: Events) -> None:
+        at, wanted = events.at, self._next
+        if wanted is not None and at != wanted and not at.is_start_behind(wanted.file):
+            raise EpochGap(
+                f"the source went on at {at.file}:{at.position}, this side is at {wanted.file}:{wanted.position};"
+                " connect again from what was applied",
+                file=at.file,
+                position=at.position,
+            )
+        self._relay.append(events)
+        self._next = Position(at.file, events.end)
+        self._taken_bytes += len(events.data)
+
+    def pump(self, now: float) -> Step:
+        """Make safe what came since the last call, and acknowledge it; or a sign of life. Call when nothing more lies
+        in the socket: many events then share a sync. Raises: PeerTimeout, StoreFailed.
+        """
+        patience_s = self._locate_silent_s
+        if self._is_answered:
+            patience_s = SILENT_HEARTBEATS * self._start.heartbeat_ms / 1_000
+        if now - self._heard_at > patience_s:
+            raise PeerTimeout(f"the source has been silent for {now - self._heard_at:.1f} s; connect again")
+        applied = max(self._relay.applied_epoch, self._told_applied)
+        onward = self._relay.onward
+        has_news = self._taken_bytes > self._told_bytes or applied > self._told_applied or onward != self._told_onward
+        if not has_news and now < self.due_at:
+            return Step([])
+        if self._taken_bytes > self._told_bytes:
+            self._epoch = max(self._epoch, self._relay.sync())
+            self._told_bytes = self._taken_bytes
+        self._spoke_at = now
+        self._told_applied, self._told_onward = applied, onward
+        news = Acknowledge(self._taken_bytes, self._epoch, applied, onward)
+        return Step([self._writer.frame(FRAME_ACKNOWLEDGE, news.pack())])
+
+    def farewell(self, error: PeerError | None = None) -> bytes:
+        """The last frame."""
+        return farewell(self._writer, error)
+
+
+def farewell(writer: FrameWriter, error: PeerError | None) -> bytes:
+    """The last frame of a session: a plain goodbye, or why it ends."""
+    return writer.frame(FRAME_BYE, b"") if error is None else writer.frame(FRAME_ERROR, error_payload(error))

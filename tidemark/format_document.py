@@ -1,0 +1,157 @@
+"""`docs/format.md` from the dtypes: `python -m tidemark.format_document [--write | --check]`.
+
+Tables stand between markers and are generated; prose around them is written by hand. A field without a note, or a
+document that has drifted, is an error, so the document cannot say something else than the code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from engine.base.errors import SchemaInvalid
+from engine.disk import disk_layout as disk
+from engine.disk.disk_layout import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
+from engine.files.directory import PosixFiles
+from engine.files.protocol import Files
+from engine.log import redo_layout as redo
+from engine.log.group_layout import GROUP
+from engine.log.load_layout import LOAD_MANIFEST
+from engine.log.spool_layout import SPOOL_BLOCK
+from engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_BLOCK, BACKUP_MANIFEST
+from engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
+from engine.schema import row_layout as row
+from engine.schema.catalog_layout import CATALOG_SEAL, CATALOG_VALUE
+from engine.sealed.sealed_layout import FORMAT_VERSION, SEAL
+from recovery.system_restart.sysfile_layout import SYSFILE
+from replication.binlog import binlog_layout as binlog
+from replication.node_group.view_layout import VIEW
+from tidemark.format_notes import NOTES, bit_fields, constants
+
+STRUCTURES: dict[str, np.dtype[Any]] = {
+    "seal": SEAL,
+    "redo group": GROUP,
+    "undo group": UNDO_GROUP,
+    "sysfile": SYSFILE,
+    "lcp block": LCP_BLOCK,
+    "lcp control": LCP_CONTROL,
+    "disk page": DISK_PAGE,
+    "double-write file": DOUBLE_WRITE,
+    "catalog value": CATALOG_VALUE,
+    "catalog seal": CATALOG_SEAL,
+    "data file": DATA_FILE,
+    "extents": EXTENTS,
+    "spool block": SPOOL_BLOCK,
+    "load manifest": LOAD_MANIFEST,
+    "backup block": BACKUP_BLOCK,
+    "backup manifest": BACKUP_MANIFEST,
+    "archive segment": ARCHIVE_SEGMENT,
+    "view": VIEW,
+    **binlog.STRUCTURES,
+}
+FOLDER = "docs"
+NAME = "format.md"
+
+
+def structure_table(name: str) -> list[str]:
+    """The rows of one structure: offset, size, type, field, meaning."""
+    layout = STRUCTURES[name]
+    notes = NOTES[name]
+    common = set(SEAL.names or ()) if name != "seal" else set()
+    lines = ["| offset | bytes | type | field | meaning |", "|---:|---:|---|---|---|"]
+    for field in layout.names or ():
+        kind, offset = layout.fields[field][:2]  # type: ignore[index]
+        note = NOTES["seal"][field] if field in common else notes.get(field)
+        if note is None:
+            raise SchemaInvalid(f"field {field} of {name} has no note in tidemark/format_notes.py; add one")
+        base = kind.base.str + (f" × {kind.shape[0]}" if kind.shape else "")
+        lines.append(f"| {offset} | {kind.itemsize} | `{base}` | `{field}` | {note} |")
+    lines.append(f"| {layout.itemsize} | | | | end |")
+    return lines
+
+
+def bit_table(name: str) -> list[str]:
+    """The rows of a word's bit fields."""
+    lines = ["| word | bits | meaning |", "|---:|---|---|"]
+    lines += [f"| {word} | {bits} | {meaning} |" for word, bits, meaning in bit_fields()[name]]
+    return lines
+
+
+def record_kinds() -> list[str]:
+    """The record kinds of the REDO log."""
+    kinds = sorted(
+        (value, name) for name, value in vars(redo).items() if name.startswith("KIND_") and value <= redo.KIND_MAX
+    )
+    shown = [(value, name) for value, name in kinds if name not in ("KIND_MASK", "KIND_MAX")]
+    return ["| code | kind |", "|---:|---|", *[f"| {value} | {name.removeprefix('KIND_')} |" for value, name in shown]]
+
+
+def undo_kinds() -> list[str]:
+    """The record kinds of the UNDO log."""
+    names = ("UNDO_ALLOC", "UNDO_UPDATE", "UNDO_FREE", "UNDO_CREATE", "UNDO_DROP", "UNDO_LCP", "UNDO_RESTART")
+    kinds = [f"| {getattr(disk, name)} | {name.removeprefix('UNDO_')} |" for name in names]
+    return ["| code | kind |", "|---:|---|", *kinds]
+
+
+def sections() -> dict[str, list[str]]:
+    """Every generated part by the name of its marker."""
+    made = {name: structure_table(name) for name in STRUCTURES}
+    made.update({name: bit_table(name) for name in bit_fields()})
+    made["record kinds"] = record_kinds()
+    made["undo record kinds"] = undo_kinds()
+    return made
+
+
+def fingerprint() -> str:
+    """Hex digest over everything generated, every constant of the layouts and the format version: changes when any of
+    them does.
+    """
+    digest = hashlib.sha256(str(FORMAT_VERSION).encode())
+    for name, value in sorted(constants().items()):
+        digest.update(f"{name}={value};".encode())
+    for name, lines in sorted(sections().items()):
+        if name in binlog.STRUCTURES:
+            continue  # MySQL's format, which no version of the store's changes
+        digest.update(name.encode())
+        for line in lines:
+            # Words may be improved without changing the format; offsets, sizes and types may not.
+            digest.update("|".join(line.split("|")[:5]).encode())
+    return digest.hexdigest()[:32]
+
+
+def render(text: str) -> str:
+    """The document with every generated part renewed. Raises: SchemaInvalid if a marker is missing."""
+    for name, lines in sections().items():
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        if begin not in text or end not in text:
+            raise SchemaInvalid(f"docs/{NAME} lacks the markers of {name!r}; add them")
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = before + begin + "\n" + "\n".join(lines) + "\n" + end + after
+    return text
+
+
+def main(arguments: list[str]) -> int:
+    """Check (the default) or write the document in the current directory; 1 if it has drifted."""
+    files: Files = PosixFiles(FOLDER)
+    file = files.open(NAME, "--write" in arguments)
+    held = files.pread(file, 0, files.size(file)).decode()
+    wanted = render(held)
+    if held == wanted:
+        return 0
+    if "--write" not in arguments:
+        sys.stderr.write("docs/format.md has drifted; run `python -m tidemark.format_document --write`\n")
+        return 1
+    files.truncate(file, 0)
+    files.pwrite(file, 0, wanted.encode())
+    files.fdatasync(file)
+    return 0
+
+
+assert row.WORD_BYTES == 8
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
