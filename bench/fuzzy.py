@@ -12,8 +12,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from engine.access.reads_kernels import entry_words, write_entry
 from engine.jit.kernel import kernel
+from engine.log.own_images_kernels import entry_words, write_entry
 from engine.memory.arena import address_of
 from engine.memory.arena_layout import (
     F_LCP_ACTIVE,

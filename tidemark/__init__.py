@@ -100,7 +100,7 @@ from engine.base.options import Options
 from engine.files.private_files import read_secret
 from engine.programs.expressions import Expression, col
 from engine.programs.interpreter import Assembler, Program
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.partition import (
     MAXVALUE,
     HashPartition,

@@ -189,7 +189,7 @@ class Database(SchemaCalls, LoadCalls):
             self._clockwork.stop()
             store.snapshots.close_all()
             if store.failure.first is None:
-                for txn in list(store.locks.by_slot.values()):
+                for txn in store.open_now():
                     txn.rollback()
                 self._clockwork.advance_gci(is_last=True)
                 if self._binlog is not None:

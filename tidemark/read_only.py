@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 from engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed, Unsupported
 from engine.base.out_of_memory import types_memory_errors
 from engine.memory.arena_layout import PAGE_BYTES
-from engine.schema.definition import is_system_table
+from engine.schema.names import is_system_table
 from recovery.system_restart.attach import Attachment, View
 from tidemark.handles import TableHandle, index_counters
 from tidemark.locator import Locator

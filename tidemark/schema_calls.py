@@ -17,8 +17,10 @@ from engine.base.options import Size, parse_size
 from engine.base.out_of_memory import types_memory_errors
 from engine.disk.tablespaces import TablespaceDefinition
 from engine.schema.catalog import Catalog
-from engine.schema.definition import ABSENT, EXCEPTIONS_SUFFIX, Column, TableDefinition, is_system_table
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
 from engine.schema.index_definition import IndexDefinition
+from engine.schema.names import EXCEPTIONS_SUFFIX, is_system_table
 from engine.schema.partition import HashPartition, Partition
 from engine.store.schema_changes import (
     change_columns,

@@ -15,7 +15,7 @@ from engine.base.out_of_memory import types_memory_errors
 from engine.programs.expressions import Expression
 from engine.programs.interpreter import Program
 from engine.rows.columnar import encode_keys
-from engine.schema.definition import is_system_table
+from engine.schema.names import is_system_table
 from tidemark.scans import NO_INDEX, ByIndex, Scan
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from engine.programs.interpreter import Assembler, Program
 from engine.programs.vm_batch_kernels import run_batch
 from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 
 ROWS = 65_536
 LOOP_ROWS = 4_096

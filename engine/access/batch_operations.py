@@ -12,10 +12,10 @@ import numpy as np
 
 from engine.access.disk_reading import DiskScan
 from engine.access.disk_reading import read_keys as read_disk_keys
+from engine.access.duplicate_keys import refused
 from engine.access.reads_kernels import read_rows, scan_rows
 from engine.access.row_operations import check_table, is_new, lock_shared, no_partition, settle
 from engine.base.errors import DuplicateKey, Rejected, RowNotFound
-from engine.index.unique import refused
 from engine.log.redo_layout import OPERATION_WORDS
 from engine.memory.arena import NOTHING
 from engine.memory.arena_layout import (
@@ -45,11 +45,12 @@ from engine.rows.column_output import decode_rows
 from engine.rows.column_patch import encode_columns_patch
 from engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
 from engine.rows.growth_kernels import reserve_index
+from engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
 from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
 from engine.schema.partitions_layout import HH_PARTITION
 from engine.table.table import KEY_ROOM_WORDS, TableAltered
 from engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
-from engine.txn.operations_kernels import hash_images, put_rows, sort_by_fragment, touch_rows
+from engine.txn.operations_kernels import put_rows, touch_rows
 from engine.txn.transaction import PAD_WORDS
 
 if TYPE_CHECKING:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from engine.memory.arena import Words
-    from engine.schema.definition import Column, TableDefinition
+    from engine.schema.column import Column
+    from engine.schema.definition import TableDefinition
     from engine.table.table import Table
     from engine.txn.transaction import Transaction
 

@@ -8,16 +8,16 @@ ENTRY_INCOMPLETE is set in the entry's word 2, and where the rest goes begin lin
 
 from __future__ import annotations
 
-from engine.access.reads_kernels import entry_words, visible, write_entry
+from engine.access.reads_kernels import visible
 from engine.disk.cache_kernels import frame_of
-from engine.disk.cache_layout import SLOT_BITS, SLOT_MASK, TS_CACHE, TS_ID, TS_PAGE_WORDS
+from engine.disk.cache_layout import SLOT_BITS, SLOT_MASK, TS_CACHE, TS_PAGE_WORDS
 from engine.disk.disk_layout import PIECE_CHUNK, PIECE_ROWID_MASK
 from engine.disk.lirs_kernels import touch_page
 from engine.disk.page_kernels import page_piece, page_piece_words
 from engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
-from engine.log.own_images_kernels import is_image_away
+from engine.log.own_images_kernels import entry_words, is_image_away, write_entry
 from engine.memory.arena_layout import (
     ENTRY_WORDS,
     F_PAGES,
@@ -282,10 +282,3 @@ def chunk_words_of(mem, fragment):
     """Words of a disk part that one chunk holds in a fragment's tablespace, or ST_DROPPED."""
     fragment = descriptor_of(mem, fragment)
     return ST_DROPPED if fragment == 0 else chunk_words(mem, mem[fragment + F_TABLESPACE])
-
-
-@kernel("int64(int64[::1], int64)")
-def tablespace_of(mem, fragment):
-    """Number of the tablespace of a fragment's disk parts, or ST_DROPPED."""
-    fragment = descriptor_of(mem, fragment)
-    return ST_DROPPED if fragment == 0 else mem[mem[fragment + F_TABLESPACE] + TS_ID]

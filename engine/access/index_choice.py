@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from engine.access.conditions import Condition
     from engine.index.key_values import KeyShape
-    from engine.schema.definition import Column
+    from engine.schema.column import Column
     from engine.schema.partition_pruning import Known
     from engine.table.table import Table
 

@@ -52,9 +52,7 @@ from engine.rows.columns_layout import (
     CW_NULL_BYTE,
     CW_NULL_MASK,
 )
-from engine.rows.lcp_layout import pack_entry_place
-
-_pack_entry_place = helper(pack_entry_place)
+from engine.rows.lcp_kernels import packed_place
 
 
 @kernel(
@@ -88,7 +86,7 @@ def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pla
             for j in range(words):
                 keys[done * words + j] = keys[i * words + j]
         heads[2 * done] = mem[base + PG_LOGICAL] << 16 | place & PLACE_SLOT_MASK
-        heads[2 * done + 1] = _pack_entry_place(0, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
+        heads[2 * done + 1] = packed_place(0, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
         done += 1
     if found > 0:
         move_cursor(mem, tree, leaf, number, cursor)

@@ -9,7 +9,7 @@ are no part of the stream: rows it had changed when the scan began are passed ov
 from __future__ import annotations
 
 from engine.access.disk_reads_kernels import disk_page_of, read_whole
-from engine.access.reads_kernels import entry_words, visible, write_entry
+from engine.access.reads_kernels import visible
 from engine.index.index_layout import (
     I_KEY_WORDS,
     PLACE_SHIFT,
@@ -22,7 +22,7 @@ from engine.index.index_layout import (
 from engine.index.key_words_kernels import encode_row, row_of_place, side_part
 from engine.index.tree_scans_kernels import entries_before, next_entries
 from engine.jit.kernel import helper, kernel
-from engine.log.own_images_kernels import is_image_away, lock_owner, newest_operation
+from engine.log.own_images_kernels import entry_words, is_image_away, lock_owner, newest_operation, write_entry
 from engine.memory.arena_layout import (
     COUNT_SHIFT,
     ENTRY_WORDS,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from engine.memory.arena import Words
-    from engine.schema.definition import Column
+    from engine.schema.column import Column
     from engine.table.table import Table
     from engine.txn.transaction import Transaction
 

@@ -20,9 +20,9 @@ from engine.access.program_scan_layout import (
     PS_STATUS,
     PS_WORDS,
 )
-from engine.access.reads_kernels import entry_words, visible, write_entry
+from engine.access.reads_kernels import visible
 from engine.jit.kernel import helper, kernel
-from engine.log.own_images_kernels import is_image_away
+from engine.log.own_images_kernels import entry_words, is_image_away, write_entry
 from engine.memory.arena_layout import (
     AUTHOR_MASK,
     AUTHOR_SHIFT,

@@ -8,21 +8,20 @@ An entry is ROWID, epoch, author with table and fragment, then the row image: wh
 from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words, word_at
-from engine.log.own_images_kernels import is_image_away, lock_owner, own_author, own_kind, own_var
+from engine.jit.words_kernels import word_at
+from engine.log.own_images_kernels import (
+    entry_words,
+    is_image_away,
+    lock_owner,
+    own_kind,
+    write_entry,
+)
 from engine.log.redo_layout import KIND_DELETE
 from engine.memory.arena_layout import (
-    AUTHOR_MASK,
-    AUTHOR_SHIFT,
     ENTRY_WORDS,
-    F_FIXED_WORDS,
-    F_HAS_VAR,
     F_INDEX_COUNT,
-    F_LCP_HAS_VAR,
-    F_NUMBER,
     F_PAGES,
     F_ROW_WORDS,
-    F_TABLE,
     LIVE,
     LOCK_MASK,
     OK,
@@ -30,7 +29,6 @@ from engine.memory.arena_layout import (
     PAGE_SHIFT,
     PG_FRESH,
     RESERVED,
-    ROW_HEADER_WORDS,
     S_TOUCHED,
     ST_DROPPED,
     ST_MISSING,
@@ -45,7 +43,6 @@ from engine.memory.arena_layout import (
     TAG_MASK,
 )
 from engine.memory.handles_kernels import descriptor_of
-from engine.rows.lcp_layout import pack_entry_place
 from engine.rows.primary_kernels import (
     AHEAD_ROWS,
     candidate,
@@ -57,60 +54,10 @@ from engine.rows.primary_kernels import (
 )
 from engine.rows.rows_kernels import known_row_address, map_get
 from engine.rows.segments_kernels import segment_of
-from engine.rows.side_pages_kernels import put_var, var_of, words_of_var
 from engine.schema.partitions_kernels import fragment_number, fragment_of
-from engine.txn.changes_kernels import copy_image
-
-_pack_entry_place = helper(pack_entry_place)
 
 HINT_SHIFT = 46
 HINT_MASK = (1 << HINT_SHIFT) - 1
-
-
-@helper
-def entry_words(mem, fragment, row, mine):
-    """Words of the entry of a row."""
-    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
-    if mem[fragment + F_HAS_VAR]:
-        words += words_of_var(mem, own_var(mem, fragment, row) if mine else var_of(mem, fragment, row))
-    return words
-
-
-@helper
-def lcp_entry_words(mem, fragment, row):
-    """Words of the entry of a committed row in the local checkpoint that runs."""
-    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
-    if mem[fragment + F_LCP_HAS_VAR]:
-        words += words_of_var(mem, var_of(mem, fragment, row))
-    return words
-
-
-@helper
-def write_lcp_entry(mem, fragment, rowid, row, out, at):
-    """Write the entry of a committed row for the local checkpoint that runs, in the form rows had when that began;
-    returns its words. The caller has made room.
-    """
-    out[at] = rowid
-    out[at + 1] = mem[row + 1]
-    author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
-    out[at + 2] = _pack_entry_place(author, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
-    fixed = mem[fragment + F_FIXED_WORDS]
-    move_words(mem, row + ROW_HEADER_WORDS, out, at + ENTRY_WORDS, fixed)
-    if mem[fragment + F_LCP_HAS_VAR]:
-        return ENTRY_WORDS + fixed + put_var(mem, var_of(mem, fragment, row), out, at + ENTRY_WORDS + fixed)
-    return ENTRY_WORDS + fixed
-
-
-@helper
-def write_entry(mem, buf, fragment, rowid, row, mine, out, at):
-    """Write the entry of a row to out[at:]; returns its words. The caller has made room."""
-    out[at] = rowid
-    out[at + 1] = mem[row + 1]
-    author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
-    if mine:
-        author = own_author(mem, row, author)
-    out[at + 2] = _pack_entry_place(author, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
-    return ENTRY_WORDS + copy_image(mem, buf, fragment, row, mine, out, at + ENTRY_WORDS)
 
 
 @helper

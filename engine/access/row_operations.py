@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.access.disk_reading import read_entry as read_disk_entry
+from engine.access.duplicate_keys import refused
 from engine.access.reads_kernels import read_int_key, read_row
 from engine.base.errors import (
     CheckpointMemoryExhausted,
@@ -23,7 +24,6 @@ from engine.base.errors import (
     StorageFull,
     TransactionTooLarge,
 )
-from engine.index.unique import refused
 from engine.memory.arena import NOTHING, Words
 from engine.memory.arena_layout import (
     ENTRY_WORDS,

@@ -31,7 +31,7 @@ from engine.memory.arena_layout import (
     ST_SPACE,
     ST_TOO_OLD,
 )
-from engine.schema.definition import qualified_name
+from engine.schema.names import qualified_name
 from engine.schema.row_layout import WORD_BYTES
 from engine.txn.versions_kernels import close_snapshot, cut_versions, find_snapshot, open_snapshot, setup_versions
 
@@ -73,7 +73,7 @@ class Snapshots:
             with store.latch:
                 # Always, though it may have no commits: what a signal kept from being counted is in it too.
                 epoch, lsn, sequence = store.epochs.close()
-                snapshot = kind(store, epoch)
+                snapshot = kind(store, self, epoch)
                 snapshot.log_start = (lsn, sequence)
                 store.pin(snapshot)  # before the list of tables is read: what is dropped later waits for this one
                 snapshot.by_name = {name: _frozen(table) for name, table in store.tables.items()}
@@ -130,8 +130,10 @@ class Snapshot:
     by_name: dict[str, Table]
     log_start = (0, 1)  # LSN and sequence where the log goes on behind its epoch
 
-    def __init__(self, store: Transactions, epoch: int) -> None:
+    def __init__(self, store: Transactions, opened: Snapshots, epoch: int) -> None:
+        """opened: the list it is taken off when it is closed."""
         self.store = store
+        self._opened = opened
         self.mem = store.mem
         self.epoch = epoch
         self.by_name = {}
@@ -141,9 +143,9 @@ class Snapshot:
         """Show nothing any more, and let go of what was kept for it. Closing again does nothing."""
         self.is_closed = True
         try:
-            self.store.snapshots.forget(self)
+            self._opened.forget(self)
         except MemoryError:  # else its versions would be kept until the store is closed
-            self.store.snapshots.forget(self)
+            self._opened.forget(self)
 
     def check(self) -> None:
         """Raises: SnapshotClosed, SnapshotTooOld, StoreFailed unless its rows can be read."""

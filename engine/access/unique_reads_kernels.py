@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from engine.access.reads_kernels import entry_words, visible, write_entry
+from engine.access.reads_kernels import visible
 from engine.index.index_layout import I_UNIQUE, SIDE_OTHER
 from engine.index.key_words_kernels import row_of_place, side_part
 from engine.index.unique_entries_kernels import fragment_of_place, rowid_of_place
@@ -12,7 +12,7 @@ from engine.index.unique_keys_kernels import are_words, own_key_words, slot_key_
 from engine.index.unique_layout import U_SEED
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
-from engine.log.own_images_kernels import lock_owner
+from engine.log.own_images_kernels import entry_words, lock_owner, write_entry
 from engine.memory.arena_layout import (
     BUCKET_WORDS,
     COMPACT_MASK,

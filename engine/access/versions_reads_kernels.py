@@ -9,12 +9,12 @@ of `reads.py` and `disk_reads.py`.
 from __future__ import annotations
 
 from engine.access.disk_reads_kernels import ENTRY_INCOMPLETE, PAGE_OF_OWN, read_whole
-from engine.access.reads_kernels import entry_words, write_entry
 from engine.disk.cache_layout import SLOT_BITS, TS_CACHE
 from engine.disk.lirs_kernels import touch_page
 from engine.disk.parts_kernels import part_on_page
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
+from engine.log.own_images_kernels import entry_words, write_entry
 from engine.memory.arena_layout import (
     ENTRY_WORDS,
     F_FIXED_WORDS,

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from engine.disk.disk_layout import PAGE_HEADER_WORDS, PIECE_HEADER_WORDS
-from engine.index.index_layout import LISTED_MAX
-from engine.schema.row_layout import WORD_BYTES
-from engine.txn.versions_layout import SNAPSHOTS_LISTED
-
 # Names: as in MySQL, so that replicated names always fit.
 NAME_CHARACTERS_MAX = 64
 # Columns of a table: the var part counts its columns in 12 bits; 1,024 leaves room for added ones.
@@ -39,7 +34,7 @@ SCHEMA_VERSION_MAX = 65_535
 # Tables ever made: table numbers are never reused and take 31 bits in a REDO record.
 TABLE_ID_MAX = (1 << 31) - 1
 # Indexes of a table: a commit remembers in one word which of them a change touches.
-INDEXES_MAX = LISTED_MAX
+INDEXES_MAX = 32
 # Columns of an index: its descriptor is one block of the arena.
 INDEX_COLUMNS_MAX = 32
 # Logical pages of a fragment: the hash index keeps 22 bits (128 GiB of rows in one fragment).
@@ -49,7 +44,7 @@ DECIMAL_PRECISION_MAX = 38
 # Row locks keep the transaction slot in 30 bits; this many transactions may be open at once.
 TRANSACTIONS_OPEN_MAX = 65_536
 # Snapshots open at once: a commit that needs room looks at the oldest, and every read finds its own in their list.
-SNAPSHOTS_OPEN_MAX = SNAPSHOTS_LISTED
+SNAPSHOTS_OPEN_MAX = 512
 # Openings of a store that write: a transaction id is a non-negative int64, incarnation << 40 | counter.
 INCARNATION_MAX = (1 << 23) - 1
 # GCI: the epoch is a non-negative int64, GCI << 32 | micro GCI.
@@ -64,9 +59,9 @@ SNAPSHOT_MEMORY_BYTES_MIN = 64 << 10
 DELETE_LOG_BYTES_MIN = 4 << 10
 
 # Disk part of a row, Text and Blob not counted: a page less its header, one slot word and the word that leads a piece.
-_DISK_PAGE_RESERVED_WORDS = PAGE_HEADER_WORDS + 1 + PIECE_HEADER_WORDS
+DISK_PAGE_RESERVED_WORDS = 18
 
 
 def disk_part_words_max(page_bytes: int) -> int:
     """Most words of a disk part that is one piece of a page of `page_bytes`."""
-    return page_bytes // WORD_BYTES - _DISK_PAGE_RESERVED_WORDS
+    return page_bytes // 8 - DISK_PAGE_RESERVED_WORDS

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access.disk_reads_kernels import tablespace_of
 from engine.base.errors import PageDamaged
 from engine.base.owner import call_owner
 from engine.disk.cache import BEHIND_PAGES_MAX, PageCache
@@ -22,12 +21,12 @@ from engine.disk.double_write import FILE_NAME, DoubleWrite, create_double_write
 from engine.disk.frames_kernels import cache_region_words
 from engine.disk.page_writer import PageWriter
 from engine.disk.space import Space
+from engine.disk.space_kernels import tablespace_of
 from engine.disk.tablespaces import PAGE_BYTES as DEFAULT_PAGE_BYTES
 from engine.disk.undo import UndoLog
 from engine.disk.undo_kernels import setup_undo, undo_region_words
 from engine.disk.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
-from engine.memory.arena_layout import OK, S_UNDO, ST_SPOOLED
-from engine.txn.disk_commit_kernels import commit_at_hand, commit_pages
+from engine.memory.arena_layout import S_UNDO
 
 if TYPE_CHECKING:
     from engine.base.clock import Clock
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from engine.files.protocol import Files
     from engine.log.geometry import Geometry
     from engine.memory.arena import Arena
-    from engine.txn.transaction import Transaction
 
 AT_HAND_PAGES = 16  # of a commit that is tried without holding them
 COMMIT_PAGES = 64  # pages of one slice of a commit: what is done to them takes about 200 µs
@@ -269,32 +267,7 @@ class DiskColumns:
             table=table,
         )
 
-    # --- commits ---------------------------------------------------------------------------------
-    def commit_pages(self, txn: Transaction) -> tuple[list[int], bool]:
-        """Pages the next slice of a commit needs, to be held, and whether that is all of it."""
-        out = np.zeros(1 + self.pages_per_hold(COMMIT_PAGES), dtype=np.int64)
-        while (status := commit_pages(self.mem, txn.desc, txn.buf, out)) == ST_SPOOLED:
-            txn.bring_to_end()
-        return (out[1 : 1 + int(out[0])] | FRESH_PAGE).tolist(), bool(status == OK)
-
-    def commit_at_hand(self, txn: Transaction) -> int:
-        """Commit if every page is in memory and every room is there: then nothing has to be held. ST_PAGE if not. The
-        latch is held.
-        """
-        store = txn.store
-        return int(
-            commit_at_hand(
-                self.mem,
-                txn.desc,
-                txn.buf,
-                store.log.fill,
-                store.sink.current,
-                store.epochs.current,
-                txn.txid,
-                self.pages_at_hand,
-            )
-        )
-
+    # --- space ---------------------------------------------------------------------------------
     def extend(self, fragment: int) -> None:
         """Give the tablespace of a fragment, which is pinned, free extents. Raises: StorageFull, MemoryExhausted."""
         self.space.extend(int(tablespace_of(self.mem, fragment)), self.can_write)

@@ -15,7 +15,8 @@ from engine.base.errors import FileTruncated, ForeignFile, IoFailed, PageDamaged
 from engine.disk.cache_layout import FILE_ID_MAX
 from engine.disk.disk_layout import DATA_FILE, DATA_FILE_HEADER_BYTES
 from engine.files.firm import make_folder
-from engine.sealed.sealed_layout import KIND_DATA_FILE, check_version, header_of, is_sealed, seal, store_of, write_seal
+from engine.sealed.sealed_layout import KIND_DATA_FILE, header_of, is_sealed, seal, store_of, write_seal
+from engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Set

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.base import limits
 from engine.sealed.sealed_layout import SEAL_FIELDS
 
 PAGE_HEADER_WORDS = 16
@@ -137,3 +138,4 @@ assert DATA_FILE.itemsize == DATA_FILE_HEADER_BYTES
 assert UNDO_GROUP.itemsize == UNDO_GROUP_WORDS * 8
 assert DOUBLE_WRITE.itemsize == 4_096
 assert EXTENTS.itemsize == 16 * 8
+assert limits.DISK_PAGE_RESERVED_WORDS == PAGE_HEADER_WORDS + 1 + PIECE_HEADER_WORDS

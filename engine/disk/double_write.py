@@ -21,13 +21,13 @@ from engine.disk.tablespaces import PAGE_SIZES_BYTES
 from engine.sealed.sealed_layout import (
     KIND_DISK_PAGE,
     KIND_DOUBLE_WRITE,
-    check_version,
     header_of,
     is_sealed,
     seal,
     store_of,
     write_seal,
 )
+from engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

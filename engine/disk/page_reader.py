@@ -17,7 +17,8 @@ from engine.disk.frames_kernels import loaded_intact_page, loaded_page
 from engine.disk.page_writer import is_behind
 from engine.memory.arena_layout import OK
 from engine.sealed.checksums_kernels import STRIPE_WORDS, xxh3_lanes_of_page
-from engine.sealed.sealed_layout import KIND_DISK_PAGE, check_version, disk_page_word, is_sealed, store_halves
+from engine.sealed.sealed_layout import KIND_DISK_PAGE, disk_page_word, is_sealed, store_halves
+from engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from engine.disk.double_write import Places

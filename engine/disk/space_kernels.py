@@ -47,9 +47,10 @@ from engine.disk.cache_layout import (
     TS_FREE,
     TS_FREE_COUNT,
     TS_FREE_LAST,
+    TS_ID,
     TS_PAYLOAD,
 )
-from engine.jit.kernel import helper
+from engine.jit.kernel import helper, kernel
 from engine.memory.arena_layout import (
     BLOCK_WORDS,
     DISK_CLASSES,
@@ -67,10 +68,12 @@ from engine.memory.arena_layout import (
     MATRIX_ROWS,
     OK,
     S_FILE_DIRECTORY,
+    ST_DROPPED,
     ST_EXTENT,
     ST_INVARIANT,
     ST_MEMORY,
 )
+from engine.memory.handles_kernels import descriptor_of
 from engine.memory.pool_kernels import give_cell, take_cell
 
 
@@ -487,3 +490,10 @@ def space_cleaned(mem, page):
     else:
         count_open(mem, fragment, cell, mem[cell + OP_FREE], mem[cell + OP_PROMISED], 0)
     return OK
+
+
+@kernel("int64(int64[::1], int64)")
+def tablespace_of(mem, fragment):
+    """Number of the tablespace of a fragment's disk parts, or ST_DROPPED."""
+    fragment = descriptor_of(mem, fragment)
+    return ST_DROPPED if fragment == 0 else mem[mem[fragment + F_TABLESPACE] + TS_ID]

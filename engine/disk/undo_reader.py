@@ -30,7 +30,8 @@ from engine.disk.disk_layout import (
 )
 from engine.disk.undo_kernels import parse_records
 from engine.disk.undo_ring import LSN_FIRST, LSN_STEP_BYTES, UndoPosition, UndoVoid, group_bytes_max
-from engine.sealed.sealed_layout import KIND_UNDO_GROUP, check_version, header_of, is_sealed, store_of
+from engine.sealed.sealed_layout import KIND_UNDO_GROUP, header_of, is_sealed, store_of
+from engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from engine.files.protocol import File, Files

@@ -5,6 +5,7 @@ Kernels freeze these constants; the kernel cache is keyed on this file.
 
 from __future__ import annotations
 
+from engine.base.limits import INDEXES_MAX
 from engine.memory.arena_layout import BLOCK_WORDS, COMPACT_SLOT_BITS, D_GENERATION, PAGE_WORDS
 from engine.rows.columns_layout import COLUMN_WORDS
 
@@ -58,7 +59,7 @@ BUILT_WHOLLY = 1 << 62  # in I_BUILT_FRAGMENT
 
 # --- list of a table's indexes (a block) ----------------------------------------------------------
 XL_COUNT = 0
-LISTED_MAX = 32
+LISTED_MAX = INDEXES_MAX
 XL_FIRST = 1  # descriptors, in the order they were made
 XL_UNIQUES = 40  # how many of them are unique
 XL_TAGS = 64  # for each, while an operation is under way: tag of the entry it has taken, -1 if none

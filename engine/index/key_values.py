@@ -23,7 +23,8 @@ from engine.schema.types import Floating
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from engine.schema.definition import Column, TableDefinition
+    from engine.schema.column import Column
+    from engine.schema.definition import TableDefinition
     from engine.schema.row_shape import RowLayout
     from engine.schema.types_base import ColumnType
 

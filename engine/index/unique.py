@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import DuplicateKey, InvariantBroken, MemoryExhausted
+from engine.base.errors import InvariantBroken, MemoryExhausted
 from engine.index import index_layout as ix
 from engine.index import unique_layout as un
 from engine.index.key_values import KeyShape
@@ -26,7 +26,7 @@ from engine.index.unique_setup_kernels import (
     reserve_unique,
 )
 from engine.memory.arena import next_handle
-from engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE, X_UNIQUE
+from engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE
 from engine.memory.handles_kernels import descriptor_word, withdraw
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from engine.schema.definition import TableDefinition
     from engine.schema.index_definition import IndexDefinition
     from engine.schema.row_shape import RowLayout
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
 
 SLACK_WORDS = 2  # an encoder puts a value down before it looks at the limit
 
@@ -170,29 +168,3 @@ class StoredUnique(Stored[UniqueHash]):
             "unique": True,
             "entries": max(0, self.tree.counters()["entries"]),
         }
-
-
-def refused(txn: Transaction, table: Table, image: Words, row: int | None = None) -> DuplicateKey:
-    """The error for an image whose key another row has in the unique index the last call met; `row` is its place in a
-    batch.
-    """
-    handle = int(txn.mem[txn.desc + X_UNIQUE])
-    known = [*table.uniques.values(), *table.building.values()]
-    definition = next((each.definition for each in known if each.tree.handle == handle), None)
-    if definition is None:
-        text = f"{table.name}: a unique index that has been dropped since had the key; do it again"
-        return DuplicateKey(text, table=table.name, row=row)
-    values = table.format.decode_columns(image.data.cast("B"), 0, definition.columns)
-    return duplicate(table, definition, values, row)
-
-
-def duplicate(table: Table, definition: IndexDefinition, values: Sequence[Any], row: int | None = None) -> DuplicateKey:
-    """The error for a key that two rows would have in a unique index."""
-    key = values[0] if len(values) == 1 else tuple(values)
-    shown = table.shown_key(key)
-    if row is None:
-        text = f"index {definition.name} of {table.name} has a row with key {shown}; change that row, or use upsert()"
-    else:
-        text = f"{table.name}: row {row} has key {shown} in index {definition.name}, which another row has"
-        text += "; nothing was changed"
-    return DuplicateKey(text, table=table.name, index=definition.name, key=key, row=row)

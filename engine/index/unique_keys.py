@@ -18,7 +18,8 @@ from engine.index.unique_keys_kernels import encode_lookups
 from engine.rows.column_input import to_columns
 from engine.rows.columnar import encode_rows
 from engine.rows.row_format import RowFormat, located
-from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
 from engine.schema.partition import HashPartition
 from engine.schema.types import Int64
 from engine.schema.types_base import shown

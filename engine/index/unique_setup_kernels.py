@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from engine.access.reads_kernels import entry_words, write_entry
 from engine.index.index_layout import (
     I_BUILT_FRAGMENT,
     I_KEY_WORDS,
@@ -29,6 +28,7 @@ from engine.index.unique_entries_kernels import (
 from engine.index.unique_keys_kernels import NO_TAG, has_null, slot_key_words, slot_tag, tag_in
 from engine.index.unique_layout import TAKES_NEVER, U_EVIDENCE, U_SEED, U_SUSPECTS, U_TAKES
 from engine.jit.kernel import helper, kernel
+from engine.log.own_images_kernels import entry_words, write_entry
 from engine.memory.arena_layout import (
     F_POOL,
     OK,
@@ -43,10 +43,9 @@ from engine.memory.arena_layout import (
 )
 from engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of
 from engine.memory.pool_kernels import give_block, take_block
-from engine.rows.growth_kernels import reserve_step
+from engine.rows.growth_kernels import drop_index, reserve_step
 from engine.rows.primary_kernels import tag_of, touch_buckets
 from engine.rows.var_parts_kernels import chunk_address
-from engine.table.setup_kernels import drop_index
 
 AHEAD_ENTRIES = 32
 

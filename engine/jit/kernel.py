@@ -42,6 +42,7 @@ _log = logging.getLogger("tidemark.kernels")
 PACKAGES = ("engine", "recovery", "replication")
 KERNELS = "_kernels"
 LAYOUT = "_layout"
+LIMITS = ".limits"
 
 _IMPORTS = re.compile(r"^from ([\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
@@ -71,7 +72,7 @@ def _imported(module: str) -> frozenset[str]:
     for origin, names in _IMPORTS.findall((_source(module) or b"").decode()):
         found.add(origin)
         found.update(f"{origin}.{name}" for name in re.findall(r"\w+", names))
-    named = {each for each in found if each.endswith((KERNELS, LAYOUT)) and each.startswith(PACKAGES)}
+    named = {each for each in found if each.endswith((KERNELS, LAYOUT, LIMITS)) and each.startswith(PACKAGES)}
     return frozenset(each for each in (*named, __name__) if _source(each) is not None)
 
 

@@ -8,8 +8,20 @@ A row's lock word leads to its newest operation, an operation to the one before 
 from __future__ import annotations
 
 from engine.jit.kernel import helper
-from engine.log.redo_layout import KIND_DELETE, KIND_UPDATE, OPERATION_WORDS
+from engine.jit.words_kernels import move_words
+from engine.log.redo_layout import (
+    KIND_DELETE,
+    KIND_UPDATE,
+    OPERATION_WORDS,
+)
 from engine.memory.arena_layout import (
+    AUTHOR_MASK,
+    AUTHOR_SHIFT,
+    ENTRY_WORDS,
+    F_FIXED_WORDS,
+    F_HAS_VAR,
+    F_NUMBER,
+    F_TABLE,
     LOCK_MASK,
     LOCK_OP_MASK,
     LOCK_SHARED,
@@ -26,7 +38,8 @@ from engine.memory.arena_layout import (
     X_AUTHOR,
     X_SPOOLED,
 )
-from engine.rows.side_pages_kernels import var_of
+from engine.rows.lcp_kernels import packed_place
+from engine.rows.side_pages_kernels import put_var, var_of, words_of_var
 
 
 @helper
@@ -110,3 +123,46 @@ def own_author(mem, row, author):
             return mem[mem[operation + O_TXN] + X_AUTHOR] if word & OP_AUTHORED else 0
         operation = mem[operation + O_PREVIOUS]
     return author
+
+
+@helper
+def copy_image(mem, buf, fragment, row, mine, out, at):
+    """Copy a row image to out[at:], as its lock holder sees it if `mine`; returns its words. The caller made room."""
+    fixed = mem[fragment + F_FIXED_WORDS]
+    reference = 0
+    if mine:
+        in_buffer, source = own_fixed(mem, buf, row)
+        if in_buffer:
+            move_words(buf, source, out, at, fixed)
+        else:
+            move_words(mem, source, out, at, fixed)
+        if mem[fragment + F_HAS_VAR]:
+            reference = own_var(mem, fragment, row)
+    else:
+        move_words(mem, row + ROW_HEADER_WORDS, out, at, fixed)
+        if mem[fragment + F_HAS_VAR]:
+            reference = var_of(mem, fragment, row)
+    if mem[fragment + F_HAS_VAR]:
+        return fixed + put_var(mem, reference, out, at + fixed)
+    return fixed
+
+
+@helper
+def entry_words(mem, fragment, row, mine):
+    """Words of the entry of a row."""
+    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
+    if mem[fragment + F_HAS_VAR]:
+        words += words_of_var(mem, own_var(mem, fragment, row) if mine else var_of(mem, fragment, row))
+    return words
+
+
+@helper
+def write_entry(mem, buf, fragment, rowid, row, mine, out, at):
+    """Write the entry of a row to out[at:]; returns its words. The caller has made room."""
+    out[at] = rowid
+    out[at + 1] = mem[row + 1]
+    author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
+    if mine:
+        author = own_author(mem, row, author)
+    out[at + 2] = packed_place(author, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
+    return ENTRY_WORDS + copy_image(mem, buf, fragment, row, mine, out, at + ENTRY_WORDS)

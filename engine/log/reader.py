@@ -17,7 +17,8 @@ from engine.base.errors import ForeignFile, IoFailed, RedoDamaged
 from engine.log.geometry import FOLDER, is_log_name
 from engine.log.group_layout import GROUP, GROUP_ALIGN_BYTES, GROUP_ALIGN_WORDS
 from engine.log.redo_layout import GROUP_WORDS
-from engine.sealed.sealed_layout import KIND_GROUP, SEAL, check_version, header_of, is_sealed, store_of
+from engine.sealed.sealed_layout import KIND_GROUP, SEAL, header_of, is_sealed, store_of
+from engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from engine.files.protocol import File, Files

@@ -58,10 +58,10 @@ from engine.log.row_changes_layout import (
 )
 from engine.memory.arena import NOTHING
 from engine.memory.arena_layout import COUNT_SHIFT, ST_INVARIANT, ST_MORE, ST_SPACE
+from engine.rows.key_hashes_kernels import hash_images
 from engine.rows.row_format import RowFormat
 from engine.schema.definition import TableDefinition
 from engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
-from engine.txn.operations_kernels import hash_images
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

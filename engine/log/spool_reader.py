@@ -34,7 +34,8 @@ from engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_B
 from engine.memory.arena import Words
 from engine.memory.arena_layout import OK
 from engine.sealed.checksums_kernels import xxh3_signed
-from engine.sealed.sealed_layout import KIND_SPOOL, check_version, header_of, is_sealed, store_of
+from engine.sealed.sealed_layout import KIND_SPOOL, header_of, is_sealed, store_of
+from engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -41,26 +41,13 @@ from engine.memory.arena_layout import (
     S_FREE_CELLS,
     S_FREE_DESCRIPTOR_COUNT,
     S_POOL,
-    ST_MORE,
     TXN_WORDS,
 )
-from engine.memory.handles_kernels import descriptor_word, set_descriptor_word, sum_words, withdraw
-from engine.schema.partitions_kernels import put_partition_words
-from engine.table.setup_kernels import (
-    add_fragment,
-    drop_fragment_pages,
-    drop_fragment_rest,
-    drop_table_rest,
-    fragment_handles,
-    make_table,
-    setup_memory,
-    take_transaction_block,
-    withdraw_table,
-)
+from engine.memory.handles_kernels import descriptor_word, set_descriptor_word, sum_words
+from engine.memory.pool_kernels import setup_memory, take_transaction_block
 
 Words = NDArray[np.int64]
 NOTHING: Words = np.zeros(0, dtype=np.int64)  # for kernels that ask for an array and will not look into it
-DROP_PAGES_PER_CALL = 256
 KEPT_PAGES_MAX = 8  # the bounds of partitions without one take two
 CELL_SHARE = 4  # bytes of cells for one of `data_memory`: even the smallest rows can be deleted in one transaction
 CELL_PAGES_MAX = (LOCK_OP_MASK + 1) * CELL_WORDS // 2 >> PAGE_SHIFT  # locks of rows lead so far, and further once more
@@ -215,53 +202,3 @@ class Arena:
     def give_descriptor(self, address: int) -> None:
         """Give a transaction descriptor back."""
         self.spare_descriptors.append(address)
-
-    def make_table(self, shape: list[int]) -> tuple[int, list[int]]:
-        """Make an empty table (see the kernel for `shape`); its handle and those of its fragments."""
-        table = int(make_table(self.mem, np.array(shape, dtype=np.int64)))
-        if table == 0:
-            raise MemoryExhausted("data_memory has no room for another table; enlarge data_memory")
-        return table, self.fragments(table)
-
-    def fragments(self, table: int) -> list[int]:
-        """Handles of a table's fragments."""
-        held = np.zeros(max(0, fragment_handles(self.mem, table, NOTHING)), dtype=np.int64)
-        fragment_handles(self.mem, table, held)
-        return [int(fragment) for fragment in held if fragment]
-
-    def add_fragment(self, table: int, number: int) -> int:
-        """Handle of a new fragment that the table does not know yet."""
-        fragment = add_fragment(self.mem, table, number)
-        if fragment == 0:
-            raise MemoryExhausted("data_memory has no room for another partition; enlarge data_memory")
-        return int(fragment)
-
-    def drop_fragment(self, fragment: int) -> None:
-        """Give back all memory of a withdrawn fragment (`withdraw_fragment`)."""
-        while drop_fragment_pages(self.mem, fragment, DROP_PAGES_PER_CALL) == ST_MORE:
-            pass
-        drop_fragment_rest(self.mem, fragment)
-
-    def put_partition_words(self, words: Words, start: int, makes_room: bool) -> int:
-        """Address of a copy of the partition words at words[start]. makes_room: they are for a drop."""
-        address = put_partition_words(self.mem, words, start, makes_room)
-        if address == 0:
-            raise MemoryExhausted("data_memory has no room for the bounds of partitions; enlarge data_memory")
-        return int(address)
-
-    def withdraw_table(self, table: int) -> int:
-        """Withdraw a table that nothing pins any more; the handle to give its memory back by."""
-        withdraw_table(self.mem, table)
-        return next_handle(table)
-
-    def withdraw_fragment(self, fragment: int) -> int:
-        """Withdraw a fragment that no table has and nothing pins; the handle to give its memory back by."""
-        withdraw(self.mem, fragment)
-        return next_handle(fragment)
-
-    def drop_table(self, table: int) -> None:
-        """Give back all memory of a withdrawn table."""
-        for fragment in self.fragments(table):
-            while drop_fragment_pages(self.mem, fragment, DROP_PAGES_PER_CALL) == ST_MORE:
-                pass
-        drop_table_rest(self.mem, table)

@@ -10,11 +10,12 @@ Returned addresses are word indexes; 0 means exhausted (page 0 is the store head
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper
+from engine.jit.kernel import helper, kernel
 from engine.memory.arena_layout import (
     BLOCK_WORDS,
     BLOCKS_PER_PAGE,
     CELL_WORDS,
+    OK,
     P_DOWNWARDS,
     P_FREE_BLOCK_COUNT,
     P_FREE_BLOCKS,
@@ -24,14 +25,18 @@ from engine.memory.arena_layout import (
     P_KEPT,
     P_LIMIT,
     P_REFUSED,
+    P_SCRATCH,
     P_TAKES,
     PAGE_SHIFT,
     PAGE_WORDS,
+    POOL_WORDS,
     S_BLOCK_COUNTS,
     S_CELL_HIGH,
     S_CELL_LIMIT,
     S_FREE_CELLS,
     S_POOL,
+    S_POOL_TOP,
+    ST_MEMORY,
 )
 
 
@@ -174,3 +179,69 @@ def take_last_cells(mem, words):
     for i in range(words):
         mem[at + i] = 0
     return at
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def setup_memory(mem, cell_page, first_page, limit_page):
+    """Divide a zeroed arena: header, counts of free blocks, cells from `cell_page` on, pages from `first_page` up to
+    `limit_page`. Of these the first is for kernels to scribble on. OK or ST_MEMORY.
+    """
+    mem[S_BLOCK_COUNTS] = PAGE_WORDS
+    mem[S_CELL_HIGH] = cell_page << PAGE_SHIFT
+    mem[S_CELL_LIMIT] = first_page << PAGE_SHIFT
+    mem[S_POOL + P_HIGH] = first_page
+    mem[S_POOL + P_LIMIT] = limit_page
+    page = take_page(mem, S_POOL)
+    if page == 0:
+        return ST_MEMORY
+    mem[S_POOL + P_SCRATCH] = page << PAGE_SHIFT
+    return OK
+
+
+@kernel("int64(int64[::1])")
+def split_pool(mem):
+    """Restart with two loaders: the upper half of the never-used pages becomes a pool that grows downwards.
+
+    What lies between the two afterwards is one range again, so no page is touched before it is needed. OK or ST_MEMORY.
+    """
+    high = mem[S_POOL + P_HIGH]
+    limit = mem[S_POOL + P_LIMIT]
+    middle = (high + limit) // 2
+    for i in range(POOL_WORDS):
+        mem[S_POOL_TOP + i] = 0
+    mem[S_POOL_TOP + P_HIGH] = middle
+    mem[S_POOL_TOP + P_LIMIT] = limit
+    mem[S_POOL_TOP + P_DOWNWARDS] = 1
+    mem[S_POOL_TOP + P_REFUSED] = mem[S_POOL + P_REFUSED]
+    page = take_page(mem, S_POOL_TOP)
+    if page == 0:
+        return ST_MEMORY
+    mem[S_POOL_TOP + P_SCRATCH] = page << PAGE_SHIFT
+    mem[S_POOL + P_LIMIT] = middle
+    return OK
+
+
+@kernel("int64(int64[::1])")
+def join_pools(mem):
+    """Both loaders are done: one pool again. The caller sets the fragments' pools back."""
+    if mem[S_POOL_TOP + P_SCRATCH] == 0:
+        return OK
+    give_page(mem, S_POOL_TOP, mem[S_POOL_TOP + P_SCRATCH] >> PAGE_SHIFT)
+    mem[S_POOL_TOP + P_SCRATCH] = 0
+    mem[S_POOL + P_LIMIT] = mem[S_POOL_TOP + P_LIMIT]
+    while mem[S_POOL_TOP + P_FREE_PAGES] != 0:
+        page = mem[S_POOL_TOP + P_FREE_PAGES]
+        mem[S_POOL_TOP + P_FREE_PAGES] = mem[page << PAGE_SHIFT]
+        give_page(mem, S_POOL, page)
+    while mem[S_POOL_TOP + P_FREE_BLOCKS] != 0:
+        block = mem[S_POOL_TOP + P_FREE_BLOCKS]
+        unlink_block(mem, S_POOL_TOP, block)
+        give_block(mem, S_POOL, block)
+    return OK
+
+
+@kernel("int64(int64[::1])")
+def take_transaction_block(mem):
+    """A block for BLOCK_WORDS / TXN_WORDS transaction descriptors; its address, 0 when memory is exhausted."""
+    block = take_last_cells(mem, BLOCK_WORDS)
+    return block if block != 0 else take_block(mem, S_POOL)

@@ -37,7 +37,8 @@ from engine.schema.types_calendar import Calendar
 from engine.schema.types_text import Binary, Char, LongText, VarChar
 
 if TYPE_CHECKING:
-    from engine.schema.definition import Column, TableDefinition
+    from engine.schema.column import Column
+    from engine.schema.definition import TableDefinition
     from engine.schema.types_base import ColumnType
 
 _SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}

@@ -16,7 +16,8 @@ import numpy as np
 from engine.base.errors import NoSuchColumn, NotNullViolation, TypeMismatch
 from engine.rows.column_values import from_python
 from engine.rows.row_format import located
-from engine.schema.definition import ABSENT, TableDefinition
+from engine.schema.column import ABSENT
+from engine.schema.definition import TableDefinition
 from engine.schema.types_base import shown
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from engine.rows.columnar import check_status
 from engine.rows.row_format import RowFormat, Words
 from engine.rows.row_part import var_default
 from engine.schema.added_columns import is_plain, pad_rows
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from engine.schema.row_layout import WORD_BYTES, words_for
 from engine.schema.row_shape import FIXED, KEY, VAR, PartLayout, Place
 from engine.schema.types import Boolean, Decimal, Enum

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from engine.base import limits
 from engine.base.errors import NotNullViolation, Rejected, TypeMismatch, ValueOutOfRange
 from engine.rows.row_format import located
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
 from engine.schema.types_base import shown
 from engine.schema.types_calendar import Calendar

@@ -24,7 +24,7 @@ from engine.rows.column_input import Batch
 from engine.rows.column_values import conform, from_python, input_type
 from engine.rows.row_format import RowFormat, Words, located
 from engine.schema.added_columns import is_plain, pad_rows, strip_rows
-from engine.schema.definition import ABSENT
+from engine.schema.column import ABSENT
 from engine.schema.row_layout import WORD_BYTES, words_for
 from engine.schema.row_shape import FIXED, PartLayout, Place
 from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer

@@ -12,9 +12,11 @@ from engine.memory.arena_layout import (
     BLOCK_WORDS,
     BUCKET_WORDS,
     BUCKETS_PER_BLOCK,
+    DIRECTORY_LEAVES,
     ENTRY_TAG_SHIFT,
     F_DIRECTORY,
     F_INDEX_BLOCKS,
+    F_INDEX_COUNT,
     F_INDEX_DEPTH,
     F_POOL,
     F_SEGMENT_BLOCK,
@@ -309,3 +311,32 @@ def reserve_index(mem, fragment, expected, at):
     if fragment == 0:
         return ST_DROPPED
     return reserve_step(mem, fragment, expected, at)
+
+
+@helper
+def drop_index(mem, fragment):
+    """Give back all memory of a fragment's primary index."""
+    pool = mem[fragment + F_POOL]
+    block = mem[fragment + F_SEGMENT_BLOCK]
+    used = mem[fragment + F_SEGMENT_USED]
+    while block != 0:
+        for number in range(1, used):
+            segment = block + number * SEG_WORDS
+            for i in range(mem[segment + SEG_BLOCKS]):
+                give_block(mem, pool, mem[segment + SEG_BLOCK + i])
+            if mem[segment + SEG_OVERFLOW] != 0:
+                give_block(mem, pool, mem[segment + SEG_OVERFLOW])
+        before = mem[block]
+        give_block(mem, pool, block)
+        block = before
+        used = BLOCK_WORDS // SEG_WORDS
+    for leaf in range(DIRECTORY_LEAVES):
+        if mem[fragment + F_DIRECTORY + leaf] != 0:
+            give_block(mem, pool, mem[fragment + F_DIRECTORY + leaf])
+            mem[fragment + F_DIRECTORY + leaf] = 0
+    mem[fragment + F_SEGMENT_BLOCK] = 0
+    mem[fragment + F_SEGMENT_USED] = 0
+    mem[fragment + F_SEGMENTS] = 0
+    mem[fragment + F_INDEX_DEPTH] = 0
+    mem[fragment + F_INDEX_COUNT] = 0
+    mem[fragment + F_INDEX_BLOCKS] = 0

@@ -9,7 +9,6 @@ included.
 
 from __future__ import annotations
 
-from engine.access.reads_kernels import lcp_entry_words, write_lcp_entry
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
 from engine.memory.arena_layout import (
@@ -53,14 +52,22 @@ from engine.memory.arena_layout import (
     VAR_WORDS_MASK,
 )
 from engine.memory.handles_kernels import descriptor_of
-from engine.rows.lcp_layout import entry_fragment, entry_table
-from engine.rows.primary_kernels import image_key, index_find, index_insert, index_pile_up, order_index, tag_of
+from engine.rows.lcp_layout import entry_fragment, entry_table, pack_entry_place
+from engine.rows.primary_kernels import (
+    image_key,
+    index_find,
+    index_insert,
+    index_pile_up,
+    order_index,
+    tag_of,
+)
 from engine.rows.rows_kernels import known_row_address, map_get, map_leaf, take_given_slot
-from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
+from engine.rows.side_pages_kernels import is_empty_var, make_side, put_var, set_var, var_of, words_of_var
 from engine.rows.var_parts_kernels import take_var
 
 _entry_table = helper(entry_table)
 _entry_fragment = helper(entry_fragment)
+packed_place = helper(pack_entry_place)
 
 SHAPE_WORDS = 4
 LCP_OFF = 0
@@ -314,3 +321,28 @@ def finish_load(mem, fragment, epoch):
 
 
 assert ST_MORE != ST_SPACE
+
+
+@helper
+def lcp_entry_words(mem, fragment, row):
+    """Words of the entry of a committed row in the local checkpoint that runs."""
+    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
+    if mem[fragment + F_LCP_HAS_VAR]:
+        words += words_of_var(mem, var_of(mem, fragment, row))
+    return words
+
+
+@helper
+def write_lcp_entry(mem, fragment, rowid, row, out, at):
+    """Write the entry of a committed row for the local checkpoint that runs, in the form rows had when that began;
+    returns its words. The caller has made room.
+    """
+    out[at] = rowid
+    out[at + 1] = mem[row + 1]
+    author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
+    out[at + 2] = packed_place(author, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
+    fixed = mem[fragment + F_FIXED_WORDS]
+    move_words(mem, row + ROW_HEADER_WORDS, out, at + ENTRY_WORDS, fixed)
+    if mem[fragment + F_LCP_HAS_VAR]:
+        return ENTRY_WORDS + fixed + put_var(mem, var_of(mem, fragment, row), out, at + ENTRY_WORDS + fixed)
+    return ENTRY_WORDS + fixed

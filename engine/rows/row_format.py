@@ -33,7 +33,8 @@ from engine.base.errors import (
 from engine.rows.row_part import Changes, RowPart, image_words, key_pieces
 from engine.rows.row_var import disk_part_words, split_var_part, unexpected_var_words, var_part_words
 from engine.schema.added_columns import to_var
-from engine.schema.definition import ABSENT, TableDefinition
+from engine.schema.column import ABSENT
+from engine.schema.definition import TableDefinition
 from engine.schema.row_layout import DISK_REFERENCE_WORDS, WORD_BYTES
 from engine.schema.row_shape import FIXED, VAR, RowLayout, compute_layout
 from engine.schema.types import Floating, Integer

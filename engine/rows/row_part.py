@@ -20,7 +20,7 @@ from engine.rows.row_var import (
     var_part_words,
 )
 from engine.schema.added_columns import from_var, is_plain, to_var
-from engine.schema.definition import ABSENT
+from engine.schema.column import ABSENT
 from engine.schema.row_layout import DISK_HEADER_WORDS, WORD_BYTES, disk_header, words_for
 from engine.schema.row_shape import PartLayout, Place, RowLayout
 

@@ -10,7 +10,6 @@ brings it (D3), and goes with the page. Images made by versions before F_VAR_SIN
 from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
-from engine.log.redo_layout import SCHEMA_VERSION_MASK, SCHEMA_VERSION_SHIFT
 from engine.memory.arena_layout import (
     F_HAS_VAR,
     F_POOL,
@@ -106,15 +105,6 @@ def put_var(mem, reference, out, at):
         return copy_var(mem, reference, out, at)
     out[at] = NO_VALUES
     return 1
-
-
-@helper
-def record_has_var(mem, fragment, identity):
-    """Whether images of a record have a var part, given its word 1."""
-    if mem[fragment + F_HAS_VAR] == 0:
-        return 0
-    version = (identity >> SCHEMA_VERSION_SHIFT) & SCHEMA_VERSION_MASK
-    return 1 if version >= mem[fragment + F_VAR_SINCE] else 0
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")

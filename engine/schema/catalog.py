@@ -21,13 +21,13 @@ from engine.sealed.checksums_kernels import xxh3_words
 from engine.sealed.sealed_layout import (
     KIND_CATALOG_SEAL,
     KIND_CATALOG_VALUE,
-    check_version,
     header_of,
     is_sealed,
     seal,
     store_of,
     write_seal,
 )
+from engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

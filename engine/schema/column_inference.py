@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from engine.base import limits
 from engine.base.errors import NoSuchColumn, SchemaInvalid
-from engine.schema.definition import DISK, MEMORY, Column
+from engine.schema.column import DISK, MEMORY, Column
 from engine.schema.types import (
     Blob,
     Bool,

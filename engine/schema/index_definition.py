@@ -12,7 +12,7 @@ from engine.schema.names import check_name
 from engine.schema.types_base import shown
 
 if TYPE_CHECKING:
-    from engine.schema.definition import Column
+    from engine.schema.column import Column
 
 
 @dataclass(frozen=True)

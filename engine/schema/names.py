@@ -6,6 +6,10 @@ from engine.base import limits
 from engine.base.errors import InvalidName
 from engine.schema.types_base import shown
 
+DEFAULT_DATABASE = "main"
+SYSTEM_DATABASE = "mysql"  # as in MySQL, whose names the tables of replication have
+EXCEPTIONS_SUFFIX = "$EX"
+
 
 def check_name(name: object, what: str, forbidden: str = "/") -> str:
     """The name itself; InvalidName unless it has 1 to 64 printable characters and none of the forbidden ones."""
@@ -23,3 +27,18 @@ def check_name(name: object, what: str, forbidden: str = "/") -> str:
             name=name,
         )
     return str(name)
+
+
+def qualified_name(name: object) -> str:
+    """`database.table`; plain names live in `main`. InvalidName if either part is not allowed."""
+    if not isinstance(name, str):
+        raise InvalidName(f"table name must be a str, got {shown(name)}", name=name)
+    database, dot, table = name.partition(".")
+    if not dot:
+        database, table = DEFAULT_DATABASE, name
+    return check_name(database, "database", "./\\") + "." + check_name(table, "table", "./\\")
+
+
+def is_system_table(name: str) -> bool:
+    """Whether a qualified name is of a table that serves the store: in `mysql`, or an exceptions table."""
+    return name.startswith(SYSTEM_DATABASE + ".") or name.endswith(EXCEPTIONS_SUFFIX)

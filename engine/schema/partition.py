@@ -19,7 +19,7 @@ from engine.schema.types import Decimal, Integer, value_from_json, value_to_json
 from engine.schema.types_base import ColumnType, is_int, shown
 
 if TYPE_CHECKING:
-    from engine.schema.definition import TableDefinition
+    from engine.schema.column import Columns
 
 
 class _MaxValue:
@@ -49,7 +49,7 @@ def _names_of(columns: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _types_of(columns: Sequence[str], definition: TableDefinition) -> list[ColumnType]:
+def _types_of(columns: Sequence[str], definition: Columns) -> list[ColumnType]:
     """Types of partition columns, which must be key columns: so that a key always leads to one fragment."""
     known = {name: definition.columns[definition.position(name)].type for name in definition.primary_key}
     for name in columns:
@@ -110,7 +110,7 @@ class Partition(ABC):
         """One line for people."""
 
     @abstractmethod
-    def bound_to(self, definition: TableDefinition) -> Partition:
+    def bound_to(self, definition: Columns) -> Partition:
         """This partition, checked against the columns of a table. Raises: SchemaInvalid."""
 
     @abstractmethod
@@ -171,7 +171,7 @@ class HashPartition(Partition):
             return f"{rule} ({self.modulo}, not hashed)"
         return rule if self.columns is None else f"{rule} ({', '.join(self.columns)})"
 
-    def bound_to(self, definition: TableDefinition) -> Partition:
+    def bound_to(self, definition: Columns) -> Partition:
         _types_of(self.columns or (), definition)
         if self.modulo is not None:
             (kind,) = _types_of((self.modulo,), definition)
@@ -372,7 +372,7 @@ class RangePartition(_NamedPartition):
             raise SchemaInvalid(f"behind MAXVALUE a bound has MAXVALUE only, got {shown(bound)}")
         return pieces
 
-    def bound_to(self, definition: TableDefinition) -> Partition:
+    def bound_to(self, definition: Columns) -> Partition:
         kinds = _types_of(self.columns, definition)
         made: list[tuple[str, tuple[Any, ...]]] = []
         before: Any = None
@@ -407,7 +407,7 @@ class ListPartition(_NamedPartition):
             raise SchemaInvalid(f"a list partition takes one value or more, got {shown(bound)}")
         return tuple(_tuple_of(value, len(self.columns)) for value in bound)
 
-    def bound_to(self, definition: TableDefinition) -> Partition:
+    def bound_to(self, definition: Columns) -> Partition:
         kinds = _types_of(self.columns, definition)
         taken: dict[Any, str] = {}
         made = []

@@ -26,7 +26,7 @@ from engine.schema.row_layout import (
 )
 
 if TYPE_CHECKING:
-    from engine.schema.definition import Column, TableDefinition
+    from engine.schema.column import Column, Columns
 
 FIXED = "fixed"
 VAR = "var"
@@ -90,12 +90,12 @@ class RowLayout(PartLayout):
     var_since: int
 
 
-def _key_in_var(definition: TableDefinition) -> bool:
+def _key_in_var(definition: Columns) -> bool:
     names = set(definition.primary_key)
     return any(column.type.is_var for column in definition.columns if column.name in names)
 
 
-def _columns_outside_the_key(definition: TableDefinition, is_disk: bool) -> list[tuple[int, Column]]:
+def _columns_outside_the_key(definition: Columns, is_disk: bool) -> list[tuple[int, Column]]:
     names, count = set(definition.primary_key), len(definition.columns)
     return [
         (position, column)
@@ -117,7 +117,7 @@ def _fixed_words(columns: Sequence[tuple[int, Column]], start: int) -> int:
     return words_for(start + sum(column.type.width for column in fixed) + (nullable + 7) // 8)
 
 
-def fixed_image_bytes(definition: TableDefinition) -> int:
+def fixed_image_bytes(definition: Columns) -> int:
     """Bytes of the fixed image, disk reference included."""
     key_bytes = 0
     if not _key_in_var(definition):
@@ -126,7 +126,7 @@ def fixed_image_bytes(definition: TableDefinition) -> int:
     return (words + (DISK_REFERENCE_WORDS if definition.has_disk else 0)) * WORD_BYTES
 
 
-def var_part_bytes(definition: TableDefinition) -> int:
+def var_part_bytes(definition: Columns) -> int:
     """Most bytes of values in the var part in memory, Text and Blob not counted."""
     columns = _columns_outside_the_key(definition, False)
     size = sum(column.type.bytes_max or column.type.width for _, column in columns if column.in_var)
@@ -135,7 +135,7 @@ def var_part_bytes(definition: TableDefinition) -> int:
     return size
 
 
-def disk_part_words(definition: TableDefinition) -> int:
+def disk_part_words(definition: Columns) -> int:
     """Most words of a row's disk part, bytes of Text and Blob not counted; 0 without disk columns."""
     columns = _columns_outside_the_key(definition, True)
     if not columns:
@@ -147,7 +147,7 @@ def disk_part_words(definition: TableDefinition) -> int:
     return words
 
 
-def check_disk_part_fits(definition: TableDefinition, page_bytes: int) -> None:
+def check_disk_part_fits(definition: Columns, page_bytes: int) -> None:
     """Refuse a table whose disk parts, Text and Blob aside, need not fit one page of its tablespace: SchemaInvalid."""
     needed, most = disk_part_words(definition), limits.disk_part_words_max(page_bytes)
     if needed > most:
@@ -198,7 +198,7 @@ def _part_layout(
     )
 
 
-def compute_layout(definition: TableDefinition) -> RowLayout:
+def compute_layout(definition: Columns) -> RowLayout:
     """The layout of a definition's rows."""
     columns = definition.columns
     key_in_var = _key_in_var(definition)

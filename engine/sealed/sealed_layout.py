@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.base.errors import VersionTooNew, VersionTooOld
 from engine.sealed.checksums_kernels import WORDS_MIN, xxh3_signed, xxh3_signed_of_units
 
 FORMAT_VERSION = 1
@@ -104,30 +103,6 @@ def is_sealed(words: Words, kind: int, available: int) -> bool:
     if word & 0xFFFF != kind or count <= WORDS_MIN or count > available:
         return False
     return int(words[0]) == xxh3_signed(words, 1, count - 1)
-
-
-def check_version(words: Words, name: str) -> None:
-    """An intact unit must be of a format this program reads. Raises: VersionTooNew, VersionTooOld."""
-    check_format(int(words[1]) >> 16 & 0xFFFF, name)
-
-
-def check_format(version: int, name: str) -> None:
-    """Raises: VersionTooNew, VersionTooOld for what this program does not read."""
-    if version > FORMAT_VERSION:
-        raise VersionTooNew(
-            f"{name} has format {version}, this program reads up to {FORMAT_VERSION}; use a newer Tidemark",
-            file=name,
-            found=version,
-            supported=FORMAT_VERSION,
-        )
-    if version < FORMAT_VERSION_OLDEST:
-        raise VersionTooOld(
-            f"{name} has format {version}, this program reads from {FORMAT_VERSION_OLDEST};"
-            " open it once with the release before",
-            file=name,
-            found=version,
-            supported=FORMAT_VERSION_OLDEST,
-        )
 
 
 def disk_page_word(page_words: int) -> int:

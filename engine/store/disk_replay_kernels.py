@@ -46,6 +46,7 @@ from engine.disk.parts_kernels import (
 from engine.disk.space_kernels import extent_of, space_is_fresh
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
+from engine.log.records_kernels import record_has_var
 from engine.log.redo_layout import (
     AUTHOR_SHIFT,
     FLAG_DISK_KEPT,
@@ -83,7 +84,6 @@ from engine.memory.arena_layout import (
 )
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.lcp_kernels import checked_image_words, place_row
-from engine.rows.side_pages_kernels import record_has_var
 from engine.store.replay_kernels import live_row, replay_delete, replay_update
 from engine.txn.disk_changes_kernels import reference_at
 

@@ -42,7 +42,8 @@ from engine.memory.arena_layout import (
     X_STATE,
     X_UNDO_WORDS,
 )
-from engine.sealed.sealed_layout import KIND_GROUP, check_version, is_sealed, store_of
+from engine.sealed.sealed_layout import KIND_GROUP, is_sealed, store_of
+from engine.sealed.version import check_version
 from engine.store.applied_schema import apply_change, change_in
 from engine.store.group_apply_kernels import apply_records
 from engine.store.group_apply_layout import (
@@ -58,8 +59,6 @@ from engine.store.group_apply_layout import (
 )
 from engine.txn.disk_commit_kernels import commit_disk_step
 from engine.txn.index_commit_kernels import commit_indexed
-from engine.txn.slice_pages import hold_for_slice
-from engine.txn.spool_commit import wait_for_copies
 from engine.txn.transaction import COMMITTING, PAD_WORDS, Transaction
 
 if TYPE_CHECKING:
@@ -96,10 +95,10 @@ class AppliedTransaction(Transaction):
         store = self.store
         disk = store.disk
         undo_words = int(self.mem[self.desc + X_UNDO_WORDS])
-        pages, is_all = disk.commit_pages(self)
+        pages, is_all = self.pages_of_commit()
         if not is_all or not disk.undo.takes(undo_words):
             return False
-        if not hold_for_slice(store, pages):
+        if not store.hold_for_slice(pages):
             return False
         try:
             disk.undo.make_room(undo_words)
@@ -293,7 +292,7 @@ class GroupRun:
         store, state = self.store, self._state
         need = 0
         while True:
-            wait_for_copies(store)
+            store.wait_for_copies()
             with store.latch:
                 copies = store.sink.room(need)
                 status = apply_records(

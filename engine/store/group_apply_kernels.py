@@ -24,6 +24,7 @@ from engine.index.unique_changes_kernels import copy_entries, row_place, uniques
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
 from engine.log.own_images_kernels import lock_owner, newest_operation, own_kind
+from engine.log.records_kernels import record_has_var
 from engine.log.redo_layout import (
     FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
@@ -99,7 +100,7 @@ from engine.memory.handles_kernels import descriptor_of, handle_of
 from engine.rows.lcp_kernels import checked_image_words
 from engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
 from engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
-from engine.rows.side_pages_kernels import is_empty_var, make_side, record_has_var, set_var
+from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
 from engine.rows.var_parts_kernels import take_var
 from engine.store.group_apply_layout import (
     GA_AHEAD,

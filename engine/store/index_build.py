@@ -25,7 +25,7 @@ from engine.memory.handles_kernels import descriptor_word
 
 if TYPE_CHECKING:
     from engine.schema.index_definition import IndexDefinition
-    from engine.store.store import Store
+    from engine.store.schema_log import SchemaLog
     from engine.table.table import AnyIndex, Table
 
 Progress = Callable[[int, int, str], None]
@@ -37,7 +37,7 @@ SLICE_ENTRIES_MIN = 16
 class IndexBuild:
     """One online build."""
 
-    def __init__(self, store: Store, name: str, definition: IndexDefinition, progress: Progress | None) -> None:
+    def __init__(self, store: SchemaLog, name: str, definition: IndexDefinition, progress: Progress | None) -> None:
         """name: of the table. progress: called with (rows looked at, rows in all, "rows")."""
         self._store = store
         self._name = name
@@ -111,7 +111,7 @@ class IndexBuild:
         """Until every transaction of an older generation has ended. Raises: LockTimeout."""
         store = self._store
         deadline = store.locks.deadline()
-        while any(int(store.mem[txn.desc + X_GENERATION]) < birth for txn in list(store.locks.by_slot.values())):
+        while any(int(store.mem[txn.desc + X_GENERATION]) < birth for txn in store.open_now()):
             self._check(table)
             if store.clock.monotonic() >= deadline:
                 raise LockTimeout(
@@ -205,7 +205,7 @@ class IndexBuild:
             index.drop()
 
 
-def drop_index(store: Store, table_name: str, name: str) -> None:
+def drop_index(store: SchemaLog, table_name: str, name: str) -> None:
     """See `Store.drop_index`."""
     store.await_schema_room()
     with store.schema_latch:

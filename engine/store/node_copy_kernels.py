@@ -7,9 +7,9 @@ The scan holds the GIL: it reads shared rows. What a node that comes back does w
 
 from __future__ import annotations
 
-from engine.access.reads_kernels import entry_words, write_entry
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import word_at
+from engine.log.own_images_kernels import entry_words, write_entry
 from engine.memory.arena_layout import (
     ENTRY_WORDS,
     F_PAGES,

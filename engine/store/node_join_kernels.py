@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
+from engine.log.records_kernels import record_has_var, record_words
 from engine.log.redo_layout import (
     AUTHOR_SHIFT,
     FRAGMENT_MASK,
@@ -55,7 +56,6 @@ from engine.rows.lcp_kernels import checked_image_words
 from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, entry_fragment, entry_table
 from engine.rows.primary_kernels import entry_rowid, image_key, index_find, key_equals, tag_of
 from engine.rows.rows_kernels import map_get
-from engine.rows.side_pages_kernels import record_has_var
 from engine.store.backup_kernels import whole_entry_words
 from engine.store.disk_replay_kernels import checked_disk_words
 from engine.store.node_copy_kernels import N_NEXT, N_POSITION, N_ROWS, N_USED
@@ -246,17 +246,6 @@ def uncopied_of(mem, fragment):
     """First ROWID of a fragment that is still to be copied."""
     left = mem[fragment + F_UNCOPIED]
     return left - 1 if left != 0 else ROWID_END
-
-
-@helper
-def record_words(words, at, stop):
-    """Words of the record at words[at:stop], -1 if it cannot be one; and whether it is an operation."""
-    kind = words[at] & KIND_MASK
-    size = TRANSACTION_WORDS if kind == KIND_TRANSACTION else words[at] >> WORDS_SHIFT
-    is_operation = kind == KIND_INSERT or kind == KIND_UPDATE or kind == KIND_DELETE
-    if size < 2 or at + size > stop or (is_operation and size < OPERATION_WORDS):
-        return -1, False
-    return size, is_operation
 
 
 @kernel("int64(int64[::1], int64, int64)", nogil=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def is_open(store: Store, txid: int) -> bool:
     """Whether a transaction of this process has not ended."""
-    return any(txn.txid == txid and not txn.is_ended for txn in list(store.locks.by_slot.values()))
+    return any(txn.txid == txid and not txn.is_ended for txn in store.open_now())
 
 
 def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words, word_at
+from engine.log.records_kernels import record_has_var
 from engine.log.redo_layout import (
     FLAG_VAR_KEPT,
     FLAGS_MASK,
@@ -53,7 +54,7 @@ from engine.memory.handles_kernels import descriptor_of
 from engine.rows.lcp_kernels import checked_image_words, place_row
 from engine.rows.primary_kernels import AHEAD_ROWS, image_key, index_remove, key_equals, row_tag
 from engine.rows.rows_kernels import give_slot, row_address
-from engine.rows.side_pages_kernels import is_empty_var, make_side, record_has_var, set_var
+from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
 from engine.rows.var_parts_kernels import give_var, take_var
 
 

@@ -42,15 +42,14 @@ from engine.memory.arena_layout import (
     ST_SPACE,
     VAR_WORDS_MASK,
 )
-from engine.rows.lcp_kernels import checked_image_words
-from engine.rows.lcp_layout import entry_fragment, entry_table, pack_entry_place
+from engine.rows.lcp_kernels import checked_image_words, packed_place
+from engine.rows.lcp_layout import entry_fragment, entry_table
 from engine.rows.primary_kernels import image_key
 from engine.rows.side_pages_kernels import NO_VALUES
 from engine.store.backup_kernels import live_bit, take_bit, whole_entry_words
 
 _entry_table = helper(entry_table)
 _entry_fragment = helper(entry_fragment)
-_pack_entry_place = helper(pack_entry_place)
 
 CHANGE_WORDS = 1  # before the record: the epoch
 
@@ -285,7 +284,7 @@ def put_folded(folded, row, changes, words, var, var_words, shape, out, at):
     """
     out[at] = folded[row + D_ROWID]
     out[at + 1] = folded[row + D_EPOCH]
-    out[at + 2] = _pack_entry_place(folded[row + D_AUTHOR], shape[P_TABLE], shape[P_FRAGMENT])
+    out[at + 2] = packed_place(folded[row + D_AUTHOR], shape[P_TABLE], shape[P_FRAGMENT])
     fixed = shape[P_FIXED]
     move_words(changes, folded[row + D_IMAGE], out, at + ENTRY_WORDS, fixed)
     if shape[P_HAS_VAR] == 0:

@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.base.errors import NoSuchColumn, SchemaInvalid, TableExists, Unsupported
-from engine.schema.definition import ABSENT, Column, TableDefinition, qualified_name
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
 from engine.schema.index_definition import IndexDefinition
+from engine.schema.names import qualified_name
 from engine.schema.partition import Partition, partition_from_json
 from engine.schema.types import Decimal, Enum
 from engine.schema.types_base import shown

@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.base.errors import (
-    InvariantBroken,
     MemoryExhausted,
     NoSuchTable,
     TableExists,
     TablespaceExists,
     TablespaceInUse,
 )
-from engine.disk.disk_layout import UNDO_MARK_WORDS
 from engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
-from engine.log.redo_layout import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
-from engine.memory.arena_layout import S_REDO_FREE, S_REDO_RESERVED
-from engine.schema.definition import TableDefinition, qualified_name
+from engine.schema.definition import TableDefinition
+from engine.schema.names import qualified_name
 from engine.schema.row_shape import check_disk_part_fits
 from engine.store.index_build import IndexBuild, drop_index
+from engine.store.schema_log import SchemaLog
 from engine.store.unique_build import UniqueBuild
 from engine.table.table import DroppedFragment, Table
 from engine.txn.before_images_kernels import set_capture
-from engine.txn.transaction import PAD_WORDS
-from engine.txn.transactions import Transactions
 
 if TYPE_CHECKING:
+    from engine.access.snapshot import Snapshots
     from engine.memory.arena import Words
     from engine.schema.index_definition import IndexDefinition
     from engine.schema.partition import Partition
 
 
-# Free in the log before a schema change begins: more than all but the longest definitions take.
-SCHEMA_ROOM_WORDS = 4_096
+class Store(SchemaLog):
+    """An open store: its transactions and its schema. Every change of the schema is logged first (D15)."""
 
-
-class Store(Transactions):
-    """An open store: what transactions need, and its schema. Every change of it is logged first (D15)."""
+    snapshots: Snapshots = None  # type: ignore[assignment]  # None for ever in a view of a local checkpoint
 
     def table(self, name: str) -> Table:
         """The table of this name. Raises: NoSuchTable."""
@@ -270,115 +263,3 @@ class Store(Transactions):
             finally:
                 if name not in self.space.by_name:
                     self.space.release(tablespace)
-
-    def await_schema_room(self) -> None:
-        """Wait until the log has room for the record of a schema change; not with `schema_latch` held, which the end of
-        a local checkpoint may need. Raises: RedoOverloaded, StoreFailed; what `refusal` says.
-        """
-        if self._is_applying():
-            return  # the log has the record already
-        if self.refusal is not None:
-            raise self.refusal()
-        if not self._has_redo(SCHEMA_ROOM_WORDS):
-            self.wait_for_redo(lambda: self._has_redo(SCHEMA_ROOM_WORDS))
-
-    def _has_redo(self, words: int) -> bool:
-        return int(self.mem[S_REDO_RESERVED]) + words <= int(self.mem[S_REDO_FREE])
-
-    @contextmanager
-    def authored(self, author: int) -> Iterator[None]:
-        """Let the records of schema changes this thread makes meanwhile name the site they come from, 0 for none."""
-        thread = threading.get_ident()
-        self.schema_authors[thread] = author
-        try:
-            yield
-        finally:
-            del self.schema_authors[thread]
-
-    @contextmanager
-    def applying(self, change: dict[str, Any]) -> Iterator[None]:
-        """Let this thread make a change that the log of another node has: exactly that one, and nothing is logged."""
-        self._applied = (threading.get_ident(), json.dumps(change, sort_keys=True))
-        try:
-            with self.authored(change.get("author", 0)):
-                yield
-        finally:
-            self._applied = None
-
-    def _is_applying(self) -> bool:
-        return self._applied is not None and self._applied[0] == threading.get_ident()
-
-    def _see_applied(self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None) -> None:
-        """`log_schema` of a change the log has already."""
-        assert self._applied is not None
-        mine = json.dumps(change, sort_keys=True)
-        if mine != self._applied[1]:
-            text = f"a schema change is {self._applied[1]} at the primary and {mine} here; copy the store from it"
-            raise self.fail(InvariantBroken(text))
-        if mark is not None:
-            self.disk.undo.make_room(UNDO_MARK_WORDS)
-        with self.latch:
-            if mark is not None:
-                mark()
-            publish()
-
-    def log_schema(
-        self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None = None
-    ) -> None:
-        """Log a change and make it seen. mark: what may still refuse it, and leaves a mark in the UNDO log. `publish`
-        cannot fail, and done again it changes nothing: a KeyboardInterrupt waits until it is done.
-
-        Raises: RedoOverloaded, and nothing happened: what is kept back of the log serves groups in flight.
-        """
-        author = self.schema_authors.get(threading.get_ident())
-        if author:
-            change = {**change, "author": author}
-        if self._is_applying():
-            return self._see_applied(change, publish, mark)
-        body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()
-        padded = -(-len(body) // 8)
-        words = TRANSACTION_WORDS + 2 + padded
-        if not self._has_redo(words + PAD_WORDS):
-            raise self._redo_overloaded()
-        if mark is not None:
-            # Others may take the room before we have the latch: what is kept back for marks serves one such change,
-            # and one local checkpoint, before somebody comes here again and flushes.
-            self.disk.undo.make_room(UNDO_MARK_WORDS)
-        with self.latch:
-            if self.follows_log:
-                self.epochs.close()
-            fill = self.log.room(words)
-            ticket = self.log.sequence  # the end of an epoch ends the group
-            if mark is not None:
-                mark()
-            self.epochs.used()
-            at = int(fill[0])
-            fill[at : at + words] = 0
-            fill[at] = pack_kind(KIND_TRANSACTION, 0, words)
-            fill[at + 1] = self.next_txid()
-            fill[at + 2] = 1
-            fill[at + TRANSACTION_WORDS] = pack_kind(KIND_SCHEMA, 0, 2 + padded)
-            fill[at + TRANSACTION_WORDS + 1] = len(body)
-            start = (at + TRANSACTION_WORDS + 2) * 8
-            fill.data.cast("B")[start : start + len(body)] = body
-            fill[0] = at + words
-            fill[1] += 1
-            self.mem[S_REDO_FREE] -= words
-            # No call from where the log has it to here, so no KeyboardInterrupt.
-            interrupt: KeyboardInterrupt | None = None
-            is_seen = False
-            while not is_seen:
-                try:
-                    publish()
-                    if self.follows_log:
-                        self.epochs.close()
-                    is_seen = True
-                except KeyboardInterrupt as error:
-                    interrupt = error
-                except BaseException as error:
-                    # Before the latch is released: no leader may write the record of what no reader sees.
-                    text = f"a schema change was logged and cannot be made ({error!r}); open the store again"
-                    raise self.fail(InvariantBroken(text)) from error
-        if interrupt is not None:
-            raise interrupt
-        self.log.wait(ticket)

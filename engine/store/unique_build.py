@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.access.duplicate_keys import duplicate
 from engine.base.errors import DuplicateKey, InvariantBroken, LockTimeout, MemoryExhausted
 from engine.index import index_layout as ix
 from engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
-from engine.index.unique import StoredUnique, duplicate
+from engine.index.unique import StoredUnique
 from engine.index.unique_setup_kernels import begin_unique, enforce_unique, walk_unique
 from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_BUSY, ST_MEMORY, ST_MORE, ST_UNIQUE
 from engine.store.index_build import POLL_SECONDS, IndexBuild

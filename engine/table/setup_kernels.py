@@ -7,9 +7,7 @@ from __future__ import annotations
 from engine.jit.kernel import helper, kernel
 from engine.memory.arena_layout import (
     BLOCK_WORDS,
-    DIRECTORY_LEAVES,
     F_CAPTURE,
-    F_DIRECTORY,
     F_DROPPED,
     F_FIXED_PAGES,
     F_FIXED_WORDS,
@@ -17,9 +15,6 @@ from engine.memory.arena_layout import (
     F_FREE_TAIL,
     F_HAS_DISK,
     F_HAS_VAR,
-    F_INDEX_BLOCKS,
-    F_INDEX_COUNT,
-    F_INDEX_DEPTH,
     F_INDEX_SEED,
     F_INDEXES,
     F_KEY_WORDS,
@@ -30,9 +25,6 @@ from engine.memory.arena_layout import (
     F_ROW_WORDS,
     F_ROWS,
     F_SCHEMA_VERSION,
-    F_SEGMENT_BLOCK,
-    F_SEGMENT_USED,
-    F_SEGMENTS,
     F_SLOTS,
     F_TABLE,
     F_VAR_LISTS,
@@ -40,30 +32,13 @@ from engine.memory.arena_layout import (
     F_VAR_SINCE,
     MAP_ROOTS,
     OK,
-    P_DOWNWARDS,
-    P_FREE_BLOCKS,
-    P_FREE_PAGES,
-    P_HIGH,
-    P_LIMIT,
-    P_REFUSED,
-    P_SCRATCH,
     PAGE_HEADER_WORDS,
     PAGE_SHIFT,
     PAGE_WORDS,
     PG_USED,
-    POOL_WORDS,
-    S_BLOCK_COUNTS,
-    S_CELL_HIGH,
-    S_CELL_LIMIT,
     S_POOL,
-    S_POOL_TOP,
-    SEG_BLOCK,
-    SEG_BLOCKS,
-    SEG_OVERFLOW,
-    SEG_WORDS,
     SIDE_SHIFT,
     ST_DROPPED,
-    ST_MEMORY,
     ST_MORE,
     T_CAPTURE,
     T_FIXED_WORDS,
@@ -85,70 +60,12 @@ from engine.memory.arena_layout import (
     VP_NEXT,
 )
 from engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of, renew_handle, take_descriptor
-from engine.memory.pool_kernels import give_block, give_page, take_block, take_last_cells, take_page, unlink_block
+from engine.memory.pool_kernels import give_block, give_page, take_block, take_page
+from engine.rows.growth_kernels import drop_index
 from engine.rows.rows_kernels import map_get
 from engine.schema.partitions_kernels import give_partition_words
 
 SHAPE_WORDS = 8
-
-
-@kernel("int64(int64[::1], int64, int64, int64)")
-def setup_memory(mem, cell_page, first_page, limit_page):
-    """Divide a zeroed arena: header, counts of free blocks, cells from `cell_page` on, pages from `first_page` up to
-    `limit_page`. Of these the first is for kernels to scribble on. OK or ST_MEMORY.
-    """
-    mem[S_BLOCK_COUNTS] = PAGE_WORDS
-    mem[S_CELL_HIGH] = cell_page << PAGE_SHIFT
-    mem[S_CELL_LIMIT] = first_page << PAGE_SHIFT
-    mem[S_POOL + P_HIGH] = first_page
-    mem[S_POOL + P_LIMIT] = limit_page
-    page = take_page(mem, S_POOL)
-    if page == 0:
-        return ST_MEMORY
-    mem[S_POOL + P_SCRATCH] = page << PAGE_SHIFT
-    return OK
-
-
-@kernel("int64(int64[::1])")
-def split_pool(mem):
-    """Restart with two loaders: the upper half of the never-used pages becomes a pool that grows downwards.
-
-    What lies between the two afterwards is one range again, so no page is touched before it is needed. OK or ST_MEMORY.
-    """
-    high = mem[S_POOL + P_HIGH]
-    limit = mem[S_POOL + P_LIMIT]
-    middle = (high + limit) // 2
-    for i in range(POOL_WORDS):
-        mem[S_POOL_TOP + i] = 0
-    mem[S_POOL_TOP + P_HIGH] = middle
-    mem[S_POOL_TOP + P_LIMIT] = limit
-    mem[S_POOL_TOP + P_DOWNWARDS] = 1
-    mem[S_POOL_TOP + P_REFUSED] = mem[S_POOL + P_REFUSED]
-    page = take_page(mem, S_POOL_TOP)
-    if page == 0:
-        return ST_MEMORY
-    mem[S_POOL_TOP + P_SCRATCH] = page << PAGE_SHIFT
-    mem[S_POOL + P_LIMIT] = middle
-    return OK
-
-
-@kernel("int64(int64[::1])")
-def join_pools(mem):
-    """Both loaders are done: one pool again. The caller sets the fragments' pools back."""
-    if mem[S_POOL_TOP + P_SCRATCH] == 0:
-        return OK
-    give_page(mem, S_POOL_TOP, mem[S_POOL_TOP + P_SCRATCH] >> PAGE_SHIFT)
-    mem[S_POOL_TOP + P_SCRATCH] = 0
-    mem[S_POOL + P_LIMIT] = mem[S_POOL_TOP + P_LIMIT]
-    while mem[S_POOL_TOP + P_FREE_PAGES] != 0:
-        page = mem[S_POOL_TOP + P_FREE_PAGES]
-        mem[S_POOL_TOP + P_FREE_PAGES] = mem[page << PAGE_SHIFT]
-        give_page(mem, S_POOL, page)
-    while mem[S_POOL_TOP + P_FREE_BLOCKS] != 0:
-        block = mem[S_POOL_TOP + P_FREE_BLOCKS]
-        unlink_block(mem, S_POOL_TOP, block)
-        give_block(mem, S_POOL, block)
-    return OK
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -159,13 +76,6 @@ def set_pool(mem, fragment, pool):
         return ST_DROPPED
     mem[fragment + F_POOL] = pool
     return OK
-
-
-@kernel("int64(int64[::1])")
-def take_transaction_block(mem):
-    """A block for BLOCK_WORDS / TXN_WORDS transaction descriptors; its address, 0 when memory is exhausted."""
-    block = take_last_cells(mem, BLOCK_WORDS)
-    return block if block != 0 else take_block(mem, S_POOL)
 
 
 @helper
@@ -292,35 +202,6 @@ def free_table_block(mem, table):
     if mem[table + T_INDEXES] != 0:
         give_block(mem, S_POOL, mem[table + T_INDEXES])
     give_descriptor(mem, table)
-
-
-@helper
-def drop_index(mem, fragment):
-    """Give back all memory of a fragment's primary index."""
-    pool = mem[fragment + F_POOL]
-    block = mem[fragment + F_SEGMENT_BLOCK]
-    used = mem[fragment + F_SEGMENT_USED]
-    while block != 0:
-        for number in range(1, used):
-            segment = block + number * SEG_WORDS
-            for i in range(mem[segment + SEG_BLOCKS]):
-                give_block(mem, pool, mem[segment + SEG_BLOCK + i])
-            if mem[segment + SEG_OVERFLOW] != 0:
-                give_block(mem, pool, mem[segment + SEG_OVERFLOW])
-        before = mem[block]
-        give_block(mem, pool, block)
-        block = before
-        used = BLOCK_WORDS // SEG_WORDS
-    for leaf in range(DIRECTORY_LEAVES):
-        if mem[fragment + F_DIRECTORY + leaf] != 0:
-            give_block(mem, pool, mem[fragment + F_DIRECTORY + leaf])
-            mem[fragment + F_DIRECTORY + leaf] = 0
-    mem[fragment + F_SEGMENT_BLOCK] = 0
-    mem[fragment + F_SEGMENT_USED] = 0
-    mem[fragment + F_SEGMENTS] = 0
-    mem[fragment + F_INDEX_DEPTH] = 0
-    mem[fragment + F_INDEX_COUNT] = 0
-    mem[fragment + F_INDEX_BLOCKS] = 0
 
 
 @kernel("int64(int64[::1], int64, int64)")

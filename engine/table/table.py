@@ -33,6 +33,7 @@ from engine.schema.partitions_kernels import drop_partition_words, fragments_of_
 from engine.schema.partitions_layout import HH_PARTITION
 from engine.schema.row_layout import WORD_BYTES
 from engine.schema.row_shape import disk_part_words
+from engine.table import fragments
 from engine.table.setup_kernels import change_partitions, set_partition_words
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ class Table:
         self.tablespace = tablespace
         self.hash_header = hash_header(definition, self.format.fixed_words, seed)
         numbers = definition.partition.numbers
-        self.handle, self.fragments = arena.make_table(
+        self.handle, self.fragments = fragments.make_table(
+            arena.mem,
             [
                 definition.table_id,
                 definition.partition.next_number,
@@ -139,7 +141,7 @@ class Table:
                 definition.version,
                 int(self.format.has_disk),
                 *numbers,
-            ]
+            ],
         )
         # Handles by fragment number; `fragments` has them in the same order. Both are replaced, never changed.
         self.by_number = dict(zip(numbers, self.fragments, strict=True))
@@ -156,7 +158,7 @@ class Table:
         try:
             set_partition_words(self.mem, self.handle, self._put_words(self.hash_header))
         except MemoryExhausted:
-            arena.drop_table(arena.withdraw_table(self.handle))
+            fragments.drop_table(arena.mem, fragments.withdraw_table(arena.mem, self.handle))
             raise
         if tablespace is not None:
             join_tablespace(self.mem, self.handle, tablespace, *self._piece_words(tablespace))
@@ -210,7 +212,7 @@ class Table:
     def _put_words(self, header: Words, makes_room: bool = False) -> int:
         """Address of the partition words of a hash header in the arena, 0 if it has none. Raises: MemoryExhausted."""
         start = int(header[HH_PARTITION])
-        return self.arena.put_partition_words(header, start, makes_room) if start else 0
+        return fragments.put_words(self.mem, header, start, makes_room) if start else 0
 
     def _piece_words(self, tablespace: int) -> tuple[int, int]:
         """How large a piece of a disk part may be, and how large all are if they are equal."""
@@ -253,11 +255,11 @@ class Table:
         self._share(is_dropped=True, indexes={}, uniques={})
         for index in indexes:
             index.drop()
-        table = self.arena.withdraw_table(self.handle)
+        table = fragments.withdraw_table(self.mem, self.handle)
         if self.format.has_disk:
-            for fragment in self.arena.fragments(table):
+            for fragment in fragments.fragments_of(self.mem, table):
                 self._drop_extents(fragment)
-        self.arena.drop_table(table)
+        fragments.drop_table(self.mem, table)
 
     def _drop_extents(self, fragment: int) -> None:
         while drop_fragment_extents(self.mem, fragment, EXTENTS_PER_CALL) == ST_MORE:
@@ -413,7 +415,7 @@ class Table:
         fragment = 0
         if number in after:
             try:
-                fragment = self.arena.add_fragment(self.handle, number)
+                fragment = fragments.add_fragment(self.mem, self.handle, number)
             except MemoryExhausted:
                 drop_partition_words(self.mem, words)
                 raise
@@ -441,10 +443,10 @@ class Table:
 
     def drop_fragment(self, fragment: int) -> None:
         """Withdraw a fragment that the table does not have and nothing pins, and give back all its memory."""
-        fragment = self.arena.withdraw_fragment(fragment)
+        fragment = fragments.withdraw_fragment(self.mem, fragment)
         if self.format.has_disk:
             self._drop_extents(fragment)
-        self.arena.drop_fragment(fragment)
+        fragments.drop_fragment(self.mem, fragment)
 
     def shown_key(self, key: Any) -> str:
         """A key for a message, shortened."""

@@ -31,7 +31,7 @@ from engine.log.redo_layout import (
 from engine.log.spool_layout import SPOOL_ALIGN_WORDS
 from engine.log.spool_reader import FileReader, RecordFile
 from engine.memory.arena import Reservation
-from engine.store.load_rows_kernels import close_page, release_pages
+from engine.txn.load_rows_kernels import close_page, release_pages
 from engine.txn.spool import Reference
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from engine.index.index_layout import XL_COUNT
 from engine.index.unique_changes_kernels import give_taken, lead_taken, row_place, take_entries, uniques_of
 from engine.jit.kernel import helper
 from engine.jit.words_kernels import move_words
-from engine.log.own_images_kernels import is_image_away, newest_operation, own_fixed, own_var
+from engine.log.own_images_kernels import is_image_away, newest_operation, own_fixed
 from engine.log.redo_layout import (
     FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
@@ -86,7 +86,7 @@ from engine.memory.arena_layout import (
 from engine.memory.pool_kernels import give_cell, take_cell
 from engine.rows.primary_kernels import index_insert, index_remove
 from engine.rows.rows_kernels import give_slot, known_row_address, take_slot
-from engine.rows.side_pages_kernels import is_empty_var, make_side, put_var, set_var, var_of, words_of_var
+from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var, var_of, words_of_var
 from engine.rows.var_parts_kernels import give_var, take_var
 from engine.txn.before_images_kernels import leave_before
 
@@ -471,28 +471,6 @@ def restore_delete(mem, buf, operation):
     record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
     mem[operation + O_RECORD] &= ~OP_CANCELLED
     buf[record] = (buf[record] & ~KIND_MASK) | KIND_DELETE
-
-
-@helper
-def copy_image(mem, buf, fragment, row, mine, out, at):
-    """Copy a row image to out[at:], as its lock holder sees it if `mine`; returns its words. The caller made room."""
-    fixed = mem[fragment + F_FIXED_WORDS]
-    reference = 0
-    if mine:
-        in_buffer, source = own_fixed(mem, buf, row)
-        if in_buffer:
-            move_words(buf, source, out, at, fixed)
-        else:
-            move_words(mem, source, out, at, fixed)
-        if mem[fragment + F_HAS_VAR]:
-            reference = own_var(mem, fragment, row)
-    else:
-        move_words(mem, row + ROW_HEADER_WORDS, out, at, fixed)
-        if mem[fragment + F_HAS_VAR]:
-            reference = var_of(mem, fragment, row)
-    if mem[fragment + F_HAS_VAR]:
-        return fixed + put_var(mem, reference, out, at + fixed)
-    return fixed
 
 
 @helper

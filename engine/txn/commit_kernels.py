@@ -9,7 +9,6 @@ operation.
 
 from __future__ import annotations
 
-from engine.access.reads_kernels import write_lcp_entry
 from engine.disk.undo_kernels import undo_unpromise
 from engine.index.changes_kernels import return_promises
 from engine.index.unique_changes_kernels import give_inserted, give_updated
@@ -96,6 +95,7 @@ from engine.memory.arena_layout import (
     X_USED,
     X_WOKEN,
 )
+from engine.rows.lcp_kernels import write_lcp_entry
 from engine.rows.primary_kernels import index_remove, row_tag
 from engine.rows.rows_kernels import give_slot, known_row_address
 from engine.rows.side_pages_kernels import set_var, var_of, words_of_var

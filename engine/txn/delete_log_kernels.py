@@ -9,6 +9,7 @@ for the newest.
 from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
+from engine.log.records_kernels import record_words
 from engine.log.redo_layout import FRAGMENT_SHIFT, KIND_DELETE, KIND_MASK
 from engine.memory.arena_layout import (
     COUNT_SHIFT,
@@ -21,7 +22,6 @@ from engine.memory.arena_layout import (
     ST_INVARIANT,
     ST_SPACE,
 )
-from engine.store.node_join_kernels import record_words
 from engine.txn.delete_log_layout import (
     DE_EPOCH,
     DE_PLACE,

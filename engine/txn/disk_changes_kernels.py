@@ -24,6 +24,7 @@ from engine.disk.parts_kernels import (
 from engine.disk.undo_kernels import undo_promise
 from engine.jit.kernel import helper, kernel
 from engine.log.own_images_kernels import is_away, lock_owner, newest_operation, own_kind
+from engine.log.records_kernels import record_has_var
 from engine.log.redo_layout import (
     FLAG_DISK_KEPT,
     KIND_DELETE,
@@ -82,7 +83,6 @@ from engine.memory.arena_layout import (
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
 from engine.rows.rows_kernels import known_row_address
-from engine.rows.side_pages_kernels import record_has_var
 from engine.schema.partitions_kernels import fragment_of
 from engine.txn.changes_kernels import (
     change_row,

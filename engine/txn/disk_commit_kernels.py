@@ -33,6 +33,7 @@ from engine.disk.space_kernels import space_is_fresh, space_word
 from engine.disk.undo_kernels import undo_has_room
 from engine.jit.kernel import helper, kernel
 from engine.log.own_images_kernels import is_away
+from engine.log.records_kernels import record_has_var
 from engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_UPDATE, OPERATION_WORDS
 from engine.memory.arena_layout import (
     COUNT_SHIFT,
@@ -75,7 +76,7 @@ from engine.memory.arena_layout import (
     X_WOKEN,
 )
 from engine.rows.rows_kernels import known_row_address
-from engine.rows.side_pages_kernels import record_has_var, var_of
+from engine.rows.side_pages_kernels import var_of
 from engine.rows.var_parts_kernels import var_words
 from engine.txn.changes_kernels import drop_operation, image_words
 from engine.txn.commit_kernels import (

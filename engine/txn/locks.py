@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.base.clock import Clock
 from engine.base.errors import Deadlock, LockTimeout
@@ -23,11 +23,18 @@ from engine.txn.operations_kernels import exchange_lock, mark_waited, upgrade_lo
 
 if TYPE_CHECKING:
     from engine.base.failure import Failure
-    from engine.memory.arena import Words
-    from engine.txn.transaction import Transaction
+    from engine.memory.arena import Arena
 
 RowKey = tuple[int, int]  # fragment address, ROWID
 FAILURE_POLL_SECONDS = 0.1
+
+
+class LockHolder(Protocol):
+    """What the table of locks knows of a transaction."""
+
+    txid: int
+    desc: int  # address of its descriptor in the arena
+    shared: set[RowKey]  # rows it holds a shared lock of
 
 
 class Waiter:
@@ -35,7 +42,7 @@ class Waiter:
 
     __slots__ = ("gate", "holders", "is_victim", "key")
 
-    def __init__(self, key: RowKey, holders: set[Transaction]) -> None:
+    def __init__(self, key: RowKey, holders: set[LockHolder]) -> None:
         self.key = key
         self.gate = threading.Lock()
         self.gate.acquire()
@@ -46,16 +53,17 @@ class Waiter:
 class LockTable:
     """Shared locks, waiters and the wait-for graph of one store."""
 
-    def __init__(self, mem: Words, clock: Clock, timeout_ms: int, failure: Failure) -> None:
-        self._mem = mem
+    def __init__(self, arena: Arena, clock: Clock, timeout_ms: int, failure: Failure) -> None:
+        self._arena = arena
+        self._mem = arena.mem
         self._failure = failure
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._guard = threading.Lock()
-        self.shared: dict[RowKey, set[Transaction]] = {}
-        self.waiting: dict[Transaction, Waiter] = {}
-        self._waiters_of: dict[Transaction, set[Transaction]] = {}
-        self.by_slot: dict[int, Transaction] = {}
+        self.shared: dict[RowKey, set[LockHolder]] = {}
+        self.waiting: dict[LockHolder, Waiter] = {}
+        self._waiters_of: dict[LockHolder, set[LockHolder]] = {}
+        self.by_slot: dict[int, LockHolder] = {}
         self.waits = 0
         self.deadlocks = 0
         self.timeouts = 0
@@ -64,7 +72,7 @@ class LockTable:
         """Until when a wait that begins now may last."""
         return self._clock.monotonic() + self._timeout_ms / 1_000
 
-    def share(self, txn: Transaction, key: RowKey, lock: int) -> bool:
+    def share(self, txn: LockHolder, key: RowKey, lock: int) -> bool:
         """Take a shared lock on a row whose lock word was `lock` (free or shared); False if it has changed since."""
         with self._guard:
             holders = self.shared.get(key)
@@ -84,7 +92,7 @@ class LockTable:
                 del self.shared[key]
             return False
 
-    def release_shared(self, txn: Transaction) -> None:
+    def release_shared(self, txn: LockHolder) -> None:
         """Give up all shared locks of a transaction that ends."""
         with self._guard:
             for key in txn.shared:
@@ -98,12 +106,12 @@ class LockTable:
             txn.shared.clear()
             self._wake(txn)
 
-    def wake(self, txn: Transaction) -> None:
+    def wake(self, txn: LockHolder) -> None:
         """Let everybody who waits for `txn` try again."""
         with self._guard:
             self._wake(txn)
 
-    def wait(self, txn: Transaction, key: RowKey, lock: int, deadline: float) -> None:
+    def wait(self, txn: LockHolder, key: RowKey, lock: int, deadline: float) -> None:
         """Wait until the holders of a row's lock may have gone; returns at once if they have.
 
         Raises Deadlock if this transaction is (or becomes) the victim, LockTimeout at the deadline.
@@ -113,7 +121,7 @@ class LockTable:
             if not holders or not mark_waited(self._mem, key[0], key[1], lock):
                 return
             waiter = Waiter(key, holders)
-            victims: list[Transaction] = []
+            victims: list[LockHolder] = []
             while (victim := self._victim(txn, holders, victims)) is not None:
                 if victim is txn:
                     self.deadlocks += 1
@@ -129,7 +137,7 @@ class LockTable:
                 self._forget(victim)
         self._sleep(txn, waiter, deadline)
 
-    def _sleep(self, txn: Transaction, waiter: Waiter, deadline: float) -> None:
+    def _sleep(self, txn: LockHolder, waiter: Waiter, deadline: float) -> None:
         woken = False
         try:
             left = max(0.0, deadline - self._clock.monotonic())
@@ -154,14 +162,14 @@ class LockTable:
                 " the transaction was rolled back, run it again"
             )
 
-    def _holders(self, txn: Transaction, key: RowKey, lock: int) -> set[Transaction]:
+    def _holders(self, txn: LockHolder, key: RowKey, lock: int) -> set[LockHolder]:
         if lock & LOCK_SHARED:
             holders = self.shared.get(key, set()) - {txn}
             if not holders and txn in self.shared.get(key, ()):
                 # The only shared holder wants more: one kernel call makes it the exclusive one, nobody comes between.
                 # It stays among the holders: undoing a savepoint gives the shared lock back.
                 if upgrade_lock(self._mem, txn.desc, key[0], key[1]) == ST_MEMORY:
-                    raise txn.store.arena.no_room("a lock")
+                    raise self._arena.no_room("a lock")
             return holders
         cell = (lock & LOCK_OP_MASK) << 3
         # The cell may have been freed and used again since; the mark under the guard decides whether that matters.
@@ -169,11 +177,11 @@ class LockTable:
         holder = self.by_slot.get(slot)
         return set() if holder is None or holder is txn else {holder}
 
-    def _victim(self, txn: Transaction, holders: set[Transaction], gone: Sequence[Transaction]) -> Transaction | None:
+    def _victim(self, txn: LockHolder, holders: set[LockHolder], gone: Sequence[LockHolder]) -> LockHolder | None:
         """The youngest transaction of a cycle that the new edges close, if they close one; `gone` wait no more."""
-        path: list[Transaction] = [txn]
+        path: list[LockHolder] = [txn]
 
-        def search(at: Transaction, seen: set[Transaction]) -> bool:
+        def search(at: LockHolder, seen: set[LockHolder]) -> bool:
             waiter = None if at in gone else self.waiting.get(at)
             for holder in holders if at is txn else (waiter.holders if waiter else ()):
                 if holder is txn:
@@ -190,7 +198,7 @@ class LockTable:
             return None
         return max(path, key=lambda each: each.txid)
 
-    def _wake(self, txn: Transaction) -> None:
+    def _wake(self, txn: LockHolder) -> None:
         for waiting in list(self._waiters_of.get(txn, ())):
             waiter = self.waiting.get(waiting)
             if waiter is not None and txn in waiter.holders:
@@ -198,7 +206,7 @@ class LockTable:
                 waiter.gate.release()
         self._waiters_of.pop(txn, None)
 
-    def _forget(self, txn: Transaction) -> None:
+    def _forget(self, txn: LockHolder) -> None:
         waiter = self.waiting.pop(txn, None)
         if waiter is not None:
             for holder in waiter.holders:

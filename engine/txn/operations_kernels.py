@@ -58,9 +58,7 @@ from engine.memory.arena_layout import (
 from engine.memory.handles_kernels import descriptor_of, handle_of
 from engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
 from engine.rows.rows_kernels import known_row_address, row_address
-from engine.schema.partitions_kernels import PARTITION_SEED, POSITIVE, fragment_of, partition_of
-from engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_PARTITION, HH_SEED
-from engine.sealed.checksums_kernels import xxh64_hash
+from engine.schema.partitions_kernels import fragment_of
 from engine.txn.changes_kernels import (
     add_operation,
     change_row,
@@ -200,50 +198,6 @@ def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
 def refused_status(mode):
     """Why a row that no partition takes cannot be put."""
     return ST_PARTITION if mode == MODE_INSERT or mode == MODE_WRITE else ST_MISSING
-
-
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1])", nogil=True)
-def hash_images(header, key_words, images, offsets, count, hashes):
-    """Fill hashes with fragment << 29 | tag for a batch of images; how many, fewer if no partition takes the next one.
-
-    header: the table's private hash header; with partition words, hashes has room for a key behind `count` words.
-    """
-    fixed = header[HH_FIXED_WORDS]
-    seed = header[HH_SEED]
-    if header[HH_PARTITION] == 0:
-        fragments = header[HH_FRAGMENTS]
-        for i in range(count):
-            at = offsets[i] if offsets.size else i * fixed
-            first, words = image_key(images, at, fixed, key_words)
-            number = 0
-            if fragments > 1:
-                number = (xxh64_hash(images, first, words, PARTITION_SEED) & POSITIVE) % fragments
-            hashes[i] = number << TAG_BITS | tag_of(images, first, words, seed)
-        return count
-    for i in range(count):
-        at = offsets[i] if offsets.size else i * fixed
-        first, words = image_key(images, at, fixed, key_words)
-        number = partition_of(header, header[HH_PARTITION], images, first, hashes, count)
-        if number < 0:
-            return i
-        hashes[i] = number << TAG_BITS | tag_of(images, first, words, seed)
-    return count
-
-
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
-def sort_by_fragment(hashes, count, fragments, order, starts):
-    """Stable counting sort of batch positions by fragment; starts has fragments + 1 words."""
-    for number in range(fragments + 1):
-        starts[number] = 0
-    for i in range(count):
-        starts[(hashes[i] >> TAG_BITS) + 1] += 1
-    for number in range(fragments):
-        starts[number + 1] += starts[number]
-    for i in range(count):
-        number = hashes[i] >> TAG_BITS
-        order[starts[number]] = i
-        starts[number] += 1
-    return count
 
 
 @helper

@@ -1,5 +1,9 @@
 """A transaction: its buffer, its life, and the one commit function (D3, D5).
 
+One larger than `transaction_memory` spools: its records lie in a synced file, and the log gets one record that names
+the file. Order of writes: blocks, sync of the file, sync of the names; then the referring group, durable; then the
+rows. A crash before the group is durable: the file is swept when the store is opened. After it: replay reads the file.
+
 States of a transaction in memory: open, ended. What the kernels know of it (operations, bytes, promises) lies in its
 descriptor in the arena, so that a signal between two Python statements never leaves the two out of step.
 """
@@ -25,10 +29,15 @@ from engine.base.errors import (
     StorageFull,
     StoreFailed,
     TransactionEnded,
+    TransactionTooLarge,
     WrongThread,
 )
 from engine.base.out_of_memory import no_memory
+from engine.disk.cache_layout import FRESH_PAGE
+from engine.disk.columns import COMMIT_PAGES
 from engine.log.group import Group
+from engine.log.group_layout import GROUP_ALIGN_WORDS
+from engine.log.spool_files import Kept
 from engine.memory.arena_layout import (
     OK,
     PAGE_WORDS,
@@ -52,6 +61,7 @@ from engine.memory.arena_layout import (
     X_USED,
     X_WOKEN,
 )
+from engine.txn.adopted_records import AdoptedRecords
 from engine.txn.commit_kernels import (
     COMMIT_LOGGED,
     COMMIT_WOKEN,
@@ -63,25 +73,16 @@ from engine.txn.commit_kernels import (
     end_run,
 )
 from engine.txn.disk_changes_kernels import unplan_step
-from engine.txn.disk_commit_kernels import commit_disk, commit_disk_step
+from engine.txn.disk_commit_kernels import commit_at_hand, commit_disk, commit_disk_step, commit_pages
 from engine.txn.index_commit_kernels import commit_indexed
-from engine.txn.slice_pages import hold_for_slice
-from engine.txn.spool_commit import (
-    abandon_places,
-    commit_by_reference,
-    leave_spool,
-    room_in_spool,
-    truncate_spool,
-    wait_for_copies,
-)
-from engine.txn.spool_kernels import slice_copy_words
+from engine.txn.spool import Spool
+from engine.txn.spool_kernels import begin_spool, commit_spooled, slice_copy_words
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words
-    from engine.store.store import Store
-    from engine.txn.adopted_records import AdoptedRecords
     from engine.txn.locks import RowKey
-    from engine.txn.spool import Reference, Spool
+    from engine.txn.resources import Resources
+    from engine.txn.spool import Reference
 
 get_ident = threading.get_ident
 
@@ -95,6 +96,8 @@ SLICE_ENTRIES = 80  # of ordered indexes: 50 to 200 µs, as long as few rows mus
 # Of UNDO buffer, before a slice with disk parts: more than one step of it needs with the largest pages.
 SLICE_UNDO_WORDS = PAGE_WORDS + 64
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
+# Promised of the log for one that spools: the group that refers to its file, and padding of the one before.
+REFERENCE_WORDS = 2 * GROUP_ALIGN_WORDS
 _NEEDS_ROOM = (ST_SPACE, ST_COPIES)
 _STOPPED = "commit met a broken invariant (status {}); reopen the store"
 _NOT_YET = (ST_MORE, ST_PAGE, ST_UNDO)  # nothing was done in one step
@@ -124,7 +127,7 @@ class Transaction:
         "txid",
     )
 
-    def __init__(self, store: Store, place: Place) -> None:
+    def __init__(self, store: Resources, place: Place) -> None:
         self.store = store
         self.mem = store.mem
         self.place = place
@@ -158,7 +161,7 @@ class Transaction:
         need = used + words + PAD_WORDS
         limit = self.store.transaction_words
         if self.spool is not None or need > limit or self.buf.size >= limit:  # an image before may ask for more
-            room_in_spool(self, used)
+            self._room_in_spool(used)
             return
         size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
         self.store.promise_redo(self.desc, size - self.buf.size)
@@ -189,6 +192,58 @@ class Transaction:
         except (Damaged, StorageFull) as error:
             text = f"{error.message}; the transaction can neither go on nor be taken back, open the store again"
             raise self.store.fail(IoFailed(text, **error.evidence)) from error
+
+    # --- spool -----------------------------------------------------------------------------------
+    def _room_in_spool(self, used: int) -> None:
+        """`grow` past `transaction_memory`: what is in memory goes to the spool file, oldest records first.
+
+        Raises: TransactionTooLarge, StorageFull, MemoryExhausted, TooManyFiles, IoFailed.
+        """
+        store = self.store
+        spool = self.spool
+        if not isinstance(spool, Spool):  # one that adopts load files has no other operations
+            if store.spool_words <= store.transaction_words:
+                raise TransactionTooLarge(
+                    f"the transaction needs more than transaction_limit ({store.spool_words * 8} bytes);"
+                    " split it or open the store with a larger transaction_limit"
+                )
+            spool = Spool(store.spools, self.txid, store.transaction_words, store.spool_words, store.unique_tables)
+            spool.take_over(self.buf, used)
+            self._use(spool, spool.words[:used])
+        if not self.mem[self.desc + X_SPOOLED]:
+            begin_spool(self.mem, self.desc, REFERENCE_WORDS)
+        end_run(self.mem, self.desc, 0)  # a record that goes to the file takes no more rows
+        self._use(spool, spool.room(used))
+
+    def _use(self, spool: Spool | AdoptedRecords, buf: Words) -> None:
+        view = buf.data.cast("B")
+        # No call from here on, so no KeyboardInterrupt: the buffer is the spool's, or it is not.
+        self.buf = buf
+        self.buf_bytes = view
+        self.spool = spool
+
+    def _truncate_spool(self, used: int) -> None:
+        """Records from word `used` on were taken back by a savepoint. Raises: IoFailed, and the store is dead."""
+        try:
+            if isinstance(self.spool, Spool):
+                self._use(self.spool, self.spool.truncate(used))
+        except (Damaged, StorageFull) as error:
+            raise self.store.fail(IoFailed(f"{error.message}; open the store again", **error.evidence)) from error
+
+    def begin_to_adopt(self, records: AdoptedRecords) -> None:
+        """Let a transaction without operations have the records of load files. Raises: RedoOverloaded."""
+        self.store.promise_redo(self.desc, records.record_words + REFERENCE_WORDS)
+        begin_spool(self.mem, self.desc, records.record_words + REFERENCE_WORDS)
+        self._use(records, records.words)
+
+    def _leave_spool(self, spool: Spool | AdoptedRecords) -> None:
+        """The transaction has ended: files the log refers to stay, others go with its memory."""
+        is_committed = self.group is not None and self.group.sequence > 0
+        if self.group is not None and self.reference is not None and is_committed:
+            self.store.spools.keep(self.txid, Kept(self.group.lsn, self.reference.size_bytes, self.reference.names))
+        spool.close(is_committed)
+        self.buf = self.store.no_words
+        self.spool = None
 
     # --- end -------------------------------------------------------------------------------------
     def commit(self, wait: bool) -> None:
@@ -227,7 +282,7 @@ class Transaction:
         store = self.store
         log = store.log
         if self.spool is not None:
-            commit_by_reference(self, self.spool)
+            self._commit_by_reference(self.spool)
             return
         with store.latch:  # a crash in here: nothing of the transaction is on disk
             status = commit_small(
@@ -240,7 +295,7 @@ class Transaction:
                     self.mem, self.desc, self.buf, log.room(words), copies, store.epochs.current, self.txid
                 )
             elif status == ST_PAGE:
-                status = store.disk.commit_at_hand(self)
+                status = self._commit_at_hand()
             elif status == ST_INDEXED:
                 status = self._commit_indexed()
             self._check_step(status)
@@ -274,6 +329,12 @@ class Transaction:
         text = f"the commit was interrupted on its way to the disk; ask outcome({self.txid})"
         return CommitInterrupted(text, txid=self.txid)
 
+    def _commit_at_hand(self) -> int:
+        """Commit if every page is in memory and every room is there: then nothing has to be held. ST_PAGE if not."""
+        store = self.store
+        place = (self.mem, self.desc, self.buf, store.log.fill, store.sink.current, store.epochs.current, self.txid)
+        return int(commit_at_hand(*place, store.disk.pages_at_hand))
+
     def _commit_indexed(self) -> int:
         """`commit_small` for one that changes ordered indexes; ST_PAGE, nothing done, if a disk page is missing or
         there is no room for its UNDO.
@@ -295,7 +356,7 @@ class Transaction:
         store, log = self.store, self.store.log
         disk = store.disk
         undo_words = int(self.mem[self.desc + X_UNDO_WORDS])
-        pages, is_all = disk.commit_pages(self)
+        pages, is_all = self.pages_of_commit()
         if not is_all or not disk.undo.takes(undo_words):
             return ST_MORE, 0
         try:
@@ -321,6 +382,13 @@ class Transaction:
             disk.release(pages)
         return status, ticket
 
+    def pages_of_commit(self) -> tuple[list[int], bool]:
+        """Pages of disk columns that the next slice of a commit needs, to be held, and whether that is all of it."""
+        out = np.zeros(1 + self.store.disk.pages_per_hold(COMMIT_PAGES), dtype=np.int64)
+        while (status := commit_pages(self.mem, self.desc, self.buf, out)) == ST_SPOOLED:
+            self.bring_to_end()
+        return (out[1 : 1 + int(out[0])] | FRESH_PAGE).tolist(), bool(status == OK)
+
     def _commit_large(self) -> int:
         """Commit in slices, the buffer being a REDO group itself; returns the group's sequence.
 
@@ -336,6 +404,51 @@ class Transaction:
         self.apply_logged(group)
         self.buf = store.no_words  # the buffer belongs to the log until it is written
         return group.sequence
+
+    def _commit_by_reference(self, spool: Spool | AdoptedRecords) -> None:
+        """Commit a transaction that spools. Durable on return: everything, in both modes of durability.
+
+        Raises: StorageFull, and it was rolled back; SyncFailed, IoFailed; CommitInterrupted and CommitOnFailedStore,
+        which tell the `txid`.
+        """
+        store, mem, desc = self.store, self.mem, self.desc
+        if not mem[desc + X_CHANGES]:
+            self.rollback()  # locks are all there is to it
+            return
+        try:
+            reference = spool.finish(int(mem[desc + X_USED]))  # a crash up to here: the file is swept
+        except Retryable:
+            self.rollback()
+            raise
+        partner = store.log.partner
+        if partner is not None:
+            partner.offer(self.txid, reference.names)
+        words = np.zeros(reference.record.size + 2 * GROUP_ALIGN_WORDS, dtype=np.int64)
+        used = commit_spooled(mem, desc, words, self.txid, reference.record)
+        group = Group(words, int(used), 1, reference.names)
+        self.group = group
+        self.reference = reference
+        with store.latch:
+            if store.follows_log and isinstance(spool, AdoptedRecords):
+                store.epochs.close()  # nothing stands before a load in its epoch: a mark may stand for it
+            store.epochs.hold(self)
+            store.log.adopt(group)  # from here on it is committed; a crash before its sync ends loses it whole
+        spool.seal()
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            store.log.wait(group.sequence)
+        except KeyboardInterrupt as error:
+            interrupt = error  # it has its place in the log, before others that may commit now: the rows must follow
+        except CommitOnFailedStore as error:
+            error.evidence["txid"] = self.txid
+            raise
+        except BaseException:
+            self.broke_off()
+            raise
+        self.apply_logged(group)
+        self.ended(1)
+        if interrupt is not None:
+            raise self.interrupted() from interrupt
 
     def apply_logged(self, group: Group) -> None:
         """`apply_slices` of a group that leaders may make durable, whatever comes. Raises: OutcomeUnknown."""
@@ -385,7 +498,7 @@ class Transaction:
 
     def apply_slice(self, group: Group) -> int:
         if self.spool is not None:
-            wait_for_copies(self.store)
+            self.store.wait_for_copies()
         with self.store.latch:
             copies = self._copies()
             if int(self.mem[self.desc + X_INDEXED]):
@@ -402,9 +515,9 @@ class Transaction:
         """As `apply_slice`, its pages pinned. What was promised in the log but is unreadable needs a restart."""
         disk = self.store.disk
         if self.spool is not None:
-            wait_for_copies(self.store)
-        pages, _ = disk.commit_pages(self)
-        if not hold_for_slice(self.store, pages):
+            self.store.wait_for_copies()
+        pages, _ = self.pages_of_commit()
+        if not self.store.hold_for_slice(pages):
             return ST_MORE
         try:
             disk.undo.make_room(SLICE_UNDO_WORDS)
@@ -451,7 +564,8 @@ class Transaction:
                 if int(self.mem[self.desc + X_STATE]) == COMMITTING:  # a signal fell right before the hand-over
                     self.mem[self.desc + X_CURSOR] = 0
                     self.mem[self.desc + X_STATE] = 1
-                abandon_places(self)
+                if isinstance(self.spool, AdoptedRecords):
+                    self.spool.abandon(self.mem)  # places of rows go back
                 self._unplan(0)
                 self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
             self.ended(1)
@@ -488,7 +602,7 @@ class Transaction:
         if self.is_ended:
             return
         if self.spool is not None:
-            leave_spool(self, self.spool)
+            self._leave_spool(self.spool)
         if self.shared:
             self.store.locks.release_shared(self)
         elif has_waiters:
@@ -522,7 +636,7 @@ class Transaction:
         mem, desc, buf = self.mem, self.desc, self.buf
         status = int(abort_to_savepoint_step(mem, desc, buf, until, used, changes, SLICE_OPERATIONS))
         if status == OK and self.spool is not None:
-            truncate_spool(self, used)
+            self._truncate_spool(used)
         return status
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What transactions need of an open store: arena, locks, log and epochs, their own life, and promises of log.
+"""How transactions begin and end, and when memory of what was dropped goes.
 
 Restart (`recovery`) builds a Store from what the files hold; the face (`tidemark`) gives it threads. Nothing in here
 starts a thread or decides when.
@@ -10,112 +10,47 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
 from engine.base.errors import (
-    BinlogOverloaded,
     Error,
     LimitExceeded,
-    RedoOverloaded,
-    StoreFailed,
 )
-from engine.base.ids import first_txid, txids_from
 from engine.base.limits import TRANSACTIONS_OPEN_MAX
-from engine.memory.arena_layout import CAPTURE_NONE, OK, S_INDEX_GENERATION, S_TXID, X_GENERATION
+from engine.memory.arena_layout import CAPTURE_NONE, OK, S_INDEX_GENERATION, X_GENERATION
 from engine.table.table import DroppedFragment, Table
-from engine.txn.begin_kernels import begin_transaction, next_txid, reserve_redo
+from engine.txn.begin_kernels import begin_transaction
 from engine.txn.commit_kernels import abort_step
-from engine.txn.locks import LockTable
+from engine.txn.resources import Resources
 from engine.txn.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 
 if TYPE_CHECKING:
-    from engine.access.snapshot import Snapshots
     from engine.base.clock import Clock
     from engine.base.failure import Failure
     from engine.base.options import Options
-    from engine.disk.columns import DiskColumns
-    from engine.disk.space import Space
-    from engine.log.redo import RedoLog
-    from engine.log.spool_files import SpoolFiles
-    from engine.memory.arena import Arena, Words
+    from engine.memory.arena import Arena
     from engine.schema.definition import TableDefinition
-    from engine.txn.delete_log import DeleteLog
-    from engine.txn.epoch import EpochClock
 
 T = TypeVar("T", bound=Transaction)
 
 SPARE_PLACES = 64
-REDO_POLL_SECONDS = 0.05
 
 
-class BeforeImages(Protocol):
-    """The hook for before-images: where commits copy old rows for a running local checkpoint."""
-
-    current: Words  # empty while none runs; word 0 counts the words used
-
-    def room(self, words: int) -> Words:
-        """`current` with room for `words` more words; the caller holds the commit latch."""
-        ...
-
-    def waiting_words(self) -> int:
-        """Words of full buffers that the local checkpoint has not taken yet."""
-        ...
-
-
-class NoBeforeImages:
-    """Nobody asks for before-images."""
-
-    def __init__(self) -> None:
-        self.current: Words = np.zeros(0, dtype=np.int64)
-
-    def room(self, words: int) -> Words:
-        """Nothing: no local checkpoint runs."""
-        return self.current
-
-    def waiting_words(self) -> int:
-        """None."""
-        return 0
-
-
-class Transactions:
-    """Everything transactions need. Made empty; `attach` gives it log and epochs once restart knows where they are."""
-
-    log: RedoLog
-    epochs: EpochClock
-    disk: DiskColumns = None  # type: ignore[assignment]  # None for ever in a view of a local checkpoint
-    snapshots: Snapshots = None  # type: ignore[assignment]  # likewise
-    deletes: DeleteLog | None = None
-    spools: SpoolFiles = None  # type: ignore[assignment]  # as `log`
+class Transactions(Resources):
+    """The open transactions of one store."""
 
     def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
-        self.arena = arena
-        self.mem = arena.mem
-        self.options = options
-        self.clock = clock
-        self.failure = failure
-        self.seed = seed
-        self.latch = threading.Lock()
+        super().__init__(arena, options, clock, failure, seed)
         self.schema_latch = threading.Lock()
-        self.locks = LockTable(self.mem, clock, options.lock_timeout_ms, failure)
-        self.no_words: Words = np.zeros(0, dtype=np.int64)
-        self.transaction_words = options.transaction_memory_bytes // 8
-        self.spool_words = options.transaction_limit_bytes // 8
-        self.waits_for_disk = options.durability == "commit"
         self.tables: dict[str, Table] = {}
         self.by_id: dict[int, Table] = {}
         self.next_table_id = 1
-        self.sink: BeforeImages = NoBeforeImages()
-        self.on_redo_full: Callable[[], None] = lambda: None
-        # A local checkpoint of an epoch is about to be published: returns when who follows the log has read up to it.
+        # A local checkpoint of an epoch is about to be published: returns when followers of the log have read up to it.
         self.on_publish: Callable[[int], None] = lambda epoch: None
-        # What operations on a table leave in the log for who follows it; asked when the table is made.
+        # What operations on a table leave in the log for its followers; asked when the table is made.
         self.capture_of: Callable[[TableDefinition], int] = lambda definition: CAPTURE_NONE
-        # Whether he keeps the log from being cut; whoever gets no room then is told so.
-        self.follower_holds_log: Callable[[], bool] = lambda: False
-        # Whether somebody does; then a schema change has an epoch of its own, and a load begins one.
-        self.follows_log = False
         # Tables that are made when they are first named; not asked with `schema_latch` held.
         self.make_named: Callable[[str], Table | None] = lambda name: None
         self.schema_authors: dict[int, int] = {}  # by thread: site its schema changes come from
@@ -125,42 +60,16 @@ class Transactions:
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
         self.spare_places: list[Place] = []
-        self._txids = txids_from(1)
         # What was dropped, and the open transactions and scans that may still be looking at its memory.
         self.dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
         self.pins: set[object] = set()
         self._left: deque[object] = deque()  # users that have ended while something dropped waited for its users
         self.index_generation = 0  # raised behind the kernel that announces an index, for `begin`
 
-    def attach(self, log: RedoLog, epochs: EpochClock, incarnation: int) -> None:
-        """Give the store its log and clock; from here on it can commit."""
-        self.log = log
-        self.epochs = epochs
-        self.number_from(int(first_txid(incarnation)))
-
-    @property
-    def space(self) -> Space:
-        """The tablespaces."""
-        return self.disk.space
-
     # --- transactions ----------------------------------------------------------------------------
-    def next_txid(self) -> int:
-        """A transaction id never given before. Raises: LimitExceeded if this opening has no more."""
-        txid = int(next_txid(self.mem))
-        if txid not in self._txids:
-            raise LimitExceeded(
-                f"transaction {self._txids.stop - 1} had the last id of this opening; close the store and open it again"
-            )
-        return txid
-
-    def txid_limit(self) -> int:
-        """Ids from here on have not been given."""
-        return int(self.mem[S_TXID]) + 1
-
-    def number_from(self, txid: int) -> None:
-        """Ids of transactions go on from here: smaller ones were given, here or by another node."""
-        self._txids = txids_from(txid)
-        self.mem[S_TXID] = txid - 1
+    def open_now(self) -> list[Transaction]:
+        """The transactions that are open, as of this instant."""
+        return list(cast("dict[int, Transaction]", self.locks.by_slot).values())
 
     def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
         """Begin a transaction of the calling thread, of a subclass `kind` if the face has one.
@@ -187,7 +96,7 @@ class Transactions:
         try:
             if begin_transaction(self.mem, desc, slot, tail_word, redo_words) != OK:
                 self.wait_for_redo(lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, redo_words) == OK))
-            txn = kind(self, place)  # type: ignore[arg-type]  # only `Store` is ever made
+            txn = kind(self, place)
             self.locks.by_slot[slot] = txn
             if self.index_generation != generation:
                 # An index was announced, and whoever builds it may not have seen this one among those to wait for.
@@ -213,7 +122,7 @@ class Transactions:
         return slot, desc, buf, view
 
     def retire(self, txn: Transaction) -> None:
-        """Take back what a transaction that ends used; once only, wherever a signal falls."""
+        """See `Resources`."""
         place = txn.place
         if self.locks.by_slot.get(place[0]) is not txn:
             return
@@ -225,38 +134,6 @@ class Transactions:
         else:
             self.arena.give_descriptor(place[1])
             self._spare_slots.append(place[0])
-
-    def promise_redo(self, desc: int, words: int) -> None:
-        """Promise an open transaction more room in the log, waiting for a local checkpoint if need be."""
-        if reserve_redo(self.mem, desc, words) != OK:
-            self.wait_for_redo(lambda: bool(reserve_redo(self.mem, desc, words) == OK))
-
-    def wait_for_redo(self, is_promised: Callable[[], bool]) -> None:
-        """Ask for a local checkpoint and wait until the promise can be given.
-
-        Raises: RedoOverloaded past `lock_timeout_ms`, or BinlogOverloaded if it is the binlog that is waited for.
-        """
-        deadline = self.locks.deadline()
-        while True:
-            self.on_redo_full()
-            if is_promised():
-                return
-            self.failure.check()
-            if self.clock.monotonic() >= deadline:
-                raise self._redo_overloaded()
-            self.clock.sleep(REDO_POLL_SECONDS)
-
-    def _redo_overloaded(self) -> RedoOverloaded | BinlogOverloaded:
-        if self.follower_holds_log():
-            return BinlogOverloaded(
-                f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that the binlog lacks; see"
-                " whether its folder has room, run the transaction again or make the store with a larger redo_log"
-            )
-        return RedoOverloaded(
-            f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"
-            " call checkpoint() twice and run it again, in smaller transactions if it is full again, or make the store"
-            " with a larger redo_log"
-        )
 
     # --- memory of what was dropped ---------------------------------------------------------------
     def pin(self, holder: object) -> None:
@@ -305,8 +182,3 @@ class Transactions:
         """Whether somebody may still look at a dropped partition of a table."""
         dropped = [each for each, _ in list(self.dropped) if isinstance(each, DroppedFragment)]
         return any(each.table.handle == table.handle for each in dropped)
-
-    def fail(self, error: StoreFailed) -> StoreFailed:
-        """Kill the store; returns the error to raise."""
-        self.failure.latch(error)
-        return error

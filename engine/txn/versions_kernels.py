@@ -8,7 +8,6 @@ in the same kernel call; it cannot fail. Room is made by cutting what nobody nee
 
 from __future__ import annotations
 
-from engine.access.reads_kernels import entry_words, write_entry
 from engine.disk.cache_kernels import frame_of
 from engine.disk.cache_layout import C_FRAMES, SLOT_BITS, SLOT_MASK, TS_CACHE, TS_PAGE_WORDS
 from engine.disk.disk_layout import PIECE_CHUNK, PIECE_ROWID_MASK
@@ -16,6 +15,7 @@ from engine.disk.page_kernels import page_piece, page_piece_words
 from engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
+from engine.log.own_images_kernels import entry_words, write_entry
 from engine.memory.arena_layout import (
     COMPACT_SLOT_BITS,
     F_DISK_WORDS,

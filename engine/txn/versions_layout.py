@@ -6,6 +6,8 @@ kernel cache is keyed on this file.
 
 from __future__ import annotations
 
+from engine.base.limits import SNAPSHOTS_OPEN_MAX
+
 # --- entry of the ring: a header, then the row's entry (ENTRY_WORDS and image), then its disk part ----
 V_WORDS = 0  # of the whole entry, a multiple of V_UNIT_WORDS
 V_ENDED = 1  # epoch of the change that ended this version
@@ -27,7 +29,7 @@ DISK_KEPT = 1  # as in the row's next newer state
 DISK_LOST = 2  # it was too large, or not in memory
 
 # --- sizes --------------------------------------------------------------------------------------
-SNAPSHOTS_LISTED = 512
+SNAPSHOTS_LISTED = SNAPSHOTS_OPEN_MAX
 BUCKET_SHARE_SHIFT = 5  # buckets of each kind: at most so many words of the region, as a power of two
 CAPTURE_WORDS_MAX = 32_768  # of a chained disk part: 256 KiB
 

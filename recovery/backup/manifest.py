@@ -16,15 +16,8 @@ from engine.base.errors import BackupDamaged, FileMissing, IoFailed, Rejected
 from engine.disk.tablespaces import TablespaceDefinition
 from engine.rows.backup_layout import BACKUP_MANIFEST, BACKUP_MANIFEST_WORDS, BACKUP_UNIT_WORDS_MIN
 from engine.schema.definition import TableDefinition
-from engine.sealed.sealed_layout import (
-    KIND_BACKUP_MANIFEST,
-    check_version,
-    header_of,
-    is_sealed,
-    seal,
-    store_of,
-    write_seal,
-)
+from engine.sealed.sealed_layout import KIND_BACKUP_MANIFEST, header_of, is_sealed, seal, store_of, write_seal
+from engine.sealed.version import check_version
 from recovery.backup.rows_file import Place, Sizes
 
 if TYPE_CHECKING:

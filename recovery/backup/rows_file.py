@@ -20,16 +20,8 @@ from engine.rows.backup_layout import (
     CONTENT_LIVE,
     CONTENT_ROWS,
 )
-from engine.sealed.sealed_layout import (
-    KIND_BACKUP_BLOCK,
-    SEAL,
-    check_version,
-    header_of,
-    is_sealed,
-    seal,
-    store_of,
-    write_seal,
-)
+from engine.sealed.sealed_layout import KIND_BACKUP_BLOCK, SEAL, header_of, is_sealed, seal, store_of, write_seal
+from engine.sealed.version import check_version
 from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_ROWID, B_ROWS, B_USED, BACKUP_STATE_WORDS, check_entries
 
 if TYPE_CHECKING:

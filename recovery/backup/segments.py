@@ -18,17 +18,8 @@ from engine.log.group_layout import GROUP, GROUP_ALIGN_WORDS
 from engine.log.reader import GroupRead, described
 from engine.log.redo_layout import GROUP_WORDS
 from engine.rows.backup_layout import ARCHIVE_SEGMENT, ARCHIVE_WORDS
-from engine.sealed.sealed_layout import (
-    KIND_ARCHIVE,
-    KIND_GROUP,
-    SEAL,
-    check_version,
-    header_of,
-    is_sealed,
-    seal,
-    store_of,
-    write_seal,
-)
+from engine.sealed.sealed_layout import KIND_ARCHIVE, KIND_GROUP, SEAL, header_of, is_sealed, seal, store_of, write_seal
+from engine.sealed.version import check_version
 from recovery.backup.storage import firm_up_file
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from engine.base.errors import BackupDamaged, ForeignFile
 from engine.log.redo_layout import FRAGMENT_SHIFT, TABLE_MASK
 from engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
 from engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK
-from engine.sealed.sealed_layout import check_version, header_of, store_of
+from engine.sealed.sealed_layout import header_of, store_of
+from engine.sealed.version import check_version
 from engine.store.restore_kernels import (
     R_COUNT,
     R_NEXT,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from engine.base.clock import ManualClock
 from engine.base.errors import RedoOverloaded, SchemaInvalid
 from engine.base.options import Options
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.types import Int64
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.access.duplicate_keys import refused as unique_refused
 from engine.access.row_operations import settle
 from engine.base.errors import (
     FileMissing,
@@ -24,7 +25,6 @@ from engine.base.errors import (
     Rejected,
     SpoolDamaged,
 )
-from engine.index.unique import refused as unique_refused
 from engine.log.load_arena_layout import (
     LP_COUNT,
     LP_FIRST,
@@ -52,11 +52,10 @@ from engine.memory.arena_layout import (
     X_ROW,
 )
 from engine.rows.growth_kernels import reserve_index
-from engine.store.load_rows_kernels import close_page, place_rows, reserve_pages
 from engine.store.outcome import find_outcome
 from engine.table.table import KEY_ROOM_WORDS
 from engine.txn.adopted_records import AdoptedRecords, Block, Part
-from engine.txn.spool_commit import begin_to_adopt
+from engine.txn.load_rows_kernels import close_page, place_rows, reserve_pages
 from recovery.load.commit import read_manifest, sweep
 from recovery.load.directory import ADOPTING, Directory, directory_of, own_directory
 from recovery.load.job import EXAMPLES_MAX
@@ -226,7 +225,7 @@ class Adopter:
         if not manifest.files:
             return
         records = AdoptedRecords(self._files, self._identity[0], txn.txid, manifest.files)
-        begin_to_adopt(txn, records)
+        txn.begin_to_adopt(records)
         placing = _Placing(txn, table, manifest, records, progress)
         for part in records.parts:
             placing.file(part)

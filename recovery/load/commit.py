@@ -16,7 +16,8 @@ import numpy as np
 from engine.base.clock import SystemClock
 from engine.base.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
 from engine.log.load_layout import LOAD_MANIFEST, LOAD_MANIFEST_WORDS, LOAD_UNIT_WORDS_MIN
-from engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, check_version, header_of, is_sealed, seal, write_seal
+from engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed, seal, write_seal
+from engine.sealed.version import check_version
 from recovery.load.directory import ABORTED, ADOPTING, MANIFEST, OPEN, PUBLISHED, directory_of
 from recovery.load.job import EXAMPLES_MAX, FragmentReport, LoadJob, file_of
 

@@ -22,10 +22,10 @@ from engine.base.errors import (
 )
 from engine.memory.arena_layout import TAG_BITS
 from engine.rows.columnar import encode_keys, encode_rows
+from engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
 from engine.schema.partitions_kernels import fragments_of_keys
 from engine.schema.partitions_layout import HH_PARTITION
 from engine.table.table import KEY_ROOM_WORDS
-from engine.txn.operations_kernels import hash_images, sort_by_fragment
 from recovery.load.directory import OPEN, directory_of
 from recovery.load.file_writer import FileWriter
 from recovery.load.job import EXAMPLES_MAX, FragmentReport

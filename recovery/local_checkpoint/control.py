@@ -21,15 +21,8 @@ from engine.files.firm import write_again
 from engine.memory.arena_layout import ENTRY_WORDS
 from engine.rows.lcp_layout import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
 from engine.schema.definition import TableDefinition
-from engine.sealed.sealed_layout import (
-    KIND_LCP_CONTROL,
-    check_version,
-    header_of,
-    is_sealed,
-    seal,
-    store_of,
-    write_seal,
-)
+from engine.sealed.sealed_layout import KIND_LCP_CONTROL, header_of, is_sealed, seal, store_of, write_seal
+from engine.sealed.version import check_version
 from recovery.local_checkpoint.data_file import FOLDER
 
 if TYPE_CHECKING:

@@ -9,16 +9,8 @@ import numpy as np
 
 from engine.base.errors import FileTruncated, ForeignFile, LcpDamaged
 from engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK, UNIT_WORDS_MIN
-from engine.sealed.sealed_layout import (
-    KIND_LCP_BLOCK,
-    SEAL,
-    check_version,
-    header_of,
-    is_sealed,
-    seal_units,
-    store_of,
-    write_seal,
-)
+from engine.sealed.sealed_layout import KIND_LCP_BLOCK, SEAL, header_of, is_sealed, seal_units, store_of, write_seal
+from engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from engine.files.protocol import File, Files

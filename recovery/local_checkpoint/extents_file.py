@@ -25,16 +25,8 @@ from engine.disk.disk_layout import (
 from engine.disk.extents_kernels import copy_extents, restore_extent
 from engine.memory.arena_layout import OK, ST_SPACE
 from engine.rows.lcp_layout import EXTENTS_FRAGMENT, EXTENTS_TABLE, UNIT_WORDS_MIN
-from engine.sealed.sealed_layout import (
-    KIND_EXTENTS,
-    SEAL,
-    check_version,
-    header_of,
-    is_sealed,
-    seal,
-    store_of,
-    write_seal,
-)
+from engine.sealed.sealed_layout import KIND_EXTENTS, SEAL, header_of, is_sealed, seal, store_of, write_seal
+from engine.sealed.version import check_version
 from recovery.local_checkpoint.data_file import FOLDER
 from recovery.system_restart.load import DataFileDamaged
 

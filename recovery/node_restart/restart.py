@@ -12,7 +12,7 @@ from engine.disk.undo_ring import FOLDER as UNDO_FOLDER
 from engine.log.geometry import FOLDER as REDO_FOLDER
 from engine.log.load_files import FOLDER as LOAD_FOLDER
 from engine.log.spool_files import FOLDER as SPOOL_FOLDER
-from engine.sealed.sealed_layout import check_format
+from engine.sealed.version import check_format
 from recovery.local_checkpoint.control import read_controls
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.node_restart.joiner import Join

@@ -25,7 +25,8 @@ from engine.base.errors import (
 from engine.files.directory import PosixFiles
 from engine.programs.compiled import compile_filter
 from engine.programs.condition_ranges import known_of
-from engine.schema.definition import TableDefinition, is_system_table, qualified_name
+from engine.schema.definition import TableDefinition
+from engine.schema.names import is_system_table, qualified_name
 from engine.schema.partition_pruning import partitions_for
 from recovery.backup.manifest import find_backups
 from recovery.backup.storage import open_place
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from engine.files.directory import Pin
     from engine.files.protocol import Files
     from engine.programs.expressions import Expression
-    from engine.schema.definition import Column
+    from engine.schema.column import Column
     from recovery.backup.manifest import Level, Manifest
     from recovery.local_checkpoint.control import Control
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-    from engine.schema.definition import Column
+    from engine.schema.column import Column
     from engine.schema.types_base import ColumnType
 
 UINT64_DIGITS = 20

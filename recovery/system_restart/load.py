@@ -16,6 +16,7 @@ import numpy as np
 
 from engine.base.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged, MemoryExhausted
 from engine.memory.arena_layout import F_LCP_HAS_VAR, F_REPLAY_EPOCH, OK, S_POOL, S_POOL_TOP, ST_MEMORY
+from engine.memory.pool_kernels import join_pools, split_pool
 from engine.rows.growth_kernels import reserve_index
 from engine.rows.lcp_kernels import SHAPE_WORDS, finish_entries, finish_load, load_copies, load_entries
 from engine.rows.lcp_layout import (
@@ -26,7 +27,7 @@ from engine.rows.lcp_layout import (
     EXTENTS_TABLE,
 )
 from engine.schema.row_shape import compute_layout
-from engine.table.setup_kernels import join_pools, set_pool, split_pool
+from engine.table.setup_kernels import set_pool
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 
 if TYPE_CHECKING:

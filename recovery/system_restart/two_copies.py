@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base.errors import FileMissing, IoFailed
-from engine.sealed.sealed_layout import Words, check_version, is_sealed
+from engine.sealed.sealed_layout import Words, is_sealed
+from engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from engine.files.protocol import File, Files

@@ -16,7 +16,7 @@ from engine.access import snapshot_reads
 from engine.access.batch_operations import decode_entries
 from engine.memory.arena_layout import ENTRY_WORDS
 from engine.rows.columnar import encode_keys
-from engine.schema.definition import is_system_table
+from engine.schema.names import is_system_table
 from recovery.verification.compare import differing_columns
 from recovery.verification.digest_rows import digests, key_places
 from recovery.verification.findings import PROBLEMS_MAX, Findings

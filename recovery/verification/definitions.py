@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.base.errors import NoSuchTable
-from engine.schema.definition import is_system_table, qualified_name
+from engine.schema.names import is_system_table, qualified_name
 from recovery.verification.digest_rows import digest_class
 
 if TYPE_CHECKING:

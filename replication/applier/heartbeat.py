@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from engine.access.batch_operations import write_many
 from engine.base.errors import TableExists
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from engine.schema.types import Int64, UInt32
 from replication.applier.setups import rows_of
 

@@ -17,7 +17,7 @@ import numpy as np
 from engine.access import applied_rows, unique_calls
 from engine.access.batch_operations import get_many
 from engine.base.errors import DuplicateKey, LockTimeout, TransactionTooLarge
-from engine.schema.definition import ABSENT
+from engine.schema.column import ABSENT
 from replication.applier.intake import located
 from replication.applier.key_set import KeySet
 from replication.applier.marks import tag_applied

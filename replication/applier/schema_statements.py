@@ -23,7 +23,8 @@ from engine.base.errors import (
     TableExists,
     Unsupported,
 )
-from engine.schema.definition import ABSENT, DEFAULT_TABLESPACE, Column, TableDefinition
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import DEFAULT_TABLESPACE, TableDefinition
 from engine.schema.index_definition import IndexDefinition
 from engine.schema.partition import ListPartition, RangePartition
 from engine.store.schema_changes import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from engine.access.batch_operations import decode_entries, scan
 from engine.base.errors import NoSuchTable
-from engine.schema.definition import EXCEPTIONS_SUFFIX
+from engine.schema.names import EXCEPTIONS_SUFFIX
 from replication.conflict.functions import Check
 from replication.conflict.programs import program_of
 from replication.settings.match import ReplicationRow, find_row, row_of

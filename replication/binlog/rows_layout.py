@@ -1,6 +1,6 @@
 """Row plans: what kernels must know to turn row images into MySQL's row bodies and back. Main memory only.
 
-A plan that reads images has the form of an interpreted program (`engine/programs/program_layout.py`), so that the same helpers find
+A plan that reads images has the form of an interpreted program (`program_layout.py`), so that the same helpers find
 columns in images: header, column words, four words for each column in the place of instructions, constants. A plan
 that reads row bodies is those four words for each column alone. Kernels freeze these constants.
 """

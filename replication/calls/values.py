@@ -27,7 +27,8 @@ from engine.base import errors, limits
 from engine.base.errors import Error, FrameRejected, LimitExceeded, PeerRefused, Rejected, TypeMismatch
 from engine.programs import expressions
 from engine.programs.interpreter import Program
-from engine.schema.definition import ABSENT, Column, TableDefinition, column_from_json
+from engine.schema.column import ABSENT, Column, column_from_json
+from engine.schema.definition import TableDefinition
 from engine.schema.types import from_json as type_from_json
 from engine.schema.types_base import ColumnType, shown
 from replication.calls import packed_values_kernels as m

@@ -21,7 +21,7 @@ from engine.access.batch_operations import decode_entries, insert_many
 from engine.access.row_operations import delete, insert
 from engine.access.snapshot import Snapshot
 from engine.base.errors import Rejected, Retryable
-from engine.schema.definition import is_system_table
+from engine.schema.names import is_system_table
 from replication.applier.filters import Filter
 from replication.applier.positions import write_at
 from replication.applier.schema_statements import apply_statement, as_new

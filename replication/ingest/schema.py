@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from engine.access.conditional_changes import delete_where
 from engine.base.errors import Rejected, Unsupported
 from engine.programs.expressions import col
-from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
 from engine.schema.index_definition import IndexDefinition
 from engine.schema.partition import ListPartition, Partition
 from engine.schema.types import Boolean, Decimal, Enum, Floating, Int8, Integer, Timestamp

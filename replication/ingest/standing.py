@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from engine.access.row_operations import get_committed, write
 from engine.base.errors import PeerRefused
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from engine.schema.types import Enum, Text, Timestamp, UInt32, UInt64
 from engine.schema.types_text import VarChar
 from replication.ingest.transactions import Place

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.base.errors import NoSuchTable, NoSuchTablespace, Rejected, SchemaInvalid, Unsupported
-from engine.schema.definition import DEFAULT_TABLESPACE, EXCEPTIONS_SUFFIX, is_system_table
+from engine.schema.definition import DEFAULT_TABLESPACE
+from engine.schema.names import EXCEPTIONS_SUFFIX, is_system_table
 from replication.applier.intake import located
 from replication.binlog import events as e
 from replication.binlog.errors import Origin

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.rows.column_buffers import build_fixed, variable
 from engine.schema.added_columns import pad_rows
-from engine.schema.definition import is_system_table
+from engine.schema.names import is_system_table
 from engine.schema.types_text import Binary
 from replication.binlog import events as e
 from replication.binlog.errors import Origin

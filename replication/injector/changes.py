@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base.errors import EpochGap, PositionLost, StoreClosed, ValueOutOfRange
-from engine.schema.definition import qualified_name
+from engine.schema.names import qualified_name
 from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from replication.binlog.index import Position
 from replication.injector.binlog_rows import ChangedRows, RowReader, definitions_in, events_of

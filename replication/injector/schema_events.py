@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from engine.access import row_operations
 from engine.base.errors import InvariantBroken
-from engine.schema.definition import ABSENT, SYSTEM_DATABASE, Column, TableDefinition
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
+from engine.schema.names import SYSTEM_DATABASE
 from engine.schema.partition import ListPartition, RangePartition
 from engine.store.schema_changes import fresh
 from replication.settings.any_value import NO_LOGGING

@@ -17,11 +17,12 @@ from engine.access.batch_operations import scan
 from engine.base.owner import call_owner
 from engine.memory.arena_layout import CAPTURE_CHANGED, CAPTURE_NONE, CAPTURE_WHOLE, TAG_BITS
 from engine.rows.column_output import decode_rows
+from engine.rows.key_hashes_kernels import hash_images
 from engine.rows.row_format import RowFormat, Words
-from engine.schema.definition import SYSTEM_DATABASE, TableDefinition
+from engine.schema.definition import TableDefinition
+from engine.schema.names import SYSTEM_DATABASE
 from engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
 from engine.txn.before_images_kernels import set_capture
-from engine.txn.operations_kernels import hash_images
 from replication.binlog.row_plan import TablePlans
 from replication.injector.images import BinlogOptions, ImageRule, Present, image_rule
 from replication.settings.binlog_type import binlog_type

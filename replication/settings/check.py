@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from engine.schema.definition import EXCEPTIONS_SUFFIX, SYSTEM_DATABASE, TableDefinition
+from engine.schema.definition import TableDefinition
+from engine.schema.names import EXCEPTIONS_SUFFIX, SYSTEM_DATABASE
 from replication.settings.binlog_type import BinlogType
 from replication.settings.exceptions_table import plan_exceptions
 from replication.settings.finding import Finding

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from engine.schema.definition import ABSENT
+from engine.schema.column import ABSENT
 from engine.schema.types import Enum as EnumType
 from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
 from replication.settings.exceptions_table import ExceptionsPlan, PlannedColumn, Source
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from engine.schema.definition import Column
+    from engine.schema.column import Column
 
     # Values of a column of the main table, one for each conflict; None stands for NULL in arrays of objects.
     Values: TypeAlias = NDArray[Any] | pa.Array

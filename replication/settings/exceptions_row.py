@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.schema.definition import ABSENT
+from engine.schema.column import ABSENT
 from engine.schema.types import Enum as EnumType
 from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
 from replication.settings.exceptions_table import ExceptionsPlan, PlannedColumn, Source

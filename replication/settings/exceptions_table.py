@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from engine.schema.definition import ABSENT
+from engine.schema.column import ABSENT
 from engine.schema.types import Decimal, Floating, Integer, UInt16, UInt32, UInt64
 from engine.schema.types import Enum as EnumType
 from engine.schema.types_text import Binary, Char, VarBinary, VarChar
@@ -21,7 +21,8 @@ from replication.conflict.causes import Cause, OperationType
 from replication.settings.finding import Finding
 
 if TYPE_CHECKING:
-    from engine.schema.definition import Column, TableDefinition
+    from engine.schema.column import Column
+    from engine.schema.definition import TableDefinition
     from engine.schema.types_base import ColumnType
 
 PREFIX = "NDB$"

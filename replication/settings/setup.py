@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.base.errors import SchemaInvalid
-from engine.schema.definition import EXCEPTIONS_SUFFIX, TableDefinition
+from engine.schema.definition import TableDefinition
+from engine.schema.names import EXCEPTIONS_SUFFIX
 from engine.schema.types import UInt32, UInt64
 from replication.conflict.roles import Role
 from replication.settings import binlog_type as b

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from engine.base.errors import SchemaInvalid, TableExists
 from engine.base.limits import NAME_CHARACTERS_MAX
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from engine.schema.partition import HashPartition, KeyPartition, Partition
 from engine.schema.types import Blob, UInt32, UInt64
 from engine.schema.types_base import ColumnType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.base.errors import Unsupported
-from engine.schema.definition import ABSENT, Column
+from engine.schema.column import ABSENT, Column
 from engine.schema.index_definition import IndexDefinition
 from engine.schema.types_base import ColumnType
 from replication.sql.column_types import KNOWN, from_sql

@@ -14,7 +14,8 @@ from decimal import Decimal as PythonDecimal
 from math import isfinite
 from typing import Any
 
-from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
 from engine.schema.partition import MAXVALUE, HashPartition, KeyPartition, ListPartition, RangePartition
 from engine.schema.types import Integer
 from engine.schema.types_base import ColumnType

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from engine.base.errors import Rejected, Unsupported
-from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
 from engine.schema.index_definition import IndexDefinition
 from engine.schema.partition import HashPartition, KeyPartition, LinearHash, ListPartition, Partition, RangePartition
 from engine.schema.types_base import ColumnType

@@ -10,7 +10,8 @@ import numpy as np
 import tidemark as tm
 from engine.base.clock import ManualClock
 from engine.rows.row_format import RowFormat
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.applier.applier import Applied, Applier, ApplierOptions
 from replication.applier.transactions import EpochTransaction, LogFolder, transactions

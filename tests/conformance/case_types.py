@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from engine.schema import types as t
-from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
 from engine.schema.types_base import ColumnType
 from engine.schema.types_text import Binary, Char, VarBinary, VarChar
 from replication.conflict.causes import Cause, OperationType

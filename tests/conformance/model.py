@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.schema.definition import ABSENT, TableDefinition
+from engine.schema.column import ABSENT
+from engine.schema.definition import TableDefinition
 from replication.conflict.max_replicated_epoch import starting_epoch
 from replication.settings.binlog_type import DELETE_ROW, UPDATE_ROW, WRITE_ROW, Image
 from replication.settings.conflict_function import goes_by_epochs

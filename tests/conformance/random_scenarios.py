@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from replication.settings.status import COUNTERS
 from tests.conformance.model import ModelSite, model_sites
 from tests.conformance.scenario import Scenario, Site, parse_scenario, play

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from engine.base.errors import PeerError, Rejected, SchemaInvalid
-from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
 from replication.conflict.causes import Cause, OperationType
 from replication.conflict.last_conflict import LastConflict
 from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch

@@ -15,9 +15,9 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "stopped-commit-of-a-spool-is-told-as-not-written",
-        "engine.txn.spool_commit",
-        "    txn.apply_logged(group)",
-        "    txn.apply_slices(group)",
+        "engine.txn.transaction",
+        "        self.apply_logged(group)\n        self.ended(1)",
+        "        self.apply_slices(group)\n        self.ended(1)",
         "commit-stopped",
     ),
     # --- full stores -----------------------------------------------------------------------------------

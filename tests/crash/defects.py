@@ -137,8 +137,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "name-of-control-file-not-synced",
         "recovery.local_checkpoint.control",
-        "        files.close(file)\n    files.sync_directory(FOLDER)",
-        "        files.close(file)",
+        "control_name(control.lcp_id))\n    files.sync_directory(FOLDER)",
+        "control_name(control.lcp_id))",
         "states",
     ),
     Defect(
@@ -230,7 +230,7 @@ DEFECTS: tuple[Defect, ...] = (
     # --- indexes and partitions ----------------------------------------------------------------------
     Defect(
         "schema-change-does-not-wait",
-        "engine.store.store",
+        "engine.store.schema_log",
         "        self.log.wait(ticket)",
         "        pass",
         "index-states",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.base.errors import RedoOverloaded
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.types import Int64, VarChar
 from recovery.crash_harness.__main__ import main
 from recovery.crash_harness.crash_states import choices, crash_states
@@ -46,7 +46,7 @@ def test_store_whose_first_local_checkpoint_was_abandoned_opens_after_any_loss()
     number for a sign that the log had been truncated: LcpDamaged, although the log was whole.
     """
     report = crash_states(history.abandoned_work, whole_state, seed=1, per_point=12)
-    assert report.places["control file write torn"] > 5
+    assert report.places["control file write torn"] >= 2
 
 
 def test_promise_before_the_commit_is_seen() -> None:

@@ -21,7 +21,6 @@ from recovery.crash_harness.power_loop import power_loop
 from recovery.crash_harness.program import (
     Ledger,
     PowerOff,
-    Violation,
     digest_of,
     open_simulated,
     power_off,
@@ -49,13 +48,7 @@ def test_power_losses_again_and_again_leave_no_piece_of_a_disk_row_behind() -> N
     """Life behind life on one disk, local checkpoints in each. Seed 10 found, at its third loss, a chunk of no disk
     part: see `test_what_a_lost_run_left_on_free_pages_does_not_come_back`.
     """
-    try:
-        report = power_loop(disk_history.lives_work, disk_history.lives_verify, losses=3, seed=10, calls_max=900)
-    except Violation as error:
-        # One run in hundreds, for the seed does not draw a store's own entropy: docs/reliability.md, "Known and open".
-        if "no control file of a local checkpoint is intact" in str(error):
-            pytest.xfail("a store whose first local checkpoint was interrupted is refused if the next one is torn")
-        raise
+    report = power_loop(disk_history.lives_work, disk_history.lives_verify, losses=3, seed=10, calls_max=900)
     assert report.losses == 3
 
 

@@ -11,7 +11,8 @@ from engine.disk import space_kernels as s
 from engine.jit.kernel import REGISTRY, kernel
 from engine.memory import arena_layout as a
 from engine.memory.handles_kernels import descriptor_of
-from engine.table.setup_kernels import fragment_handles, make_table, setup_memory
+from engine.memory.pool_kernels import setup_memory
+from engine.table.setup_kernels import fragment_handles, make_table
 
 RESERVE, RELEASE, SETTLE, CLEANED, FREE, FRESH, WORD, ROW = range(8)
 

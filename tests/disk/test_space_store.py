@@ -19,6 +19,7 @@ from engine.disk.extents_kernels import join_tablespace
 from engine.disk.tablespaces import TablespaceDefinition
 from engine.files.directory import PosixFiles
 from engine.memory import arena_layout as a
+from engine.table.fragments import fragments_of
 from engine.table.setup_kernels import make_table
 from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from recovery.crash_harness.disks.memory import MemoryFiles
@@ -49,7 +50,7 @@ def use_extents(db: Database, name: str, count: int) -> int:
     tablespace = store.space.named(name)
     table = make_table(store.mem, np.array([999, 1, 4, 0, 1, 0, 1, 1], dtype=np.int64))
     assert join_tablespace(store.mem, table, tablespace.address, 400, 0) == a.OK
-    fragment = store.arena.fragments(table)[0]
+    fragment = fragments_of(store.mem, table)[0]
     payload = int(store.mem[tablespace.address + d.TS_PAYLOAD])
     found = np.zeros(1, dtype=np.int64)
     for number in range(count * tablespace.definition.extent_pages):

@@ -10,8 +10,7 @@ import pytest
 
 from engine.jit.kernel import kernel
 from engine.memory import arena_layout as a
-from engine.memory.pool_kernels import give_block, give_cell, give_page, take_block, take_cell, take_page
-from engine.table.setup_kernels import setup_memory
+from engine.memory.pool_kernels import give_block, give_cell, give_page, setup_memory, take_block, take_cell, take_page
 from tests.seeds import fresh_seeds
 
 CELLS_FROM, PAGES_FROM, LIMIT = 2, 3, 9

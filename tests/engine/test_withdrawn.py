@@ -20,6 +20,7 @@ import tidemark as tm
 from engine.access import batch_operations, disk_reading, program_scans
 from engine.access import disk_reads_kernels as disk_reads
 from engine.access.reads_kernels import read_int_key, scan_rows
+from engine.disk.space_kernels import tablespace_of
 from engine.index.tree_scans_kernels import tree_estimate
 from engine.index.unique_check_kernels import unique_counters
 from engine.memory import arena_layout as a
@@ -292,7 +293,7 @@ def test_words_of_descriptors_equal_those_in_the_arena(db: tm.Database) -> None:
     assert handles.set_descriptor_word(mem, every[1], a.F_CAPTURE, 2) == a.OK
     assert mem[address_of(every[1]) + a.F_CAPTURE] == 2
     fragment, space = every[-1], store.space.named("main")
-    assert disk_reads.tablespace_of(mem, fragment) == space.definition.tablespace_id
+    assert tablespace_of(mem, fragment) == space.definition.tablespace_id
     assert 400 < disk_reads.chunk_words_of(mem, fragment) < 4_096 // 8
     db.drop_table("t")
     db.drop_table("d")
@@ -300,7 +301,7 @@ def test_words_of_descriptors_equal_those_in_the_arena(db: tm.Database) -> None:
         assert handles.descriptor_words(mem, handle, 0, np.zeros(3, dtype=np.int64)) == a.ST_DROPPED
         assert handles.set_descriptor_word(mem, handle, 0, 7) == a.ST_DROPPED
     assert handles.sum_words(mem, np.array(every), a.F_ROWS) == 0
-    assert disk_reads.tablespace_of(mem, fragment) == disk_reads.chunk_words_of(mem, fragment) == a.ST_DROPPED
+    assert tablespace_of(mem, fragment) == disk_reads.chunk_words_of(mem, fragment) == a.ST_DROPPED
     assert unique_counters(mem, tree.handle, np.zeros(4, dtype=np.int64)) == a.ST_DROPPED
 
 

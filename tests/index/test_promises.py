@@ -13,7 +13,7 @@ from engine.base.errors import MemoryExhausted
 from engine.index import index_layout as ix
 from engine.memory import arena_layout as a
 from engine.memory.arena import address_of
-from engine.table.setup_kernels import take_transaction_block
+from engine.memory.pool_kernels import take_transaction_block
 from tests.index.stage import Stage, numpy_random
 
 ROWS = 1_500

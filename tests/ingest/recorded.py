@@ -7,7 +7,8 @@ from typing import Any
 
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from replication.binlog import binlog_layout as b
 from replication.binlog import events as e
 from replication.binlog.row_plan import NO_PLAN, BodyWriter, RowImages, TablePlans

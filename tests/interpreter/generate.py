@@ -17,7 +17,8 @@ from engine.programs.verifier import CLASS_TYPES
 from engine.rows.column_words import column_class
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
 from tests.interpreter.machine import ARITHMETIC, DIVISIONS, ONE_OPERAND, Row
 
 KINDS: list[Any] = [

@@ -19,7 +19,8 @@ from engine.programs.interpreter import Program
 from engine.programs.vm_batch_kernels import run_batch
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 
 TABLE = TableDefinition(
     1,

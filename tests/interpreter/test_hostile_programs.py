@@ -23,7 +23,8 @@ from engine.programs.interpreter import Assembler, Program
 from engine.programs.vm_batch_kernels import run_batch
 from engine.rows import columns_layout as c
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from replication.calls.values import EXTENSIONS, pack, unpack
 from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.shares import few

@@ -7,7 +7,8 @@ import random
 from engine.programs.interpreter import Assembler
 from engine.programs.listing import listing
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from tests.interpreter.generate import Writer, definition_of
 
 TABLE = TableDefinition(1, 1, "t", (Column("id", t.Int64), Column("s", t.VarChar(9)), Column("u", t.UInt64)), ("id",))

@@ -12,7 +12,8 @@ from engine.programs import program_layout as p
 from engine.programs.interpreter import Assembler
 from engine.programs.vm_batch_kernels import run_batch
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 
 TABLE = TableDefinition(1, 1, "t", (Column("id", t.Int64),), ("id",))
 

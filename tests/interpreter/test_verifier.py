@@ -13,7 +13,8 @@ from engine.programs import program_layout as p
 from engine.programs.instruction_set import FLOAT
 from engine.programs.interpreter import Assembler, Program
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.interpreter.test_machine import run
 

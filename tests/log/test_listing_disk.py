@@ -20,7 +20,8 @@ from engine.log.redo_layout import (
     pack_rows,
 )
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 
 DEFINITION = TableDefinition(
     7,

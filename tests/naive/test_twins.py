@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from engine.jit import kernel
 from engine.memory import arena_layout as a
-from engine.table.setup_kernels import setup_memory, take_transaction_block
+from engine.memory.pool_kernels import setup_memory, take_transaction_block
+from engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
 from engine.txn import operations_kernels as k
 from tests.naive import batches as naive
 
@@ -196,10 +197,8 @@ TWINS = {
     "txn.spool.block_end": "tests.spool.test_blocks:test_block_ends_equal_twin_for_any_records",
     "log.load.pack_rows_of_file": LOADED,
     **dict.fromkeys(["log.load.survey_block", "log.load.add_pages"], SURVEYED),
-    **dict.fromkeys(
-        ["store.load_rows.place_rows", "store.load_rows.reserve_pages", "store.load_rows.close_page"], ADOPTED
-    ),
-    "store.load_rows.release_pages": LOADS_REFUSED,
+    **dict.fromkeys(["txn.load_rows.place_rows", "txn.load_rows.reserve_pages", "txn.load_rows.close_page"], ADOPTED),
+    "txn.load_rows.release_pages": LOADS_REFUSED,
     **dict.fromkeys([f"txn.spool.{name}" for name in ("begin_spool", "commit_spooled", "slice_copy_words")], SPOOLED),
     **dict.fromkeys(["store.disk_replay.replay_disk_group", "store.disk_replay.undo_records"], WALK),
     **dict.fromkeys(["txn.begin.begin_transaction", "txn.begin.reserve_redo"], WALK),
@@ -214,7 +213,7 @@ TWINS = {
         f"{WITHDRAWN}:test_withdrawn_handle_leads_to_nothing_for_good",
     ),
     **dict.fromkeys(
-        ["index.unique_check.unique_counters", "access.disk_reads.chunk_words_of", "access.disk_reads.tablespace_of"],
+        ["index.unique_check.unique_counters", "access.disk_reads.chunk_words_of", "disk.space.tablespace_of"],
         f"{WITHDRAWN}:test_words_of_descriptors_equal_those_in_the_arena",
     ),
     **dict.fromkeys(["txn.begin.tag_transaction", "txn.before_images.note_rows"], TAGGED),
@@ -265,8 +264,8 @@ TWINS = {
     "txn.operations.exchange_lock": f"{HERE}:test_exchange_and_mark_of_any_lock_word_equal_twin",
     "txn.operations.mark_waited": f"{HERE}:test_exchange_and_mark_of_any_lock_word_equal_twin",
     "txn.operations.upgrade_lock": f"{LOCKS}:test_upgrade_of_a_lone_shared_lock_is_granted_at_once_and_held",
-    "txn.operations.hash_images": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
-    "txn.operations.sort_by_fragment": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
+    "rows.key_hashes.hash_images": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
+    "rows.key_hashes.sort_by_fragment": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
     **dict.fromkeys(
         [f"disk.undo.{name}" for name in "append_undo append_undo_mark release_undo reserve_undo".split()], UNDO
     ),
@@ -280,8 +279,8 @@ TWINS = {
         SPACE_GIVEN_BACK,
     ),
     "disk.matrix.fill_of_extents": "tests.disk.test_space:test_fill_of_extents_lists_used_words_of_each_page",
-    "table.setup.setup_memory": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
-    "table.setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
+    "memory.pool.setup_memory": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
+    "memory.pool.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "schema.partitions.fragments_of_keys": PARTITIONS,
     "replication.calls.packed_values.measure_value": "tests.remote.test_hostile:"
     "test_altered_messages_are_measured_as_a_naive_twin_does_and_refused_or_built",
@@ -371,7 +370,7 @@ TWINS = {
         ["index.unique_check.check_unique_rows", "index.unique_check.check_unique_entries"],
         f"{UNIQUE_LIFE}:test_damage_of_a_unique_index_is_found",
     ),
-    **dict.fromkeys(["table.setup.split_pool", "table.setup.join_pools", "table.setup.set_pool"], RESTARTED),
+    **dict.fromkeys(["memory.pool.split_pool", "memory.pool.join_pools", "table.setup.set_pool"], RESTARTED),
     "access.program_scan.sum_column": (
         "tests.access.test_conditions:test_sum_of_a_column_equals_the_sum_a_program_makes"
     ),
@@ -425,11 +424,11 @@ def test_hashes_and_order_of_any_batch_equal_twin(
     hashes = np.zeros(count, dtype=np.int64)
     header = np.array([fragments, fixed, index_seed, 0, 0, 0, 0, 0], dtype=np.int64)
     words = int(random.integers(1, fixed + 1))
-    assert k.hash_images(header, words, images, nothing, count, hashes) == count
+    assert hash_images(header, words, images, nothing, count, hashes) == count
     keys = [images[row * fixed : row * fixed + words].tobytes() for row in range(count)]
     assert hashes.tolist() == [naive.hashed(key, fragments, index_seed) for key in keys]
     order, starts = np.zeros(count, dtype=np.int64), np.zeros(fragments + 1, dtype=np.int64)
-    assert k.sort_by_fragment(hashes, count, fragments, order, starts) == count
+    assert sort_by_fragment(hashes, count, fragments, order, starts) == count
     assert order.tolist() == naive.sorted_by_fragment(hashes.tolist())
     assert starts[:fragments].tolist() == naive.starts_of(hashes.tolist(), fragments)
 

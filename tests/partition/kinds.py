@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import tidemark as tm
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from tests.naive.partitions import comparable
 
 

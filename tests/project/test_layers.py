@@ -83,6 +83,10 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (rules.check_floors, "engine.table.table", "def f():\n    from tidemark import database"),
     (rules.check_floors, "recovery.verification.check", "from replication import link"),
     (rules.check_floors, "recovery.verification.check", "from ...replication.wire.link import Link"),
+    (rules.check_rooms, "engine.schema.types", "from engine.rows import columnar"),
+    (rules.check_rooms, "engine.schema.types", "if TYPE_CHECKING:\n    from engine.store.store import Store"),
+    (rules.check_compiled, "engine.rows.rows_kernels", "from engine.base.ids import SLOT_BITS"),
+    (rules.check_compiled, "engine.rows.lcp_layout", "from engine.rows import row_format"),
     (rules.check_homes, "engine.table.table", "import numba"),
     (rules.check_homes, "engine.table.table", "from numba import njit"),
     (rules.check_homes, "engine.table.table", "def f():\n    import lmdb"),
@@ -206,12 +210,12 @@ def test_cycle_through_lazy_and_relative_imports_is_found() -> None:
     assert list(rules.check_cycles(sources)) == ["import cycle: engine.a -> engine.b -> engine.c -> engine.a"]
 
 
-def test_import_for_types_alone_makes_no_cycle() -> None:
+def test_cycle_through_an_import_for_types_is_found() -> None:
     sources = [
         Source("engine.a", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from engine.b import B"),
         Source("engine.b", "from engine.a import A"),
     ]
-    assert list(rules.check_cycles(sources)) == []
+    assert list(rules.check_cycles(sources)) == ["import cycle: engine.a -> engine.b -> engine.a"]
 
 
 def test_unknown_citation_missing_room_and_dead_link_are_found(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 from engine.base.clock import ManualClock
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.index import Position

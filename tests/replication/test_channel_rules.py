@@ -6,7 +6,8 @@ import pytest
 
 from engine.base.errors import SchemaInvalid
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from replication.channel.rules import check_functions
 from replication.settings.match import ReplicationRow
 from replication.settings.setup import SiteSettings

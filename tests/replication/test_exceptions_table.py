@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
 from replication.settings.exceptions_batch import ConflictBatch, exceptions_columns
 from replication.settings.exceptions_row import Conflict, exceptions_row

@@ -16,7 +16,8 @@ from engine.base.errors import (
 )
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog import binlog_layout as b
 from replication.binlog import events as e

@@ -16,7 +16,8 @@ from engine.programs import program_layout as p
 from engine.programs.vm_batch_kernels import run_batch
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from replication.conflict.batches import APPLIED, FAILURES, outcomes, rows_with, tally, unhandled
 from replication.conflict.causes import REFUSED_CODE, Cause
 from replication.conflict.functions import Check, Failure, Kind, Operation, decide

@@ -8,7 +8,8 @@ import pytest
 from engine.base.errors import InvariantBroken, PageDamaged, SchemaInvalid
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from replication.binlog.events import DELETE, UPDATE, WRITE
 from replication.binlog.row_plan import PLANS_MAX, RowImages, TablePlans
 from replication.injector.images import BinlogOptions, RowBatch, effective_type, image_rule, runs

@@ -12,7 +12,8 @@ from engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_
 from engine.log.row_changes import RowChanges, SchemaChange
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog.index import Position
 from replication.binlog.row_plan import TablePlans

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.types import Int64
 from replication.channel.lag import EpochTrail, Stretch
 from replication.channel.status_report import ReplicationStatus

@@ -11,7 +11,8 @@ import pytest
 
 import tidemark as tm
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from engine.schema.types_text import VarChar
 from replication.settings.check import Peer, ReplicationReport, check
 from replication.settings.match import ReplicationRow

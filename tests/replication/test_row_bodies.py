@@ -15,7 +15,8 @@ from engine.base.errors import BinlogDamaged, LimitExceeded, PageDamaged, Unsupp
 from engine.rows.columnar import encode_rows
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from engine.schema.types_text import VarChar
 from replication.binlog import binlog_layout as b
 from replication.binlog import bodies_kernels as binlog_bodies

@@ -21,7 +21,8 @@ from engine.base.errors import (
     TableExists,
     Unsupported,
 )
-from engine.schema.definition import ABSENT, TableDefinition
+from engine.schema.column import ABSENT
+from engine.schema.definition import TableDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.system_restart.replay import definition_in
 from replication.applier.schema_statements import apply_statement, as_new

@@ -12,7 +12,8 @@ import pytest
 import tidemark as tm
 from engine.base.clock import ManualClock
 from engine.files.directory import PosixFiles
-from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.binlog.writer import BinlogWriter
 from replication.injector.schema_events import statements_of

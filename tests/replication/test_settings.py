@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from engine.base.errors import SchemaInvalid, ValueOutOfRange
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from replication.conflict.roles import Role
 from replication.settings.binlog_type import binlog_type
 from replication.settings.conflict_function import FUNCTIONS, parse

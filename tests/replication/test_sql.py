@@ -12,7 +12,8 @@ import pytest
 
 import tidemark as tm
 from engine.base.errors import Unsupported
-from engine.schema.definition import ABSENT, Column, TableDefinition
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
 from engine.schema.index_definition import IndexDefinition
 from engine.schema.types_base import ColumnType
 from replication.sql import statements as s

@@ -14,7 +14,9 @@ import tidemark as tm
 from engine.base.errors import NoSuchTable, SchemaInvalid, TableExists
 from engine.base.options import Options
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition, is_system_table
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
+from engine.schema.names import is_system_table
 from engine.schema.types_text import VarChar
 from recovery.crash_harness.disks.memory import MemoryFiles
 from replication.conflict.roles import Role

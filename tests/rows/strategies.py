@@ -11,7 +11,8 @@ import struct
 from hypothesis import strategies as st
 
 from engine.schema import types as t
-from engine.schema.definition import STORAGES, Column, TableDefinition
+from engine.schema.column import STORAGES, Column
+from engine.schema.definition import TableDefinition
 from engine.store.schema_changes import without_column
 
 _TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)

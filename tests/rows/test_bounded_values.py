@@ -22,7 +22,8 @@ from engine.programs.expressions import Expression, col
 from engine.rows.column_input import to_columns
 from engine.rows.column_values import conform, from_python
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from engine.schema.partition import RangePartition, value_from_json
 from engine.schema.partition_pruning import partitions_for
 from replication.calls.values import pack, unpack

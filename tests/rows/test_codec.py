@@ -18,7 +18,8 @@ from engine.rows.column_patch import encode_columns_patch
 from engine.rows.columnar import encode_keys, encode_rows
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from engine.schema.row_shape import FIXED, compute_layout
 from tests.rows.strategies import column_values, definitions, expected, expected_row, rows
 

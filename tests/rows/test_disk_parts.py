@@ -19,7 +19,8 @@ from engine.rows.column_values import from_python
 from engine.rows.columnar import encode_rows
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from engine.schema.row_shape import FIXED, VAR, compute_layout
 from tests.naive import columns as naive_columns
 from tests.naive import disk_columns as naive

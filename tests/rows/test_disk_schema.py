@@ -11,7 +11,8 @@ from engine.base.errors import InvalidName, SchemaInvalid
 from engine.base.limits import disk_part_words_max
 from engine.rows.row_format import RowFormat
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from engine.schema.row_shape import check_disk_part_fits, disk_part_words
 from tests.rows.strategies import definitions, disk_definitions
 

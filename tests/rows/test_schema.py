@@ -11,7 +11,9 @@ from hypothesis import given, settings
 
 from engine.base.errors import InvalidName, SchemaInvalid, TypeMismatch, ValueOutOfRange
 from engine.schema import types as t
-from engine.schema.definition import Column, TableDefinition, qualified_name
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
+from engine.schema.names import qualified_name
 from engine.schema.partition import HashPartition
 from tests.rows.strategies import definitions
 

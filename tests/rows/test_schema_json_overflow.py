@@ -11,7 +11,8 @@ import json
 import pytest
 
 from engine.base.errors import SchemaInvalid
-from engine.schema.definition import Column, TableDefinition
+from engine.schema.column import Column
+from engine.schema.definition import TableDefinition
 from engine.schema.types import Int64
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.schema.definition import ABSENT, TableDefinition
+from engine.schema.column import ABSENT
+from engine.schema.definition import TableDefinition
 from engine.schema.row_shape import compute_layout
 from engine.store.schema_changes import (
     is_change_of_columns,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from recovery.crash_harness.disks.memory import MemoryFiles
 from recovery.crash_harness.program import Ledger, open_simulated
 from tests.crash.programs import schema_history

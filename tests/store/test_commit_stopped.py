@@ -73,15 +73,13 @@ def _plant(monkeypatch: pytest.MonkeyPatch, latch: LedLatch) -> None:
 
         return call
 
-    from engine.disk import columns
-
     for module, name in (
         (transaction, "commit_small"),
         (transaction, "commit_indexed"),
         (transaction, "commit_disk"),
         (transaction, "commit_step"),
         (transaction, "commit_disk_step"),
-        (columns, "commit_at_hand"),
+        (transaction, "commit_at_hand"),
     ):
         monkeypatch.setattr(module, name, planted(getattr(module, name)))
 
@@ -100,7 +98,7 @@ def test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_u
     monkeypatch.setattr(store, "latch", latch)
     monkeypatch.setattr(transaction, "SLICE_OPERATIONS", 100_000)
     if kind == "disk held":
-        monkeypatch.setattr(type(store.disk), "commit_at_hand", lambda disk, txn: transaction.ST_PAGE)
+        monkeypatch.setattr(transaction, "commit_at_hand", lambda *given: transaction.ST_PAGE)
     _plant(monkeypatch, latch)
     count = {"large": 3_000, "spooled": 9_000}.get(kind, 1)
     rows = [(key, key, b"new") if kind.startswith("disk") else (key, key) for key in range(count)]

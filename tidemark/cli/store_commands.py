@@ -14,7 +14,8 @@ from engine.base.ids import gci_of
 from engine.base.options import format_size
 from engine.disk.tablespaces import DEFAULT_NAME
 from engine.files.directory import PosixFiles
-from engine.schema.definition import TableDefinition, is_system_table
+from engine.schema.definition import TableDefinition
+from engine.schema.names import is_system_table
 from engine.sealed.sealed_layout import FORMAT_VERSION
 from recovery.verification.log_listing import StoreListing
 from tidemark.cli.output import (

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import tidemark as tm
 from engine.base.clock import SystemClock
 from engine.base.errors import Unsupported
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.partition import HashPartition
 from engine.schema.types import Int32, Int64
 from tidemark.demo import data

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.base.errors import FileMissing
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.partition import HashPartition
 from engine.schema.types import Date, Decimal, Int32, Int64
 from engine.schema.types_text import Char, VarChar

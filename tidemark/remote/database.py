@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.base.clock import Clock, SystemClock
 from engine.base.errors import Retryable, SchemaInvalid, StoreClosed, StoreFailed
-from engine.schema.definition import ABSENT, Column, TableDefinition, is_system_table, qualified_name
+from engine.schema.column import ABSENT, Column
+from engine.schema.definition import TableDefinition
+from engine.schema.names import is_system_table, qualified_name
 from engine.schema.partition import HashPartition, Partition
 from engine.store.schema_changes import fresh
 from replication.wire.wire import TlsContext, check_secret_at, parse_address

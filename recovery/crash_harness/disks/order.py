@@ -205,7 +205,8 @@ class _OrderRaw(RawWrapper):
                 own_is_durable = True
             elif is_durable:
                 another_is_durable = True
-        if own_is_durable and not another_is_durable:
+        is_unnamed = matched.re is _CONTROL and matched[2] is not None
+        if own_is_durable and not another_is_durable and not is_unnamed:
             raise OrderViolation(f"O2: unlink of {name} while no other control file stands in for it")
 
     def _check_redo_write(self, file: File, offset: int, count: int) -> None:

@@ -20,7 +20,7 @@ from collections import Counter
 from typing import Any, Literal
 
 from engine.base.errors import Error
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.partition import HashPartition
 from engine.schema.types import Int32, Int64, Text
 from recovery.crash_harness.program import Ledger, OpenStore

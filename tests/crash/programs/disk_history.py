@@ -13,7 +13,7 @@ import functools
 from typing import Any
 
 from engine.base.errors import RedoOverloaded, StorageFull
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.types import Float64, Int32, Int64, Text
 from engine.schema.types_text import VarChar
 from recovery.crash_harness.program import SIMULATED, Ledger, OpenStore, whole_state

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
 from engine.base.errors import RedoOverloaded, RowNotFound
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.partition import HashPartition, Partition
 from engine.schema.types import Float64, Int64, Text
 from engine.schema.types_text import VarChar

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from decimal import Decimal as PythonDecimal
 from typing import Any
 
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.types import Bool, Decimal, Float64, Int8, Int64, Text
 from engine.schema.types_base import ColumnType
 from engine.schema.types_text import Binary, Char, VarChar

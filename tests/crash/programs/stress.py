@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from engine.base.errors import NoPartition, NoSuchIndex, Retryable, RowNotFound
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.partition import RangePartition
 from engine.schema.types import Int32, Int64
 from recovery.crash_harness.program import Ledger, OpenStore, PowerOff, Violation

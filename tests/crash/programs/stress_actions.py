@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.base.errors import LockTimeout, RedoOverloaded
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.types import Int64
 from engine.schema.types_text import VarChar
 from recovery.crash_harness.program import Ledger, Violation

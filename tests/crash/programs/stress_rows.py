@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.types import Float64, Int32, Int64, Text
 from engine.schema.types_text import VarChar
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from engine.base.clock import SystemClock
 from engine.base.errors import DuplicateKey, Error, Retryable, TableExists
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.types import Enum, Int32, Int64, UInt32, UInt64
 from replication.settings.system_tables import NDB_REPLICATION
 from tests.kills.sites.modes import ACCOUNT, JOURNAL, MARK, SCRATCH, SiteRole

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.types import Enum, Int32, UInt32, UInt64
 from engine.schema.types_text import VarChar
 from tests.simulation.sites.plan import Plan

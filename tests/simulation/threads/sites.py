@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.base.errors import NotPrimary
 from engine.log.group import Group
-from engine.schema.definition import Column
+from engine.schema.column import Column
 from engine.schema.types import Int64
 from engine.store.group_apply import GroupApplier
 from recovery.crash_harness.program import Violation, resolve

@@ -1,0 +1,173 @@
+"""Columns of a table: what one is, and what partitions and layouts ask of all of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+from engine.base.errors import Rejected, SchemaInvalid
+from engine.schema.names import check_name
+from engine.schema.types import from_json, value_from_json, value_to_json
+from engine.schema.types_base import ColumnType, shown
+
+MEMORY = "memory"
+DISK = "disk"
+STORAGES = (MEMORY, DISK)
+
+
+class _Absent:
+    """The default of a column that has none; a copy or an unpickled one is the same object."""
+
+    def __reduce__(self) -> str:
+        return "ABSENT"
+
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
+ABSENT: Final = _Absent()
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column: name, type, whether NULL is allowed, the value taken when none is given, and where it is kept.
+
+    Without a default, a nullable column that is left out is NULL and any other is a NotNullViolation. `storage` is
+    "memory" or "disk": on pages of the table's tablespace, read through a cache. Key columns live in memory. Columns
+    are equal if their JSON is: a default of NaN is equal to itself, one of 0.0 is not to one of -0.0.
+    """
+
+    name: str
+    type: ColumnType
+    nullable: bool = False
+    default: Any = field(default=ABSENT)
+    storage: str = MEMORY
+    # Set by the store: the schema version that added it to a table with rows (0: it was there from the beginning), and
+    # the value rows from before have, which stays when the default is changed.
+    added: int = field(default=0, kw_only=True, repr=False)
+    before: Any = field(default=ABSENT, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "column")
+        if not isinstance(self.type, ColumnType):  # what a caller really passes is any object
+            hint = "; call it with its parameters" if isinstance(self.type, type) else ""
+            raise SchemaInvalid(f"column {self.name!r} needs a column type, got {shown(self.type)}{hint}")
+        if not isinstance(self.nullable, bool):
+            raise SchemaInvalid(f"column {self.name!r}: nullable must be True or False, got {shown(self.nullable)}")
+        if self.storage not in STORAGES:
+            raise SchemaInvalid(f"column {self.name!r}: storage must be one of {STORAGES}, got {shown(self.storage)}")
+        if self.default is None and not self.nullable:
+            raise SchemaInvalid(f"column {self.name!r} is not nullable and cannot have the default None")
+        if self.has_default and self.default is not None:
+            try:
+                kept = self.type.loaded(self.type.stored(self.default))
+            except Rejected as error:
+                raise SchemaInvalid(f"default of column {self.name!r} {error.message}") from error
+            object.__setattr__(self, "default", kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Column) and (self is other or self._canonical == other._canonical)
+
+    def __hash__(self) -> int:
+        return hash(self._canonical)
+
+    @cached_property
+    def _canonical(self) -> str:
+        return json.dumps(self.to_json(), sort_keys=True)
+
+    @property
+    def has_default(self) -> bool:
+        """True if a default was declared (None counts)."""
+        return self.default is not ABSENT
+
+    @property
+    def is_disk(self) -> bool:
+        """True if its values lie on pages of a tablespace."""
+        return self.storage == DISK
+
+    @property
+    def in_var(self) -> bool:
+        """True if its values lie in a var part: by its type, or because it was added (D1)."""
+        return self.added > 0 or self.type.is_var
+
+    @property
+    def when_absent(self) -> Any:
+        """The value of rows whose var part ends before the column."""
+        return self.before if self.added else self.missing
+
+    @property
+    def missing(self) -> Any:
+        """The value of a column that is left out: its default, None if nullable, ABSENT if it must be given."""
+        return None if self.default is ABSENT and self.nullable else self.default
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `column_from_json` turns into an equal column."""
+        value = {
+            "name": self.name,
+            "nullable": self.nullable,
+            "storage": self.storage,
+            "type": self.type.to_json(),
+        }
+        if self.has_default:
+            value["default"] = None if self.default is None else value_to_json(self.type.stored(self.default))
+        if self.added:
+            value["added"] = self.added
+            value["before"] = None if self.before is None else value_to_json(self.type.stored(self.before))
+        return value
+
+
+def column_from_json(value: Any) -> Column:
+    """The column that `Column.to_json` described; SchemaInvalid if it is none."""
+    try:
+        kind = from_json(value["type"])
+        default = value_from_json(kind, value["default"]) if "default" in value else ABSENT
+        added = value.get("added", 0)
+        before = value_from_json(kind, value["before"]) if added else ABSENT
+        return Column(value["name"], kind, value["nullable"], default, value["storage"], added=added, before=before)
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise SchemaInvalid(f"not a column: {shown(value)}") from error
+
+
+class Columns(Protocol):
+    """The columns of a table, as partitions and layouts ask for them; a `TableDefinition` has all of this."""
+
+    @property
+    def name(self) -> str:
+        """Qualified name of the table."""
+        ...
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """In the order of the definition."""
+        ...
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Names of the key columns."""
+        ...
+
+    @property
+    def key_positions(self) -> tuple[int, ...]:
+        """Their places among the columns."""
+        ...
+
+    @property
+    def physical(self) -> tuple[tuple[int, Column], ...]:
+        """Every column whose bytes rows may have, with its position among the columns."""
+        ...
+
+    @property
+    def dropped(self) -> tuple[tuple[int, Column], ...]:
+        """Columns that were dropped, each with its place among all there ever were."""
+        ...
+
+    @property
+    def has_disk(self) -> bool:
+        """Whether a column is on disk."""
+        ...
+
+    def position(self, name: str) -> int:
+        """Place of a column of this name. Raises: NoSuchColumn."""
+        ...

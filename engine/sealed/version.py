@@ -1,0 +1,30 @@
+"""Whether this program reads the format of a unit."""
+
+from __future__ import annotations
+
+from engine.base.errors import VersionTooNew, VersionTooOld
+from engine.sealed.sealed_layout import FORMAT_VERSION, FORMAT_VERSION_OLDEST, Words
+
+
+def check_version(words: Words, name: str) -> None:
+    """An intact unit must be of a format this program reads. Raises: VersionTooNew, VersionTooOld."""
+    check_format(int(words[1]) >> 16 & 0xFFFF, name)
+
+
+def check_format(version: int, name: str) -> None:
+    """Raises: VersionTooNew, VersionTooOld for what this program does not read."""
+    if version > FORMAT_VERSION:
+        raise VersionTooNew(
+            f"{name} has format {version}, this program reads up to {FORMAT_VERSION}; use a newer Tidemark",
+            file=name,
+            found=version,
+            supported=FORMAT_VERSION,
+        )
+    if version < FORMAT_VERSION_OLDEST:
+        raise VersionTooOld(
+            f"{name} has format {version}, this program reads from {FORMAT_VERSION_OLDEST};"
+            " open it once with the release before",
+            file=name,
+            found=version,
+            supported=FORMAT_VERSION_OLDEST,
+        )

@@ -1,0 +1,84 @@
+"""Memory of tables and fragments in the arena: taken, and given back after what uses it was withdrawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.base.errors import MemoryExhausted
+from engine.memory.arena import NOTHING, next_handle
+from engine.memory.arena_layout import ST_MORE
+from engine.memory.handles_kernels import withdraw
+from engine.schema.partitions_kernels import put_partition_words
+from engine.table import setup_kernels as kernels
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+
+DROP_PAGES_PER_CALL = 256
+
+
+def make_table(mem: Words, shape: list[int]) -> tuple[int, list[int]]:
+    """Make an empty table (see the kernel for `shape`); its handle and those of its fragments. Raises:
+    MemoryExhausted.
+    """
+    table = int(kernels.make_table(mem, np.array(shape, dtype=np.int64)))
+    if table == 0:
+        raise MemoryExhausted("data_memory has no room for another table; enlarge data_memory")
+    return table, fragments_of(mem, table)
+
+
+def fragments_of(mem: Words, table: int) -> list[int]:
+    """Handles of a table's fragments."""
+    held = np.zeros(max(0, kernels.fragment_handles(mem, table, NOTHING)), dtype=np.int64)
+    kernels.fragment_handles(mem, table, held)
+    return [int(fragment) for fragment in held if fragment]
+
+
+def add_fragment(mem: Words, table: int, number: int) -> int:
+    """Handle of a new fragment that the table does not know yet. Raises: MemoryExhausted."""
+    fragment = kernels.add_fragment(mem, table, number)
+    if fragment == 0:
+        raise MemoryExhausted("data_memory has no room for another partition; enlarge data_memory")
+    return int(fragment)
+
+
+def put_words(mem: Words, words: Words, start: int, makes_room: bool) -> int:
+    """Address of a copy of the partition words at words[start]. makes_room: they are for a drop. Raises:
+    MemoryExhausted.
+    """
+    address = put_partition_words(mem, words, start, makes_room)
+    if address == 0:
+        raise MemoryExhausted("data_memory has no room for the bounds of partitions; enlarge data_memory")
+    return int(address)
+
+
+def withdraw_table(mem: Words, table: int) -> int:
+    """Withdraw a table that nothing pins any more; the handle to give its memory back by."""
+    kernels.withdraw_table(mem, table)
+    return next_handle(table)
+
+
+def withdraw_fragment(mem: Words, fragment: int) -> int:
+    """Withdraw a fragment that no table has and nothing pins; the handle to give its memory back by."""
+    withdraw(mem, fragment)
+    return next_handle(fragment)
+
+
+def drop_fragment(mem: Words, fragment: int) -> None:
+    """Give back all memory of a withdrawn fragment."""
+    _drop_pages(mem, fragment)
+    kernels.drop_fragment_rest(mem, fragment)
+
+
+def drop_table(mem: Words, table: int) -> None:
+    """Give back all memory of a withdrawn table."""
+    for fragment in fragments_of(mem, table):
+        _drop_pages(mem, fragment)
+    kernels.drop_table_rest(mem, table)
+
+
+def _drop_pages(mem: Words, fragment: int) -> None:
+    while kernels.drop_fragment_pages(mem, fragment, DROP_PAGES_PER_CALL) == ST_MORE:
+        pass

@@ -1,0 +1,224 @@
+"""What all transactions of an open store share: memory, latch, locks, log, epochs, and promises of room in the log.
+
+A transaction knows nothing else of its store. What begins and ends transactions is in `transactions.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from engine.base.errors import (
+    BinlogOverloaded,
+    Damaged,
+    InvariantBroken,
+    IoFailed,
+    LimitExceeded,
+    RedoOverloaded,
+    Retryable,
+    StorageFull,
+    StoreFailed,
+)
+from engine.base.ids import first_txid, txids_from
+from engine.memory.arena_layout import OK, S_TXID
+from engine.txn.begin_kernels import next_txid, reserve_redo
+from engine.txn.locks import LockTable
+
+if TYPE_CHECKING:
+    from engine.base.clock import Clock
+    from engine.base.failure import Failure
+    from engine.base.options import Options
+    from engine.disk.columns import DiskColumns
+    from engine.disk.space import Space
+    from engine.log.redo import RedoLog
+    from engine.log.spool_files import SpoolFiles
+    from engine.memory.arena import Arena, Words
+    from engine.table.table import Table
+    from engine.txn.delete_log import DeleteLog
+    from engine.txn.epoch import EpochClock
+
+REDO_POLL_SECONDS = 0.05
+COPIES_POLL_SECONDS = 0.002
+# A slice that cannot have frames because the disk is full waits for space so many times.
+SPACE_ATTEMPTS = 20
+SPACE_PAUSE_SECONDS = 0.05
+
+
+class BeforeImages(Protocol):
+    """The hook for before-images: where commits copy old rows for a running local checkpoint."""
+
+    current: Words  # empty while none runs; word 0 counts the words used
+
+    def room(self, words: int) -> Words:
+        """`current` with room for `words` more words; the caller holds the commit latch."""
+        ...
+
+    def waiting_words(self) -> int:
+        """Words of full buffers that the local checkpoint has not taken yet."""
+        ...
+
+
+class NoBeforeImages:
+    """Nobody asks for before-images."""
+
+    def __init__(self) -> None:
+        self.current: Words = np.zeros(0, dtype=np.int64)
+
+    def room(self, words: int) -> Words:
+        """Nothing: no local checkpoint runs."""
+        return self.current
+
+    def waiting_words(self) -> int:
+        """None."""
+        return 0
+
+
+class Resources(ABC):
+    """Made empty; `attach` gives it log and epochs once restart knows where they are."""
+
+    log: RedoLog
+    epochs: EpochClock
+    disk: DiskColumns = None  # type: ignore[assignment]  # None for ever in a view of a local checkpoint
+    deletes: DeleteLog | None = None
+    spools: SpoolFiles = None  # type: ignore[assignment]  # as `log`
+
+    def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
+        """seed: of the hash over primary keys."""
+        self.arena = arena
+        self.mem = arena.mem
+        self.options = options
+        self.clock = clock
+        self.failure = failure
+        self.seed = seed
+        self.latch = threading.Lock()
+        self.locks = LockTable(arena, clock, options.lock_timeout_ms, failure)
+        self.no_words: Words = np.zeros(0, dtype=np.int64)
+        self.transaction_words = options.transaction_memory_bytes // 8
+        self.spool_words = options.transaction_limit_bytes // 8
+        self.waits_for_disk = options.durability == "commit"
+        self.sink: BeforeImages = NoBeforeImages()
+        self.on_redo_full: Callable[[], None] = lambda: None
+        # Whether a follower keeps the log from being cut; a caller that gets no room then is told so.
+        self.follower_holds_log: Callable[[], bool] = lambda: False
+        # Whether one does; then a schema change has an epoch of its own, and a load begins one.
+        self.follows_log = False
+        self._txids = txids_from(1)
+
+    @abstractmethod
+    def retire(self, txn: Any) -> None:
+        """Take back what a transaction that ends used; once only, wherever a signal falls."""
+
+    @abstractmethod
+    def table(self, name: str) -> Table:
+        """The table of this name. Raises: NoSuchTable."""
+
+    @abstractmethod
+    def unique_tables(self) -> Words:
+        """Ids of the tables that have a unique index, built or being built."""
+
+    def attach(self, log: RedoLog, epochs: EpochClock, incarnation: int) -> None:
+        """Give the store its log and clock; from here on it can commit."""
+        self.log = log
+        self.epochs = epochs
+        self.number_from(int(first_txid(incarnation)))
+
+    @property
+    def space(self) -> Space:
+        """The tablespaces."""
+        return self.disk.space
+
+    def next_txid(self) -> int:
+        """A transaction id never given before. Raises: LimitExceeded if this opening has no more."""
+        txid = int(next_txid(self.mem))
+        if txid not in self._txids:
+            raise LimitExceeded(
+                f"transaction {self._txids.stop - 1} had the last id of this opening; close the store and open it again"
+            )
+        return txid
+
+    def txid_limit(self) -> int:
+        """Ids from here on have not been given."""
+        return int(self.mem[S_TXID]) + 1
+
+    def number_from(self, txid: int) -> None:
+        """Ids of transactions go on from here: smaller ones were given, here or by another node."""
+        self._txids = txids_from(txid)
+        self.mem[S_TXID] = txid - 1
+
+    # --- promises --------------------------------------------------------------------------------
+    def promise_redo(self, desc: int, words: int) -> None:
+        """Promise an open transaction more room in the log, waiting for a local checkpoint if need be."""
+        if reserve_redo(self.mem, desc, words) != OK:
+            self.wait_for_redo(lambda: bool(reserve_redo(self.mem, desc, words) == OK))
+
+    def wait_for_redo(self, is_promised: Callable[[], bool]) -> None:
+        """Ask for a local checkpoint and wait until the promise can be given.
+
+        Raises: RedoOverloaded past `lock_timeout_ms`, or BinlogOverloaded if it is the binlog that is waited for.
+        """
+        deadline = self.locks.deadline()
+        while True:
+            self.on_redo_full()
+            if is_promised():
+                return
+            self.failure.check()
+            if self.clock.monotonic() >= deadline:
+                raise self._redo_overloaded()
+            self.clock.sleep(REDO_POLL_SECONDS)
+
+    def _redo_overloaded(self) -> RedoOverloaded | BinlogOverloaded:
+        if self.follower_holds_log():
+            return BinlogOverloaded(
+                f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that the binlog lacks; see"
+                " whether its folder has room, run the transaction again or make the store with a larger redo_log"
+            )
+        return RedoOverloaded(
+            f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"
+            " call checkpoint() twice and run it again, in smaller transactions if it is full again, or make the store"
+            " with a larger redo_log"
+        )
+
+    # --- slices of a commit that the log has -----------------------------------------------------
+    def wait_for_copies(self) -> None:
+        """Before a slice: let a running local checkpoint take the copies of slices before it, if they are many.
+
+        Not for ever, for it may wait for the same thread: copies are then kept in memory, however many.
+        """
+        limit_words = self.options.checkpoint_memory_bytes // 8
+        deadline = self.locks.deadline()
+        while self.sink.waiting_words() > limit_words and self.clock.monotonic() < deadline:
+            self.clock.sleep(COPIES_POLL_SECONDS)
+            self.failure.check()
+
+    def hold_for_slice(self, pages: list[int]) -> bool:
+        """Hold the pages of a slice; False if it should ask again, for others pin the frames: their turn ends.
+
+        What cannot be had ends the store, for the log has the commit. Raises: IoFailed, InvariantBroken and any other
+        StoreFailed, and the store is dead.
+        """
+        for attempt in range(SPACE_ATTEMPTS):
+            try:
+                self.disk.hold(pages, is_reference=False)
+                return True
+            except StorageFull as error:
+                # Pages lie where space was taken for them: only a file system that copies on write gets here (F44).
+                if attempt + 1 == SPACE_ATTEMPTS:
+                    text = f"{error.message}; a commit cannot write the pages it needs room of, open the store again"
+                    raise self.fail(IoFailed(text, **error.evidence)) from error
+                self.clock.sleep(SPACE_PAUSE_SECONDS)
+            except Retryable:
+                self.failure.check()
+                return False
+            except Damaged as error:
+                text = f"a commit cannot read a page it must change ({error.message}); reopen the store"
+                raise self.fail(InvariantBroken(text)) from error
+        return False
+
+    def fail(self, error: StoreFailed) -> StoreFailed:
+        """Kill the store; returns the error to raise."""
+        self.failure.latch(error)
+        return error
