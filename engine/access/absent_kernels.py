@@ -10,30 +10,9 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
+from engine.log import redo_layout as L
 from engine.log.own_images_kernels import lock_owner, own_kind
-from engine.log.redo_layout import KIND_DELETE
-from engine.memory.arena_layout import (
-    F_FIXED_WORDS,
-    F_HAS_VAR,
-    F_NUMBER,
-    F_RESERVED_ROWS,
-    LCP_BIT,
-    LOCK_MASK,
-    LOCK_SHARED,
-    OK,
-    OP_ABSENT,
-    OP_LOCK,
-    RESERVED,
-    ROW_HEADER_WORDS,
-    ST_DROPPED,
-    ST_DUPLICATE,
-    ST_MEMORY,
-    STATE_SHIFT,
-    T_FIXED_WORDS,
-    T_KEY_WORDS,
-    T_SEED,
-    X_ROW,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.primary_kernels import entry_rowid, image_key, index_find, index_insert, index_remove, tag_of
 from engine.rows.rows_kernels import give_slot, known_row_address, take_slot
@@ -49,38 +28,38 @@ def take_absent(mem, txn, fragment, tag, images, at):
     """Put a key, in an image with nothing else, into a slot of its own that this transaction has locked; OK or a status
     code, and nothing done.
     """
-    fixed = mem[fragment + F_FIXED_WORDS]
-    has_var = mem[fragment + F_HAS_VAR]
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    has_var = mem[fragment + A.F_HAS_VAR]
     words = image_words(images, at, fixed, has_var)
     reference = 0
     if has_var and not is_empty_var(mem, fragment, words - fixed):
         reference = take_var(mem, fragment, images, at + fixed, words - fixed)
         if reference == 0:
-            return ST_MEMORY
+            return A.ST_MEMORY
     rowid = take_slot(mem, fragment)
     if rowid < 0:
         give_var(mem, fragment, reference)
         return rowid
     row = known_row_address(mem, fragment, rowid)
-    status = OK if reference == 0 else make_side(mem, fragment, row)
-    if status == OK:
+    status = A.OK if reference == 0 else make_side(mem, fragment, row)
+    if status == A.OK:
         status = index_insert(mem, fragment, tag, rowid)
     operation = 0
-    if status == OK:
-        operation = add_operation(mem, txn, fragment, rowid, OP_ABSENT | OP_LOCK, 0)
+    if status == A.OK:
+        operation = add_operation(mem, txn, fragment, rowid, A.OP_ABSENT | A.OP_LOCK, 0)
         if operation == 0:
             index_remove(mem, fragment, tag, rowid)
-            status = ST_MEMORY
-    if status != OK:
+            status = A.ST_MEMORY
+    if status != A.OK:
         give_slot(mem, fragment, rowid, row)
         give_var(mem, fragment, reference)
         return status
-    mem[row] = (mem[row] & LCP_BIT) | RESERVED << STATE_SHIFT | operation >> 3
-    move_words(images, at, mem, row + ROW_HEADER_WORDS, fixed)
+    mem[row] = (mem[row] & A.LCP_BIT) | A.RESERVED << A.STATE_SHIFT | operation >> 3
+    move_words(images, at, mem, row + A.ROW_HEADER_WORDS, fixed)
     if has_var:
         set_var(mem, fragment, row, reference)
-    mem[fragment + F_RESERVED_ROWS] += 1
-    return OK
+    mem[fragment + A.F_RESERVED_ROWS] += 1
+    return A.OK
 
 
 @helper
@@ -89,11 +68,11 @@ def meet_entry(mem, txn, fragment, rowid):
     already, ST_DUPLICATE if there is a row, ST_BUSY if another transaction is at it.
     """
     head = mem[known_row_address(mem, fragment, rowid)]
-    if head & LOCK_MASK == 0 or head & LOCK_SHARED:
-        return ST_DUPLICATE
+    if head & A.LOCK_MASK == 0 or head & A.LOCK_SHARED:
+        return A.ST_DUPLICATE
     if lock_owner(mem, head) != txn:
         return busy(mem, txn, fragment, rowid, head)
-    return OK if own_kind(mem, known_row_address(mem, fragment, rowid)) == KIND_DELETE else ST_DUPLICATE
+    return A.OK if own_kind(mem, known_row_address(mem, fragment, rowid)) == L.KIND_DELETE else A.ST_DUPLICATE
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64[::1])")
@@ -106,27 +85,27 @@ def lock_absent(mem, table, txn, images, offsets, start, stop, taken):
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    fixed = mem[table + T_FIXED_WORDS]
-    held = mem[table + T_KEY_WORDS]
+        return A.ST_DROPPED
+    fixed = mem[table + A.T_FIXED_WORDS]
+    held = mem[table + A.T_KEY_WORDS]
     for i in range(start, stop):
-        mem[txn + X_ROW] = i
+        mem[txn + A.X_ROW] = i
         first, words = image_key(images, offsets[i], fixed, held)
         fragment = fragment_of(mem, table, images, first, words)
         if fragment == 0:
             taken[i] = -1
             continue
-        taken[i] = 1 + mem[fragment + F_NUMBER]
-        tag = tag_of(images, first, words, mem[table + T_SEED])
+        taken[i] = 1 + mem[fragment + A.F_NUMBER]
+        tag = tag_of(images, first, words, mem[table + A.T_SEED])
         entry = index_find(mem, fragment, tag, images, first, words)
         if entry == 0:
             status = take_absent(mem, txn, fragment, tag, images, offsets[i])
         else:
             status = meet_entry(mem, txn, fragment, entry_rowid(mem, entry))
-            if status == ST_DUPLICATE:
+            if status == A.ST_DUPLICATE:
                 taken[i] = 0
-                status = OK
-        if status != OK:
+                status = A.OK
+        if status != A.OK:
             return status
-    mem[txn + X_ROW] = stop
-    return OK
+    mem[txn + A.X_ROW] = stop
+    return A.OK

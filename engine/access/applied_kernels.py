@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from engine.access.reads_kernels import HINT_MASK, HINT_SHIFT, confirmed, look_ahead
 from engine.jit.kernel import kernel
-from engine.memory.arena_layout import MODE_LOCK, OK, ST_DROPPED, ST_MISSING, T_FRAGMENT_LIST, X_ROW
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid
 from engine.txn.operations_kernels import touch_row
@@ -21,23 +21,23 @@ def lock_found(mem, table, txn, buf, keys, offsets, stride, start, stop, found):
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    fragments = mem[table + T_FRAGMENT_LIST]
+        return A.ST_DROPPED
+    fragments = mem[table + A.T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
         end = min(begin + AHEAD_ROWS, stop)
         look_ahead(mem, table, keys, offsets, stride, begin, end, found)  # in words not given yet
         for i in range(begin, end):
             first = offsets[i] if offsets.size else i * stride
             words = offsets[i + 1] - first if offsets.size else stride
-            status = ST_MISSING
+            status = A.ST_MISSING
             if found[i] >= 0:
                 fragment = mem[fragments + (found[i] >> HINT_SHIFT)]
                 entry = confirmed(mem, table, fragment, found[i] & HINT_MASK, keys, first, words)
                 if entry != 0:
-                    status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), MODE_LOCK)
-            mem[txn + X_ROW] = i
-            if status != OK and status != ST_MISSING:
+                    status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), A.MODE_LOCK)
+            mem[txn + A.X_ROW] = i
+            if status != A.OK and status != A.ST_MISSING:
                 return status
-            found[i] = 1 if status == OK else 0
-    mem[txn + X_ROW] = stop
-    return OK
+            found[i] = 1 if status == A.OK else 0
+    mem[txn + A.X_ROW] = stop
+    return A.OK

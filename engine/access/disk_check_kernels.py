@@ -9,50 +9,14 @@ slices, so what its pieces lack is no fault.
 
 from __future__ import annotations
 
+from engine.disk import cache_layout as C
+from engine.disk import disk_layout as D
 from engine.disk.cache_kernels import find_entry, frame_of
-from engine.disk.cache_layout import (
-    CE_FLAGS,
-    CE_IS_DIRTY,
-    CE_WRITING,
-    SLOT_BITS,
-    SLOT_MASK,
-    TS_CACHE,
-    TS_PAGE_WORDS,
-    TS_PAYLOAD,
-)
-from engine.disk.disk_layout import (
-    DP_FREE,
-    DP_LSN,
-    DP_OWNER,
-    DP_PAGE,
-    PIECE_CHAINED,
-    PIECE_CHUNK,
-    PIECE_HEADER_WORDS,
-    PIECE_ROWID_MASK,
-)
 from engine.disk.page_kernels import page_check, page_entries, page_piece, page_piece_words
 from engine.disk.parts_kernels import LINKED_WORDS, chunk_words, chunks_of, fragment_owner, part_on_page
 from engine.disk.space_kernels import space_word, unused_words
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    F_DISK_WORDS,
-    F_PAGES,
-    F_ROW_WORDS,
-    F_SLOTS,
-    F_TABLESPACE,
-    LIVE,
-    LOCK_MASK,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PG_FRESH,
-    ST_DROPPED,
-    ST_MORE,
-    ST_PAGE,
-    ST_SPACE,
-    STATE_MASK,
-    STATE_SHIFT,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.rows_kernels import map_get, row_address
 from engine.txn.disk_changes_kernels import reference_at
@@ -80,13 +44,13 @@ CD_WORDS = 7
 @helper
 def mark_at(mem, fragment, rowid):
     """Number of a row's bit."""
-    return (rowid >> 16) * mem[fragment + F_SLOTS] + (rowid & 0xFFFF)
+    return (rowid >> 16) * mem[fragment + A.F_SLOTS] + (rowid & 0xFFFF)
 
 
 @helper
 def is_live(mem, row):
     """Whether there is a committed row."""
-    return (mem[row] >> STATE_SHIFT) & STATE_MASK == LIVE
+    return (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE
 
 
 @helper
@@ -97,51 +61,51 @@ def piece_fault(mem, fragment, rowid, row, reference):
     address, _, words, _, _ = part_on_page(mem, fragment, rowid, reference)
     if address == 0:
         return DISK_LENGTH
-    fixed = mem[fragment + F_DISK_WORDS]
-    return DISK_LENGTH if fixed > 0 and words != fixed - PIECE_HEADER_WORDS else OK
+    fixed = mem[fragment + A.F_DISK_WORDS]
+    return DISK_LENGTH if fixed > 0 and words != fixed - D.PIECE_HEADER_WORDS else A.OK
 
 
 @helper
 def check_piece(mem, fragment, reference, piece, size, marks, chunks, chains, state):
     """One piece: OK or what is wrong; it is counted, and its row marked."""
-    space = mem[fragment + F_TABLESPACE]
-    rowid = mem[piece] & PIECE_ROWID_MASK
+    space = mem[fragment + A.F_TABLESPACE]
+    rowid = mem[piece] & D.PIECE_ROWID_MASK
     state[CD_WHERE] = rowid
     row = row_address(mem, fragment, rowid)
-    is_busy = row != 0 and mem[row] & LOCK_MASK != 0
-    if mem[piece] & PIECE_CHUNK != 0:
+    is_busy = row != 0 and mem[row] & A.LOCK_MASK != 0
+    if mem[piece] & D.PIECE_CHUNK != 0:
         chunks[state[CD_CHUNKS]] = reference
         chunks[state[CD_CHUNKS] + 1] = rowid
         state[CD_CHUNKS] += 2
-        if size != mem[space + TS_PAYLOAD] - 1:
+        if size != mem[space + C.TS_PAYLOAD] - 1:
             return DISK_LENGTH
-        return OK if is_busy or (row != 0 and is_live(mem, row)) else DISK_ROW
+        return A.OK if is_busy or (row != 0 and is_live(mem, row)) else DISK_ROW
     state[CD_PIECES] += 1
     fault = piece_fault(mem, fragment, rowid, row, reference)
-    if fault == OK:
+    if fault == A.OK:
         bit = mark_at(mem, fragment, rowid)
         if bit >> 5 < marks.size:
             marks[bit >> 5] |= 1 << (bit & 31)
-        if mem[piece] & PIECE_CHAINED != 0:
+        if mem[piece] & D.PIECE_CHAINED != 0:
             chains[state[CD_CHAINS]] = rowid
             state[CD_CHAINS] += 1
-        return OK
-    return OK if is_busy else fault
+        return A.OK
+    return A.OK if is_busy else fault
 
 
 @helper
 def header_fault(mem, fragment, frame, page, page_words):
     """What is wrong with a page, its pieces left out; OK if nothing is."""
-    if mem[frame + DP_PAGE] != page:
+    if mem[frame + D.DP_PAGE] != page:
         return DISK_PLACE
-    if mem[frame + DP_OWNER] != fragment_owner(mem, fragment):
+    if mem[frame + D.DP_OWNER] != fragment_owner(mem, fragment):
         return DISK_OWNER
-    if page_check(mem, frame, page_words) != OK:
+    if page_check(mem, frame, page_words) != A.OK:
         return DISK_DIRECTORY
     at = space_word(mem, page)
-    if at == 0 or unused_words(mem, mem[at]) != mem[frame + DP_FREE]:
+    if at == 0 or unused_words(mem, mem[at]) != mem[frame + D.DP_FREE]:
         return DISK_FREE
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
@@ -153,21 +117,21 @@ def check_disk_page(mem, fragment, page, marks, chunks, chains, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    space = mem[fragment + F_TABLESPACE]
-    page_words = mem[space + TS_PAGE_WORDS]
-    frame = frame_of(mem, mem[space + TS_CACHE], page)
+        return A.ST_DROPPED
+    space = mem[fragment + A.F_TABLESPACE]
+    page_words = mem[space + C.TS_PAGE_WORDS]
+    frame = frame_of(mem, mem[space + C.TS_CACHE], page)
     if frame == 0:
-        return ST_PAGE
+        return A.ST_PAGE
     if state[CD_CHUNKS] + 2 * page_words > chunks.size or state[CD_CHAINS] + page_words > chains.size:
-        return ST_SPACE
-    flags = mem[find_entry(mem, mem[space + TS_CACHE], page) + CE_FLAGS]
-    state[CD_LSN] = mem[frame + DP_LSN]
-    state[CD_BUSY] = 1 if flags & (CE_IS_DIRTY | CE_WRITING) != 0 else 0
+        return A.ST_SPACE
+    flags = mem[find_entry(mem, mem[space + C.TS_CACHE], page) + C.CE_FLAGS]
+    state[CD_LSN] = mem[frame + D.DP_LSN]
+    state[CD_BUSY] = 1 if flags & (C.CE_IS_DIRTY | C.CE_WRITING) != 0 else 0
     if state[CD_SLOT] == 0:
         state[CD_WHERE] = -1
         fault = header_fault(mem, fragment, frame, page, page_words)
-        if fault != OK:
+        if fault != A.OK:
             # Pieces of another page or owner are no evidence; a wrong count of free words leaves them as they are.
             state[CD_SLOT] = 1 if fault == DISK_FREE else page_words
             return fault
@@ -178,10 +142,10 @@ def check_disk_page(mem, fragment, page, marks, chunks, chains, state):
         piece = page_piece(mem, frame, page_words, slot)
         if piece != 0:
             size = page_piece_words(mem, frame, page_words, slot)
-            fault = check_piece(mem, fragment, page << SLOT_BITS | slot, piece, size, marks, chunks, chains, state)
-            if fault != OK:
+            fault = check_piece(mem, fragment, page << C.SLOT_BITS | slot, piece, size, marks, chunks, chains, state)
+            if fault != A.OK:
                 return fault
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])")
@@ -192,22 +156,22 @@ def rows_not_marked(mem, fragment, limit, marks, rowids, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     looked = 0
-    while state[0] >> 16 < mem[fragment + F_PAGES]:
+    while state[0] >> 16 < mem[fragment + A.F_PAGES]:
         if looked >= limit:
-            return ST_MORE
+            return A.ST_MORE
         if state[1] >= rowids.size:
-            return ST_SPACE
+            return A.ST_SPACE
         rowid = state[0]
         looked += 1
         page = map_get(mem, fragment, rowid >> 16)
-        base = page << PAGE_SHIFT
-        if page <= 0 or rowid & 0xFFFF >= mem[base + PG_FRESH]:
+        base = page << A.PAGE_SHIFT
+        if page <= 0 or rowid & 0xFFFF >= mem[base + A.PG_FRESH]:
             state[0] = ((rowid >> 16) + 1) << 16
             continue
         state[0] = rowid + 1
-        row = base + PAGE_HEADER_WORDS + (rowid & 0xFFFF) * mem[fragment + F_ROW_WORDS]
+        row = base + A.PAGE_HEADER_WORDS + (rowid & 0xFFFF) * mem[fragment + A.F_ROW_WORDS]
         if not is_live(mem, row):
             continue
         state[2] += 1
@@ -215,7 +179,7 @@ def rows_not_marked(mem, fragment, limit, marks, rowids, state):
         if bit >> 5 >= marks.size or (marks[bit >> 5] >> (bit & 31)) & 1 == 0:
             rowids[state[1]] = rowid
             state[1] += 1
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])")
@@ -229,29 +193,29 @@ def check_disk_row(mem, fragment, rowid, chunks, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     row = row_address(mem, fragment, rowid)
     if row == 0 or not is_live(mem, row):
         state[0] = 0
-        return OK
-    space = mem[fragment + F_TABLESPACE]
+        return A.OK
+    space = mem[fragment + A.F_TABLESPACE]
     reference = mem[reference_at(mem, fragment, row)]
     if state[0] != 0 and state[0] != reference:
-        return ST_MORE
-    is_busy = mem[row] & LOCK_MASK != 0
+        return A.ST_MORE
+    is_busy = mem[row] & A.LOCK_MASK != 0
     if state[0] == 0:
-        state[4] = reference >> SLOT_BITS
-        if reference <= 0 or space_word(mem, reference >> SLOT_BITS) == 0:
+        state[4] = reference >> C.SLOT_BITS
+        if reference <= 0 or space_word(mem, reference >> C.SLOT_BITS) == 0:
             return DISK_LOST
-        if frame_of(mem, mem[space + TS_CACHE], reference >> SLOT_BITS) == 0:
-            return ST_PAGE
+        if frame_of(mem, mem[space + C.TS_CACHE], reference >> C.SLOT_BITS) == 0:
+            return A.ST_PAGE
         address, _, words, link, stamp = part_on_page(mem, fragment, rowid, reference)
-        fixed = mem[fragment + F_DISK_WORDS]
-        if address == 0 or (fixed > 0 and words != fixed - PIECE_HEADER_WORDS):
-            return ST_MORE if is_busy else DISK_LOST if address == 0 else DISK_LENGTH
+        fixed = mem[fragment + A.F_DISK_WORDS]
+        if address == 0 or (fixed > 0 and words != fixed - D.PIECE_HEADER_WORDS):
+            return A.ST_MORE if is_busy else DISK_LOST if address == 0 else DISK_LENGTH
         state[5] = chunks_of(mem, space, words)
         if state[5] > chunks.size:
-            return ST_SPACE
+            return A.ST_SPACE
         state[0] = reference
         state[1] = link
         state[2] = stamp
@@ -262,24 +226,24 @@ def check_disk_row(mem, fragment, rowid, chunks, state):
 @helper
 def check_chunks(mem, fragment, rowid, is_busy, chunks, state):
     """The chunks of a chained part, from state[1] on; see `check_disk_row`."""
-    space = mem[fragment + F_TABLESPACE]
-    page_words = mem[space + TS_PAGE_WORDS]
+    space = mem[fragment + A.F_TABLESPACE]
+    page_words = mem[space + C.TS_PAGE_WORDS]
     while state[3] < state[5]:
         link = state[1]
-        state[4] = link >> SLOT_BITS
-        if link <= 0 or space_word(mem, link >> SLOT_BITS) == 0:
-            return ST_MORE if is_busy else DISK_CHAIN
-        frame = frame_of(mem, mem[space + TS_CACHE], link >> SLOT_BITS)
+        state[4] = link >> C.SLOT_BITS
+        if link <= 0 or space_word(mem, link >> C.SLOT_BITS) == 0:
+            return A.ST_MORE if is_busy else DISK_CHAIN
+        frame = frame_of(mem, mem[space + C.TS_CACHE], link >> C.SLOT_BITS)
         if frame == 0:
-            return ST_PAGE
-        piece = page_piece(mem, frame, page_words, link & SLOT_MASK)
-        size = page_piece_words(mem, frame, page_words, link & SLOT_MASK)
+            return A.ST_PAGE
+        piece = page_piece(mem, frame, page_words, link & C.SLOT_MASK)
+        size = page_piece_words(mem, frame, page_words, link & C.SLOT_MASK)
         is_ours = piece != 0 and size == LINKED_WORDS + chunk_words(mem, space)
-        if not is_ours or mem[piece] != rowid | PIECE_CHUNK or mem[piece + 2] != state[2]:
-            return ST_MORE if is_busy else DISK_CHAIN
+        if not is_ours or mem[piece] != rowid | D.PIECE_CHUNK or mem[piece + 2] != state[2]:
+            return A.ST_MORE if is_busy else DISK_CHAIN
         chunks[state[3]] = link
         state[3] += 1
         state[1] = mem[piece + 1]
     if state[1] != 0:
-        return ST_MORE if is_busy else DISK_CHAIN
-    return OK
+        return A.ST_MORE if is_busy else DISK_CHAIN
+    return A.OK

@@ -9,38 +9,16 @@ ENTRY_INCOMPLETE is set in the entry's word 2, and where the rest goes begin lin
 from __future__ import annotations
 
 from engine.access.reads_kernels import visible
+from engine.disk import cache_layout as C
+from engine.disk import disk_layout as D
 from engine.disk.cache_kernels import frame_of
-from engine.disk.cache_layout import SLOT_BITS, SLOT_MASK, TS_CACHE, TS_PAGE_WORDS
-from engine.disk.disk_layout import PIECE_CHUNK, PIECE_ROWID_MASK
 from engine.disk.lirs_kernels import touch_page
 from engine.disk.page_kernels import page_piece, page_piece_words
 from engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
 from engine.log.own_images_kernels import entry_words, is_image_away, write_entry
-from engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    F_PAGES,
-    F_ROW_WORDS,
-    F_TABLESPACE,
-    LIVE,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PG_FRESH,
-    RESERVED,
-    ST_DAMAGED,
-    ST_DROPPED,
-    ST_MISSING,
-    ST_MORE,
-    ST_PAGE,
-    ST_SPACE,
-    ST_SPOOLED,
-    STATE_MASK,
-    STATE_SHIFT,
-    T_SEED,
-    VAR_WORDS_MASK,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.primary_kernels import entry_rowid, index_find, tag_of
 from engine.rows.rows_kernels import known_row_address, map_get, row_address
@@ -56,7 +34,7 @@ def disk_page_of(mem, buf, fragment, row, mine):
     """Page a reader of the row needs; 0 if its disk part lies in the reader's own buffer."""
     if mine and disk_operation(mem, row) != 0:
         return PAGE_OF_OWN
-    return mem[reference_at(mem, fragment, row)] >> SLOT_BITS
+    return mem[reference_at(mem, fragment, row)] >> C.SLOT_BITS
 
 
 @helper
@@ -66,27 +44,27 @@ def read_whole(mem, txn, buf, fragment, rowid, row, out, at, state):
     """
     seen = visible(mem, txn, row)
     if seen == 0:
-        return ST_MISSING
+        return A.ST_MISSING
     own = own_disk(mem, buf, fragment, row) if seen == 2 else -1
-    if own == ST_SPOOLED or (seen == 2 and is_image_away(mem, buf, row)):
-        return ST_SPOOLED
+    if own == A.ST_SPOOLED or (seen == 2 and is_image_away(mem, buf, row)):
+        return A.ST_SPOOLED
     before = entry_words(mem, fragment, row, seen == 2)
     if own >= 0:
-        words = buf[own] & VAR_WORDS_MASK
+        words = buf[own] & A.VAR_WORDS_MASK
         if at + before + words > out.size:
-            return ST_SPACE - before - words
+            return A.ST_SPACE - before - words
         write_entry(mem, buf, fragment, rowid, row, True, out, at)
         move_words(buf, own, out, at + before, words)
         return before + words
     reference = mem[reference_at(mem, fragment, row)]
-    state[3] = reference >> SLOT_BITS
-    if touch_page(mem, mem[mem[fragment + F_TABLESPACE] + TS_CACHE], reference >> SLOT_BITS) == 0:
-        return ST_PAGE
+    state[3] = reference >> C.SLOT_BITS
+    if touch_page(mem, mem[mem[fragment + A.F_TABLESPACE] + C.TS_CACHE], reference >> C.SLOT_BITS) == 0:
+        return A.ST_PAGE
     address, here, words, link, stamp = part_on_page(mem, fragment, rowid, reference)
     if address == 0:
-        return ST_DAMAGED
+        return A.ST_DAMAGED
     if at + before + words > out.size:
-        return ST_SPACE - before - words
+        return A.ST_SPACE - before - words
     write_entry(mem, buf, fragment, rowid, row, seen == 2, out, at)
     move_words(mem, address, out, at + before, here)
     if here < words:
@@ -102,13 +80,13 @@ def read_disk_row(mem, table, txn, buf, key, words, out, state):
     """Read one row with its disk part by canonical key; see `read_whole`. txn 0: committed."""
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     fragment = fragment_of(mem, table, key, 0, words)
     if fragment == 0:
-        return ST_MISSING
-    entry = index_find(mem, fragment, tag_of(key, 0, words, mem[table + T_SEED]), key, 0, words)
+        return A.ST_MISSING
+    entry = index_find(mem, fragment, tag_of(key, 0, words, mem[table + A.T_SEED]), key, 0, words)
     if entry == 0:
-        return ST_MISSING
+        return A.ST_MISSING
     rowid = entry_rowid(mem, entry)
     return read_whole(mem, txn, buf, fragment, rowid, known_row_address(mem, fragment, rowid), out, 0, state)
 
@@ -121,7 +99,7 @@ def find_row(mem, table, keys, key_offsets, stride, i):
     fragment = fragment_of(mem, table, keys, first, words)
     if fragment == 0:
         return 0, 0
-    entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + T_SEED]), keys, first, words)
+    entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + A.T_SEED]), keys, first, words)
     if entry == 0:
         return 0, 0
     return fragment, entry_rowid(mem, entry)
@@ -132,7 +110,7 @@ def pages_of_keys(mem, table, txn, buf, keys, key_offsets, stride, start, stop, 
     """pages[i] of keys [start, stop): the page a reader of the row needs, 0 if none or no row has the key."""
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     for i in range(start, stop):
         fragment, rowid = find_row(mem, table, keys, key_offsets, stride, i)
         pages[i] = 0
@@ -155,24 +133,24 @@ def read_disk_keys(mem, table, txn, buf, keys, key_offsets, stride, order, start
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     for position in range(start, stop):
         i = order[position]
         state[2] = position
         fragment, rowid = find_row(mem, table, keys, key_offsets, stride, i)
-        done = ST_MISSING
+        done = A.ST_MISSING
         if fragment != 0:
             row = known_row_address(mem, fragment, rowid)
             done = read_whole(mem, txn, buf, fragment, rowid, row, out, state[1], state)
         offsets[i] = -1
         if done > 0:
-            offsets[i] = state[1] + ENTRY_WORDS
+            offsets[i] = state[1] + A.ENTRY_WORDS
             state[0] += 1
             state[1] += done
-        elif done != ST_MISSING:
+        elif done != A.ST_MISSING:
             return done
     state[2] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
@@ -183,27 +161,27 @@ def scan_pages(mem, fragment, txn, buf, limit, rowids, pages, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     position = state[2]
     looked = 0
-    while position >> 16 < mem[fragment + F_PAGES]:
+    while position >> 16 < mem[fragment + A.F_PAGES]:
         page = map_get(mem, fragment, position >> 16)
-        base = page << PAGE_SHIFT
-        if page <= 0 or position & 0xFFFF >= mem[base + PG_FRESH]:
+        base = page << A.PAGE_SHIFT
+        if page <= 0 or position & 0xFFFF >= mem[base + A.PG_FRESH]:
             position = ((position >> 16) + 1) << 16
             state[2] = position
             looked += 1
             if looked >= limit:
-                return ST_MORE
+                return A.ST_MORE
             continue
         if looked >= limit:
-            return ST_MORE
+            return A.ST_MORE
         if state[0] >= rowids.size:
-            return ST_SPACE
+            return A.ST_SPACE
         looked += 1
-        row = base + PAGE_HEADER_WORDS + (position & 0xFFFF) * mem[fragment + F_ROW_WORDS]
-        state_now = (mem[row] >> STATE_SHIFT) & STATE_MASK
-        if state_now == LIVE or (state_now == RESERVED and txn != 0):
+        row = base + A.PAGE_HEADER_WORDS + (position & 0xFFFF) * mem[fragment + A.F_ROW_WORDS]
+        state_now = (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK
+        if state_now == A.LIVE or (state_now == A.RESERVED and txn != 0):
             seen = visible(mem, txn, row)
             if seen:
                 rowids[state[0]] = position
@@ -211,7 +189,7 @@ def scan_pages(mem, fragment, txn, buf, limit, rowids, pages, state):
                 state[0] += 1
         position += 1
         state[2] = position
-    return OK
+    return A.OK
 
 
 @kernel(
@@ -222,23 +200,23 @@ def read_disk_rowids(mem, fragment, txn, buf, rowids, order, start, stop, out, o
     """`read_disk_keys` for rows given by ROWID; a row that is gone is not found."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     for position in range(start, stop):
         i = order[position]
         state[2] = position
         row = row_address(mem, fragment, rowids[i])
-        done = ST_MISSING
+        done = A.ST_MISSING
         if row != 0:
             done = read_whole(mem, txn, buf, fragment, rowids[i], row, out, state[1], state)
         offsets[i] = -1
         if done > 0:
-            offsets[i] = state[1] + ENTRY_WORDS
+            offsets[i] = state[1] + A.ENTRY_WORDS
             state[0] += 1
             state[1] += done
-        elif done != ST_MISSING:
+        elif done != A.ST_MISSING:
             return done
     state[2] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64, int64[::1])")
@@ -249,9 +227,9 @@ def read_chunks(mem, fragment, rowid, out, at, stop, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    space = mem[fragment + F_TABLESPACE]
-    page_words = mem[space + TS_PAGE_WORDS]
+        return A.ST_DROPPED
+    space = mem[fragment + A.F_TABLESPACE]
+    page_words = mem[space + C.TS_PAGE_WORDS]
     size = chunk_words(mem, space)
     if state[2] == 0:
         state[2] = at
@@ -259,26 +237,26 @@ def read_chunks(mem, fragment, rowid, out, at, stop, state):
         state[1] = out[at + 1]
     while state[2] < stop:
         link = state[0]
-        state[3] = link >> SLOT_BITS
+        state[3] = link >> C.SLOT_BITS
         if link == 0 or state[2] + size > stop:
-            return ST_MISSING
-        frame = frame_of(mem, mem[space + TS_CACHE], link >> SLOT_BITS)
+            return A.ST_MISSING
+        frame = frame_of(mem, mem[space + C.TS_CACHE], link >> C.SLOT_BITS)
         if frame == 0:
-            return ST_PAGE
-        piece = page_piece(mem, frame, page_words, link & SLOT_MASK)
-        if piece == 0 or page_piece_words(mem, frame, page_words, link & SLOT_MASK) != LINKED_WORDS + size:
-            return ST_MISSING
-        is_chunk = mem[piece] & PIECE_CHUNK != 0 and mem[piece] & PIECE_ROWID_MASK == rowid
+            return A.ST_PAGE
+        piece = page_piece(mem, frame, page_words, link & C.SLOT_MASK)
+        if piece == 0 or page_piece_words(mem, frame, page_words, link & C.SLOT_MASK) != LINKED_WORDS + size:
+            return A.ST_MISSING
+        is_chunk = mem[piece] & D.PIECE_CHUNK != 0 and mem[piece] & D.PIECE_ROWID_MASK == rowid
         if not is_chunk or mem[piece + 2] != state[1]:
-            return ST_MISSING
+            return A.ST_MISSING
         move_words(mem, piece + LINKED_WORDS, out, state[2], size)
         state[2] += size
         state[0] = mem[piece + 1]
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64)")
 def chunk_words_of(mem, fragment):
     """Words of a disk part that one chunk holds in a fragment's tablespace, or ST_DROPPED."""
     fragment = descriptor_of(mem, fragment)
-    return ST_DROPPED if fragment == 0 else chunk_words(mem, mem[fragment + F_TABLESPACE])
+    return A.ST_DROPPED if fragment == 0 else chunk_words(mem, mem[fragment + A.F_TABLESPACE])

@@ -9,49 +9,15 @@ it is wrong. Place and page header give ROWID and fragment; what only the row kn
 from __future__ import annotations
 
 from engine.access.index_reads_kernels import is_passed_over
-from engine.index.index_layout import (
-    I_COLUMN_COUNT,
-    I_COLUMNS,
-    I_NULLABLE,
-    I_WORDS,
-    N_COUNT,
-    N_NEXT,
-    PLACE_SHIFT,
-    PLACE_SLOT_MASK,
-    TG_KEY,
-    TG_PLACE,
-    TG_WORDS,
-)
+from engine.index import index_layout as X
 from engine.index.key_columns_kernels import take_bits
 from engine.index.key_words_kernels import LOWEST, row_of_place
 from engine.index.tree_scans_kernels import entries_before, find_target, leaf_of, move_cursor, next_entries
 from engine.index.tree_search_kernels import compare_entry
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    F_NUMBER,
-    F_TABLE,
-    OK,
-    PAGE_SHIFT,
-    PG_FRAGMENT,
-    PG_LOGICAL,
-    ST_DROPPED,
-    ST_MORE,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
-from engine.rows.columns_layout import (
-    CLASS_BYTES,
-    CLASS_FLOAT32,
-    CLASS_FLOAT64,
-    CLASS_SIGNED,
-    CLASS_WIDE,
-    COLUMN_WORDS,
-    CW_AT,
-    CW_BYTES,
-    CW_CLASS,
-    CW_NULL_BYTE,
-    CW_NULL_MASK,
-)
+from engine.rows import columns_layout as K
 from engine.rows.lcp_kernels import packed_place
 
 
@@ -69,29 +35,29 @@ def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pla
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     if reverse:
         found, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
     else:
         found, leaf, number = next_entries(mem, tree, cursor, bound, limit, places, keys)
-    words = mem[tree + I_WORDS]
+    words = mem[tree + X.I_WORDS]
     done = 0
     for i in range(found):
         place = places[i]
-        base = (place >> PLACE_SHIFT) << PAGE_SHIFT
-        fragment = mem[base + PG_FRAGMENT]
+        base = (place >> X.PLACE_SHIFT) << A.PAGE_SHIFT
+        fragment = mem[base + A.PG_FRAGMENT]
         if is_passed_over(mem, txn, until, wanted, fragment, row_of_place(mem, place)):
             continue
         if done < i:
             for j in range(words):
                 keys[done * words + j] = keys[i * words + j]
-        heads[2 * done] = mem[base + PG_LOGICAL] << 16 | place & PLACE_SLOT_MASK
-        heads[2 * done + 1] = packed_place(0, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
+        heads[2 * done] = mem[base + A.PG_LOGICAL] << 16 | place & X.PLACE_SLOT_MASK
+        heads[2 * done + 1] = packed_place(0, mem[fragment + A.F_TABLE], mem[fragment + A.F_NUMBER])
         done += 1
     if found > 0:
         move_cursor(mem, tree, leaf, number, cursor)
     state[0] = done
-    return ST_MORE if found == limit else OK
+    return A.ST_MORE if found == limit else A.OK
 
 
 @helper
@@ -117,20 +83,20 @@ def put_field(keys, base, bit, kind, width, is_whole, out, byte):
     """One value to byte offset `byte` of out, where zeros are; returns the bits it took. is_whole: it has whole words,
     as values of the primary key have, into which integers are extended by their sign.
     """
-    if kind == CLASS_BYTES:
+    if kind == K.CLASS_BYTES:
         return put_octets(keys, base, bit, width, out, byte)
     at = byte >> 3
-    if kind == CLASS_WIDE:
+    if kind == K.CLASS_WIDE:
         out[at + 1] = take_bits(keys, base, bit, 64) ^ LOWEST
         out[at] = take_bits(keys, base, bit + 64, 64)
         return 128
     bits = width << 3
     value = take_bits(keys, base, bit, bits)
-    if kind == CLASS_SIGNED:
+    if kind == K.CLASS_SIGNED:
         value ^= 1 << (bits - 1)
         if is_whole:
             value = value << (64 - bits) >> (64 - bits)
-    elif kind in (CLASS_FLOAT32, CLASS_FLOAT64):
+    elif kind in (K.CLASS_FLOAT32, K.CLASS_FLOAT64):
         sign = 1 << (bits - 1)
         value = value ^ sign if value & sign else ~value
         if bits < 64:
@@ -145,30 +111,30 @@ def images_of_keys(descriptor, keys, heads, count, fixed_words, key_words, out):
     lies in the fixed image, whose first `key_words` words are the primary key. descriptor: a private
     copy (`KeyShape.descriptor`).
     """
-    words = descriptor[I_WORDS]
-    columns = descriptor[I_COLUMN_COUNT]
+    words = descriptor[X.I_WORDS]
+    columns = descriptor[X.I_COLUMN_COUNT]
     for i in range(count):
-        at = i * (ENTRY_WORDS + fixed_words)
+        at = i * (A.ENTRY_WORDS + fixed_words)
         out[at] = heads[2 * i]
         out[at + 1] = 0
         out[at + 2] = heads[2 * i + 1]
-        at += ENTRY_WORDS
+        at += A.ENTRY_WORDS
         for j in range(fixed_words):
             out[at + j] = 0
         bit = 0
         for j in range(columns):
-            column = I_COLUMNS + j * COLUMN_WORDS
-            if (descriptor[I_NULLABLE] >> j) & 1:
+            column = X.I_COLUMNS + j * K.COLUMN_WORDS
+            if (descriptor[X.I_NULLABLE] >> j) & 1:
                 bit += 1
                 if take_bits(keys, i * words, bit - 1, 1) == 0:
-                    byte = descriptor[column + CW_NULL_BYTE]
-                    out[at + (byte >> 3)] |= descriptor[column + CW_NULL_MASK] << ((byte & 7) << 3)
+                    byte = descriptor[column + K.CW_NULL_BYTE]
+                    out[at + (byte >> 3)] |= descriptor[column + K.CW_NULL_MASK] << ((byte & 7) << 3)
                     continue
-            byte = descriptor[column + CW_AT]
+            byte = descriptor[column + K.CW_AT]
             is_whole = byte < key_words << 3
-            kind = descriptor[column + CW_CLASS]
+            kind = descriptor[column + K.CW_CLASS]
             byte += at << 3
-            bit += put_field(keys, i * words, bit, kind, descriptor[column + CW_BYTES], is_whole, out, byte)
+            bit += put_field(keys, i * words, bit, kind, descriptor[column + K.CW_BYTES], is_whole, out, byte)
     return count
 
 
@@ -180,7 +146,7 @@ def count_entries(mem, tree, cursor, bound, limit, state):
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     last = leaf_of(mem, tree, bound)
     end = find_target(mem, tree, last, bound) >> 1
     leaf = leaf_of(mem, tree, cursor)
@@ -188,21 +154,24 @@ def count_entries(mem, tree, cursor, bound, limit, state):
     number = (found >> 1) + (found & 1)
     if leaf == last:
         state[0] += max(0, end - number)
-        return OK
-    count = mem[leaf + N_COUNT]
-    if count > 0 and compare_entry(mem, tree, leaf, count - 1, bound, TG_KEY, bound[TG_WORDS], bound[TG_PLACE]) >= 0:
-        return OK  # the bounds are the wrong way round, or the cursor stands on the last entry
+        return A.OK
+    count = mem[leaf + X.N_COUNT]
+    if (
+        count > 0
+        and compare_entry(mem, tree, leaf, count - 1, bound, X.TG_KEY, bound[X.TG_WORDS], bound[X.TG_PLACE]) >= 0
+    ):
+        return A.OK  # the bounds are the wrong way round, or the cursor stands on the last entry
     looked = 1
     while True:
-        count = mem[leaf + N_COUNT]
+        count = mem[leaf + X.N_COUNT]
         state[0] += count - number
-        if mem[leaf + N_NEXT] == last:
+        if mem[leaf + X.N_NEXT] == last:
             state[0] += end
-            return OK
+            return A.OK
         if looked >= limit:
             break
         looked += 1
         number = 0
-        leaf = mem[leaf + N_NEXT]
+        leaf = mem[leaf + X.N_NEXT]
     move_cursor(mem, tree, leaf, count - 1, cursor)
-    return ST_MORE
+    return A.ST_MORE

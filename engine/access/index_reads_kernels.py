@@ -10,45 +10,12 @@ from __future__ import annotations
 
 from engine.access.disk_reads_kernels import disk_page_of, read_whole
 from engine.access.reads_kernels import visible
-from engine.index.index_layout import (
-    I_KEY_WORDS,
-    PLACE_SHIFT,
-    PLACE_SLOT_MASK,
-    SIDE_VALUE,
-    TG_KEY,
-    TG_PLACE,
-    TG_WORDS,
-)
+from engine.index import index_layout as X
 from engine.index.key_words_kernels import encode_row, row_of_place, side_part
 from engine.index.tree_scans_kernels import entries_before, next_entries
 from engine.jit.kernel import helper, kernel
 from engine.log.own_images_kernels import entry_words, is_image_away, lock_owner, newest_operation, write_entry
-from engine.memory.arena_layout import (
-    COUNT_SHIFT,
-    ENTRY_WORDS,
-    F_DROPPED,
-    F_NUMBER,
-    F_TABLE,
-    LOCK_MASK,
-    O_FRAGMENT,
-    O_NEXT,
-    O_PREVIOUS,
-    O_RECORD,
-    O_ROWID,
-    OK,
-    OP_KIND_MASK,
-    OP_LOCK,
-    OP_RECORD_SHIFT,
-    PAGE_SHIFT,
-    PG_FRAGMENT,
-    PG_LOGICAL,
-    ROWID_MASK,
-    ST_DROPPED,
-    ST_MORE,
-    ST_SPACE,
-    ST_SPOOLED,
-    X_FIRST,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.rows_kernels import known_row_address
 
@@ -56,32 +23,32 @@ from engine.rows.rows_kernels import known_row_address
 @helper
 def stand_on(mem, tree, place, cursor):
     """Let a cursor stand on the entry of the row at a place."""
-    value = side_part(mem, tree, SIDE_VALUE)
-    cursor[TG_PLACE] = place
-    cursor[TG_WORDS] = encode_row(mem, tree, place, mem, value, cursor, TG_KEY, mem[tree + I_KEY_WORDS])
+    value = side_part(mem, tree, X.SIDE_VALUE)
+    cursor[X.TG_PLACE] = place
+    cursor[X.TG_WORDS] = encode_row(mem, tree, place, mem, value, cursor, X.TG_KEY, mem[tree + X.I_KEY_WORDS])
 
 
 @helper
 def is_changed(mem, operation, until):
     """Whether a row's chain of own operations has a change whose record lies before word `until` of the buffer."""
     while operation != 0:
-        word = mem[operation + O_RECORD]
-        if word & OP_KIND_MASK != OP_LOCK and word >> OP_RECORD_SHIFT < until:
+        word = mem[operation + A.O_RECORD]
+        if word & A.OP_KIND_MASK != A.OP_LOCK and word >> A.OP_RECORD_SHIFT < until:
             return True
-        operation = mem[operation + O_PREVIOUS]
+        operation = mem[operation + A.O_PREVIOUS]
     return False
 
 
 @helper
 def is_passed_over(mem, txn, until, wanted, fragment, row):
     """Whether a row found by an index is none of the stream's."""
-    if mem[fragment + F_DROPPED]:
+    if mem[fragment + A.F_DROPPED]:
         return True
     if wanted.size:
-        number = mem[fragment + F_NUMBER]
+        number = mem[fragment + A.F_NUMBER]
         if number >= wanted.size or wanted[number] == 0:
             return True
-    if txn == 0 or mem[row] & LOCK_MASK == 0 or lock_owner(mem, mem[row]) != txn:
+    if txn == 0 or mem[row] & A.LOCK_MASK == 0 or lock_owner(mem, mem[row]) != txn:
         return False
     return is_changed(mem, newest_operation(mem[row]), until)
 
@@ -101,23 +68,23 @@ def index_rows(mem, tree, txn, until, wanted, with_disk, cursor, bound, reverse,
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     if reverse:
         found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
     else:
         found, _, _ = next_entries(mem, tree, cursor, bound, limit, places, places[:0])
-    status = ST_MORE if found == limit else OK
+    status = A.ST_MORE if found == limit else A.OK
     done = 0
     while done < found:
         place = places[done]
-        base = (place >> PLACE_SHIFT) << PAGE_SHIFT
-        fragment = mem[base + PG_FRAGMENT]
+        base = (place >> X.PLACE_SHIFT) << A.PAGE_SHIFT
+        fragment = mem[base + A.PG_FRAGMENT]
         row = row_of_place(mem, place)
         if not is_passed_over(mem, txn, until, wanted, fragment, row):
             if state[0] >= offsets.size:
-                status = ST_MORE
+                status = A.ST_MORE
                 break
-            rowid = mem[base + PG_LOGICAL] << 16 | place & PLACE_SLOT_MASK
+            rowid = mem[base + A.PG_LOGICAL] << 16 | place & X.PLACE_SLOT_MASK
             if with_disk:
                 words = read_whole(mem, 0, mem, fragment, rowid, row, out, state[1], state)
                 if words < 0:
@@ -126,10 +93,10 @@ def index_rows(mem, tree, txn, until, wanted, with_disk, cursor, bound, reverse,
             else:
                 words = entry_words(mem, fragment, row, False)
                 if state[1] + words > out.size:
-                    status = ST_SPACE - words
+                    status = A.ST_SPACE - words
                     break
                 write_entry(mem, mem, fragment, rowid, row, False, out, state[1])
-            offsets[state[0]] = state[1] + ENTRY_WORDS
+            offsets[state[0]] = state[1] + A.ENTRY_WORDS
             state[0] += 1
             state[1] += words
         done += 1
@@ -147,14 +114,14 @@ def index_pages(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pl
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     if reverse:
         found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
     else:
         found, _, _ = next_entries(mem, tree, cursor, bound, limit, places, places[:0])
     for i in range(found):
         row = row_of_place(mem, places[i])
-        fragment = mem[((places[i] >> PLACE_SHIFT) << PAGE_SHIFT) + PG_FRAGMENT]
+        fragment = mem[((places[i] >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_FRAGMENT]
         pages[i] = 0
         if not is_passed_over(mem, txn, until, wanted, fragment, row):
             pages[i] = disk_page_of(mem, mem, fragment, row, False)
@@ -169,26 +136,26 @@ def own_rows(mem, table_id, txn, buf, budget, rowids, out, state):
     at, rows found, words used]. rowids gets fragment number, ROWID and image offset of each. OK at the end, ST_MORE,
     ST_SPOOLED, or ST_SPACE - words needed, or ST_SPACE when rowids is full.
     """
-    operation = state[0] if state[0] != 0 else mem[txn + X_FIRST]
+    operation = state[0] if state[0] != 0 else mem[txn + A.X_FIRST]
     looked = 0
     while operation != 0:
         state[0] = operation
         if looked >= budget:
-            return ST_MORE
-        fragment = mem[operation + O_FRAGMENT]
-        count = mem[operation + O_ROWID] >> COUNT_SHIFT
-        if mem[fragment + F_TABLE] == table_id and mem[fragment + F_DROPPED] == 0:
+            return A.ST_MORE
+        fragment = mem[operation + A.O_FRAGMENT]
+        count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
+        if mem[fragment + A.F_TABLE] == table_id and mem[fragment + A.F_DROPPED] == 0:
             if 3 * (state[1] + max(count, 1)) > rowids.size:
-                return ST_SPACE
+                return A.ST_SPACE
             words = own_words(mem, txn, buf, fragment, operation, rowids, out, state)
             if words > 0:
-                return ST_SPACE - words
+                return A.ST_SPACE - words
             if words < 0:
                 return words
         looked += 1 + count
-        operation = mem[operation + O_NEXT]
+        operation = mem[operation + A.O_NEXT]
     state[0] = -1
-    return OK
+    return A.OK
 
 
 @helper
@@ -196,14 +163,14 @@ def own_words(mem, txn, buf, fragment, operation, rowids, out, state):
     """Copy the rows whose newest operation this is; 0, or, and nothing is copied, the words `out` lacks for all or
     ST_SPOOLED.
     """
-    first = mem[operation + O_ROWID] & ROWID_MASK
-    count = max(1, mem[operation + O_ROWID] >> COUNT_SHIFT)
+    first = mem[operation + A.O_ROWID] & A.ROWID_MASK
+    count = max(1, mem[operation + A.O_ROWID] >> A.COUNT_SHIFT)
     need = 0
     for rowid in range(first, first + count):
         row = known_row_address(mem, fragment, rowid)
         if stands_for(mem, txn, operation, row):
             if is_image_away(mem, buf, row):
-                return ST_SPOOLED
+                return A.ST_SPOOLED
             need += entry_words(mem, fragment, row, True)
     if state[2] + need > out.size:
         return need
@@ -211,9 +178,9 @@ def own_words(mem, txn, buf, fragment, operation, rowids, out, state):
         row = known_row_address(mem, fragment, rowid)
         if stands_for(mem, txn, operation, row):
             at = 3 * state[1]
-            rowids[at] = mem[fragment + F_NUMBER]
+            rowids[at] = mem[fragment + A.F_NUMBER]
             rowids[at + 1] = rowid
-            rowids[at + 2] = state[2] + ENTRY_WORDS
+            rowids[at + 2] = state[2] + A.ENTRY_WORDS
             state[2] += write_entry(mem, buf, fragment, rowid, row, True, out, state[2])
             state[1] += 1
     return 0

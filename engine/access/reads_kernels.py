@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import word_at
+from engine.log import redo_layout as L
 from engine.log.own_images_kernels import (
     entry_words,
     is_image_away,
@@ -16,32 +17,7 @@ from engine.log.own_images_kernels import (
     own_kind,
     write_entry,
 )
-from engine.log.redo_layout import KIND_DELETE
-from engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    F_INDEX_COUNT,
-    F_PAGES,
-    F_ROW_WORDS,
-    LIVE,
-    LOCK_MASK,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PG_FRESH,
-    RESERVED,
-    S_TOUCHED,
-    ST_DROPPED,
-    ST_MISSING,
-    ST_MORE,
-    ST_SPACE,
-    ST_SPOOLED,
-    STATE_MASK,
-    STATE_SHIFT,
-    T_FRAGMENT_LIST,
-    T_SEED,
-    TAG_BITS,
-    TAG_MASK,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.primary_kernels import (
     AHEAD_ROWS,
@@ -64,10 +40,10 @@ HINT_MASK = (1 << HINT_SHIFT) - 1
 def visible(mem, txn, row):
     """0 if the row is not there for this reader, 1 as committed, 2 as this transaction has changed it."""
     head = mem[row]
-    state = (head >> STATE_SHIFT) & STATE_MASK
-    if txn != 0 and head & LOCK_MASK and lock_owner(mem, head) == txn:
-        return 0 if own_kind(mem, row) == KIND_DELETE else 2
-    return 1 if state == LIVE else 0
+    state = (head >> A.STATE_SHIFT) & A.STATE_MASK
+    if txn != 0 and head & A.LOCK_MASK and lock_owner(mem, head) == txn:
+        return 0 if own_kind(mem, row) == L.KIND_DELETE else 2
+    return 1 if state == A.LIVE else 0
 
 
 @helper
@@ -76,17 +52,17 @@ def read_entry(mem, txn, buf, fragment, entry, out, at):
     needed.
     """
     if entry == 0:
-        return ST_MISSING
+        return A.ST_MISSING
     rowid = entry_rowid(mem, entry)
     row = known_row_address(mem, fragment, rowid)
     seen = visible(mem, txn, row)
     if seen == 0:
-        return ST_MISSING
+        return A.ST_MISSING
     if seen == 2 and is_image_away(mem, buf, row):
-        return ST_SPOOLED
+        return A.ST_SPOOLED
     need = entry_words(mem, fragment, row, seen == 2)
     if at + need > out.size:
-        return ST_SPACE - need
+        return A.ST_SPACE - need
     return write_entry(mem, buf, fragment, rowid, row, seen == 2, out, at)
 
 
@@ -95,8 +71,8 @@ def read_into(mem, table, txn, buf, keys, first, words, out, at):
     """Read one row by key into out[at:]; returns entry words, ST_MISSING, or ST_SPACE - words needed."""
     fragment = fragment_of(mem, table, keys, first, words)
     if fragment == 0:
-        return ST_MISSING
-    entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + T_SEED]), keys, first, words)
+        return A.ST_MISSING
+    entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + A.T_SEED]), keys, first, words)
     return read_entry(mem, txn, buf, fragment, entry, out, at)
 
 
@@ -108,25 +84,25 @@ def look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints):
     Each step runs over the whole group before the next begins, so that the misses overlap. An entry of 0 is no answer
     but a call to search.
     """
-    fragments = mem[table + T_FRAGMENT_LIST]
-    seed = mem[table + T_SEED]
+    fragments = mem[table + A.T_FRAGMENT_LIST]
+    seed = mem[table + A.T_SEED]
     touched = 0
     for i in range(begin, end):
         first = key_offsets[i] if key_offsets.size else i * stride
         words = key_offsets[i + 1] - first if key_offsets.size else stride
         number = fragment_number(mem, table, keys, first, words)
-        hints[i] = number << TAG_BITS | tag_of(keys, first, words, seed) if number >= 0 else -1
+        hints[i] = number << A.TAG_BITS | tag_of(keys, first, words, seed) if number >= 0 else -1
     for i in range(begin, end):
         if hints[i] >= 0:
-            touched += touch_buckets(mem, mem[fragments + (hints[i] >> TAG_BITS)], hints[i] & TAG_MASK)
+            touched += touch_buckets(mem, mem[fragments + (hints[i] >> A.TAG_BITS)], hints[i] & A.TAG_MASK)
     for i in range(begin, end):
         if hints[i] < 0:
             continue
-        number = hints[i] >> TAG_BITS
+        number = hints[i] >> A.TAG_BITS
         fragment = mem[fragments + number]
         entry = 0
-        if mem[fragment + F_INDEX_COUNT] > 0:
-            entry = max(0, candidate(mem, segment_of(mem, fragment, hints[i] & TAG_MASK), hints[i] & TAG_MASK))
+        if mem[fragment + A.F_INDEX_COUNT] > 0:
+            entry = max(0, candidate(mem, segment_of(mem, fragment, hints[i] & A.TAG_MASK), hints[i] & A.TAG_MASK))
         hints[i] = number << HINT_SHIFT | entry
     for i in range(begin, end):
         entry = hints[i] & HINT_MASK
@@ -134,8 +110,8 @@ def look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints):
             fragment = mem[fragments + (hints[i] >> HINT_SHIFT)]
             row = known_row_address(mem, fragment, entry_rowid(mem, entry))
             # Its first word and its last: a row of the usual size lies across two cache lines.
-            touched += word_at(mem, row) + word_at(mem, row + mem[fragment + F_ROW_WORDS] - 1)
-    mem[S_TOUCHED] = touched
+            touched += word_at(mem, row) + word_at(mem, row + mem[fragment + A.F_ROW_WORDS] - 1)
+    mem[A.S_TOUCHED] = touched
 
 
 @helper
@@ -145,7 +121,7 @@ def confirmed(mem, table, fragment, entry, keys, first, words):
         row = known_row_address(mem, fragment, entry_rowid(mem, entry))
         if key_equals(mem, fragment, row, keys, first, words):
             return entry
-    return index_find(mem, fragment, tag_of(keys, first, words, mem[table + T_SEED]), keys, first, words)
+    return index_find(mem, fragment, tag_of(keys, first, words, mem[table + A.T_SEED]), keys, first, words)
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1])")
@@ -156,7 +132,7 @@ def read_row(mem, table, txn, buf, key, words, out):
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     return read_into(mem, table, txn, buf, key, 0, words, out, 0)
 
 
@@ -165,7 +141,7 @@ def read_int_key(mem, table, key, out):
     """`read_row` as committed for a canonical key of one word: the hot path of get."""
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     out[0] = key
     return read_into(mem, table, 0, out, out, 0, 1, out, 0)
 
@@ -182,28 +158,28 @@ def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out,
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    fragments = mem[table + T_FRAGMENT_LIST]
+        return A.ST_DROPPED
+    fragments = mem[table + A.T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
         end = min(begin + AHEAD_ROWS, stop)
         look_ahead(mem, table, keys, key_offsets, stride, begin, end, offsets)  # in offsets not given yet
         for i in range(begin, end):
             first = key_offsets[i] if key_offsets.size else i * stride
             words = key_offsets[i + 1] - first if key_offsets.size else stride
-            done = ST_MISSING
+            done = A.ST_MISSING
             if offsets[i] >= 0:
                 fragment = mem[fragments + (offsets[i] >> HINT_SHIFT)]
                 entry = confirmed(mem, table, fragment, offsets[i] & HINT_MASK, keys, first, words)
                 done = read_entry(mem, txn, buf, fragment, entry, out, state[1])
             state[2] = i
-            if done <= ST_SPACE or done == ST_SPOOLED:
+            if done <= A.ST_SPACE or done == A.ST_SPOOLED:
                 return done
             if done > 0:
-                offsets[state[0]] = state[1] + ENTRY_WORDS
+                offsets[state[0]] = state[1] + A.ENTRY_WORDS
                 state[0] += 1
                 state[1] += done
     state[2] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
@@ -215,42 +191,42 @@ def scan_rows(mem, fragment, txn, buf, limit, out, offsets, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     position = state[2]
-    row_words = mem[fragment + F_ROW_WORDS]
+    row_words = mem[fragment + A.F_ROW_WORDS]
     looked = 0
-    while position >> 16 < mem[fragment + F_PAGES]:
+    while position >> 16 < mem[fragment + A.F_PAGES]:
         page = map_get(mem, fragment, position >> 16)
         if page <= 0:
             position = ((position >> 16) + 1) << 16
             looked += 1
             state[2] = position
             if looked >= limit:
-                return ST_MORE
+                return A.ST_MORE
             continue
-        base = page << PAGE_SHIFT
+        base = page << A.PAGE_SHIFT
         slot = position & 0xFFFF
-        fresh = mem[base + PG_FRESH]
+        fresh = mem[base + A.PG_FRESH]
         while slot < fresh:
             if looked >= limit:
-                return ST_MORE
+                return A.ST_MORE
             looked += 1
-            row = base + PAGE_HEADER_WORDS + slot * row_words
-            state_now = (mem[row] >> STATE_SHIFT) & STATE_MASK
-            if state_now == LIVE or (state_now == RESERVED and txn != 0):
+            row = base + A.PAGE_HEADER_WORDS + slot * row_words
+            state_now = (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK
+            if state_now == A.LIVE or (state_now == A.RESERVED and txn != 0):
                 seen = visible(mem, txn, row)
                 if seen == 2 and is_image_away(mem, buf, row):
-                    return ST_SPOOLED
+                    return A.ST_SPOOLED
                 if seen:
                     need = entry_words(mem, fragment, row, seen == 2)
                     if state[1] + need > out.size or state[0] >= offsets.size:
-                        return ST_SPACE - need
+                        return A.ST_SPACE - need
                     rowid = (position >> 16) << 16 | slot
-                    offsets[state[0]] = state[1] + ENTRY_WORDS
+                    offsets[state[0]] = state[1] + A.ENTRY_WORDS
                     state[1] += write_entry(mem, buf, fragment, rowid, row, seen == 2, out, state[1])
                     state[0] += 1
             slot += 1
             state[2] = (position >> 16) << 16 | slot
         position = ((position >> 16) + 1) << 16
         state[2] = position
-    return OK
+    return A.OK

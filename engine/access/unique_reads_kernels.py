@@ -5,39 +5,15 @@
 from __future__ import annotations
 
 from engine.access.reads_kernels import visible
-from engine.index.index_layout import I_UNIQUE, SIDE_OTHER
+from engine.index import index_layout as X
+from engine.index import unique_layout as U
 from engine.index.key_words_kernels import row_of_place, side_part
 from engine.index.unique_entries_kernels import fragment_of_place, rowid_of_place
 from engine.index.unique_keys_kernels import are_words, own_key_words, slot_key_words
-from engine.index.unique_layout import U_SEED
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
 from engine.log.own_images_kernels import entry_words, lock_owner, write_entry
-from engine.memory.arena_layout import (
-    BUCKET_WORDS,
-    COMPACT_MASK,
-    ENTRY_TAG_SHIFT,
-    ENTRY_USED,
-    ENTRY_WORDS,
-    F_DROPPED,
-    F_INDEX_COUNT,
-    LOCK_MASK,
-    LOCK_SHARED,
-    MODE_LOCK,
-    OK,
-    S_TOUCHED,
-    SEG_OVERFLOW,
-    SEG_OVERFLOW_COUNT,
-    ST_BUSY,
-    ST_DROPPED,
-    ST_MISSING,
-    ST_SPACE,
-    T_SEED,
-    X_FRAGMENT,
-    X_LOCK,
-    X_ROW,
-    X_ROWID,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of, handle_of
 from engine.rows.primary_kernels import entry_rowid, index_find, row_key, tag_of, touch_buckets
 from engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
@@ -56,13 +32,13 @@ def has_key(mem, txn, buf, index, place, keys, start, words):
     fragment = fragment_of_place(mem, place)
     row = row_of_place(mem, place)
     seen = visible(mem, txn, row)
-    if seen == 0 or mem[fragment + F_DROPPED]:
+    if seen == 0 or mem[fragment + A.F_DROPPED]:
         return False
     if seen == 2:
-        held = own_key_words(mem, buf, index, fragment, row, SIDE_OTHER)
+        held = own_key_words(mem, buf, index, fragment, row, X.SIDE_OTHER)
     else:
-        held = slot_key_words(mem, index, place, SIDE_OTHER)
-    return held == words and are_words(mem, side_part(mem, index, SIDE_OTHER), keys, start, words)
+        held = slot_key_words(mem, index, place, X.SIDE_OTHER)
+    return held == words and are_words(mem, side_part(mem, index, X.SIDE_OTHER), keys, start, words)
 
 
 @helper
@@ -70,9 +46,9 @@ def is_others(mem, txn, place):
     """Whether another transaction holds the row at a place; leaves evidence of it."""
     row = row_of_place(mem, place)
     head = mem[row]
-    if head & LOCK_MASK == 0 or head & LOCK_SHARED or lock_owner(mem, head) == txn:
+    if head & A.LOCK_MASK == 0 or head & A.LOCK_SHARED or lock_owner(mem, head) == txn:
         return False
-    if mem[fragment_of_place(mem, place) + F_DROPPED]:
+    if mem[fragment_of_place(mem, place) + A.F_DROPPED]:
         return False
     leave_evidence(mem, txn, place)
     return True
@@ -81,9 +57,9 @@ def is_others(mem, txn, place):
 @helper
 def leave_evidence(mem, txn, place):
     """Which row's lock must be waited for."""
-    mem[txn + X_FRAGMENT] = handle_of(mem, fragment_of_place(mem, place))
-    mem[txn + X_ROWID] = rowid_of_place(mem, place)
-    mem[txn + X_LOCK] = mem[row_of_place(mem, place)] & LOCK_MASK
+    mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment_of_place(mem, place))
+    mem[txn + A.X_ROWID] = rowid_of_place(mem, place)
+    mem[txn + A.X_LOCK] = mem[row_of_place(mem, place)] & A.LOCK_MASK
 
 
 @helper
@@ -92,12 +68,12 @@ def place_among(mem, txn, buf, index, at, length, wanted, keys, start, words, wa
     place = NO_PLACE
     for i in range(length):
         entry = mem[at + i]
-        if entry >> ENTRY_TAG_SHIFT != wanted:
+        if entry >> A.ENTRY_TAG_SHIFT != wanted:
             continue
-        if waits and is_others(mem, txn, entry & COMPACT_MASK):
+        if waits and is_others(mem, txn, entry & A.COMPACT_MASK):
             place = BUSY_PLACE
-        elif has_key(mem, txn, buf, index, entry & COMPACT_MASK, keys, start, words):
-            return entry & COMPACT_MASK
+        elif has_key(mem, txn, buf, index, entry & A.COMPACT_MASK, keys, start, words):
+            return entry & A.COMPACT_MASK
     return place
 
 
@@ -107,22 +83,22 @@ def place_of_key(mem, txn, buf, index, keys, start, words, waits):
 
     waits: BUSY_PLACE, with evidence, if there is none and another transaction holds a row that may come to have it.
     """
-    hash = mem[index + I_UNIQUE]
-    if words == 0 or mem[hash + F_INDEX_COUNT] == 0:
+    hash = mem[index + X.I_UNIQUE]
+    if words == 0 or mem[hash + A.F_INDEX_COUNT] == 0:
         return NO_PLACE
-    tag = tag_of(keys, start, words, mem[index + U_SEED])
-    wanted = ENTRY_USED | tag
+    tag = tag_of(keys, start, words, mem[index + U.U_SEED])
+    wanted = A.ENTRY_USED | tag
     segment = segment_of(mem, hash, tag)
     place = NO_PLACE
     for part in range(3):
-        length = BUCKET_WORDS
+        length = A.BUCKET_WORDS
         if part == 0:
             at = bucket_address(mem, segment, first_bucket(mem, segment, tag))
         elif part == 1:
             at = bucket_address(mem, segment, second_bucket(mem, segment, tag))
         else:
-            at = mem[segment + SEG_OVERFLOW]
-            length = mem[segment + SEG_OVERFLOW_COUNT]
+            at = mem[segment + A.SEG_OVERFLOW]
+            length = mem[segment + A.SEG_OVERFLOW_COUNT]
         found = place_among(mem, txn, buf, index, at, length, wanted, keys, start, words, waits)
         if found >= 0:
             return found
@@ -138,9 +114,9 @@ def touch_keys(mem, index, keys, lengths, stride, begin, end):
     for i in range(begin, end):
         if lengths[i] > 0:
             touched += touch_buckets(
-                mem, mem[index + I_UNIQUE], tag_of(keys, i * stride, lengths[i], mem[index + U_SEED])
+                mem, mem[index + X.I_UNIQUE], tag_of(keys, i * stride, lengths[i], mem[index + U.U_SEED])
             )
-    mem[S_TOUCHED] = touched
+    mem[A.S_TOUCHED] = touched
 
 
 @kernel(
@@ -155,7 +131,7 @@ def read_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, out, offse
     """
     index = descriptor_of(mem, index)
     if index == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     ahead = state[2]
     for i in range(state[2], stop):
         if i == ahead:
@@ -169,21 +145,21 @@ def read_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, out, offse
             mine = visible(mem, txn, row) == 2
             need = entry_words(mem, fragment, row, mine)
             if state[1] + need > out.size:
-                return ST_SPACE - need
-            offsets[state[0]] = state[1] + ENTRY_WORDS
+                return A.ST_SPACE - need
+            offsets[state[0]] = state[1] + A.ENTRY_WORDS
             state[0] += 1
             state[1] += write_entry(mem, buf, fragment, rowid_of_place(mem, place), row, mine, out, state[1])
     state[2] = stop
-    return OK
+    return A.OK
 
 
 @helper
 def hold_place(mem, txn, place):
     """Lock the row at a place: OK, ST_BUSY with evidence, or ST_MEMORY."""
     row = row_of_place(mem, place)
-    if mem[row] & LOCK_SHARED:
+    if mem[row] & A.LOCK_SHARED:
         leave_evidence(mem, txn, place)
-        return ST_BUSY
+        return A.ST_BUSY
     return touch_lock(mem, txn, fragment_of_place(mem, place), rowid_of_place(mem, place), row)
 
 
@@ -200,29 +176,29 @@ def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, locks, out
     """
     index = descriptor_of(mem, index)
     if index == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     for i in range(state[2], stop):
         state[2] = i
         offsets[i] = state[1]
         place = place_of_key(mem, txn, buf, index, keys, i * stride, lengths[i], locks)
         if locks:
-            mem[txn + X_ROW] = i
+            mem[txn + A.X_ROW] = i
             if place == BUSY_PLACE:
-                return ST_BUSY
+                return A.ST_BUSY
         if place >= 0:
             first, words = row_key(mem, fragment_of_place(mem, place), row_of_place(mem, place))
             if state[1] + words > out.size:
-                return ST_SPACE - words
+                return A.ST_SPACE - words
             if locks:
                 status = hold_place(mem, txn, place)
-                if status != OK:
+                if status != A.OK:
                     return status
             move_words(mem, first, out, state[1], words)
             state[1] += words
             state[0] += 1
     offsets[stop] = state[1]
     state[2] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
@@ -234,8 +210,8 @@ def lock_by_primary(mem, table, txn, keys, offsets, stride, start, stop, found):
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    seed = mem[table + T_SEED]
+        return A.ST_DROPPED
+    seed = mem[table + A.T_SEED]
     for i in range(start, stop):
         first = offsets[i] if offsets.size else i * stride
         words = offsets[i + 1] - first if offsets.size else stride
@@ -243,11 +219,11 @@ def lock_by_primary(mem, table, txn, keys, offsets, stride, start, stop, found):
         entry = 0
         if fragment != 0:
             entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
-        status = ST_MISSING
+        status = A.ST_MISSING
         if entry != 0:
-            status = touch_row(mem, txn, mem, fragment, entry_rowid(mem, entry), MODE_LOCK)
-        found[i] = 1 if status == OK else 0
-        mem[txn + X_ROW] = i
-        if status != OK and status != ST_MISSING:
+            status = touch_row(mem, txn, mem, fragment, entry_rowid(mem, entry), A.MODE_LOCK)
+        found[i] = 1 if status == A.OK else 0
+        mem[txn + A.X_ROW] = i
+        if status != A.OK and status != A.ST_MISSING:
             return status
-    return OK
+    return A.OK

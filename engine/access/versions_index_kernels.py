@@ -10,27 +10,14 @@ from __future__ import annotations
 
 from engine.access.index_reads_kernels import stand_on
 from engine.access.versions_reads_kernels import is_live, write_row, write_version
-from engine.index.index_layout import PLACE_SHIFT, PLACE_SLOT_MASK
+from engine.index import index_layout as X
 from engine.index.key_words_kernels import row_of_place
 from engine.index.tree_scans_kernels import entries_before, next_entries
 from engine.jit.kernel import kernel
-from engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    F_TABLE,
-    OK,
-    PAGE_SHIFT,
-    PG_FRAGMENT,
-    PG_LOGICAL,
-    S_VERSION_HEAD,
-    S_VERSION_TAIL,
-    ST_DROPPED,
-    ST_MORE,
-    ST_SPACE,
-    ST_TOO_OLD,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
+from engine.txn import versions_layout as V
 from engine.txn.versions_kernels import find_open, version_at
-from engine.txn.versions_layout import V_ENDED, V_FRAGMENT, V_PLACE, V_ROW, V_WORDS
 
 
 @kernel(
@@ -47,12 +34,12 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     if find_open(mem, epoch) < 0:
-        return ST_TOO_OLD
+        return A.ST_TOO_OLD
     state[0] = 0
     state[1] = 0
-    state[2] = mem[S_VERSION_HEAD]
+    state[2] = mem[A.S_VERSION_HEAD]
     if reverse:
         found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
     else:
@@ -63,21 +50,21 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
         row = row_of_place(mem, place)
         if mem[row + 1] > epoch or not is_live(mem, row):
             continue
-        base = (place >> PLACE_SHIFT) << PAGE_SHIFT
-        rowid = mem[base + PG_LOGICAL] << 16 | place & PLACE_SLOT_MASK
-        words = write_row(mem, mem[base + PG_FRAGMENT], rowid, row, out, state[1])
+        base = (place >> X.PLACE_SHIFT) << A.PAGE_SHIFT
+        rowid = mem[base + A.PG_LOGICAL] << 16 | place & X.PLACE_SLOT_MASK
+        words = write_row(mem, mem[base + A.PG_FRAGMENT], rowid, row, out, state[1])
         if words < 0:
             if state[0] == 0:
                 return words
             stand_on(mem, tree, places[i - 1], cursor)  # not written over: no more were copied than looked at
-            return ST_MORE
-        offsets[state[0]] = state[1] + ENTRY_WORDS
+            return A.ST_MORE
+        offsets[state[0]] = state[1] + A.ENTRY_WORDS
         places[state[0]] = place
         state[0] += 1
         state[1] += words
     if found > 0:
         stand_on(mem, tree, last, cursor)
-    return ST_MORE if found == limit else OK
+    return A.ST_MORE if found == limit else A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
@@ -89,25 +76,25 @@ def gather_versions(mem, table_id, epoch, until, limit, places, out, offsets, st
     ST_SPACE, when places is full), or ST_TOO_OLD.
     """
     if find_open(mem, epoch) < 0:
-        return ST_TOO_OLD
-    state[2] = max(state[2], mem[S_VERSION_TAIL])
+        return A.ST_TOO_OLD
+    state[2] = max(state[2], mem[A.S_VERSION_TAIL])
     looked = 0
     while state[2] < until:
         if looked >= limit:
-            return ST_MORE
+            return A.ST_MORE
         looked += 1
         at = version_at(mem, state[2])
-        fragment = mem[at + V_FRAGMENT]
-        is_shown = fragment != 0 and mem[at + V_ROW + 1] <= epoch and epoch < mem[at + V_ENDED]
-        if is_shown and mem[fragment + F_TABLE] == table_id:
+        fragment = mem[at + V.V_FRAGMENT]
+        is_shown = fragment != 0 and mem[at + V.V_ROW + 1] <= epoch and epoch < mem[at + V.V_ENDED]
+        if is_shown and mem[fragment + A.F_TABLE] == table_id:
             if state[0] >= places.size:
-                return ST_SPACE
+                return A.ST_SPACE
             words = write_version(mem, at, out, state[1])
             if words < 0:
                 return words
-            places[state[0]] = mem[at + V_PLACE]
-            offsets[state[0]] = state[1] + ENTRY_WORDS
+            places[state[0]] = mem[at + V.V_PLACE]
+            offsets[state[0]] = state[1] + A.ENTRY_WORDS
             state[0] += 1
             state[1] += words
-        state[2] += mem[at + V_WORDS]
-    return OK
+        state[2] += mem[at + V.V_WORDS]
+    return A.OK

@@ -9,54 +9,19 @@ of `reads.py` and `disk_reads.py`.
 from __future__ import annotations
 
 from engine.access.disk_reads_kernels import ENTRY_INCOMPLETE, PAGE_OF_OWN, read_whole
-from engine.disk.cache_layout import SLOT_BITS, TS_CACHE
+from engine.disk import cache_layout as C
 from engine.disk.lirs_kernels import touch_page
 from engine.disk.parts_kernels import part_on_page
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
 from engine.log.own_images_kernels import entry_words, write_entry
-from engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    F_FIXED_WORDS,
-    F_KEY_WORDS,
-    F_PAGES,
-    F_ROW_WORDS,
-    F_SLOTS,
-    F_TABLESPACE,
-    LIVE,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PG_EMPTIED,
-    PG_FRESH,
-    S_VERSION_TAIL,
-    ST_DAMAGED,
-    ST_DROPPED,
-    ST_MISSING,
-    ST_MORE,
-    ST_PAGE,
-    ST_SPACE,
-    ST_TOO_OLD,
-    STATE_MASK,
-    STATE_SHIFT,
-    VAR_WORDS_MASK,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
 from engine.rows.rows_kernels import known_row_address, map_get, row_address
+from engine.txn import versions_layout as V
 from engine.txn.disk_changes_kernels import reference_at
 from engine.txn.versions_kernels import find_open, find_version, key_bucket, version_at
-from engine.txn.versions_layout import (
-    DISK_LOST,
-    V_DISK,
-    V_DISK_MASK,
-    V_ENDED,
-    V_ENTRY_SHIFT,
-    V_FRAGMENT,
-    V_KEY_LINK,
-    V_ROW,
-    V_TAG,
-)
 
 ASKED_SLOTS = 8  # a look into the version store counts as so many slots
 
@@ -69,7 +34,7 @@ ASK = 2  # the version store knows
 @helper
 def is_live(mem, row):
     """Whether a slot holds a committed row."""
-    return (mem[row] >> STATE_SHIFT) & STATE_MASK == LIVE
+    return (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE
 
 
 @helper
@@ -85,7 +50,7 @@ def slot_since(mem, row, emptied, epoch):
 @helper
 def version_words(mem, at):
     """Words of the row's entry in a version, without its disk part."""
-    return mem[at + V_DISK] >> V_ENTRY_SHIFT
+    return mem[at + V.V_DISK] >> V.V_ENTRY_SHIFT
 
 
 @helper
@@ -93,8 +58,8 @@ def write_version(mem, at, out, place):
     """Copy the row's entry of a version to out[place:] without its disk part; its words, or ST_SPACE - words needed."""
     words = version_words(mem, at)
     if place + words > out.size:
-        return ST_SPACE - words
-    move_words(mem, at + V_ROW, out, place, words)
+        return A.ST_SPACE - words
+    move_words(mem, at + V.V_ROW, out, place, words)
     return words
 
 
@@ -105,25 +70,25 @@ def write_version_whole(mem, fragment, rowid, at, source, out, place, state):
     link = 0
     stamp = 0
     if source != 0:
-        if mem[source + V_DISK] & V_DISK_MASK == DISK_LOST:
-            return ST_TOO_OLD
-        address = source + V_ROW + version_words(mem, source)
-        words = mem[address] & VAR_WORDS_MASK
+        if mem[source + V.V_DISK] & V.V_DISK_MASK == V.DISK_LOST:
+            return A.ST_TOO_OLD
+        address = source + V.V_ROW + version_words(mem, source)
+        words = mem[address] & A.VAR_WORDS_MASK
         here = words
     else:
         row = row_address(mem, fragment, rowid)
         if row == 0:
-            return ST_TOO_OLD
+            return A.ST_TOO_OLD
         reference = mem[reference_at(mem, fragment, row)]
-        state[3] = reference >> SLOT_BITS
-        if touch_page(mem, mem[mem[fragment + F_TABLESPACE] + TS_CACHE], reference >> SLOT_BITS) == 0:
-            return ST_PAGE
+        state[3] = reference >> C.SLOT_BITS
+        if touch_page(mem, mem[mem[fragment + A.F_TABLESPACE] + C.TS_CACHE], reference >> C.SLOT_BITS) == 0:
+            return A.ST_PAGE
         address, here, words, link, stamp = part_on_page(mem, fragment, rowid, reference)
         if address == 0:
-            return ST_DAMAGED
+            return A.ST_DAMAGED
     if place + before + words > out.size:
-        return ST_SPACE - before - words
-    move_words(mem, at + V_ROW, out, place, before)
+        return A.ST_SPACE - before - words
+    move_words(mem, at + V.V_ROW, out, place, before)
     move_words(mem, address, out, place + before, here)
     if here < words:
         out[place + 2] |= ENTRY_INCOMPLETE
@@ -138,7 +103,7 @@ def write_row(mem, fragment, rowid, row, out, place):
     """Copy a live row's entry to out[place:] without its disk part; its words, or ST_SPACE - words needed."""
     words = entry_words(mem, fragment, row, False)
     if place + words > out.size:
-        return ST_SPACE - words
+        return A.ST_SPACE - words
     return write_entry(mem, mem, fragment, rowid, row, False, out, place)
 
 
@@ -152,7 +117,7 @@ def read_at(mem, epoch, with_disk, fragment, rowid, out, place, state):
         return write_row(mem, fragment, rowid, row, out, place)
     at, source = find_version(mem, fragment, rowid, epoch)
     if at == 0:
-        return ST_MISSING
+        return A.ST_MISSING
     if with_disk:
         return write_version_whole(mem, fragment, rowid, at, source, out, place, state)
     return write_version(mem, at, out, place)
@@ -168,7 +133,7 @@ def page_at(mem, epoch, fragment, rowid):
             return -1
         if source != 0 or row == 0:
             return PAGE_OF_OWN
-    return mem[reference_at(mem, fragment, row)] >> SLOT_BITS
+    return mem[reference_at(mem, fragment, row)] >> C.SLOT_BITS
 
 
 # --- scans ----------------------------------------------------------------------------------------
@@ -177,19 +142,19 @@ def page_slots(mem, fragment, logical, epoch):
     """(address of a page's header, 0 if it was given back; its "emptied through" epoch; slots to look at)."""
     page = map_get(mem, fragment, logical)
     if page > 0:
-        base = page << PAGE_SHIFT
-        emptied = mem[base + PG_EMPTIED]
-        return base, emptied, mem[fragment + F_SLOTS] if emptied > epoch else mem[base + PG_FRESH]
+        base = page << A.PAGE_SHIFT
+        emptied = mem[base + A.PG_EMPTIED]
+        return base, emptied, mem[fragment + A.F_SLOTS] if emptied > epoch else mem[base + A.PG_FRESH]
     emptied = -1 - page if page < 0 else 0
-    return 0, emptied, mem[fragment + F_SLOTS] if emptied > epoch else 0
+    return 0, emptied, mem[fragment + A.F_SLOTS] if emptied > epoch else 0
 
 
 @helper
 def look_at(mem, epoch, fragment, base, emptied, slot):
     """(GONE, SAME or ASK; address of the row) of one slot."""
-    if base == 0 or slot >= mem[base + PG_FRESH]:
+    if base == 0 or slot >= mem[base + A.PG_FRESH]:
         return ASK, 0
-    row = base + PAGE_HEADER_WORDS + slot * mem[fragment + F_ROW_WORDS]
+    row = base + A.PAGE_HEADER_WORDS + slot * mem[fragment + A.F_ROW_WORDS]
     return slot_since(mem, row, emptied, epoch), row
 
 
@@ -201,17 +166,17 @@ def scan_snapshot(mem, fragment, epoch, is_copied, limit, out, offsets, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     if find_open(mem, epoch) < 0:
-        return ST_TOO_OLD
+        return A.ST_TOO_OLD
     looked = 0
-    while state[2] >> 16 < mem[fragment + F_PAGES]:
+    while state[2] >> 16 < mem[fragment + A.F_PAGES]:
         logical = state[2] >> 16
         base, emptied, slots = page_slots(mem, fragment, logical, epoch)
         looked += 1
         for slot in range(state[2] & 0xFFFF, slots):
             if looked >= limit:
-                return ST_MORE
+                return A.ST_MORE
             looked += 1
             rowid = logical << 16 | slot
             since, row = look_at(mem, epoch, fragment, base, emptied, slot)
@@ -222,21 +187,21 @@ def scan_snapshot(mem, fragment, epoch, is_copied, limit, out, offsets, state):
             if since == SAME or at != 0:
                 if is_copied:
                     if state[0] >= offsets.size:
-                        return ST_SPACE
+                        return A.ST_SPACE
                     if at != 0:
                         words = write_version(mem, at, out, state[1])
                     else:
                         words = write_row(mem, fragment, rowid, row, out, state[1])
                     if words < 0:
                         return words
-                    offsets[state[0]] = state[1] + ENTRY_WORDS
+                    offsets[state[0]] = state[1] + A.ENTRY_WORDS
                     state[1] += words
                 state[0] += 1
             state[2] = rowid + 1
         state[2] = (logical + 1) << 16
         if looked >= limit:
-            return ST_MORE
-    return OK
+            return A.ST_MORE
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])")
@@ -247,25 +212,25 @@ def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     if find_open(mem, epoch) < 0:
-        return ST_TOO_OLD
+        return A.ST_TOO_OLD
     looked = 0
-    while state[2] >> 16 < mem[fragment + F_PAGES]:
+    while state[2] >> 16 < mem[fragment + A.F_PAGES]:
         logical = state[2] >> 16
         base, emptied, slots = page_slots(mem, fragment, logical, epoch)
         looked += 1
         for slot in range(state[2] & 0xFFFF, slots):
             if looked >= limit:
-                return ST_MORE
+                return A.ST_MORE
             if state[0] >= rowids.size:
-                return ST_SPACE
+                return A.ST_SPACE
             looked += 1
             rowid = logical << 16 | slot
             since, row = look_at(mem, epoch, fragment, base, emptied, slot)
             page = -1
             if since == SAME:
-                page = mem[reference_at(mem, fragment, row)] >> SLOT_BITS
+                page = mem[reference_at(mem, fragment, row)] >> C.SLOT_BITS
             elif since == ASK:
                 looked += ASKED_SLOTS - 1
                 page = page_at(mem, epoch, fragment, rowid)
@@ -276,8 +241,8 @@ def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
             state[2] = rowid + 1
         state[2] = (logical + 1) << 16
         if looked >= limit:
-            return ST_MORE
-    return OK
+            return A.ST_MORE
+    return A.OK
 
 
 @kernel(
@@ -292,7 +257,7 @@ def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, s
     ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, ST_DROPPED, or ST_TOO_OLD.
     """
     if find_open(mem, epoch) < 0:
-        return ST_TOO_OLD
+        return A.ST_TOO_OLD
     for position in range(start, stop):
         i = order[position]
         state[2] = position
@@ -301,16 +266,16 @@ def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, s
             continue
         fragment = descriptor_of(mem, fragments[i])
         if fragment == 0:
-            return ST_DROPPED
+            return A.ST_DROPPED
         done = read_at(mem, epoch, with_disk, fragment, rowids[i], out, state[1], state)
         if done > 0:
-            offsets[i] = state[1] + ENTRY_WORDS
+            offsets[i] = state[1] + A.ENTRY_WORDS
             state[0] += 1
             state[1] += done
-        elif done != ST_MISSING:
+        elif done != A.ST_MISSING:
             return done
     state[2] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1])")
@@ -319,21 +284,21 @@ def snapshot_pages(mem, epoch, fragments, rowids, start, stop, pages):
     or ST_TOO_OLD, ST_DROPPED.
     """
     if find_open(mem, epoch) < 0:
-        return ST_TOO_OLD
+        return A.ST_TOO_OLD
     for i in range(start, stop):
         fragment = descriptor_of(mem, fragments[i])
         if fragment == 0:
-            return ST_DROPPED
+            return A.ST_DROPPED
         pages[i] = max(PAGE_OF_OWN, page_at(mem, epoch, fragment, rowids[i]))
-    return OK
+    return A.OK
 
 
 # --- keys -----------------------------------------------------------------------------------------
 @helper
 def has_key(mem, fragment, at, keys, first, words):
     """Whether the row of a version has this canonical key."""
-    image = at + V_ROW + ENTRY_WORDS
-    held, held_words = image_key(mem, image, mem[fragment + F_FIXED_WORDS], mem[fragment + F_KEY_WORDS])
+    image = at + V.V_ROW + A.ENTRY_WORDS
+    held, held_words = image_key(mem, image, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS])
     if held_words != words:
         return False
     for i in range(words):
@@ -352,13 +317,13 @@ def rowid_at(mem, epoch, fragment, tag, keys, first, words):
         if mem[row + 1] <= epoch and is_live(mem, row):
             return rowid
     position = mem[key_bucket(mem, fragment, tag)]
-    while position >= mem[S_VERSION_TAIL]:
+    while position >= mem[A.S_VERSION_TAIL]:
         at = version_at(mem, position)
-        if mem[at + V_FRAGMENT] == fragment and mem[at + V_TAG] == tag:
-            is_shown = mem[at + V_ROW + 1] <= epoch and epoch < mem[at + V_ENDED]
+        if mem[at + V.V_FRAGMENT] == fragment and mem[at + V.V_TAG] == tag:
+            is_shown = mem[at + V.V_ROW + 1] <= epoch and epoch < mem[at + V.V_ENDED]
             if is_shown and has_key(mem, fragment, at, keys, first, words):
-                return mem[at + V_ROW]
-        position = mem[at + V_KEY_LINK]
+                return mem[at + V.V_ROW]
+        position = mem[at + V.V_KEY_LINK]
     return -1
 
 
@@ -371,7 +336,7 @@ def find_snapshot_keys(mem, epoch, seed, with_disk, fragments, keys, key_offsets
     `epoch`, -1 if there was no row; with_disk: pages[i], the page its disk part needs. OK, ST_TOO_OLD or ST_DROPPED.
     """
     if find_open(mem, epoch) < 0:
-        return ST_TOO_OLD
+        return A.ST_TOO_OLD
     for i in range(start, stop):
         rowids[i] = -1
         pages[i] = PAGE_OF_OWN
@@ -379,11 +344,11 @@ def find_snapshot_keys(mem, epoch, seed, with_disk, fragments, keys, key_offsets
             continue
         fragment = descriptor_of(mem, fragments[i])
         if fragment == 0:
-            return ST_DROPPED
+            return A.ST_DROPPED
         first = key_offsets[i] if key_offsets.size else i * stride
         words = key_offsets[i + 1] - first if key_offsets.size else stride
         tag = tag_of(keys, first, words, seed)
         rowids[i] = rowid_at(mem, epoch, fragment, tag, keys, first, words)
         if with_disk and rowids[i] >= 0:
             pages[i] = max(PAGE_OF_OWN, page_at(mem, epoch, fragment, rowids[i]))
-    return OK
+    return A.OK

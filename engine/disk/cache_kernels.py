@@ -12,29 +12,11 @@ and nobody but who was given it looks at its words before that ends.
 
 from __future__ import annotations
 
-from engine.disk.cache_layout import (
-    C_DIRTY,
-    C_HASH,
-    C_HASH_MASK,
-    CE_DIRTIED,
-    CE_FLAGS,
-    CE_FRAME,
-    CE_HASH_NEXT,
-    CE_IS_DIRTY,
-    CE_LOADING,
-    CE_LSN,
-    CE_PAGE,
-    EX_NUMBER,
-    EX_TABLE,
-    FILE_SHIFT,
-    FL_TABLESPACE,
-    TS_CACHE,
-    U_LSN,
-)
-from engine.disk.disk_layout import DP_LSN, OWNER_FRAGMENT_SHIFT
+from engine.disk import cache_layout as C
+from engine.disk import disk_layout as D
 from engine.disk.space_kernels import extent_of, file_of
 from engine.jit.kernel import helper
-from engine.memory.arena_layout import S_UNDO
+from engine.memory import arena_layout as A
 
 _HASH_MULTIPLIER = -7046029254386353131  # odd, 2**64 / golden ratio
 _RECORD_UNIT_BYTES = 8
@@ -43,15 +25,15 @@ _RECORD_UNIT_BYTES = 8
 @helper
 def hash_head(mem, cache, page):
     """Address of the head of a page's hash chain."""
-    return mem[cache + C_HASH] + (((page * _HASH_MULTIPLIER) >> 32) & mem[cache + C_HASH_MASK])
+    return mem[cache + C.C_HASH] + (((page * _HASH_MULTIPLIER) >> 32) & mem[cache + C.C_HASH_MASK])
 
 
 @helper
 def find_entry(mem, cache, page):
     """Entry of a page, with or without a frame; 0 none."""
     entry = mem[hash_head(mem, cache, page)]
-    while entry != 0 and mem[entry + CE_PAGE] != page:
-        entry = mem[entry + CE_HASH_NEXT]
+    while entry != 0 and mem[entry + C.CE_PAGE] != page:
+        entry = mem[entry + C.CE_HASH_NEXT]
     return entry
 
 
@@ -61,39 +43,39 @@ def frame_of(mem, cache, page):
     if cache == 0:
         return 0
     entry = find_entry(mem, cache, page)
-    if entry == 0 or (mem[entry + CE_FLAGS] & CE_LOADING) != 0:
+    if entry == 0 or (mem[entry + C.CE_FLAGS] & C.CE_LOADING) != 0:
         return 0
-    return mem[entry + CE_FRAME]
+    return mem[entry + C.CE_FRAME]
 
 
 @helper
 def cache_dirtied(mem, cache, page, lsn):
     """The page was changed, by the record with this LSN; the page is loaded."""
     entry = find_entry(mem, cache, page)
-    if entry == 0 or mem[entry + CE_FRAME] == 0:
+    if entry == 0 or mem[entry + C.CE_FRAME] == 0:
         return
-    mem[mem[entry + CE_FRAME] + DP_LSN] = lsn
-    mem[entry + CE_LSN] = lsn
-    if (mem[entry + CE_FLAGS] & CE_IS_DIRTY) == 0:
-        mem[entry + CE_FLAGS] |= CE_IS_DIRTY
-        mem[entry + CE_DIRTIED] = lsn
-        mem[cache + C_DIRTY] += 1
+    mem[mem[entry + C.CE_FRAME] + D.DP_LSN] = lsn
+    mem[entry + C.CE_LSN] = lsn
+    if (mem[entry + C.CE_FLAGS] & C.CE_IS_DIRTY) == 0:
+        mem[entry + C.CE_FLAGS] |= C.CE_IS_DIRTY
+        mem[entry + C.CE_DIRTIED] = lsn
+        mem[cache + C.C_DIRTY] += 1
 
 
 @helper
 def cache_of(mem, page):
     """Cache of a page number's tablespace, 0 none."""
-    file = file_of(mem, page >> FILE_SHIFT)
-    if file == 0 or mem[file + FL_TABLESPACE] == 0:
+    file = file_of(mem, page >> C.FILE_SHIFT)
+    if file == 0 or mem[file + C.FL_TABLESPACE] == 0:
         return 0
-    return mem[mem[file + FL_TABLESPACE] + TS_CACHE]
+    return mem[mem[file + C.FL_TABLESPACE] + C.TS_CACHE]
 
 
 @helper
 def owner_of(mem, page):
     """Owner word of a page: table and fragment of its extent; 0 if no table has it."""
     extent = extent_of(mem, page)
-    return 0 if extent == 0 else mem[extent + EX_TABLE] | mem[extent + EX_NUMBER] << OWNER_FRAGMENT_SHIFT
+    return 0 if extent == 0 else mem[extent + C.EX_TABLE] | mem[extent + C.EX_NUMBER] << D.OWNER_FRAGMENT_SHIFT
 
 
 @helper
@@ -103,6 +85,6 @@ def fresh_lsn(mem):
     Every record there is has this LSN or an older one, so none of the old life of the page is taken for undone when the
     log is read backward; LSN 0 would let a restart skip them (the trap of NDB's bug #54986).
     """
-    if mem[S_UNDO] == 0:
+    if mem[A.S_UNDO] == 0:
         return 0
-    return max(0, mem[mem[S_UNDO] + U_LSN] - _RECORD_UNIT_BYTES)
+    return max(0, mem[mem[A.S_UNDO] + C.U_LSN] - _RECORD_UNIT_BYTES)

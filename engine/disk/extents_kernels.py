@@ -7,47 +7,8 @@ Every kernel is bounded by a count its caller gives; the sums and lists of `disk
 
 from __future__ import annotations
 
-from engine.disk.cache_layout import (
-    EX_FIRST,
-    EX_FRAGMENT,
-    EX_NEXT,
-    EX_NUMBER,
-    EX_OWNED,
-    EX_PAGES,
-    EX_POSITION,
-    EX_PREVIOUS,
-    EX_TABLE,
-    EXTENT_PAGES_MAX,
-    EXTENT_PAGES_MIN,
-    FILE_ID_MAX,
-    FILE_LEAVES,
-    FILE_SHIFT,
-    FIRST_DATA_PAGE,
-    FL_EXTENTS,
-    FL_ID,
-    FL_LEAVES,
-    FL_TABLESPACE,
-    POSITION_DROPPED,
-    POSITION_FREE,
-    TS_CACHE,
-    TS_DROPPED,
-    TS_EXTENT_BLOCK,
-    TS_EXTENT_PAGES,
-    TS_EXTENT_USED,
-    TS_EXTENTS,
-    TS_FREE,
-    TS_FREE_COUNT,
-    TS_FREE_LAST,
-    TS_ID,
-    TS_PAGE_WORDS,
-    TS_PAYLOAD,
-)
-from engine.disk.disk_layout import (
-    EXTENT_FREE_BITS,
-    EXTENT_HEADER_WORDS,
-    OWNER_FRAGMENT_SHIFT,
-    PAGE_HEADER_WORDS,
-)
+from engine.disk import cache_layout as C
+from engine.disk import disk_layout as D
 from engine.disk.space_kernels import (
     close_page,
     count_page,
@@ -59,32 +20,12 @@ from engine.disk.space_kernels import (
     unused_words,
 )
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    BLOCK_WORDS,
-    F_DISK_ANY,
-    F_DISK_CURRENT,
-    F_DISK_EXTENT_COUNT,
-    F_DISK_EXTENTS,
-    F_DISK_SMALL,
-    F_DISK_WORDS,
-    F_HAS_DISK,
-    F_TABLESPACE,
-    OK,
-    S_FILE_DIRECTORY,
-    S_POOL,
-    ST_DROPPED,
-    ST_INVARIANT,
-    ST_MORE,
-    ST_SPACE,
-    T_FRAGMENT_LIST,
-    T_FRAGMENTS,
-    T_HAS_DISK,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.memory.pool_kernels import give_block, take_block
 
-FREE_MASK = (1 << EXTENT_FREE_BITS) - 1
-FREES_PER_WORD = 64 // EXTENT_FREE_BITS
+FREE_MASK = (1 << D.EXTENT_FREE_BITS) - 1
+FREES_PER_WORD = 64 // D.EXTENT_FREE_BITS
 SMALL_SHARE = 10  # page class 2 begins at a tenth of a page
 
 
@@ -92,130 +33,130 @@ SMALL_SHARE = 10  # page class 2 begins at a tenth of a page
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def setup_tablespace(mem, tablespace_id, page_words, extent_pages, cache):
     """Make a tablespace without files; its descriptor's address, 0 without memory, ST_INVARIANT for wrong sizes."""
-    if page_words <= PAGE_HEADER_WORDS or page_words >= 1 << (EXTENT_FREE_BITS - 1):
-        return ST_INVARIANT
-    if extent_pages < EXTENT_PAGES_MIN or extent_pages > EXTENT_PAGES_MAX:
-        return ST_INVARIANT
-    tablespace = take_block(mem, S_POOL)
+    if page_words <= D.PAGE_HEADER_WORDS or page_words >= 1 << (D.EXTENT_FREE_BITS - 1):
+        return A.ST_INVARIANT
+    if extent_pages < C.EXTENT_PAGES_MIN or extent_pages > C.EXTENT_PAGES_MAX:
+        return A.ST_INVARIANT
+    tablespace = take_block(mem, A.S_POOL)
     if tablespace == 0:
         return 0
-    mem[tablespace + TS_ID] = tablespace_id
-    mem[tablespace + TS_PAGE_WORDS] = page_words
-    mem[tablespace + TS_EXTENT_PAGES] = extent_pages
-    mem[tablespace + TS_CACHE] = cache
-    mem[tablespace + TS_PAYLOAD] = page_words - PAGE_HEADER_WORDS
+    mem[tablespace + C.TS_ID] = tablespace_id
+    mem[tablespace + C.TS_PAGE_WORDS] = page_words
+    mem[tablespace + C.TS_EXTENT_PAGES] = extent_pages
+    mem[tablespace + C.TS_CACHE] = cache
+    mem[tablespace + C.TS_PAYLOAD] = page_words - D.PAGE_HEADER_WORDS
     return tablespace
 
 
 @kernel("int64(int64[::1], int64, int64)")
 def add_data_file(mem, tablespace, file_id):
     """Make a data file without extents; its descriptor's address, 0 without memory, ST_INVARIANT for a wrong number."""
-    if file_id < 1 or file_id > FILE_ID_MAX or file_of(mem, file_id) != 0:
-        return ST_INVARIANT
-    if mem[S_FILE_DIRECTORY] == 0:
-        mem[S_FILE_DIRECTORY] = take_block(mem, S_POOL)
-    directory = mem[S_FILE_DIRECTORY]
+    if file_id < 1 or file_id > C.FILE_ID_MAX or file_of(mem, file_id) != 0:
+        return A.ST_INVARIANT
+    if mem[A.S_FILE_DIRECTORY] == 0:
+        mem[A.S_FILE_DIRECTORY] = take_block(mem, A.S_POOL)
+    directory = mem[A.S_FILE_DIRECTORY]
     if directory == 0:
         return 0
-    place = directory + file_id // BLOCK_WORDS
+    place = directory + file_id // A.BLOCK_WORDS
     if mem[place] == 0:
-        mem[place] = take_block(mem, S_POOL)
+        mem[place] = take_block(mem, A.S_POOL)
     if mem[place] == 0:
         return 0
-    file = take_block(mem, S_POOL)
+    file = take_block(mem, A.S_POOL)
     if file == 0:
         return 0
-    mem[file + FL_ID] = file_id
-    mem[file + FL_TABLESPACE] = tablespace
-    mem[mem[place] + file_id % BLOCK_WORDS] = file
+    mem[file + C.FL_ID] = file_id
+    mem[file + C.FL_TABLESPACE] = tablespace
+    mem[mem[place] + file_id % A.BLOCK_WORDS] = file
     return file
 
 
 @helper
 def link_free(mem, tablespace, extent):
     """Put an extent at the end of the list of free ones, its pages wholly free."""
-    last = mem[tablespace + TS_FREE_LAST]
-    mem[extent + EX_FRAGMENT] = 0
-    mem[extent + EX_TABLE] = 0
-    mem[extent + EX_NUMBER] = 0
-    mem[extent + EX_POSITION] = POSITION_FREE
-    mem[extent + EX_PREVIOUS] = last
-    mem[extent + EX_NEXT] = 0
-    mem[extent + EX_OWNED] = 0
-    for index in range(mem[tablespace + TS_EXTENT_PAGES]):
-        mem[extent + EX_PAGES + index] = mem[tablespace + TS_PAYLOAD]
+    last = mem[tablespace + C.TS_FREE_LAST]
+    mem[extent + C.EX_FRAGMENT] = 0
+    mem[extent + C.EX_TABLE] = 0
+    mem[extent + C.EX_NUMBER] = 0
+    mem[extent + C.EX_POSITION] = C.POSITION_FREE
+    mem[extent + C.EX_PREVIOUS] = last
+    mem[extent + C.EX_NEXT] = 0
+    mem[extent + C.EX_OWNED] = 0
+    for index in range(mem[tablespace + C.TS_EXTENT_PAGES]):
+        mem[extent + C.EX_PAGES + index] = mem[tablespace + C.TS_PAYLOAD]
     if last != 0:
-        mem[last + EX_NEXT] = extent
+        mem[last + C.EX_NEXT] = extent
     else:
-        mem[tablespace + TS_FREE] = extent
-    mem[tablespace + TS_FREE_LAST] = extent
-    mem[tablespace + TS_FREE_COUNT] += 1
+        mem[tablespace + C.TS_FREE] = extent
+    mem[tablespace + C.TS_FREE_LAST] = extent
+    mem[tablespace + C.TS_FREE_COUNT] += 1
 
 
 @helper
 def carve_extent(mem, tablespace):
     """Memory of an extent descriptor; 0 if there is none."""
-    size = EX_PAGES + mem[tablespace + TS_EXTENT_PAGES]
-    if mem[tablespace + TS_EXTENT_BLOCK] == 0 or mem[tablespace + TS_EXTENT_USED] + size > BLOCK_WORDS:
-        block = take_block(mem, S_POOL)
+    size = C.EX_PAGES + mem[tablespace + C.TS_EXTENT_PAGES]
+    if mem[tablespace + C.TS_EXTENT_BLOCK] == 0 or mem[tablespace + C.TS_EXTENT_USED] + size > A.BLOCK_WORDS:
+        block = take_block(mem, A.S_POOL)
         if block == 0:
             return 0
-        mem[block] = mem[tablespace + TS_EXTENT_BLOCK]
-        mem[tablespace + TS_EXTENT_BLOCK] = block
-        mem[tablespace + TS_EXTENT_USED] = 1
-    extent = mem[tablespace + TS_EXTENT_BLOCK] + mem[tablespace + TS_EXTENT_USED]
-    mem[tablespace + TS_EXTENT_USED] += size
+        mem[block] = mem[tablespace + C.TS_EXTENT_BLOCK]
+        mem[tablespace + C.TS_EXTENT_BLOCK] = block
+        mem[tablespace + C.TS_EXTENT_USED] = 1
+    extent = mem[tablespace + C.TS_EXTENT_BLOCK] + mem[tablespace + C.TS_EXTENT_USED]
+    mem[tablespace + C.TS_EXTENT_USED] += size
     return extent
 
 
 @kernel("int64(int64[::1], int64, int64)")
 def add_extents(mem, file, count):
     """Add up to `count` free extents behind those of a data file; how many there was memory and address space for."""
-    tablespace = mem[file + FL_TABLESPACE]
+    tablespace = mem[file + C.FL_TABLESPACE]
     for done in range(count):
-        number = mem[file + FL_EXTENTS]
-        if number >= FILE_LEAVES * BLOCK_WORDS:
+        number = mem[file + C.FL_EXTENTS]
+        if number >= C.FILE_LEAVES * A.BLOCK_WORDS:
             return done
-        place = file + FL_LEAVES + number // BLOCK_WORDS
+        place = file + C.FL_LEAVES + number // A.BLOCK_WORDS
         if mem[place] == 0:
-            mem[place] = take_block(mem, S_POOL)
+            mem[place] = take_block(mem, A.S_POOL)
         if mem[place] == 0:
             return done
         extent = carve_extent(mem, tablespace)
         if extent == 0:
             return done
-        first = FIRST_DATA_PAGE + number * mem[tablespace + TS_EXTENT_PAGES]
-        mem[extent + EX_FIRST] = mem[file + FL_ID] << FILE_SHIFT | first
-        mem[mem[place] + number % BLOCK_WORDS] = extent
+        first = C.FIRST_DATA_PAGE + number * mem[tablespace + C.TS_EXTENT_PAGES]
+        mem[extent + C.EX_FIRST] = mem[file + C.FL_ID] << C.FILE_SHIFT | first
+        mem[mem[place] + number % A.BLOCK_WORDS] = extent
         link_free(mem, tablespace, extent)
-        mem[file + FL_EXTENTS] = number + 1
-        mem[tablespace + TS_EXTENTS] += 1
+        mem[file + C.FL_EXTENTS] = number + 1
+        mem[tablespace + C.TS_EXTENTS] += 1
     return count
 
 
 @kernel("int64(int64[::1], int64)")
 def drop_data_file(mem, file):
     """Forget a data file; its extents' memory goes with the tablespace. OK."""
-    for leaf in range(FILE_LEAVES):
-        if mem[file + FL_LEAVES + leaf] != 0:
-            give_block(mem, S_POOL, mem[file + FL_LEAVES + leaf])
-    file_id = mem[file + FL_ID]
-    mem[mem[mem[S_FILE_DIRECTORY] + file_id // BLOCK_WORDS] + file_id % BLOCK_WORDS] = 0
-    give_block(mem, S_POOL, file)
-    return OK
+    for leaf in range(C.FILE_LEAVES):
+        if mem[file + C.FL_LEAVES + leaf] != 0:
+            give_block(mem, A.S_POOL, mem[file + C.FL_LEAVES + leaf])
+    file_id = mem[file + C.FL_ID]
+    mem[mem[mem[A.S_FILE_DIRECTORY] + file_id // A.BLOCK_WORDS] + file_id % A.BLOCK_WORDS] = 0
+    give_block(mem, A.S_POOL, file)
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_tablespace(mem, tablespace, budget):
     """Give back a tablespace that has no file any more, up to `budget` blocks a call; OK or ST_MORE."""
     for _ in range(budget):
-        block = mem[tablespace + TS_EXTENT_BLOCK]
+        block = mem[tablespace + C.TS_EXTENT_BLOCK]
         if block == 0:
-            give_block(mem, S_POOL, tablespace)
-            return OK
-        mem[tablespace + TS_EXTENT_BLOCK] = mem[block]
-        give_block(mem, S_POOL, block)
-    return ST_MORE
+            give_block(mem, A.S_POOL, tablespace)
+            return A.OK
+        mem[tablespace + C.TS_EXTENT_BLOCK] = mem[block]
+        give_block(mem, A.S_POOL, block)
+    return A.ST_MORE
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
@@ -226,26 +167,26 @@ def join_tablespace(mem, table, tablespace, any_words, piece_words):
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    payload = mem[tablespace + TS_PAYLOAD]
+        return A.ST_DROPPED
+    payload = mem[tablespace + C.TS_PAYLOAD]
     if any_words < 1 or any_words + 1 > payload:
-        return ST_INVARIANT
-    mem[table + T_HAS_DISK] = 1
-    for number in range(mem[table + T_FRAGMENTS]):
-        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        return A.ST_INVARIANT
+    mem[table + A.T_HAS_DISK] = 1
+    for number in range(mem[table + A.T_FRAGMENTS]):
+        fragment = mem[mem[table + A.T_FRAGMENT_LIST] + number]
         if fragment != 0:
             join_fragment(mem, fragment, tablespace, any_words, piece_words)
-    return OK
+    return A.OK
 
 
 @helper
 def join_fragment(mem, fragment, tablespace, any_words, piece_words):
     """Let a fragment's disk parts lie in a tablespace."""
-    mem[fragment + F_HAS_DISK] = 1
-    mem[fragment + F_TABLESPACE] = tablespace
-    mem[fragment + F_DISK_ANY] = any_words + 1
-    mem[fragment + F_DISK_SMALL] = mem[tablespace + TS_PAYLOAD] // SMALL_SHARE
-    mem[fragment + F_DISK_WORDS] = piece_words
+    mem[fragment + A.F_HAS_DISK] = 1
+    mem[fragment + A.F_TABLESPACE] = tablespace
+    mem[fragment + A.F_DISK_ANY] = any_words + 1
+    mem[fragment + A.F_DISK_SMALL] = mem[tablespace + C.TS_PAYLOAD] // SMALL_SHARE
+    mem[fragment + A.F_DISK_WORDS] = piece_words
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
@@ -253,16 +194,16 @@ def join_new_fragment(mem, fragment, tablespace, any_words, piece_words):
     """`join_tablespace` for a fragment that no table has yet."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     join_fragment(mem, fragment, tablespace, any_words, piece_words)
-    return OK
+    return A.OK
 
 
 # --- restart ------------------------------------------------------------------------------------
 @helper
 def free_words_at(words, at, index):
     """The free words of page `index` in packed free words from words[at] on."""
-    shift = (index % FREES_PER_WORD) * EXTENT_FREE_BITS
+    shift = (index % FREES_PER_WORD) * D.EXTENT_FREE_BITS
     return (words[at + index // FREES_PER_WORD] >> shift) & FREE_MASK
 
 
@@ -276,33 +217,33 @@ def restore_extent(mem, page, fragment, words, at):
     if fragment != 0:
         fragment = descriptor_of(mem, fragment)
         if fragment == 0:
-            return ST_DROPPED
+            return A.ST_DROPPED
     extent = extent_of(mem, page)
-    if extent == 0 or mem[extent + EX_FIRST] != page or mem[extent + EX_POSITION] != POSITION_FREE:
-        return ST_INVARIANT
-    tablespace = mem[file_of(mem, page >> FILE_SHIFT) + FL_TABLESPACE]
-    pages = mem[tablespace + TS_EXTENT_PAGES]
-    if words[at + 2] != pages or (fragment != 0 and mem[fragment + F_TABLESPACE] != tablespace):
-        return ST_INVARIANT
-    start = at + EXTENT_HEADER_WORDS
+    if extent == 0 or mem[extent + C.EX_FIRST] != page or mem[extent + C.EX_POSITION] != C.POSITION_FREE:
+        return A.ST_INVARIANT
+    tablespace = mem[file_of(mem, page >> C.FILE_SHIFT) + C.FL_TABLESPACE]
+    pages = mem[tablespace + C.TS_EXTENT_PAGES]
+    if words[at + 2] != pages or (fragment != 0 and mem[fragment + A.F_TABLESPACE] != tablespace):
+        return A.ST_INVARIANT
+    start = at + D.EXTENT_HEADER_WORDS
     if start + (pages + FREES_PER_WORD - 1) // FREES_PER_WORD > words.size:
-        return ST_INVARIANT
+        return A.ST_INVARIANT
     for index in range(pages):
-        if free_words_at(words, start, index) > mem[tablespace + TS_PAYLOAD]:
-            return ST_INVARIANT
+        if free_words_at(words, start, index) > mem[tablespace + C.TS_PAYLOAD]:
+            return A.ST_INVARIANT
     if fragment != 0:
         own_extent(mem, fragment, extent)
         for index in range(pages):
             free = free_words_at(words, start, index)
-            count_page(mem, fragment, extent, mem[extent + EX_PAGES + index], free)
-            mem[extent + EX_PAGES + index] = free
-        return OK
+            count_page(mem, fragment, extent, mem[extent + C.EX_PAGES + index], free)
+            mem[extent + C.EX_PAGES + index] = free
+        return A.OK
     unlink_free(mem, tablespace, extent)
     for index in range(pages):
-        mem[extent + EX_PAGES + index] = free_words_at(words, start, index)
-    mem[extent + EX_NUMBER] = (words[at] >> OWNER_FRAGMENT_SHIFT) & ((1 << 31) - 1)
-    link_dropped(mem, tablespace, extent, words[at] & ((1 << OWNER_FRAGMENT_SHIFT) - 1))
-    return OK
+        mem[extent + C.EX_PAGES + index] = free_words_at(words, start, index)
+    mem[extent + C.EX_NUMBER] = (words[at] >> D.OWNER_FRAGMENT_SHIFT) & ((1 << 31) - 1)
+    link_dropped(mem, tablespace, extent, words[at] & ((1 << D.OWNER_FRAGMENT_SHIFT) - 1))
+    return A.OK
 
 
 # --- local checkpoint ---------------------------------------------------------------------------
@@ -313,48 +254,48 @@ def copy_extents(mem, file, out, state, budget):
     state: [next extent of the file, words used in `out`, headers in `out`]. OK, ST_MORE (budget), ST_SPACE (`out` is
     full). The file as it is at one instant: the caller holds the commit latch over all calls.
     """
-    tablespace = mem[file + FL_TABLESPACE]
-    pages = mem[tablespace + TS_EXTENT_PAGES]
-    size = EXTENT_HEADER_WORDS + (pages + FREES_PER_WORD - 1) // FREES_PER_WORD
+    tablespace = mem[file + C.FL_TABLESPACE]
+    pages = mem[tablespace + C.TS_EXTENT_PAGES]
+    size = D.EXTENT_HEADER_WORDS + (pages + FREES_PER_WORD - 1) // FREES_PER_WORD
     for _ in range(budget):
         number = state[0]
-        if number >= mem[file + FL_EXTENTS]:
-            return OK
-        extent = mem[mem[file + FL_LEAVES + number // BLOCK_WORDS] + number % BLOCK_WORDS]
-        if mem[extent + EX_TABLE] != 0:
+        if number >= mem[file + C.FL_EXTENTS]:
+            return A.OK
+        extent = mem[mem[file + C.FL_LEAVES + number // A.BLOCK_WORDS] + number % A.BLOCK_WORDS]
+        if mem[extent + C.EX_TABLE] != 0:
             at = state[1]
             if at + size > out.size:
-                return ST_SPACE
-            out[at] = mem[extent + EX_TABLE] | mem[extent + EX_NUMBER] << OWNER_FRAGMENT_SHIFT
-            out[at + 1] = mem[extent + EX_FIRST]
+                return A.ST_SPACE
+            out[at] = mem[extent + C.EX_TABLE] | mem[extent + C.EX_NUMBER] << D.OWNER_FRAGMENT_SHIFT
+            out[at + 1] = mem[extent + C.EX_FIRST]
             out[at + 2] = pages
             out[at + 3] = 0
-            for word in range(at + EXTENT_HEADER_WORDS, at + size):
+            for word in range(at + D.EXTENT_HEADER_WORDS, at + size):
                 out[word] = 0
             for index in range(pages):
-                free = unused_words(mem, mem[extent + EX_PAGES + index])
-                place = at + EXTENT_HEADER_WORDS + index // FREES_PER_WORD
-                out[place] |= free << ((index % FREES_PER_WORD) * EXTENT_FREE_BITS)
+                free = unused_words(mem, mem[extent + C.EX_PAGES + index])
+                place = at + D.EXTENT_HEADER_WORDS + index // FREES_PER_WORD
+                out[place] |= free << ((index % FREES_PER_WORD) * D.EXTENT_FREE_BITS)
             state[1] = at + size
             state[2] += 1
         state[0] = number + 1
-    return ST_MORE if state[0] < mem[file + FL_EXTENTS] else OK
+    return A.ST_MORE if state[0] < mem[file + C.FL_EXTENTS] else A.OK
 
 
 # --- dropped tables -----------------------------------------------------------------------------
 @helper
 def link_dropped(mem, tablespace, extent, table_id):
     """Put an extent into the list of those whose table was dropped."""
-    first = mem[tablespace + TS_DROPPED]
-    mem[extent + EX_FRAGMENT] = 0
-    mem[extent + EX_TABLE] = table_id
-    mem[extent + EX_POSITION] = POSITION_DROPPED
-    mem[extent + EX_PREVIOUS] = 0
-    mem[extent + EX_NEXT] = first
-    mem[extent + EX_OWNED] = 0
+    first = mem[tablespace + C.TS_DROPPED]
+    mem[extent + C.EX_FRAGMENT] = 0
+    mem[extent + C.EX_TABLE] = table_id
+    mem[extent + C.EX_POSITION] = C.POSITION_DROPPED
+    mem[extent + C.EX_PREVIOUS] = 0
+    mem[extent + C.EX_NEXT] = first
+    mem[extent + C.EX_OWNED] = 0
     if first != 0:
-        mem[first + EX_PREVIOUS] = extent
-    mem[tablespace + TS_DROPPED] = extent
+        mem[first + C.EX_PREVIOUS] = extent
+    mem[tablespace + C.TS_DROPPED] = extent
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -365,24 +306,24 @@ def drop_fragment_extents(mem, fragment, budget):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    tablespace = mem[fragment + F_TABLESPACE]
+        return A.ST_DROPPED
+    tablespace = mem[fragment + A.F_TABLESPACE]
     for _ in range(budget):
-        extent = mem[fragment + F_DISK_EXTENTS]
+        extent = mem[fragment + A.F_DISK_EXTENTS]
         if extent == 0:
-            return OK
-        for index in range(mem[tablespace + TS_EXTENT_PAGES]):
-            at = extent + EX_PAGES + index
+            return A.OK
+        for index in range(mem[tablespace + C.TS_EXTENT_PAGES]):
+            at = extent + C.EX_PAGES + index
             if mem[at] < 0:
                 close_page(mem, fragment, -mem[at], at)
-        if mem[extent + EX_POSITION] >= 0:
+        if mem[extent + C.EX_POSITION] >= 0:
             matrix_unlink(mem, fragment, extent)
         else:
-            mem[fragment + F_DISK_CURRENT] = 0
-        mem[fragment + F_DISK_EXTENTS] = mem[extent + EX_OWNED]
-        mem[fragment + F_DISK_EXTENT_COUNT] -= 1
-        link_dropped(mem, tablespace, extent, mem[extent + EX_TABLE])
-    return ST_MORE if mem[fragment + F_DISK_EXTENTS] != 0 else OK
+            mem[fragment + A.F_DISK_CURRENT] = 0
+        mem[fragment + A.F_DISK_EXTENTS] = mem[extent + C.EX_OWNED]
+        mem[fragment + A.F_DISK_EXTENT_COUNT] -= 1
+        link_dropped(mem, tablespace, extent, mem[extent + C.EX_TABLE])
+    return A.ST_MORE if mem[fragment + A.F_DISK_EXTENTS] != 0 else A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)")
@@ -392,18 +333,18 @@ def free_dropped_extents(mem, tablespace, kept, budget):
 
     kept: the fragments in kept local checkpoints, table | number << OWNER_FRAGMENT_SHIFT, ascending.
     """
-    extent = mem[tablespace + TS_DROPPED]
+    extent = mem[tablespace + C.TS_DROPPED]
     freed = 0
     while extent != 0 and freed < budget:
-        after = mem[extent + EX_NEXT]
-        if not is_among(kept, mem[extent + EX_TABLE] | mem[extent + EX_NUMBER] << OWNER_FRAGMENT_SHIFT):
-            before = mem[extent + EX_PREVIOUS]
+        after = mem[extent + C.EX_NEXT]
+        if not is_among(kept, mem[extent + C.EX_TABLE] | mem[extent + C.EX_NUMBER] << D.OWNER_FRAGMENT_SHIFT):
+            before = mem[extent + C.EX_PREVIOUS]
             if before != 0:
-                mem[before + EX_NEXT] = after
+                mem[before + C.EX_NEXT] = after
             else:
-                mem[tablespace + TS_DROPPED] = after
+                mem[tablespace + C.TS_DROPPED] = after
             if after != 0:
-                mem[after + EX_PREVIOUS] = before
+                mem[after + C.EX_PREVIOUS] = before
             link_free(mem, tablespace, extent)
             freed += 1
         extent = after

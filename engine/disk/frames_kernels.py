@@ -8,56 +8,9 @@ entry: what happened between two calls is looked up again.
 
 from __future__ import annotations
 
+from engine.disk import cache_layout as C
+from engine.disk import disk_layout as D
 from engine.disk.cache_kernels import find_entry, fresh_lsn, owner_of
-from engine.disk.cache_layout import (
-    C_DIRTY,
-    C_ENTRIES,
-    C_ENTRY,
-    C_FRAME,
-    C_FRAMES,
-    C_FREE_FRAMES,
-    C_FRESH_ENTRY,
-    C_GHOST_FIRST,
-    C_HASH,
-    C_HASH_MASK,
-    C_HITS,
-    C_HOT,
-    C_HOT_MAX,
-    C_MISSES,
-    C_PAGE_WORDS,
-    C_PINNED,
-    C_POLICY,
-    C_QUEUE_FIRST,
-    C_STACK_BOTTOM,
-    CACHE_ENTRY_WORDS,
-    CACHE_WORDS,
-    CE_AFTER,
-    CE_DIRTIED,
-    CE_FLAGS,
-    CE_FRAME,
-    CE_HOT,
-    CE_IS_DIRTY,
-    CE_LOADING,
-    CE_LSN,
-    CE_PAGE,
-    CE_PINS,
-    CE_UP,
-    CE_WRITING,
-    CLAIM_AGAIN,
-    CLAIM_ANY,
-    CLAIM_HIT,
-    CLAIM_LOAD,
-    CLAIM_LOADING,
-    CLAIM_NOWHERE,
-    CLAIM_PIN,
-    CLAIM_QUIET,
-    COPY_ALL,
-    COPY_COLD,
-    ENTRIES_PER_FRAME,
-    FRESH_PAGE,
-    HOT_PERCENT,
-)
-from engine.disk.disk_layout import DP_LSN, DP_OWNER, DP_PAGE
 from engine.disk.lirs_kernels import (
     enqueue,
     evict,
@@ -77,7 +30,7 @@ from engine.disk.page_kernels import page_check, page_format
 from engine.disk.space_kernels import space_cleaned, space_is_fresh
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
-from engine.memory.arena_layout import OK, ST_INVARIANT, ST_MISSING
+from engine.memory import arena_layout as A
 from engine.sealed.checksums_kernels import STRIPE_WORDS, merge_lanes
 
 PAGES_PER_CALL = 64  # claimed or unpinned; each may walk a list
@@ -88,69 +41,69 @@ COPIED_WORDS = 3  # what is told of each page copied: number, LSN of the copy, L
 
 def heads_of(frames: int) -> int:
     """Hash chains of a cache: a power of two, at least one for each entry."""
-    return 1 << (frames * ENTRIES_PER_FRAME - 1).bit_length()
+    return 1 << (frames * C.ENTRIES_PER_FRAME - 1).bit_length()
 
 
 def cache_region_words(page_words: int, frames: int) -> int:
     """Words of the region of a cache: descriptor, heads, entries, frames."""
-    return CACHE_WORDS + heads_of(frames) + frames * (ENTRIES_PER_FRAME * CACHE_ENTRY_WORDS + page_words)
+    return C.CACHE_WORDS + heads_of(frames) + frames * (C.ENTRIES_PER_FRAME * C.CACHE_ENTRY_WORDS + page_words)
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
 def setup_cache(mem, cache, page_words, frames, heads, policy):
     """Fill the descriptor of a cache whose region (`cache_region_words`) is zero; ST_INVARIANT if it does not fit."""
-    entries = frames * ENTRIES_PER_FRAME
-    words = CACHE_WORDS + heads + entries * CACHE_ENTRY_WORDS + frames * page_words
+    entries = frames * C.ENTRIES_PER_FRAME
+    words = C.CACHE_WORDS + heads + entries * C.CACHE_ENTRY_WORDS + frames * page_words
     if cache < 0 or frames < 2 or page_words < 1 or cache + words > mem.size:
-        return ST_INVARIANT
-    mem[cache + C_PAGE_WORDS] = page_words
-    mem[cache + C_FRAMES] = frames
-    mem[cache + C_FREE_FRAMES] = frames
-    mem[cache + C_ENTRIES] = entries
-    mem[cache + C_HASH] = cache + CACHE_WORDS
-    mem[cache + C_HASH_MASK] = heads - 1
-    mem[cache + C_ENTRY] = cache + CACHE_WORDS + heads
-    mem[cache + C_FRAME] = mem[cache + C_ENTRY] + entries * CACHE_ENTRY_WORDS
-    mem[cache + C_HOT_MAX] = max(1, min(frames - 1, frames * HOT_PERCENT // 100))
-    mem[cache + C_POLICY] = policy
-    return OK
+        return A.ST_INVARIANT
+    mem[cache + C.C_PAGE_WORDS] = page_words
+    mem[cache + C.C_FRAMES] = frames
+    mem[cache + C.C_FREE_FRAMES] = frames
+    mem[cache + C.C_ENTRIES] = entries
+    mem[cache + C.C_HASH] = cache + C.CACHE_WORDS
+    mem[cache + C.C_HASH_MASK] = heads - 1
+    mem[cache + C.C_ENTRY] = cache + C.CACHE_WORDS + heads
+    mem[cache + C.C_FRAME] = mem[cache + C.C_ENTRY] + entries * C.CACHE_ENTRY_WORDS
+    mem[cache + C.C_HOT_MAX] = max(1, min(frames - 1, frames * C.HOT_PERCENT // 100))
+    mem[cache + C.C_POLICY] = policy
+    return A.OK
 
 
 # --- claiming -------------------------------------------------------------------------------------
 @helper
 def pin(mem, cache, entry):
     """One more who needs the frame to stay."""
-    if mem[entry + CE_PINS] == 0:
-        mem[cache + C_PINNED] += 1
-    mem[entry + CE_PINS] += 1
+    if mem[entry + C.CE_PINS] == 0:
+        mem[cache + C.C_PINNED] += 1
+    mem[entry + C.CE_PINS] += 1
 
 
 @helper
 def unpin(mem, cache, entry):
     """One less."""
-    mem[entry + CE_PINS] -= 1
-    if mem[entry + CE_PINS] == 0:
-        mem[cache + C_PINNED] -= 1
+    mem[entry + C.CE_PINS] -= 1
+    if mem[entry + C.CE_PINS] == 0:
+        mem[cache + C.C_PINNED] -= 1
 
 
 @helper
 def claim_resident(mem, cache, entry, page, is_fresh, how):
     """A page that has a frame: CLAIM_HIT or CLAIM_LOADING."""
-    if (mem[entry + CE_FLAGS] & CE_LOADING) != 0:
-        return CLAIM_LOADING
+    if (mem[entry + C.CE_FLAGS] & C.CE_LOADING) != 0:
+        return C.CLAIM_LOADING
     if is_fresh != 0 and space_is_fresh(mem, page) == 1:
-        frame = mem[entry + CE_FRAME]
+        frame = mem[entry + C.CE_FRAME]
         owner = owner_of(mem, page)
         # What lies there is of a table that was dropped.
-        if mem[frame + DP_OWNER] != owner:
-            page_format(mem, frame, mem[cache + C_PAGE_WORDS], page, owner, fresh_lsn(mem))
-            mem[entry + CE_LSN] = mem[frame + DP_LSN]
-    if (how & CLAIM_QUIET) == 0:
-        mem[cache + C_HITS] += 1
+        if mem[frame + D.DP_OWNER] != owner:
+            page_format(mem, frame, mem[cache + C.C_PAGE_WORDS], page, owner, fresh_lsn(mem))
+            mem[entry + C.CE_LSN] = mem[frame + D.DP_LSN]
+    if (how & C.CLAIM_QUIET) == 0:
+        mem[cache + C.C_HITS] += 1
         reference(mem, cache, entry)
-    if (how & CLAIM_PIN) != 0:
+    if (how & C.CLAIM_PIN) != 0:
         pin(mem, cache, entry)
-    return CLAIM_HIT
+    return C.CLAIM_HIT
 
 
 @helper
@@ -159,44 +112,44 @@ def claim_missing(mem, cache, page, is_fresh, how):
     formats = 1 if is_fresh != 0 and space_is_fresh(mem, page) == 1 else 0
     owner = owner_of(mem, page)
     if formats != 0 and owner == 0:
-        return CLAIM_NOWHERE
-    free = make_frame_free(mem, cache, how & CLAIM_ANY)
+        return C.CLAIM_NOWHERE
+    free = make_frame_free(mem, cache, how & C.CLAIM_ANY)
     if free < 0:
         return free
     entry = find_entry(mem, cache, page)
     if entry != 0:
-        take_from(mem, cache + C_GHOST_FIRST, entry)
+        take_from(mem, cache + C.C_GHOST_FIRST, entry)
     else:
         entry = take_entry(mem, cache, page)
         if entry == 0:
-            return CLAIM_AGAIN
-    mem[entry + CE_FRAME] = take_frame(mem, cache)
-    mem[cache + C_MISSES] += 1
-    if (how & CLAIM_QUIET) == 0:
+            return C.CLAIM_AGAIN
+    mem[entry + C.CE_FRAME] = take_frame(mem, cache)
+    mem[cache + C.C_MISSES] += 1
+    if (how & C.CLAIM_QUIET) == 0:
         reference(mem, cache, entry)
     else:
         enqueue(mem, cache, entry)
         prune(mem, cache)  # the victim may have been the hot page at the bottom
     if formats != 0:
-        page_format(mem, mem[entry + CE_FRAME], mem[cache + C_PAGE_WORDS], page, owner, fresh_lsn(mem))
-        mem[entry + CE_LSN] = mem[mem[entry + CE_FRAME] + DP_LSN]
-        if (how & CLAIM_PIN) != 0:
+        page_format(mem, mem[entry + C.CE_FRAME], mem[cache + C.C_PAGE_WORDS], page, owner, fresh_lsn(mem))
+        mem[entry + C.CE_LSN] = mem[mem[entry + C.CE_FRAME] + D.DP_LSN]
+        if (how & C.CLAIM_PIN) != 0:
             pin(mem, cache, entry)
-        return CLAIM_HIT
-    mem[entry + CE_FLAGS] |= CE_LOADING
+        return C.CLAIM_HIT
+    mem[entry + C.CE_FLAGS] |= C.CE_LOADING
     pin(mem, cache, entry)
-    return CLAIM_LOAD
+    return C.CLAIM_LOAD
 
 
 @helper
 def claim_page(mem, cache, page, how):
     """One page; what became of it."""
     if prune(mem, cache) == 0:
-        return CLAIM_AGAIN
-    is_fresh = page & FRESH_PAGE
-    number = page & ~FRESH_PAGE
+        return C.CLAIM_AGAIN
+    is_fresh = page & C.FRESH_PAGE
+    number = page & ~C.FRESH_PAGE
     entry = find_entry(mem, cache, number)
-    if entry != 0 and mem[entry + CE_FRAME] != 0:
+    if entry != 0 and mem[entry + C.CE_FRAME] != 0:
         return claim_resident(mem, cache, entry, number, is_fresh, how)
     return claim_missing(mem, cache, number, is_fresh, how)
 
@@ -235,14 +188,14 @@ def loaded_intact_page(mem, cache, page, words, start, lanes, seal, is_pinned):
     """`loaded_page` for words as they were read, whose lanes from word start + 1 on are given: ST_INVARIANT, nothing
     done, unless they are intact, begin as `seal` does behind the checksum, and have this number.
     """
-    page_words = mem[cache + C_PAGE_WORDS]
-    if start < 0 or words.size < start + page_words or lanes.size < STRIPE_WORDS or words[start + DP_PAGE] != page:
-        return ST_INVARIANT
+    page_words = mem[cache + C.C_PAGE_WORDS]
+    if start < 0 or words.size < start + page_words or lanes.size < STRIPE_WORDS or words[start + D.DP_PAGE] != page:
+        return A.ST_INVARIANT
     for i in range(seal.size):
         if words[start + 1 + i] != seal[i]:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
     if words[start] != merge_lanes(lanes, page_words - 1):
-        return ST_INVARIANT
+        return A.ST_INVARIANT
     return fill_frame(mem, cache, page, words, start, is_pinned)
 
 
@@ -250,10 +203,10 @@ def loaded_intact_page(mem, cache, page, words, start, lanes, seal, is_pinned):
 def fill_frame(mem, cache, page, words, start, is_pinned):
     """See `loaded_page`."""
     entry = find_entry(mem, cache, page)
-    page_words = mem[cache + C_PAGE_WORDS]
-    if entry == 0 or (mem[entry + CE_FLAGS] & CE_LOADING) == 0 or start < 0 or start + page_words > words.size:
-        return ST_INVARIANT
-    frame = mem[entry + CE_FRAME]
+    page_words = mem[cache + C.C_PAGE_WORDS]
+    if entry == 0 or (mem[entry + C.CE_FLAGS] & C.CE_LOADING) == 0 or start < 0 or start + page_words > words.size:
+        return A.ST_INVARIANT
+    frame = mem[entry + C.CE_FRAME]
     found = 0
     for i in range(page_words):
         found |= words[start + i]
@@ -261,30 +214,30 @@ def fill_frame(mem, cache, page, words, start, is_pinned):
         page_format(mem, frame, page_words, page, owner_of(mem, page), 0)
     else:
         move_words(words, start, mem, frame, page_words)
-        if mem[frame + DP_PAGE] != page or page_check(mem, frame, page_words) != OK:
-            return ST_INVARIANT
-    mem[entry + CE_LSN] = mem[frame + DP_LSN]
-    mem[entry + CE_FLAGS] &= ~CE_LOADING
+        if mem[frame + D.DP_PAGE] != page or page_check(mem, frame, page_words) != A.OK:
+            return A.ST_INVARIANT
+    mem[entry + C.CE_LSN] = mem[frame + D.DP_LSN]
+    mem[entry + C.CE_FLAGS] &= ~C.CE_LOADING
     if is_pinned == 0:
         unpin(mem, cache, entry)
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_page(mem, cache, page):
     """A page claimed with CLAIM_LOAD cannot be had: its frame is free again, and nothing remembers it."""
     entry = find_entry(mem, cache, page)
-    if entry == 0 or (mem[entry + CE_FLAGS] & CE_LOADING) == 0:
-        return ST_MISSING
+    if entry == 0 or (mem[entry + C.CE_FLAGS] & C.CE_LOADING) == 0:
+        return A.ST_MISSING
     unpin(mem, cache, entry)
     unqueue(mem, cache, entry)
     unstack(mem, cache, entry)
-    if (mem[entry + CE_FLAGS] & CE_HOT) != 0:
-        mem[cache + C_HOT] -= 1
+    if (mem[entry + C.CE_FLAGS] & C.CE_HOT) != 0:
+        mem[cache + C.C_HOT] -= 1
     give_frame(mem, cache, entry)
     free_entry(mem, cache, entry)
     prune(mem, cache)
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
@@ -297,8 +250,8 @@ def unpin_pages(mem, cache, pages, start, end):
     if start < 0 or end > pages.size:
         return start
     for at in range(start, end):
-        entry = find_entry(mem, cache, pages[at] & ~FRESH_PAGE)
-        if entry != 0 and mem[entry + CE_PINS] > 0:
+        entry = find_entry(mem, cache, pages[at] & ~C.FRESH_PAGE)
+        if entry != 0 and mem[entry + C.CE_PINS] > 0:
             unpin(mem, cache, entry)
         pages[at] = 0
     return end
@@ -308,42 +261,42 @@ def unpin_pages(mem, cache, pages, start, end):
 def forget_page(mem, cache, page):
     """Drop a page of a file that is gone, dirty or not: OK, ST_MISSING, or ST_INVARIANT while somebody needs it."""
     entry = find_entry(mem, cache, page)
-    if entry == 0 or mem[entry + CE_FRAME] == 0:
-        return ST_MISSING
+    if entry == 0 or mem[entry + C.CE_FRAME] == 0:
+        return A.ST_MISSING
     if is_held(mem, entry) != 0:
-        return ST_INVARIANT
-    if (mem[entry + CE_FLAGS] & CE_IS_DIRTY) != 0:
-        mem[entry + CE_FLAGS] &= ~CE_IS_DIRTY
-        mem[cache + C_DIRTY] -= 1
+        return A.ST_INVARIANT
+    if (mem[entry + C.CE_FLAGS] & C.CE_IS_DIRTY) != 0:
+        mem[entry + C.CE_FLAGS] &= ~C.CE_IS_DIRTY
+        mem[cache + C.C_DIRTY] -= 1
     evict(mem, cache, entry)
     prune(mem, cache)
-    return OK
+    return A.OK
 
 
 # --- writing --------------------------------------------------------------------------------------
 @helper
 def copy_out(mem, cache, entry, buffer, done, copied):
     """Copy one dirty page behind `done` others; from here on it is clean and on its way."""
-    page_words = mem[cache + C_PAGE_WORDS]
-    move_words(mem, mem[entry + CE_FRAME], buffer, done * page_words, page_words)
-    copied[COPIED_WORDS * done] = mem[entry + CE_PAGE]
-    copied[COPIED_WORDS * done + 1] = mem[mem[entry + CE_FRAME] + DP_LSN]
-    copied[COPIED_WORDS * done + 2] = mem[entry + CE_DIRTIED]
-    mem[entry + CE_FLAGS] = (mem[entry + CE_FLAGS] & ~CE_IS_DIRTY) | CE_WRITING
-    mem[cache + C_DIRTY] -= 1
+    page_words = mem[cache + C.C_PAGE_WORDS]
+    move_words(mem, mem[entry + C.CE_FRAME], buffer, done * page_words, page_words)
+    copied[COPIED_WORDS * done] = mem[entry + C.CE_PAGE]
+    copied[COPIED_WORDS * done + 1] = mem[mem[entry + C.CE_FRAME] + D.DP_LSN]
+    copied[COPIED_WORDS * done + 2] = mem[entry + C.CE_DIRTIED]
+    mem[entry + C.CE_FLAGS] = (mem[entry + C.CE_FLAGS] & ~C.CE_IS_DIRTY) | C.CE_WRITING
+    mem[cache + C.C_DIRTY] -= 1
 
 
 @helper
 def is_wanted(mem, entry, how, before_lsn):
     """1 if a dirty page is to be copied out: for room unless it is held, for a checkpoint if it was dirty before."""
-    flags = mem[entry + CE_FLAGS]
-    if (flags & CE_IS_DIRTY) == 0 or (flags & (CE_LOADING | CE_WRITING)) != 0:
+    flags = mem[entry + C.CE_FLAGS]
+    if (flags & C.CE_IS_DIRTY) == 0 or (flags & (C.CE_LOADING | C.CE_WRITING)) != 0:
         return 0
-    if how == COPY_ALL:
-        return 1 if mem[entry + CE_DIRTIED] < before_lsn else 0
-    if how != COPY_COLD and (flags & CE_HOT) == 0:
+    if how == C.COPY_ALL:
+        return 1 if mem[entry + C.CE_DIRTIED] < before_lsn else 0
+    if how != C.COPY_COLD and (flags & C.CE_HOT) == 0:
         return 0
-    return 1 if mem[entry + CE_PINS] == 0 else 0
+    return 1 if mem[entry + C.CE_PINS] == 0 else 0
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])")
@@ -355,27 +308,27 @@ def copy_dirty_pages(mem, cache, how, before_lsn, done, limit, cursor, buffer, c
     their end when a call copies nothing. before_lsn: COPY_ALL leaves pages that were first changed by this record
     or a later one. copied: COPIED_WORDS for each page.
     """
-    page_words = mem[cache + C_PAGE_WORDS]
+    page_words = mem[cache + C.C_PAGE_WORDS]
     limit = min(limit, buffer.size // page_words, copied.size // COPIED_WORDS)
     limit = min(limit, done + max(1, COPY_WORDS_PER_CALL // page_words))
-    entry = mem[cache + C_QUEUE_FIRST] if how == COPY_COLD else mem[cache + C_STACK_BOTTOM]
-    if how != COPY_ALL:
+    entry = mem[cache + C.C_QUEUE_FIRST] if how == C.COPY_COLD else mem[cache + C.C_STACK_BOTTOM]
+    if how != C.COPY_ALL:
         for _ in range(STEPS_PER_CALL):
             if entry == 0 or done >= limit:
                 break
             if is_wanted(mem, entry, how, before_lsn) != 0:
                 copy_out(mem, cache, entry, buffer, done, copied)
                 done += 1
-            entry = mem[entry + (CE_AFTER if how == COPY_COLD else CE_UP)]
+            entry = mem[entry + (C.CE_AFTER if how == C.COPY_COLD else C.CE_UP)]
         return done
-    last = min(mem[cache + C_FRESH_ENTRY], cursor[0] + STEPS_PER_CALL)
+    last = min(mem[cache + C.C_FRESH_ENTRY], cursor[0] + STEPS_PER_CALL)
     while cursor[0] >= 0 and cursor[0] < last and done < limit:
-        entry = mem[cache + C_ENTRY] + cursor[0] * CACHE_ENTRY_WORDS
+        entry = mem[cache + C.C_ENTRY] + cursor[0] * C.CACHE_ENTRY_WORDS
         if is_wanted(mem, entry, how, before_lsn) != 0:
             copy_out(mem, cache, entry, buffer, done, copied)
             done += 1
         cursor[0] += 1
-    if cursor[0] >= mem[cache + C_FRESH_ENTRY]:
+    if cursor[0] >= mem[cache + C.C_FRESH_ENTRY]:
         cursor[0] = -1
     return done
 
@@ -389,15 +342,15 @@ def written_pages(mem, cache, copied, count, is_durable):
     clean = 0
     for i in range(min(count, copied.size // COPIED_WORDS)):
         entry = find_entry(mem, cache, copied[COPIED_WORDS * i])
-        if entry == 0 or (mem[entry + CE_FLAGS] & CE_WRITING) == 0:
+        if entry == 0 or (mem[entry + C.CE_FLAGS] & C.CE_WRITING) == 0:
             continue
-        mem[entry + CE_FLAGS] &= ~CE_WRITING
-        is_dirty = mem[entry + CE_FLAGS] & CE_IS_DIRTY
+        mem[entry + C.CE_FLAGS] &= ~C.CE_WRITING
+        is_dirty = mem[entry + C.CE_FLAGS] & C.CE_IS_DIRTY
         if is_durable == 0:
-            mem[entry + CE_DIRTIED] = copied[COPIED_WORDS * i + 2]
+            mem[entry + C.CE_DIRTIED] = copied[COPIED_WORDS * i + 2]
             if is_dirty == 0:
-                mem[entry + CE_FLAGS] |= CE_IS_DIRTY
-                mem[cache + C_DIRTY] += 1
+                mem[entry + C.CE_FLAGS] |= C.CE_IS_DIRTY
+                mem[cache + C.C_DIRTY] += 1
         elif is_dirty == 0:
             space_cleaned(mem, copied[COPIED_WORDS * i])
             clean += 1

@@ -14,50 +14,8 @@ lies there; it is bounded, and whatever needs the bottom goes on with it first.
 
 from __future__ import annotations
 
+from engine.disk import cache_layout as C
 from engine.disk.cache_kernels import find_entry, hash_head
-from engine.disk.cache_layout import (
-    C_ENTRIES,
-    C_ENTRIES_USED,
-    C_ENTRY,
-    C_EVICTIONS,
-    C_FRAME,
-    C_FREE_ENTRY,
-    C_FREE_FRAME,
-    C_FREE_FRAMES,
-    C_FRESH_ENTRY,
-    C_FRESH_FRAME,
-    C_GHOST_FIRST,
-    C_HITS,
-    C_HOT,
-    C_HOT_MAX,
-    C_PAGE_WORDS,
-    C_POLICY,
-    C_QUEUE_FIRST,
-    C_RESIDENT,
-    C_STACK_BOTTOM,
-    C_STACK_TOP,
-    CACHE_ENTRY_WORDS,
-    CE_AFTER,
-    CE_BEFORE,
-    CE_DIRTIED,
-    CE_DOWN,
-    CE_FLAGS,
-    CE_FRAME,
-    CE_HASH_NEXT,
-    CE_HOT,
-    CE_IS_DIRTY,
-    CE_LOADING,
-    CE_LSN,
-    CE_ON_QUEUE,
-    CE_ON_STACK,
-    CE_PAGE,
-    CE_PINS,
-    CE_UP,
-    CE_WRITING,
-    CLAIM_DIRTY,
-    CLAIM_PINNED,
-    POLICY_LRU,
-)
 from engine.jit.kernel import helper
 
 # Steps of one walk: each may miss the processor's caches, and a call takes 200 µs at most.
@@ -69,10 +27,10 @@ STEPS_MAX = 512
 def append_to(mem, first, entry):
     """Append an entry to the queue or the ghosts; `first` is the address of the list's head, its tail is behind it."""
     last = mem[first + 1]
-    mem[entry + CE_BEFORE] = last
-    mem[entry + CE_AFTER] = 0
+    mem[entry + C.CE_BEFORE] = last
+    mem[entry + C.CE_AFTER] = 0
     if last != 0:
-        mem[last + CE_AFTER] = entry
+        mem[last + C.CE_AFTER] = entry
     else:
         mem[first] = entry
     mem[first + 1] = entry
@@ -81,14 +39,14 @@ def append_to(mem, first, entry):
 @helper
 def take_from(mem, first, entry):
     """Take an entry out of the queue or the ghosts."""
-    before = mem[entry + CE_BEFORE]
-    after = mem[entry + CE_AFTER]
+    before = mem[entry + C.CE_BEFORE]
+    after = mem[entry + C.CE_AFTER]
     if before != 0:
-        mem[before + CE_AFTER] = after
+        mem[before + C.CE_AFTER] = after
     else:
         mem[first] = after
     if after != 0:
-        mem[after + CE_BEFORE] = before
+        mem[after + C.CE_BEFORE] = before
     else:
         mem[first + 1] = before
 
@@ -96,120 +54,120 @@ def take_from(mem, first, entry):
 @helper
 def enqueue(mem, cache, entry):
     """Put an entry at the queue's end, wherever it was in it."""
-    if (mem[entry + CE_FLAGS] & CE_ON_QUEUE) != 0:
-        take_from(mem, cache + C_QUEUE_FIRST, entry)
-    append_to(mem, cache + C_QUEUE_FIRST, entry)
-    mem[entry + CE_FLAGS] |= CE_ON_QUEUE
+    if (mem[entry + C.CE_FLAGS] & C.CE_ON_QUEUE) != 0:
+        take_from(mem, cache + C.C_QUEUE_FIRST, entry)
+    append_to(mem, cache + C.C_QUEUE_FIRST, entry)
+    mem[entry + C.CE_FLAGS] |= C.CE_ON_QUEUE
 
 
 @helper
 def unqueue(mem, cache, entry):
     """Take an entry out of the queue, if it is there."""
-    if (mem[entry + CE_FLAGS] & CE_ON_QUEUE) != 0:
-        take_from(mem, cache + C_QUEUE_FIRST, entry)
-        mem[entry + CE_FLAGS] &= ~CE_ON_QUEUE
+    if (mem[entry + C.CE_FLAGS] & C.CE_ON_QUEUE) != 0:
+        take_from(mem, cache + C.C_QUEUE_FIRST, entry)
+        mem[entry + C.CE_FLAGS] &= ~C.CE_ON_QUEUE
 
 
 @helper
 def unstack(mem, cache, entry):
     """Take an entry off the stack, if it is there."""
-    if (mem[entry + CE_FLAGS] & CE_ON_STACK) == 0:
+    if (mem[entry + C.CE_FLAGS] & C.CE_ON_STACK) == 0:
         return
-    up = mem[entry + CE_UP]
-    down = mem[entry + CE_DOWN]
+    up = mem[entry + C.CE_UP]
+    down = mem[entry + C.CE_DOWN]
     if up != 0:
-        mem[up + CE_DOWN] = down
+        mem[up + C.CE_DOWN] = down
     else:
-        mem[cache + C_STACK_TOP] = down
+        mem[cache + C.C_STACK_TOP] = down
     if down != 0:
-        mem[down + CE_UP] = up
+        mem[down + C.CE_UP] = up
     else:
-        mem[cache + C_STACK_BOTTOM] = up
-    mem[entry + CE_FLAGS] &= ~CE_ON_STACK
+        mem[cache + C.C_STACK_BOTTOM] = up
+    mem[entry + C.CE_FLAGS] &= ~C.CE_ON_STACK
 
 
 @helper
 def push(mem, cache, entry):
     """Put an entry on top of the stack, wherever it was in it."""
     unstack(mem, cache, entry)
-    top = mem[cache + C_STACK_TOP]
-    mem[entry + CE_UP] = 0
-    mem[entry + CE_DOWN] = top
+    top = mem[cache + C.C_STACK_TOP]
+    mem[entry + C.CE_UP] = 0
+    mem[entry + C.CE_DOWN] = top
     if top != 0:
-        mem[top + CE_UP] = entry
+        mem[top + C.CE_UP] = entry
     else:
-        mem[cache + C_STACK_BOTTOM] = entry
-    mem[cache + C_STACK_TOP] = entry
-    mem[entry + CE_FLAGS] |= CE_ON_STACK
+        mem[cache + C.C_STACK_BOTTOM] = entry
+    mem[cache + C.C_STACK_TOP] = entry
+    mem[entry + C.CE_FLAGS] |= C.CE_ON_STACK
 
 
 # --- entries and frames ---------------------------------------------------------------------------
 @helper
 def free_entry(mem, cache, entry):
     """Forget an entry that is in no list and has no frame."""
-    at = hash_head(mem, cache, mem[entry + CE_PAGE])
+    at = hash_head(mem, cache, mem[entry + C.CE_PAGE])
     while mem[at] != entry:
-        at = mem[at] + CE_HASH_NEXT
-    mem[at] = mem[entry + CE_HASH_NEXT]
-    mem[entry + CE_PAGE] = 0
-    mem[entry + CE_FLAGS] = 0
-    mem[entry + CE_HASH_NEXT] = mem[cache + C_FREE_ENTRY]
-    mem[cache + C_FREE_ENTRY] = entry
-    mem[cache + C_ENTRIES_USED] -= 1
+        at = mem[at] + C.CE_HASH_NEXT
+    mem[at] = mem[entry + C.CE_HASH_NEXT]
+    mem[entry + C.CE_PAGE] = 0
+    mem[entry + C.CE_FLAGS] = 0
+    mem[entry + C.CE_HASH_NEXT] = mem[cache + C.C_FREE_ENTRY]
+    mem[cache + C.C_FREE_ENTRY] = entry
+    mem[cache + C.C_ENTRIES_USED] -= 1
 
 
 @helper
 def take_entry(mem, cache, page):
     """A new entry for a page, in its hash chain; the oldest ghost gives way if there is no other. 0 if none does."""
-    if mem[cache + C_FREE_ENTRY] == 0 and mem[cache + C_FRESH_ENTRY] >= mem[cache + C_ENTRIES]:
-        ghost = mem[cache + C_GHOST_FIRST]
+    if mem[cache + C.C_FREE_ENTRY] == 0 and mem[cache + C.C_FRESH_ENTRY] >= mem[cache + C.C_ENTRIES]:
+        ghost = mem[cache + C.C_GHOST_FIRST]
         if ghost == 0:
             return 0
-        take_from(mem, cache + C_GHOST_FIRST, ghost)
+        take_from(mem, cache + C.C_GHOST_FIRST, ghost)
         unstack(mem, cache, ghost)
         free_entry(mem, cache, ghost)
-    entry = mem[cache + C_FREE_ENTRY]
+    entry = mem[cache + C.C_FREE_ENTRY]
     if entry != 0:
-        mem[cache + C_FREE_ENTRY] = mem[entry + CE_HASH_NEXT]
+        mem[cache + C.C_FREE_ENTRY] = mem[entry + C.CE_HASH_NEXT]
     else:
-        entry = mem[cache + C_ENTRY] + mem[cache + C_FRESH_ENTRY] * CACHE_ENTRY_WORDS
-        mem[cache + C_FRESH_ENTRY] += 1
-    for i in range(CACHE_ENTRY_WORDS):
+        entry = mem[cache + C.C_ENTRY] + mem[cache + C.C_FRESH_ENTRY] * C.CACHE_ENTRY_WORDS
+        mem[cache + C.C_FRESH_ENTRY] += 1
+    for i in range(C.CACHE_ENTRY_WORDS):
         mem[entry + i] = 0
     head = hash_head(mem, cache, page)
-    mem[entry + CE_PAGE] = page
-    mem[entry + CE_HASH_NEXT] = mem[head]
+    mem[entry + C.CE_PAGE] = page
+    mem[entry + C.CE_HASH_NEXT] = mem[head]
     mem[head] = entry
-    mem[cache + C_ENTRIES_USED] += 1
+    mem[cache + C.C_ENTRIES_USED] += 1
     return entry
 
 
 @helper
 def give_frame(mem, cache, entry):
     """Take an entry's frame away and put it on the list of free ones."""
-    frame = mem[entry + CE_FRAME]
-    mem[frame] = mem[cache + C_FREE_FRAME]
-    mem[cache + C_FREE_FRAME] = frame
-    mem[cache + C_FREE_FRAMES] += 1
-    mem[cache + C_RESIDENT] -= 1
-    mem[entry + CE_FRAME] = 0
-    mem[entry + CE_LSN] = 0
-    mem[entry + CE_DIRTIED] = 0
+    frame = mem[entry + C.CE_FRAME]
+    mem[frame] = mem[cache + C.C_FREE_FRAME]
+    mem[cache + C.C_FREE_FRAME] = frame
+    mem[cache + C.C_FREE_FRAMES] += 1
+    mem[cache + C.C_RESIDENT] -= 1
+    mem[entry + C.CE_FRAME] = 0
+    mem[entry + C.CE_LSN] = 0
+    mem[entry + C.CE_DIRTIED] = 0
 
 
 @helper
 def take_frame(mem, cache):
     """A free frame, 0 none. Frames never used are not linked: linking them would make their memory real."""
-    if mem[cache + C_FREE_FRAMES] == 0:
+    if mem[cache + C.C_FREE_FRAMES] == 0:
         return 0
-    mem[cache + C_FREE_FRAMES] -= 1
-    mem[cache + C_RESIDENT] += 1
-    frame = mem[cache + C_FREE_FRAME]
+    mem[cache + C.C_FREE_FRAMES] -= 1
+    mem[cache + C.C_RESIDENT] += 1
+    frame = mem[cache + C.C_FREE_FRAME]
     if frame != 0:
-        mem[cache + C_FREE_FRAME] = mem[frame]
+        mem[cache + C.C_FREE_FRAME] = mem[frame]
         return frame
-    frame = mem[cache + C_FRAME] + mem[cache + C_FRESH_FRAME] * mem[cache + C_PAGE_WORDS]
-    mem[cache + C_FRESH_FRAME] += 1
+    frame = mem[cache + C.C_FRAME] + mem[cache + C.C_FRESH_FRAME] * mem[cache + C.C_PAGE_WORDS]
+    mem[cache + C.C_FRESH_FRAME] += 1
     return frame
 
 
@@ -218,12 +176,12 @@ def take_frame(mem, cache):
 def prune(mem, cache):
     """Drop cold entries from the stack's bottom until a hot one lies there; 0 if that was too much for one call."""
     for _ in range(STEPS_MAX):
-        entry = mem[cache + C_STACK_BOTTOM]
-        if entry == 0 or (mem[entry + CE_FLAGS] & CE_HOT) != 0:
+        entry = mem[cache + C.C_STACK_BOTTOM]
+        if entry == 0 or (mem[entry + C.CE_FLAGS] & C.CE_HOT) != 0:
             return 1
         unstack(mem, cache, entry)
-        if mem[entry + CE_FRAME] == 0:
-            take_from(mem, cache + C_GHOST_FIRST, entry)
+        if mem[entry + C.CE_FRAME] == 0:
+            take_from(mem, cache + C.C_GHOST_FIRST, entry)
             free_entry(mem, cache, entry)
     return 0
 
@@ -231,27 +189,27 @@ def prune(mem, cache):
 @helper
 def reference(mem, cache, entry):
     """A page with a frame was asked for. The bottom of the stack is hot."""
-    if mem[cache + C_POLICY] == POLICY_LRU:
+    if mem[cache + C.C_POLICY] == C.POLICY_LRU:
         enqueue(mem, cache, entry)
         return
-    flags = mem[entry + CE_FLAGS]
-    if (flags & CE_HOT) != 0:
+    flags = mem[entry + C.CE_FLAGS]
+    if (flags & C.CE_HOT) != 0:
         push(mem, cache, entry)
         prune(mem, cache)
         return
-    if (flags & CE_ON_STACK) == 0 and mem[cache + C_HOT] >= mem[cache + C_HOT_MAX]:
+    if (flags & C.CE_ON_STACK) == 0 and mem[cache + C.C_HOT] >= mem[cache + C.C_HOT_MAX]:
         push(mem, cache, entry)
         enqueue(mem, cache, entry)
         return
     push(mem, cache, entry)
     unqueue(mem, cache, entry)
-    mem[entry + CE_FLAGS] |= CE_HOT
-    mem[cache + C_HOT] += 1
-    if mem[cache + C_HOT] > mem[cache + C_HOT_MAX]:
-        bottom = mem[cache + C_STACK_BOTTOM]
+    mem[entry + C.CE_FLAGS] |= C.CE_HOT
+    mem[cache + C.C_HOT] += 1
+    if mem[cache + C.C_HOT] > mem[cache + C.C_HOT_MAX]:
+        bottom = mem[cache + C.C_STACK_BOTTOM]
         unstack(mem, cache, bottom)
-        mem[bottom + CE_FLAGS] &= ~CE_HOT
-        mem[cache + C_HOT] -= 1
+        mem[bottom + C.CE_FLAGS] &= ~C.CE_HOT
+        mem[cache + C.C_HOT] -= 1
         enqueue(mem, cache, bottom)
     prune(mem, cache)
 
@@ -260,25 +218,25 @@ def reference(mem, cache, entry):
 def touch_page(mem, cache, page):
     """Address of the frame of a page that is read, 0 unless it is loaded. A page somebody pins was referenced then."""
     entry = find_entry(mem, cache, page)
-    if entry == 0 or mem[entry + CE_FRAME] == 0 or (mem[entry + CE_FLAGS] & CE_LOADING) != 0:
+    if entry == 0 or mem[entry + C.CE_FRAME] == 0 or (mem[entry + C.CE_FLAGS] & C.CE_LOADING) != 0:
         return 0
-    if mem[entry + CE_PINS] == 0:
-        mem[cache + C_HITS] += 1
+    if mem[entry + C.CE_PINS] == 0:
+        mem[cache + C.C_HITS] += 1
         reference(mem, cache, entry)
-    return mem[entry + CE_FRAME]
+    return mem[entry + C.CE_FRAME]
 
 
 @helper
 def evict(mem, cache, entry):
     """Take a victim's frame; its entry stays as a ghost if it is on the stack. The caller prunes."""
-    if (mem[entry + CE_FLAGS] & CE_HOT) != 0:
-        mem[entry + CE_FLAGS] &= ~CE_HOT
-        mem[cache + C_HOT] -= 1
+    if (mem[entry + C.CE_FLAGS] & C.CE_HOT) != 0:
+        mem[entry + C.CE_FLAGS] &= ~C.CE_HOT
+        mem[cache + C.C_HOT] -= 1
     unqueue(mem, cache, entry)
     give_frame(mem, cache, entry)
-    mem[cache + C_EVICTIONS] += 1
-    if (mem[entry + CE_FLAGS] & CE_ON_STACK) != 0:
-        append_to(mem, cache + C_GHOST_FIRST, entry)
+    mem[cache + C.C_EVICTIONS] += 1
+    if (mem[entry + C.CE_FLAGS] & C.CE_ON_STACK) != 0:
+        append_to(mem, cache + C.C_GHOST_FIRST, entry)
     else:
         free_entry(mem, cache, entry)
 
@@ -286,22 +244,22 @@ def evict(mem, cache, entry):
 @helper
 def is_held(mem, entry):
     """1 if a page's frame cannot go even after it was cleaned: pinned, being loaded or written."""
-    return 1 if mem[entry + CE_PINS] != 0 or (mem[entry + CE_FLAGS] & (CE_LOADING | CE_WRITING)) != 0 else 0
+    return 1 if mem[entry + C.CE_PINS] != 0 or (mem[entry + C.CE_FLAGS] & (C.CE_LOADING | C.CE_WRITING)) != 0 else 0
 
 
 @helper
 def walk_for_victim(mem, start, link, skip_cold):
     """First clean entry that may go; else CLAIM_DIRTY if a dirty one was met, else CLAIM_PINNED."""
-    found = CLAIM_PINNED
+    found = C.CLAIM_PINNED
     entry = start
     for _ in range(STEPS_MAX):
         if entry == 0:
             break
-        flags = mem[entry + CE_FLAGS]
-        if (skip_cold == 0 or (flags & CE_HOT) != 0) and is_held(mem, entry) == 0:
-            if (flags & CE_IS_DIRTY) == 0:
+        flags = mem[entry + C.CE_FLAGS]
+        if (skip_cold == 0 or (flags & C.CE_HOT) != 0) and is_held(mem, entry) == 0:
+            if (flags & C.CE_IS_DIRTY) == 0:
                 return entry
-            found = CLAIM_DIRTY
+            found = C.CLAIM_DIRTY
         entry = mem[entry + link]
     return found
 
@@ -313,12 +271,12 @@ def make_frame_free(mem, cache, is_any):
     Cold pages in the order of the queue. A dirty one is waited for, unless nothing can be written (`is_any`). Hot ones
     from the stack's bottom, only if no cold one will do: every cold page may be pinned where the cache is tiny.
     """
-    if mem[cache + C_FREE_FRAMES] > 0:
+    if mem[cache + C.C_FREE_FRAMES] > 0:
         return 1
-    victim = walk_for_victim(mem, mem[cache + C_QUEUE_FIRST], CE_AFTER, 0)
-    if victim == CLAIM_PINNED or (victim == CLAIM_DIRTY and is_any != 0):
-        hot = walk_for_victim(mem, mem[cache + C_STACK_BOTTOM], CE_UP, 1)
-        if hot > 0 or victim == CLAIM_PINNED:
+    victim = walk_for_victim(mem, mem[cache + C.C_QUEUE_FIRST], C.CE_AFTER, 0)
+    if victim == C.CLAIM_PINNED or (victim == C.CLAIM_DIRTY and is_any != 0):
+        hot = walk_for_victim(mem, mem[cache + C.C_STACK_BOTTOM], C.CE_UP, 1)
+        if hot > 0 or victim == C.CLAIM_PINNED:
             victim = hot
     if victim < 0:
         return victim

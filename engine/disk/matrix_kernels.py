@@ -4,30 +4,7 @@
 
 from __future__ import annotations
 
-from engine.disk.cache_layout import (
-    EX_CLASSES,
-    EX_FIRST,
-    EX_FRAGMENT,
-    EX_FREE,
-    EX_NEXT,
-    EX_OWNED,
-    EX_PAGES,
-    EX_POSITION,
-    EX_PREVIOUS,
-    FIRST_DATA_PAGE,
-    OP_DIRTY_LIST,
-    OP_EXTENT,
-    OP_FREE,
-    OP_LIST,
-    OP_NEXT,
-    OP_PAGE,
-    OP_PREVIOUS,
-    OP_PROMISED,
-    PAGE_IN_FILE_MASK,
-    POSITION_CURRENT,
-    TS_EXTENT_PAGES,
-    TS_PAYLOAD,
-)
+from engine.disk import cache_layout as C
 from engine.disk.space_kernels import (
     available_words,
     extent_of,
@@ -37,21 +14,11 @@ from engine.disk.space_kernels import (
     space_word,
 )
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    DISK_CLASSES,
-    F_DISK_CURRENT,
-    F_DISK_EXTENTS,
-    F_DISK_MATRIX,
-    F_TABLESPACE,
-    MATRIX_ROWS,
-    OK,
-    ST_DROPPED,
-    ST_MORE,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 
 # Places in the result of `matrix_of`, behind the two numbers of each list: extents, free words.
-MATRIX_LISTS = MATRIX_ROWS * DISK_CLASSES
+MATRIX_LISTS = A.MATRIX_ROWS * A.DISK_CLASSES
 MX_FREE = MATRIX_LISTS
 MX_CURRENT = 2 * MATRIX_LISTS  # 1 if there is a current extent
 MX_CURRENT_FREE = MX_CURRENT + 1
@@ -82,34 +49,34 @@ def matrix_of(mem, fragment, state, out, budget):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    tablespace = mem[fragment + F_TABLESPACE]
+        return A.ST_DROPPED
+    tablespace = mem[fragment + A.F_TABLESPACE]
     if tablespace == 0:
-        return OK
-    payload = mem[tablespace + TS_PAYLOAD]
-    extent = state[0] if state[0] != 0 else mem[fragment + F_DISK_EXTENTS]
+        return A.OK
+    payload = mem[tablespace + C.TS_PAYLOAD]
+    extent = state[0] if state[0] != 0 else mem[fragment + A.F_DISK_EXTENTS]
     for _ in range(budget):
         if extent == 0:
-            return OK
-        position = mem[extent + EX_POSITION]
+            return A.OK
+        position = mem[extent + C.EX_POSITION]
         out[MX_EXTENTS] += 1
         if position >= 0:
             out[position] += 1
-            out[MX_FREE + position] += mem[extent + EX_FREE]
+            out[MX_FREE + position] += mem[extent + C.EX_FREE]
         else:
             out[MX_CURRENT] += 1
-            out[MX_CURRENT_FREE] += mem[extent + EX_FREE]
-        for index in range(mem[tablespace + TS_EXTENT_PAGES]):
-            word = mem[extent + EX_PAGES + index]
+            out[MX_CURRENT_FREE] += mem[extent + C.EX_FREE]
+        for index in range(mem[tablespace + C.TS_EXTENT_PAGES]):
+            word = mem[extent + C.EX_PAGES + index]
             free = word
             if word < 0:
-                free = mem[OP_FREE - word]
-                out[MX_DIRTY if mem[OP_LIST - word] & OP_DIRTY_LIST else MX_PROMISED] += 1
-                out[MX_PROMISED_WORDS] += mem[OP_PROMISED - word]
+                free = mem[C.OP_FREE - word]
+                out[MX_DIRTY if mem[C.OP_LIST - word] & C.OP_DIRTY_LIST else MX_PROMISED] += 1
+                out[MX_PROMISED_WORDS] += mem[C.OP_PROMISED - word]
             out[MX_FILL + min((payload - free) * FILL_STEPS // payload, FILL_STEPS - 1)] += 1
-        extent = mem[extent + EX_OWNED]
+        extent = mem[extent + C.EX_OWNED]
     state[0] = extent
-    return ST_MORE if extent != 0 else OK
+    return A.ST_MORE if extent != 0 else A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
@@ -120,108 +87,108 @@ def fill_of_extents(mem, fragment, state, out):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    tablespace = mem[fragment + F_TABLESPACE]
+        return A.ST_DROPPED
+    tablespace = mem[fragment + A.F_TABLESPACE]
     state[1] = 0
     if tablespace == 0:
-        return OK
-    pages = mem[tablespace + TS_EXTENT_PAGES]
-    extent = state[0] if state[0] != 0 else mem[fragment + F_DISK_EXTENTS]
+        return A.OK
+    pages = mem[tablespace + C.TS_EXTENT_PAGES]
+    extent = state[0] if state[0] != 0 else mem[fragment + A.F_DISK_EXTENTS]
     while extent != 0 and state[1] + 1 + pages <= out.size:
-        out[state[1]] = mem[extent + EX_FIRST]
+        out[state[1]] = mem[extent + C.EX_FIRST]
         for index in range(pages):
-            word = mem[extent + EX_PAGES + index]
-            free = word if word >= 0 else mem[OP_FREE - word]
-            out[state[1] + 1 + index] = mem[tablespace + TS_PAYLOAD] - free
+            word = mem[extent + C.EX_PAGES + index]
+            free = word if word >= 0 else mem[C.OP_FREE - word]
+            out[state[1] + 1 + index] = mem[tablespace + C.TS_PAYLOAD] - free
         state[1] += 1 + pages
-        extent = mem[extent + EX_OWNED]
+        extent = mem[extent + C.EX_OWNED]
     state[0] = extent
-    return ST_MORE if extent != 0 else OK
+    return A.ST_MORE if extent != 0 else A.OK
 
 
 @helper
 def check_open(mem, fragment, extent, cell, page, payload):
     """One open page: OK or what is wrong."""
-    place = mem[cell + OP_LIST]
-    free = mem[cell + OP_FREE]
-    promised = mem[cell + OP_PROMISED]
-    if mem[cell + OP_PAGE] != page or mem[cell + OP_EXTENT] != extent:
+    place = mem[cell + C.OP_LIST]
+    free = mem[cell + C.OP_FREE]
+    promised = mem[cell + C.OP_PROMISED]
+    if mem[cell + C.OP_PAGE] != page or mem[cell + C.OP_EXTENT] != extent:
         return SPACE_OPEN
     if free < 0 or free > payload or promised < 0 or promised > free:
         return SPACE_WORDS
-    if promised == 0 and place & OP_DIRTY_LIST == 0:
+    if promised == 0 and place & C.OP_DIRTY_LIST == 0:
         return SPACE_OPEN
-    if place & (OP_DIRTY_LIST - 1) != space_class(mem, fragment, payload, free - promised):
+    if place & (C.OP_DIRTY_LIST - 1) != space_class(mem, fragment, payload, free - promised):
         return SPACE_OPEN
-    before = mem[cell + OP_PREVIOUS]
-    after = mem[cell + OP_NEXT]
+    before = mem[cell + C.OP_PREVIOUS]
+    after = mem[cell + C.OP_NEXT]
     if before == 0 and mem[open_list(fragment, place)] != cell:
         return SPACE_OPEN_LINKS
-    if before != 0 and (mem[before + OP_NEXT] != cell or not is_open(mem, fragment, before, place)):
+    if before != 0 and (mem[before + C.OP_NEXT] != cell or not is_open(mem, fragment, before, place)):
         return SPACE_OPEN_LINKS
-    if after != 0 and (mem[after + OP_PREVIOUS] != cell or not is_open(mem, fragment, after, place)):
+    if after != 0 and (mem[after + C.OP_PREVIOUS] != cell or not is_open(mem, fragment, after, place)):
         return SPACE_OPEN_LINKS
-    return OK
+    return A.OK
 
 
 @helper
 def is_open(mem, fragment, cell, place):
     """Whether a cell is that of an open page of the fragment in this list."""
-    at = space_word(mem, mem[cell + OP_PAGE])
-    if at == 0 or mem[at] != -cell or mem[cell + OP_LIST] != place:
+    at = space_word(mem, mem[cell + C.OP_PAGE])
+    if at == 0 or mem[at] != -cell or mem[cell + C.OP_LIST] != place:
         return False
-    return mem[mem[cell + OP_EXTENT] + EX_FRAGMENT] == fragment
+    return mem[mem[cell + C.OP_EXTENT] + C.EX_FRAGMENT] == fragment
 
 
 @helper
 def check_place(mem, fragment, tablespace, extent):
     """Place of one extent in the matrix: OK or what is wrong."""
-    position = mem[extent + EX_POSITION]
-    if position == POSITION_CURRENT:
-        return OK if mem[fragment + F_DISK_CURRENT] == extent else SPACE_POSITION
+    position = mem[extent + C.EX_POSITION]
+    if position == C.POSITION_CURRENT:
+        return A.OK if mem[fragment + A.F_DISK_CURRENT] == extent else SPACE_POSITION
     if position != matrix_position(mem, tablespace, extent):
         return SPACE_POSITION
-    before = mem[extent + EX_PREVIOUS]
-    after = mem[extent + EX_NEXT]
-    if before == 0 and mem[fragment + F_DISK_MATRIX + position] != extent:
+    before = mem[extent + C.EX_PREVIOUS]
+    after = mem[extent + C.EX_NEXT]
+    if before == 0 and mem[fragment + A.F_DISK_MATRIX + position] != extent:
         return SPACE_LINKS
-    if before != 0 and (mem[before + EX_NEXT] != extent or mem[before + EX_FRAGMENT] != fragment):
+    if before != 0 and (mem[before + C.EX_NEXT] != extent or mem[before + C.EX_FRAGMENT] != fragment):
         return SPACE_LINKS
-    if after != 0 and (mem[after + EX_PREVIOUS] != extent or mem[after + EX_FRAGMENT] != fragment):
+    if after != 0 and (mem[after + C.EX_PREVIOUS] != extent or mem[after + C.EX_FRAGMENT] != fragment):
         return SPACE_LINKS
-    return OK
+    return A.OK
 
 
 @helper
 def check_extent(mem, fragment, tablespace, extent, state):
     """One extent: OK or what is wrong; state[1] is the page it was found on, state[2] and [3] count."""
-    payload = mem[tablespace + TS_PAYLOAD]
-    first = mem[extent + EX_FIRST]
+    payload = mem[tablespace + C.TS_PAYLOAD]
+    first = mem[extent + C.EX_FIRST]
     state[1] = first
-    if extent_of(mem, first) != extent or mem[extent + EX_FRAGMENT] != fragment:
+    if extent_of(mem, first) != extent or mem[extent + C.EX_FRAGMENT] != fragment:
         return SPACE_EXTENT
-    if ((first & PAGE_IN_FILE_MASK) - FIRST_DATA_PAGE) % mem[tablespace + TS_EXTENT_PAGES] != 0:
+    if ((first & C.PAGE_IN_FILE_MASK) - C.FIRST_DATA_PAGE) % mem[tablespace + C.TS_EXTENT_PAGES] != 0:
         return SPACE_EXTENT
     counts = 0  # four 16-bit counts
     total = 0
-    for index in range(mem[tablespace + TS_EXTENT_PAGES]):
-        word = mem[extent + EX_PAGES + index]
+    for index in range(mem[tablespace + C.TS_EXTENT_PAGES]):
+        word = mem[extent + C.EX_PAGES + index]
         if word < 0:
-            status = check_open(mem, fragment, extent, -word, mem[extent + EX_FIRST] + index, payload)
-            if status != OK:
-                state[1] = mem[extent + EX_FIRST] + index
+            status = check_open(mem, fragment, extent, -word, mem[extent + C.EX_FIRST] + index, payload)
+            if status != A.OK:
+                state[1] = mem[extent + C.EX_FIRST] + index
                 return status
             state[3] += 1
         elif word > payload:
-            state[1] = mem[extent + EX_FIRST] + index
+            state[1] = mem[extent + C.EX_FIRST] + index
             return SPACE_WORDS
         free = available_words(mem, word)
         counts += 1 << (16 * space_class(mem, fragment, payload, free))
         total += free
-    for number in range(DISK_CLASSES):
-        if mem[extent + EX_CLASSES + number] != (counts >> (16 * number)) & 0xFFFF:
+    for number in range(A.DISK_CLASSES):
+        if mem[extent + C.EX_CLASSES + number] != (counts >> (16 * number)) & 0xFFFF:
             return SPACE_CLASSES
-    if mem[extent + EX_FREE] != total:
+    if mem[extent + C.EX_FREE] != total:
         return SPACE_FREE
     state[2] += 1
     return check_place(mem, fragment, tablespace, extent)
@@ -235,17 +202,17 @@ def check_space(mem, fragment, state, budget):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    tablespace = mem[fragment + F_TABLESPACE]
+        return A.ST_DROPPED
+    tablespace = mem[fragment + A.F_TABLESPACE]
     if tablespace == 0:
-        return OK
-    extent = state[0] if state[0] != 0 else mem[fragment + F_DISK_EXTENTS]
+        return A.OK
+    extent = state[0] if state[0] != 0 else mem[fragment + A.F_DISK_EXTENTS]
     for _ in range(budget):
         if extent == 0:
-            return OK
+            return A.OK
         status = check_extent(mem, fragment, tablespace, extent, state)
-        if status != OK:
+        if status != A.OK:
             return status
-        extent = mem[extent + EX_OWNED]
+        extent = mem[extent + C.EX_OWNED]
     state[0] = extent
-    return ST_MORE if extent != 0 else OK
+    return A.ST_MORE if extent != 0 else A.OK

@@ -8,81 +8,37 @@ page's LSN and settles its free words; the page is in the cache, pinned by the c
 
 from __future__ import annotations
 
+from engine.disk import cache_layout as C
+from engine.disk import disk_layout as D
 from engine.disk.cache_kernels import cache_dirtied, frame_of
-from engine.disk.cache_layout import (
-    OP_CHAIN,
-    PL_CHUNK,
-    PL_CHUNKS,
-    PL_PAGE,
-    PL_STAMP,
-    SLOT_BITS,
-    SLOT_MASK,
-    SLOT_NONE,
-    TS_CACHE,
-    TS_PAGE_WORDS,
-    TS_PAYLOAD,
-    U_LSN,
-    U_PROMISED,
-)
-from engine.disk.disk_layout import (
-    DP_FREE,
-    DP_OWNER,
-    OWNER_FRAGMENT_SHIFT,
-    PIECE_CHAINED,
-    PIECE_CHUNK,
-    PIECE_HEADER_WORDS,
-    PIECE_LINK_WORDS,
-    PIECE_ROWID_MASK,
-    UNDO_ALLOC,
-    UNDO_FREE,
-    UNDO_RECORD_WORDS,
-    UNDO_UPDATE,
-)
 from engine.disk.page_kernels import page_give, page_piece, page_piece_words, page_take
 from engine.disk.space_kernels import space_is_fresh, space_release, space_reserve, space_word
 from engine.disk.space_kernels import space_settle as settle
 from engine.disk.undo_kernels import GROUP_SHARE_WORDS, RECORD_SHARE_WORDS, undo_append, undo_has_room, undo_promise
 from engine.jit.kernel import helper
 from engine.jit.words_kernels import move_words
-from engine.memory.arena_layout import (
-    F_NUMBER,
-    F_TABLE,
-    F_TABLESPACE,
-    OK,
-    S_UNDO,
-    ST_INVARIANT,
-    ST_MEMORY,
-    ST_PAGE,
-    ST_UNDO,
-    VAR_WORDS_MASK,
-    X_CHUNK,
-    X_FREEING,
-    X_LINK,
-    X_PAGE,
-    X_UNDO_PAGE,
-    X_UNDO_WORDS,
-)
+from engine.memory import arena_layout as A
 from engine.memory.pool_kernels import give_cell, take_cell
 
-LINKED_WORDS = PIECE_HEADER_WORDS + PIECE_LINK_WORDS
+LINKED_WORDS = D.PIECE_HEADER_WORDS + D.PIECE_LINK_WORDS
 
 
 @helper
 def fragment_owner(mem, fragment):
     """Owner word of a fragment's pages."""
-    return mem[fragment + F_TABLE] | mem[fragment + F_NUMBER] << OWNER_FRAGMENT_SHIFT
+    return mem[fragment + A.F_TABLE] | mem[fragment + A.F_NUMBER] << D.OWNER_FRAGMENT_SHIFT
 
 
 @helper
 def chunk_words(mem, space):
     """Words of a disk part that one chunk holds: a whole page but its slot and links."""
-    return mem[space + TS_PAYLOAD] - 1 - LINKED_WORDS
+    return mem[space + C.TS_PAYLOAD] - 1 - LINKED_WORDS
 
 
 @helper
 def chunks_of(mem, space, words):
     """Chunks of a disk part; 0 if it fits one piece."""
-    if PIECE_HEADER_WORDS + words < mem[space + TS_PAYLOAD]:
+    if D.PIECE_HEADER_WORDS + words < mem[space + C.TS_PAYLOAD]:
         return 0
     return (words - 1) // chunk_words(mem, space)
 
@@ -92,7 +48,7 @@ def first_piece_words(mem, space, words):
     """Words of the first piece of a disk part."""
     chunks = chunks_of(mem, space, words)
     if chunks == 0:
-        return PIECE_HEADER_WORDS + words
+        return D.PIECE_HEADER_WORDS + words
     return LINKED_WORDS + words - chunks * chunk_words(mem, space)
 
 
@@ -100,43 +56,43 @@ def first_piece_words(mem, space, words):
 @helper
 def plan_part(mem, fragment, words, near):
     """Promise pages for a disk part; (OK, plan) or (status, 0) with nothing promised."""
-    space = mem[fragment + F_TABLESPACE]
+    space = mem[fragment + A.F_TABLESPACE]
     chunks = chunks_of(mem, space, words)
     page = space_reserve(mem, fragment, first_piece_words(mem, space, words), near)
     if page < 0:
         return page, 0
     if chunks == 0:
-        return OK, page << SLOT_BITS | SLOT_NONE
+        return A.OK, page << C.SLOT_BITS | C.SLOT_NONE
     cell = take_cell(mem)
     if cell == 0:
         space_release(mem, page, first_piece_words(mem, space, words))
-        return ST_MEMORY, 0
-    mem[cell + PL_PAGE] = page
-    mem[cell + PL_CHUNK] = 0
-    mem[cell + PL_CHUNKS] = chunks
-    mem[cell + PL_STAMP] = mem[mem[S_UNDO] + U_LSN]
+        return A.ST_MEMORY, 0
+    mem[cell + C.PL_PAGE] = page
+    mem[cell + C.PL_CHUNK] = 0
+    mem[cell + C.PL_CHUNKS] = chunks
+    mem[cell + C.PL_STAMP] = mem[mem[A.S_UNDO] + C.U_LSN]
     for _ in range(chunks):
-        chunk = space_reserve(mem, fragment, mem[space + TS_PAYLOAD] - 1, 0)
+        chunk = space_reserve(mem, fragment, mem[space + C.TS_PAYLOAD] - 1, 0)
         if chunk < 0:
             unplan_part(mem, fragment, words, -cell)
             return chunk, 0
-        mem[OP_CHAIN - mem[space_word(mem, chunk)]] = mem[cell + PL_CHUNK]
-        mem[cell + PL_CHUNK] = chunk
-    return OK, -cell
+        mem[C.OP_CHAIN - mem[space_word(mem, chunk)]] = mem[cell + C.PL_CHUNK]
+        mem[cell + C.PL_CHUNK] = chunk
+    return A.OK, -cell
 
 
 @helper
 def unplan_part(mem, fragment, words, plan):
     """Take back what `plan_part` promised; a plan of 0 promised nothing."""
-    space = mem[fragment + F_TABLESPACE]
+    space = mem[fragment + A.F_TABLESPACE]
     if plan > 0:
-        space_release(mem, plan >> SLOT_BITS, first_piece_words(mem, space, words))
+        space_release(mem, plan >> C.SLOT_BITS, first_piece_words(mem, space, words))
     elif plan < 0:
-        space_release(mem, mem[PL_PAGE - plan], first_piece_words(mem, space, words))
-        chunk = mem[PL_CHUNK - plan]
+        space_release(mem, mem[C.PL_PAGE - plan], first_piece_words(mem, space, words))
+        chunk = mem[C.PL_CHUNK - plan]
         while chunk != 0:
-            after = mem[OP_CHAIN - mem[space_word(mem, chunk)]]
-            space_release(mem, chunk, mem[space + TS_PAYLOAD] - 1)
+            after = mem[C.OP_CHAIN - mem[space_word(mem, chunk)]]
+            space_release(mem, chunk, mem[space + C.TS_PAYLOAD] - 1)
             chunk = after
         give_cell(mem, -plan)
 
@@ -147,13 +103,13 @@ def promise_undo_of(mem, txn, space, words, page, has_image):
 
     page: of its first piece, 0 if unknown.
     """
-    size = UNDO_RECORD_WORDS + (first_piece_words(mem, space, words) if has_image else 0)
+    size = D.UNDO_RECORD_WORDS + (first_piece_words(mem, space, words) if has_image else 0)
     status = undo_promise(mem, txn, size, page)
-    size = UNDO_RECORD_WORDS + (mem[space + TS_PAYLOAD] if has_image else 0)
+    size = D.UNDO_RECORD_WORDS + (mem[space + C.TS_PAYLOAD] if has_image else 0)
     for _ in range(chunks_of(mem, space, words)):
-        if status == OK:
+        if status == A.OK:
             status = undo_promise(mem, txn, size, 0)
-        if status == OK and has_image:
+        if status == A.OK and has_image:
             # A slice of a commit may free one old chunk and no more: it pays for a whole group's header and padding.
             status = undo_promise(mem, txn, GROUP_SHARE_WORDS - RECORD_SHARE_WORDS, 0)
     return status
@@ -162,9 +118,9 @@ def promise_undo_of(mem, txn, space, words, page, has_image):
 @helper
 def restore_promise(mem, txn, before):
     """An operation failed: its UNDO promises go back, `before` being X_UNDO_WORDS when it began."""
-    mem[mem[S_UNDO] + U_PROMISED] -= mem[txn + X_UNDO_WORDS] - before
-    mem[txn + X_UNDO_WORDS] = before
-    mem[txn + X_UNDO_PAGE] = 0
+    mem[mem[A.S_UNDO] + C.U_PROMISED] -= mem[txn + A.X_UNDO_WORDS] - before
+    mem[txn + A.X_UNDO_WORDS] = before
+    mem[txn + A.X_UNDO_PAGE] = 0
 
 
 # --- pages of the commit --------------------------------------------------------------------------
@@ -174,112 +130,112 @@ def is_at_hand(mem, txn, fragment, page, words):
 
     A wholly free page that is still in the cache as a dropped table left it is not at hand: holding it formats it.
     """
-    frame = frame_of(mem, mem[mem[fragment + F_TABLESPACE] + TS_CACHE], page)
-    if frame == 0 or (mem[frame + DP_OWNER] != fragment_owner(mem, fragment) and space_is_fresh(mem, page) == 1):
-        mem[txn + X_PAGE] = page
-        return ST_PAGE
-    if not undo_has_room(mem, UNDO_RECORD_WORDS + words):
-        return ST_UNDO
-    return OK
+    frame = frame_of(mem, mem[mem[fragment + A.F_TABLESPACE] + C.TS_CACHE], page)
+    if frame == 0 or (mem[frame + D.DP_OWNER] != fragment_owner(mem, fragment) and space_is_fresh(mem, page) == 1):
+        mem[txn + A.X_PAGE] = page
+        return A.ST_PAGE
+    if not undo_has_room(mem, D.UNDO_RECORD_WORDS + words):
+        return A.ST_UNDO
+    return A.OK
 
 
 @helper
 def new_piece(mem, fragment, page, words, epoch):
     """A new piece, content undefined; (address, reference), or (0, 0) if the page has no room."""
-    space = mem[fragment + F_TABLESPACE]
-    cache = mem[space + TS_CACHE]
+    space = mem[fragment + A.F_TABLESPACE]
+    cache = mem[space + C.TS_CACHE]
     frame = frame_of(mem, cache, page)
-    slot = page_take(mem, frame, mem[space + TS_PAGE_WORDS], words)
+    slot = page_take(mem, frame, mem[space + C.TS_PAGE_WORDS], words)
     if slot < 0:
         return 0, 0
-    reference = page << SLOT_BITS | slot
-    lsn = undo_append(mem, UNDO_ALLOC, reference, fragment_owner(mem, fragment), epoch, mem, 0, 0)
+    reference = page << C.SLOT_BITS | slot
+    lsn = undo_append(mem, D.UNDO_ALLOC, reference, fragment_owner(mem, fragment), epoch, mem, 0, 0)
     cache_dirtied(mem, cache, page, lsn)
-    settle(mem, page, words, mem[frame + DP_FREE])
-    return page_piece(mem, frame, mem[space + TS_PAGE_WORDS], slot), reference
+    settle(mem, page, words, mem[frame + D.DP_FREE])
+    return page_piece(mem, frame, mem[space + C.TS_PAGE_WORDS], slot), reference
 
 
 @helper
 def drop_piece(mem, fragment, reference, epoch):
     """Free a piece; OK or ST_INVARIANT."""
-    space = mem[fragment + F_TABLESPACE]
-    cache = mem[space + TS_CACHE]
-    page_words = mem[space + TS_PAGE_WORDS]
-    page = reference >> SLOT_BITS
+    space = mem[fragment + A.F_TABLESPACE]
+    cache = mem[space + C.TS_CACHE]
+    page_words = mem[space + C.TS_PAGE_WORDS]
+    page = reference >> C.SLOT_BITS
     frame = frame_of(mem, cache, page)
-    piece = page_piece(mem, frame, page_words, reference & SLOT_MASK)
+    piece = page_piece(mem, frame, page_words, reference & C.SLOT_MASK)
     if piece == 0:
-        return ST_INVARIANT
-    words = page_piece_words(mem, frame, page_words, reference & SLOT_MASK)
-    lsn = undo_append(mem, UNDO_FREE, reference, fragment_owner(mem, fragment), epoch, mem, piece, words)
-    page_give(mem, frame, page_words, reference & SLOT_MASK)
+        return A.ST_INVARIANT
+    words = page_piece_words(mem, frame, page_words, reference & C.SLOT_MASK)
+    lsn = undo_append(mem, D.UNDO_FREE, reference, fragment_owner(mem, fragment), epoch, mem, piece, words)
+    page_give(mem, frame, page_words, reference & C.SLOT_MASK)
     cache_dirtied(mem, cache, page, lsn)
-    settle(mem, page, 0, mem[frame + DP_FREE])
-    return OK if lsn >= 0 else ST_INVARIANT
+    settle(mem, page, 0, mem[frame + D.DP_FREE])
+    return A.OK if lsn >= 0 else A.ST_INVARIANT
 
 
 @helper
 def replace_piece(mem, fragment, reference, source, at, words, epoch):
     """Overwrite the one piece of a disk part of `words` words by source[at:]; OK or ST_INVARIANT."""
-    space = mem[fragment + F_TABLESPACE]
-    cache = mem[space + TS_CACHE]
-    page_words = mem[space + TS_PAGE_WORDS]
-    page = reference >> SLOT_BITS
+    space = mem[fragment + A.F_TABLESPACE]
+    cache = mem[space + C.TS_CACHE]
+    page_words = mem[space + C.TS_PAGE_WORDS]
+    page = reference >> C.SLOT_BITS
     frame = frame_of(mem, cache, page)
-    piece = page_piece(mem, frame, page_words, reference & SLOT_MASK)
-    size = PIECE_HEADER_WORDS + words
-    if piece == 0 or page_piece_words(mem, frame, page_words, reference & SLOT_MASK) != size:
-        return ST_INVARIANT
-    lsn = undo_append(mem, UNDO_UPDATE, reference, fragment_owner(mem, fragment), epoch, mem, piece, size)
-    move_words(source, at, mem, piece + PIECE_HEADER_WORDS, words)
+    piece = page_piece(mem, frame, page_words, reference & C.SLOT_MASK)
+    size = D.PIECE_HEADER_WORDS + words
+    if piece == 0 or page_piece_words(mem, frame, page_words, reference & C.SLOT_MASK) != size:
+        return A.ST_INVARIANT
+    lsn = undo_append(mem, D.UNDO_UPDATE, reference, fragment_owner(mem, fragment), epoch, mem, piece, size)
+    move_words(source, at, mem, piece + D.PIECE_HEADER_WORDS, words)
     cache_dirtied(mem, cache, page, lsn)
-    settle(mem, page, 0, mem[frame + DP_FREE])
-    return OK if lsn >= 0 else ST_INVARIANT
+    settle(mem, page, 0, mem[frame + D.DP_FREE])
+    return A.OK if lsn >= 0 else A.ST_INVARIANT
 
 
 # --- whole disk parts -----------------------------------------------------------------------------
 @helper
 def write_chunks(mem, txn, fragment, rowid, plan, source, at, words, epoch):
     """Write the chunks of a planned chained part, from where X_CHUNK says; OK, ST_PAGE, ST_UNDO or ST_INVARIANT."""
-    space = mem[fragment + F_TABLESPACE]
+    space = mem[fragment + A.F_TABLESPACE]
     size = chunk_words(mem, space)
-    chunks = mem[PL_CHUNKS - plan]
-    if mem[txn + X_CHUNK] == 0:
-        mem[txn + X_LINK] = mem[PL_CHUNK - plan]
+    chunks = mem[C.PL_CHUNKS - plan]
+    if mem[txn + A.X_CHUNK] == 0:
+        mem[txn + A.X_LINK] = mem[C.PL_CHUNK - plan]
     start = at + words - chunks * size
-    while mem[txn + X_CHUNK] < chunks:
-        page = mem[txn + X_LINK]
+    while mem[txn + A.X_CHUNK] < chunks:
+        page = mem[txn + A.X_LINK]
         status = is_at_hand(mem, txn, fragment, page, 0)
-        if status != OK:
+        if status != A.OK:
             return status
-        after = mem[OP_CHAIN - mem[space_word(mem, page)]]
-        piece, reference = new_piece(mem, fragment, page, mem[space + TS_PAYLOAD] - 1, epoch)
-        if piece == 0 or reference & SLOT_MASK != 0:
-            return ST_INVARIANT
-        mem[piece] = rowid | PIECE_CHUNK
-        mem[piece + 1] = after << SLOT_BITS
-        mem[piece + 2] = mem[PL_STAMP - plan]
-        move_words(source, start + mem[txn + X_CHUNK] * size, mem, piece + LINKED_WORDS, size)
-        mem[txn + X_CHUNK] += 1
-        mem[txn + X_LINK] = after
-    return OK
+        after = mem[C.OP_CHAIN - mem[space_word(mem, page)]]
+        piece, reference = new_piece(mem, fragment, page, mem[space + C.TS_PAYLOAD] - 1, epoch)
+        if piece == 0 or reference & C.SLOT_MASK != 0:
+            return A.ST_INVARIANT
+        mem[piece] = rowid | D.PIECE_CHUNK
+        mem[piece + 1] = after << C.SLOT_BITS
+        mem[piece + 2] = mem[C.PL_STAMP - plan]
+        move_words(source, start + mem[txn + A.X_CHUNK] * size, mem, piece + LINKED_WORDS, size)
+        mem[txn + A.X_CHUNK] += 1
+        mem[txn + A.X_LINK] = after
+    return A.OK
 
 
 @helper
 def write_first_piece(mem, fragment, rowid, plan, source, at, words, epoch):
     """Write the first piece of a planned part, its page being at hand; its reference, 0 if a plan was broken."""
-    size = first_piece_words(mem, mem[fragment + F_TABLESPACE], words)
-    page = plan >> SLOT_BITS if plan > 0 else mem[PL_PAGE - plan]
+    size = first_piece_words(mem, mem[fragment + A.F_TABLESPACE], words)
+    page = plan >> C.SLOT_BITS if plan > 0 else mem[C.PL_PAGE - plan]
     piece, reference = new_piece(mem, fragment, page, size, epoch)
     if piece == 0:
         return 0
     if plan > 0:
         mem[piece] = rowid
-        move_words(source, at, mem, piece + PIECE_HEADER_WORDS, words)
+        move_words(source, at, mem, piece + D.PIECE_HEADER_WORDS, words)
         return reference
-    mem[piece] = rowid | PIECE_CHAINED
-    mem[piece + 1] = mem[PL_CHUNK - plan] << SLOT_BITS
-    mem[piece + 2] = mem[PL_STAMP - plan]
+    mem[piece] = rowid | D.PIECE_CHAINED
+    mem[piece + 1] = mem[C.PL_CHUNK - plan] << C.SLOT_BITS
+    mem[piece + 2] = mem[C.PL_STAMP - plan]
     move_words(source, at, mem, piece + LINKED_WORDS, size - LINKED_WORDS)
     give_cell(mem, -plan)
     return reference
@@ -288,42 +244,42 @@ def write_first_piece(mem, fragment, rowid, plan, source, at, words, epoch):
 @helper
 def planned_page(mem, plan):
     """Page the first piece of a planned part goes to."""
-    return plan >> SLOT_BITS if plan > 0 else mem[PL_PAGE - plan]
+    return plan >> C.SLOT_BITS if plan > 0 else mem[C.PL_PAGE - plan]
 
 
 @helper
 def drop_first_piece(mem, txn, fragment, reference, epoch):
     """Free the first piece of a part, its page being at hand; X_LINK then leads to its chunks. OK or ST_INVARIANT."""
-    space = mem[fragment + F_TABLESPACE]
-    frame = frame_of(mem, mem[space + TS_CACHE], reference >> SLOT_BITS)
-    piece = page_piece(mem, frame, mem[space + TS_PAGE_WORDS], reference & SLOT_MASK)
+    space = mem[fragment + A.F_TABLESPACE]
+    frame = frame_of(mem, mem[space + C.TS_CACHE], reference >> C.SLOT_BITS)
+    piece = page_piece(mem, frame, mem[space + C.TS_PAGE_WORDS], reference & C.SLOT_MASK)
     if piece == 0:
-        return ST_INVARIANT
-    mem[txn + X_LINK] = mem[piece + 1] if mem[piece] & PIECE_CHAINED else 0
-    mem[txn + X_FREEING] = 1
+        return A.ST_INVARIANT
+    mem[txn + A.X_LINK] = mem[piece + 1] if mem[piece] & D.PIECE_CHAINED else 0
+    mem[txn + A.X_FREEING] = 1
     return drop_piece(mem, fragment, reference, epoch)
 
 
 @helper
 def drop_chunks(mem, txn, fragment, epoch):
     """Free the chunks X_LINK leads to; OK, ST_PAGE, ST_UNDO or ST_INVARIANT."""
-    space = mem[fragment + F_TABLESPACE]
-    while mem[txn + X_LINK] != 0:
-        page = mem[txn + X_LINK] >> SLOT_BITS
-        status = is_at_hand(mem, txn, fragment, page, mem[space + TS_PAYLOAD])
-        if status != OK:
+    space = mem[fragment + A.F_TABLESPACE]
+    while mem[txn + A.X_LINK] != 0:
+        page = mem[txn + A.X_LINK] >> C.SLOT_BITS
+        status = is_at_hand(mem, txn, fragment, page, mem[space + C.TS_PAYLOAD])
+        if status != A.OK:
             return status
-        frame = frame_of(mem, mem[space + TS_CACHE], page)
-        piece = page_piece(mem, frame, mem[space + TS_PAGE_WORDS], mem[txn + X_LINK] & SLOT_MASK)
-        if piece == 0 or not mem[piece] & PIECE_CHUNK:
-            return ST_INVARIANT
+        frame = frame_of(mem, mem[space + C.TS_CACHE], page)
+        piece = page_piece(mem, frame, mem[space + C.TS_PAGE_WORDS], mem[txn + A.X_LINK] & C.SLOT_MASK)
+        if piece == 0 or not mem[piece] & D.PIECE_CHUNK:
+            return A.ST_INVARIANT
         after = mem[piece + 1]
-        status = drop_piece(mem, fragment, mem[txn + X_LINK], epoch)
-        if status != OK:
+        status = drop_piece(mem, fragment, mem[txn + A.X_LINK], epoch)
+        if status != A.OK:
             return status
-        mem[txn + X_LINK] = after
-    mem[txn + X_FREEING] = 0
-    return OK
+        mem[txn + A.X_LINK] = after
+    mem[txn + A.X_FREEING] = 0
+    return A.OK
 
 
 @helper
@@ -332,20 +288,25 @@ def part_on_page(mem, fragment, rowid, reference):
 
     An address of 0: the page has no such piece, which is damage.
     """
-    space = mem[fragment + F_TABLESPACE]
-    frame = frame_of(mem, mem[space + TS_CACHE], reference >> SLOT_BITS)
-    piece = page_piece(mem, frame, mem[space + TS_PAGE_WORDS], reference & SLOT_MASK)
-    size = page_piece_words(mem, frame, mem[space + TS_PAGE_WORDS], reference & SLOT_MASK)
-    if piece == 0 or size <= PIECE_HEADER_WORDS or mem[piece] & PIECE_ROWID_MASK != rowid or mem[piece] & PIECE_CHUNK:
+    space = mem[fragment + A.F_TABLESPACE]
+    frame = frame_of(mem, mem[space + C.TS_CACHE], reference >> C.SLOT_BITS)
+    piece = page_piece(mem, frame, mem[space + C.TS_PAGE_WORDS], reference & C.SLOT_MASK)
+    size = page_piece_words(mem, frame, mem[space + C.TS_PAGE_WORDS], reference & C.SLOT_MASK)
+    if (
+        piece == 0
+        or size <= D.PIECE_HEADER_WORDS
+        or mem[piece] & D.PIECE_ROWID_MASK != rowid
+        or mem[piece] & D.PIECE_CHUNK
+    ):
         return 0, 0, 0, 0, 0
-    if not mem[piece] & PIECE_CHAINED:
-        words = mem[piece + PIECE_HEADER_WORDS] & VAR_WORDS_MASK
-        if words != size - PIECE_HEADER_WORDS:
+    if not mem[piece] & D.PIECE_CHAINED:
+        words = mem[piece + D.PIECE_HEADER_WORDS] & A.VAR_WORDS_MASK
+        if words != size - D.PIECE_HEADER_WORDS:
             return 0, 0, 0, 0, 0
-        return piece + PIECE_HEADER_WORDS, words, words, 0, 0
+        return piece + D.PIECE_HEADER_WORDS, words, words, 0, 0
     if size <= LINKED_WORDS:
         return 0, 0, 0, 0, 0
-    words = mem[piece + LINKED_WORDS] & VAR_WORDS_MASK
+    words = mem[piece + LINKED_WORDS] & A.VAR_WORDS_MASK
     if first_piece_words(mem, space, words) != size:
         return 0, 0, 0, 0, 0
     return piece + LINKED_WORDS, size - LINKED_WORDS, words, mem[piece + 1], mem[piece + 2]

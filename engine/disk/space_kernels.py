@@ -13,66 +13,9 @@ for dirty pages and nothing else.
 
 from __future__ import annotations
 
-from engine.disk.cache_layout import (
-    EX_CLASSES,
-    EX_FIRST,
-    EX_FRAGMENT,
-    EX_FREE,
-    EX_HINT,
-    EX_NEXT,
-    EX_NUMBER,
-    EX_OWNED,
-    EX_PAGES,
-    EX_POSITION,
-    EX_PREVIOUS,
-    EX_TABLE,
-    FILE_ID_MAX,
-    FILE_SHIFT,
-    FIRST_DATA_PAGE,
-    FL_EXTENTS,
-    FL_LEAVES,
-    FL_TABLESPACE,
-    OP_CHAIN,
-    OP_DIRTY_LIST,
-    OP_EXTENT,
-    OP_FREE,
-    OP_LIST,
-    OP_NEXT,
-    OP_PAGE,
-    OP_PREVIOUS,
-    OP_PROMISED,
-    PAGE_IN_FILE_MASK,
-    POSITION_CURRENT,
-    TS_EXTENT_PAGES,
-    TS_FREE,
-    TS_FREE_COUNT,
-    TS_FREE_LAST,
-    TS_ID,
-    TS_PAYLOAD,
-)
+from engine.disk import cache_layout as C
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    BLOCK_WORDS,
-    DISK_CLASSES,
-    F_DISK_ANY,
-    F_DISK_CURRENT,
-    F_DISK_DIRTY,
-    F_DISK_EXTENT_COUNT,
-    F_DISK_EXTENTS,
-    F_DISK_MATRIX,
-    F_DISK_REQUESTS,
-    F_DISK_SMALL,
-    F_NUMBER,
-    F_TABLE,
-    F_TABLESPACE,
-    MATRIX_ROWS,
-    OK,
-    S_FILE_DIRECTORY,
-    ST_DROPPED,
-    ST_EXTENT,
-    ST_INVARIANT,
-    ST_MEMORY,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.memory.pool_kernels import give_cell, take_cell
 
@@ -81,43 +24,43 @@ from engine.memory.pool_kernels import give_cell, take_cell
 @helper
 def file_of(mem, file_id):
     """Address of a data file's descriptor, 0 if there is none."""
-    directory = mem[S_FILE_DIRECTORY]
-    if directory == 0 or file_id < 1 or file_id > FILE_ID_MAX:
+    directory = mem[A.S_FILE_DIRECTORY]
+    if directory == 0 or file_id < 1 or file_id > C.FILE_ID_MAX:
         return 0
-    leaf = mem[directory + file_id // BLOCK_WORDS]
-    return mem[leaf + file_id % BLOCK_WORDS] if leaf != 0 else 0
+    leaf = mem[directory + file_id // A.BLOCK_WORDS]
+    return mem[leaf + file_id % A.BLOCK_WORDS] if leaf != 0 else 0
 
 
 @helper
 def extent_of(mem, page):
     """Address of the extent a page lies in, 0 if there is no such page."""
-    file = file_of(mem, page >> FILE_SHIFT)
-    within = (page & PAGE_IN_FILE_MASK) - FIRST_DATA_PAGE
+    file = file_of(mem, page >> C.FILE_SHIFT)
+    within = (page & C.PAGE_IN_FILE_MASK) - C.FIRST_DATA_PAGE
     if file == 0 or within < 0:
         return 0
-    number = within // mem[mem[file + FL_TABLESPACE] + TS_EXTENT_PAGES]
-    if number >= mem[file + FL_EXTENTS]:
+    number = within // mem[mem[file + C.FL_TABLESPACE] + C.TS_EXTENT_PAGES]
+    if number >= mem[file + C.FL_EXTENTS]:
         return 0
-    return mem[mem[file + FL_LEAVES + number // BLOCK_WORDS] + number % BLOCK_WORDS]
+    return mem[mem[file + C.FL_LEAVES + number // A.BLOCK_WORDS] + number % A.BLOCK_WORDS]
 
 
 @helper
 def space_word(mem, page):
     """Address of a page's word in its extent, 0 if there is no such page."""
     extent = extent_of(mem, page)
-    return extent + EX_PAGES + (page - mem[extent + EX_FIRST]) if extent != 0 else 0
+    return extent + C.EX_PAGES + (page - mem[extent + C.EX_FIRST]) if extent != 0 else 0
 
 
 @helper
 def unused_words(mem, word):
     """Words not used, promised ones included, of the page whose word is `word`."""
-    return word if word >= 0 else mem[OP_FREE - word]
+    return word if word >= 0 else mem[C.OP_FREE - word]
 
 
 @helper
 def available_words(mem, word):
     """Words neither used nor promised of the page whose word is `word`."""
-    return word if word >= 0 else mem[OP_FREE - word] - mem[OP_PROMISED - word]
+    return word if word >= 0 else mem[C.OP_FREE - word] - mem[C.OP_PROMISED - word]
 
 
 @helper
@@ -130,11 +73,11 @@ def space_free(mem, page):
 @helper
 def space_is_fresh(mem, page):
     """1 if a page is wholly free, whatever is promised of it: it is formatted instead of read."""
-    file = file_of(mem, page >> FILE_SHIFT)
+    file = file_of(mem, page >> C.FILE_SHIFT)
     at = space_word(mem, page)
     if at == 0:
         return 0
-    return 1 if unused_words(mem, mem[at]) == mem[mem[file + FL_TABLESPACE] + TS_PAYLOAD] else 0
+    return 1 if unused_words(mem, mem[at]) == mem[mem[file + C.FL_TABLESPACE] + C.TS_PAYLOAD] else 0
 
 
 # --- classes and the matrix ---------------------------------------------------------------------
@@ -143,77 +86,77 @@ def space_class(mem, fragment, payload, free):
     """Class of a page with `free` words neither used nor promised."""
     if free >= payload:
         return 0
-    if free >= mem[fragment + F_DISK_ANY]:
+    if free >= mem[fragment + A.F_DISK_ANY]:
         return 1
-    return 2 if free >= mem[fragment + F_DISK_SMALL] else 3
+    return 2 if free >= mem[fragment + A.F_DISK_SMALL] else 3
 
 
 @helper
 def matrix_row(free, limit):
     """Row of an extent with `free` of `limit` words: the first i with free >= floor((4 - i) * limit / 5)."""
-    for row in range(MATRIX_ROWS - 1):
-        if free >= (MATRIX_ROWS - 1 - row) * limit // MATRIX_ROWS:
+    for row in range(A.MATRIX_ROWS - 1):
+        if free >= (A.MATRIX_ROWS - 1 - row) * limit // A.MATRIX_ROWS:
             return row
-    return MATRIX_ROWS - 1
+    return A.MATRIX_ROWS - 1
 
 
 @helper
 def matrix_position(mem, tablespace, extent):
     """Where an extent belongs: row by its free words, column by the best class a page of it has."""
-    limit = mem[tablespace + TS_PAYLOAD] * mem[tablespace + TS_EXTENT_PAGES]
+    limit = mem[tablespace + C.TS_PAYLOAD] * mem[tablespace + C.TS_EXTENT_PAGES]
     column = 0
-    while column < DISK_CLASSES - 1 and mem[extent + EX_CLASSES + column] == 0:
+    while column < A.DISK_CLASSES - 1 and mem[extent + C.EX_CLASSES + column] == 0:
         column += 1
-    return matrix_row(mem[extent + EX_FREE], limit) * DISK_CLASSES + column
+    return matrix_row(mem[extent + C.EX_FREE], limit) * A.DISK_CLASSES + column
 
 
 @helper
 def matrix_link(mem, fragment, extent, position):
     """Put an extent at the front of a list of the matrix."""
-    head = fragment + F_DISK_MATRIX + position
+    head = fragment + A.F_DISK_MATRIX + position
     first = mem[head]
-    mem[extent + EX_POSITION] = position
-    mem[extent + EX_PREVIOUS] = 0
-    mem[extent + EX_NEXT] = first
+    mem[extent + C.EX_POSITION] = position
+    mem[extent + C.EX_PREVIOUS] = 0
+    mem[extent + C.EX_NEXT] = first
     if first != 0:
-        mem[first + EX_PREVIOUS] = extent
+        mem[first + C.EX_PREVIOUS] = extent
     mem[head] = extent
 
 
 @helper
 def matrix_unlink(mem, fragment, extent):
     """Take an extent out of its list of the matrix."""
-    before = mem[extent + EX_PREVIOUS]
-    after = mem[extent + EX_NEXT]
+    before = mem[extent + C.EX_PREVIOUS]
+    after = mem[extent + C.EX_NEXT]
     if before != 0:
-        mem[before + EX_NEXT] = after
+        mem[before + C.EX_NEXT] = after
     else:
-        mem[fragment + F_DISK_MATRIX + mem[extent + EX_POSITION]] = after
+        mem[fragment + A.F_DISK_MATRIX + mem[extent + C.EX_POSITION]] = after
     if after != 0:
-        mem[after + EX_PREVIOUS] = before
+        mem[after + C.EX_PREVIOUS] = before
 
 
 @helper
 def set_current(mem, fragment, extent):
     """Let requests be served by this extent, in or out of the matrix; the one before goes back into it."""
-    before = mem[fragment + F_DISK_CURRENT]
+    before = mem[fragment + A.F_DISK_CURRENT]
     if before != 0:
-        matrix_link(mem, fragment, before, matrix_position(mem, mem[fragment + F_TABLESPACE], before))
-    if mem[extent + EX_POSITION] >= 0:
+        matrix_link(mem, fragment, before, matrix_position(mem, mem[fragment + A.F_TABLESPACE], before))
+    if mem[extent + C.EX_POSITION] >= 0:
         matrix_unlink(mem, fragment, extent)
-    mem[extent + EX_POSITION] = POSITION_CURRENT
-    mem[extent + EX_PREVIOUS] = 0
-    mem[extent + EX_NEXT] = 0
-    mem[fragment + F_DISK_CURRENT] = extent
+    mem[extent + C.EX_POSITION] = C.POSITION_CURRENT
+    mem[extent + C.EX_PREVIOUS] = 0
+    mem[extent + C.EX_NEXT] = 0
+    mem[fragment + A.F_DISK_CURRENT] = extent
 
 
 # --- open pages ---------------------------------------------------------------------------------
 @helper
 def open_list(fragment, place):
     """Address of the head of a list of open pages."""
-    if place >= OP_DIRTY_LIST:
-        return fragment + F_DISK_DIRTY + place - OP_DIRTY_LIST
-    return fragment + F_DISK_REQUESTS + place
+    if place >= C.OP_DIRTY_LIST:
+        return fragment + A.F_DISK_DIRTY + place - C.OP_DIRTY_LIST
+    return fragment + A.F_DISK_REQUESTS + place
 
 
 @helper
@@ -221,25 +164,25 @@ def open_link(mem, fragment, cell, place):
     """Put an open page at the front of a list."""
     head = open_list(fragment, place)
     first = mem[head]
-    mem[cell + OP_LIST] = place
-    mem[cell + OP_PREVIOUS] = 0
-    mem[cell + OP_NEXT] = first
+    mem[cell + C.OP_LIST] = place
+    mem[cell + C.OP_PREVIOUS] = 0
+    mem[cell + C.OP_NEXT] = first
     if first != 0:
-        mem[first + OP_PREVIOUS] = cell
+        mem[first + C.OP_PREVIOUS] = cell
     mem[head] = cell
 
 
 @helper
 def open_unlink(mem, fragment, cell):
     """Take an open page out of its list."""
-    before = mem[cell + OP_PREVIOUS]
-    after = mem[cell + OP_NEXT]
+    before = mem[cell + C.OP_PREVIOUS]
+    after = mem[cell + C.OP_NEXT]
     if before != 0:
-        mem[before + OP_NEXT] = after
+        mem[before + C.OP_NEXT] = after
     else:
-        mem[open_list(fragment, mem[cell + OP_LIST])] = after
+        mem[open_list(fragment, mem[cell + C.OP_LIST])] = after
     if after != 0:
-        mem[after + OP_PREVIOUS] = before
+        mem[after + C.OP_PREVIOUS] = before
 
 
 @helper
@@ -249,13 +192,13 @@ def open_page(mem, fragment, extent, page, at):
     if cell == 0:
         return 0
     free = mem[at]
-    mem[cell + OP_PAGE] = page
-    mem[cell + OP_EXTENT] = extent
-    mem[cell + OP_FREE] = free
-    mem[cell + OP_PROMISED] = 0
-    mem[cell + OP_CHAIN] = 0
+    mem[cell + C.OP_PAGE] = page
+    mem[cell + C.OP_EXTENT] = extent
+    mem[cell + C.OP_FREE] = free
+    mem[cell + C.OP_PROMISED] = 0
+    mem[cell + C.OP_CHAIN] = 0
     mem[at] = -cell
-    payload = mem[mem[fragment + F_TABLESPACE] + TS_PAYLOAD]
+    payload = mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD]
     open_link(mem, fragment, cell, space_class(mem, fragment, payload, free))
     return cell
 
@@ -264,21 +207,21 @@ def open_page(mem, fragment, extent, page, at):
 def close_page(mem, fragment, cell, at):
     """Close an open page; its word lies at `at`."""
     open_unlink(mem, fragment, cell)
-    mem[at] = mem[cell + OP_FREE]
+    mem[at] = mem[cell + C.OP_FREE]
     give_cell(mem, cell)
 
 
 @helper
 def count_page(mem, fragment, extent, before, after):
     """A page of an extent had `before` words to give and has `after`: counts, sum and place of the extent."""
-    tablespace = mem[fragment + F_TABLESPACE]
-    payload = mem[tablespace + TS_PAYLOAD]
-    mem[extent + EX_CLASSES + space_class(mem, fragment, payload, before)] -= 1
-    mem[extent + EX_CLASSES + space_class(mem, fragment, payload, after)] += 1
-    mem[extent + EX_FREE] += after - before
-    if mem[extent + EX_POSITION] >= 0:
+    tablespace = mem[fragment + A.F_TABLESPACE]
+    payload = mem[tablespace + C.TS_PAYLOAD]
+    mem[extent + C.EX_CLASSES + space_class(mem, fragment, payload, before)] -= 1
+    mem[extent + C.EX_CLASSES + space_class(mem, fragment, payload, after)] += 1
+    mem[extent + C.EX_FREE] += after - before
+    if mem[extent + C.EX_POSITION] >= 0:
         position = matrix_position(mem, tablespace, extent)
-        if position != mem[extent + EX_POSITION]:
+        if position != mem[extent + C.EX_POSITION]:
             matrix_unlink(mem, fragment, extent)
             matrix_link(mem, fragment, extent, position)
 
@@ -286,43 +229,43 @@ def count_page(mem, fragment, extent, before, after):
 @helper
 def count_open(mem, fragment, cell, free, promised, dirty):
     """An open page gets new numbers: everything that is counted follows. `dirty`: 0 or OP_DIRTY_LIST."""
-    before = mem[cell + OP_FREE] - mem[cell + OP_PROMISED]
-    mem[cell + OP_FREE] = free
-    mem[cell + OP_PROMISED] = promised
-    payload = mem[mem[fragment + F_TABLESPACE] + TS_PAYLOAD]
+    before = mem[cell + C.OP_FREE] - mem[cell + C.OP_PROMISED]
+    mem[cell + C.OP_FREE] = free
+    mem[cell + C.OP_PROMISED] = promised
+    payload = mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD]
     place = space_class(mem, fragment, payload, free - promised) + dirty
-    if place != mem[cell + OP_LIST]:
+    if place != mem[cell + C.OP_LIST]:
         open_unlink(mem, fragment, cell)
         open_link(mem, fragment, cell, place)
     if free - promised != before:
-        count_page(mem, fragment, mem[cell + OP_EXTENT], before, free - promised)
+        count_page(mem, fragment, mem[cell + C.OP_EXTENT], before, free - promised)
 
 
 # --- reservation --------------------------------------------------------------------------------
 @helper
 def needed_class(mem, fragment, need):
     """Worst class whose pages all have `need` words."""
-    if need > mem[fragment + F_DISK_ANY]:
+    if need > mem[fragment + A.F_DISK_ANY]:
         return 0
-    return 2 if need <= mem[fragment + F_DISK_SMALL] else 1
+    return 2 if need <= mem[fragment + A.F_DISK_SMALL] else 1
 
 
 @helper
 def promise(mem, fragment, extent, page, need):
     """Promise `need` words, which there are, of a page: its number, or ST_MEMORY."""
-    at = extent + EX_PAGES + (page - mem[extent + EX_FIRST])
+    at = extent + C.EX_PAGES + (page - mem[extent + C.EX_FIRST])
     cell = -mem[at] if mem[at] < 0 else open_page(mem, fragment, extent, page, at)
     if cell == 0:
-        return ST_MEMORY
-    dirty = mem[cell + OP_LIST] & OP_DIRTY_LIST
-    count_open(mem, fragment, cell, mem[cell + OP_FREE], mem[cell + OP_PROMISED] + need, dirty)
+        return A.ST_MEMORY
+    dirty = mem[cell + C.OP_LIST] & C.OP_DIRTY_LIST
+    count_open(mem, fragment, cell, mem[cell + C.OP_FREE], mem[cell + C.OP_PROMISED] + need, dirty)
     return page
 
 
 @helper
 def search_open(mem, fragment, needed):
     """An open page of class 0 to `needed`, dirty ones first; its cell, 0 if there is none."""
-    for place in range(OP_DIRTY_LIST, OP_DIRTY_LIST + needed + 1):
+    for place in range(C.OP_DIRTY_LIST, C.OP_DIRTY_LIST + needed + 1):
         cell = mem[open_list(fragment, place)]
         if cell != 0:
             return cell
@@ -336,13 +279,13 @@ def search_open(mem, fragment, needed):
 @helper
 def search_extent(mem, extent, pages, need):
     """The first page from the extent's hint on, wrapping once, with `need` words; its number, 0 if there is none."""
-    if mem[extent + EX_FREE] < need:
+    if mem[extent + C.EX_FREE] < need:
         return 0
-    index = mem[extent + EX_HINT]
+    index = mem[extent + C.EX_HINT]
     for _ in range(pages):
-        if available_words(mem, mem[extent + EX_PAGES + index]) >= need:
-            mem[extent + EX_HINT] = index
-            return mem[extent + EX_FIRST] + index
+        if available_words(mem, mem[extent + C.EX_PAGES + index]) >= need:
+            mem[extent + C.EX_HINT] = index
+            return mem[extent + C.EX_FIRST] + index
         index += 1
         if index == pages:
             index = 0
@@ -352,9 +295,9 @@ def search_extent(mem, extent, pages, need):
 @helper
 def search_matrix(mem, fragment, needed):
     """The extent with most free words that has a page of class 0 to `needed`; 0 if there is none."""
-    for row in range(MATRIX_ROWS):
+    for row in range(A.MATRIX_ROWS):
         for column in range(needed + 1):
-            extent = mem[fragment + F_DISK_MATRIX + row * DISK_CLASSES + column]
+            extent = mem[fragment + A.F_DISK_MATRIX + row * A.DISK_CLASSES + column]
             if extent != 0:
                 return extent
     return 0
@@ -363,36 +306,36 @@ def search_matrix(mem, fragment, needed):
 @helper
 def unlink_free(mem, tablespace, extent):
     """Take an extent out of the list of free ones."""
-    before = mem[extent + EX_PREVIOUS]
-    after = mem[extent + EX_NEXT]
+    before = mem[extent + C.EX_PREVIOUS]
+    after = mem[extent + C.EX_NEXT]
     if before != 0:
-        mem[before + EX_NEXT] = after
+        mem[before + C.EX_NEXT] = after
     else:
-        mem[tablespace + TS_FREE] = after
+        mem[tablespace + C.TS_FREE] = after
     if after != 0:
-        mem[after + EX_PREVIOUS] = before
+        mem[after + C.EX_PREVIOUS] = before
     else:
-        mem[tablespace + TS_FREE_LAST] = before
-    mem[tablespace + TS_FREE_COUNT] -= 1
+        mem[tablespace + C.TS_FREE_LAST] = before
+    mem[tablespace + C.TS_FREE_COUNT] -= 1
 
 
 @helper
 def own_extent(mem, fragment, extent):
     """Give a free extent, whose pages are all wholly free, to a fragment; it is in the matrix then."""
-    tablespace = mem[fragment + F_TABLESPACE]
-    pages = mem[tablespace + TS_EXTENT_PAGES]
+    tablespace = mem[fragment + A.F_TABLESPACE]
+    pages = mem[tablespace + C.TS_EXTENT_PAGES]
     unlink_free(mem, tablespace, extent)
-    mem[extent + EX_FRAGMENT] = fragment
-    mem[extent + EX_TABLE] = mem[fragment + F_TABLE]
-    mem[extent + EX_NUMBER] = mem[fragment + F_NUMBER]
-    mem[extent + EX_FREE] = pages * mem[tablespace + TS_PAYLOAD]
-    mem[extent + EX_HINT] = 0
-    mem[extent + EX_CLASSES] = pages
-    for column in range(1, DISK_CLASSES):
-        mem[extent + EX_CLASSES + column] = 0
-    mem[extent + EX_OWNED] = mem[fragment + F_DISK_EXTENTS]
-    mem[fragment + F_DISK_EXTENTS] = extent
-    mem[fragment + F_DISK_EXTENT_COUNT] += 1
+    mem[extent + C.EX_FRAGMENT] = fragment
+    mem[extent + C.EX_TABLE] = mem[fragment + A.F_TABLE]
+    mem[extent + C.EX_NUMBER] = mem[fragment + A.F_NUMBER]
+    mem[extent + C.EX_FREE] = pages * mem[tablespace + C.TS_PAYLOAD]
+    mem[extent + C.EX_HINT] = 0
+    mem[extent + C.EX_CLASSES] = pages
+    for column in range(1, A.DISK_CLASSES):
+        mem[extent + C.EX_CLASSES + column] = 0
+    mem[extent + C.EX_OWNED] = mem[fragment + A.F_DISK_EXTENTS]
+    mem[fragment + A.F_DISK_EXTENTS] = extent
+    mem[fragment + A.F_DISK_EXTENT_COUNT] += 1
     matrix_link(mem, fragment, extent, 0)
 
 
@@ -402,52 +345,52 @@ def space_reserve(mem, fragment, words, near):
 
     ST_INVARIANT if no page of the tablespace can hold so much. Refused, nothing has changed that anybody can see.
     """
-    tablespace = mem[fragment + F_TABLESPACE]
+    tablespace = mem[fragment + A.F_TABLESPACE]
     need = words + 1
-    if tablespace == 0 or words < 1 or need > mem[tablespace + TS_PAYLOAD]:
-        return ST_INVARIANT
+    if tablespace == 0 or words < 1 or need > mem[tablespace + C.TS_PAYLOAD]:
+        return A.ST_INVARIANT
     if near != 0:
         extent = extent_of(mem, near)
-        if extent != 0 and mem[extent + EX_FRAGMENT] == fragment and space_free(mem, near) >= need:
+        if extent != 0 and mem[extent + C.EX_FRAGMENT] == fragment and space_free(mem, near) >= need:
             return promise(mem, fragment, extent, near, need)
     needed = needed_class(mem, fragment, need)
     cell = search_open(mem, fragment, needed)
     if cell != 0:
-        return promise(mem, fragment, mem[cell + OP_EXTENT], mem[cell + OP_PAGE], need)
-    pages = mem[tablespace + TS_EXTENT_PAGES]
-    extent = mem[fragment + F_DISK_CURRENT]
+        return promise(mem, fragment, mem[cell + C.OP_EXTENT], mem[cell + C.OP_PAGE], need)
+    pages = mem[tablespace + C.TS_EXTENT_PAGES]
+    extent = mem[fragment + A.F_DISK_CURRENT]
     if extent != 0:
         page = search_extent(mem, extent, pages, need)
         if page != 0:
             return promise(mem, fragment, extent, page, need)
     extent = search_matrix(mem, fragment, needed)
     if extent == 0:
-        extent = mem[tablespace + TS_FREE]
+        extent = mem[tablespace + C.TS_FREE]
         if extent == 0:
-            return ST_EXTENT
+            return A.ST_EXTENT
         own_extent(mem, fragment, extent)
     set_current(mem, fragment, extent)
     page = search_extent(mem, extent, pages, need)
-    return promise(mem, fragment, extent, page, need) if page != 0 else ST_INVARIANT
+    return promise(mem, fragment, extent, page, need) if page != 0 else A.ST_INVARIANT
 
 
 @helper
 def space_release(mem, page, words):
     """Take a promise of `words` and a slot back; OK, or ST_INVARIANT if it was never given."""
     extent = extent_of(mem, page)
-    if extent == 0 or mem[extent + EX_FRAGMENT] == 0:
-        return ST_INVARIANT
-    at = extent + EX_PAGES + (page - mem[extent + EX_FIRST])
+    if extent == 0 or mem[extent + C.EX_FRAGMENT] == 0:
+        return A.ST_INVARIANT
+    at = extent + C.EX_PAGES + (page - mem[extent + C.EX_FIRST])
     cell = -mem[at]
-    if cell <= 0 or mem[cell + OP_PROMISED] < words + 1:
-        return ST_INVARIANT
-    fragment = mem[extent + EX_FRAGMENT]
-    dirty = mem[cell + OP_LIST] & OP_DIRTY_LIST
-    promised = mem[cell + OP_PROMISED] - words - 1
-    count_open(mem, fragment, cell, mem[cell + OP_FREE], promised, dirty)
+    if cell <= 0 or mem[cell + C.OP_PROMISED] < words + 1:
+        return A.ST_INVARIANT
+    fragment = mem[extent + C.EX_FRAGMENT]
+    dirty = mem[cell + C.OP_LIST] & C.OP_DIRTY_LIST
+    promised = mem[cell + C.OP_PROMISED] - words - 1
+    count_open(mem, fragment, cell, mem[cell + C.OP_FREE], promised, dirty)
     if promised == 0 and dirty == 0:
         close_page(mem, fragment, cell, at)
-    return OK
+    return A.OK
 
 
 @helper
@@ -456,44 +399,44 @@ def space_settle(mem, page, promised_words, free_words):
     free by its header, and it is dirty. OK, or ST_INVARIANT if the page or the promise is not there.
     """
     extent = extent_of(mem, page)
-    if extent == 0 or mem[extent + EX_FRAGMENT] == 0:
-        return ST_INVARIANT
-    fragment = mem[extent + EX_FRAGMENT]
-    at = extent + EX_PAGES + (page - mem[extent + EX_FIRST])
+    if extent == 0 or mem[extent + C.EX_FRAGMENT] == 0:
+        return A.ST_INVARIANT
+    fragment = mem[extent + C.EX_FRAGMENT]
+    at = extent + C.EX_PAGES + (page - mem[extent + C.EX_FIRST])
     used = promised_words + 1 if promised_words > 0 else 0
     cell = -mem[at] if mem[at] < 0 else 0
-    if used > 0 and (cell == 0 or mem[cell + OP_PROMISED] < used):
-        return ST_INVARIANT
+    if used > 0 and (cell == 0 or mem[cell + C.OP_PROMISED] < used):
+        return A.ST_INVARIANT
     if cell == 0:
         cell = open_page(mem, fragment, extent, page, at)
     if cell == 0:  # no memory: the page stays closed
         count_page(mem, fragment, extent, mem[at], free_words)
         mem[at] = free_words
-        return OK
-    count_open(mem, fragment, cell, free_words, mem[cell + OP_PROMISED] - used, OP_DIRTY_LIST)
-    return OK
+        return A.OK
+    count_open(mem, fragment, cell, free_words, mem[cell + C.OP_PROMISED] - used, C.OP_DIRTY_LIST)
+    return A.OK
 
 
 @helper
 def space_cleaned(mem, page):
     """A page went to disk as it is in the cache: closed, unless something is promised of it."""
     extent = extent_of(mem, page)
-    if extent == 0 or mem[extent + EX_FRAGMENT] == 0:
-        return OK
-    at = extent + EX_PAGES + (page - mem[extent + EX_FIRST])
+    if extent == 0 or mem[extent + C.EX_FRAGMENT] == 0:
+        return A.OK
+    at = extent + C.EX_PAGES + (page - mem[extent + C.EX_FIRST])
     cell = -mem[at]
-    if cell <= 0 or mem[cell + OP_LIST] & OP_DIRTY_LIST == 0:
-        return OK
-    fragment = mem[extent + EX_FRAGMENT]
-    if mem[cell + OP_PROMISED] == 0:
+    if cell <= 0 or mem[cell + C.OP_LIST] & C.OP_DIRTY_LIST == 0:
+        return A.OK
+    fragment = mem[extent + C.EX_FRAGMENT]
+    if mem[cell + C.OP_PROMISED] == 0:
         close_page(mem, fragment, cell, at)
     else:
-        count_open(mem, fragment, cell, mem[cell + OP_FREE], mem[cell + OP_PROMISED], 0)
-    return OK
+        count_open(mem, fragment, cell, mem[cell + C.OP_FREE], mem[cell + C.OP_PROMISED], 0)
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64)")
 def tablespace_of(mem, fragment):
     """Number of the tablespace of a fragment's disk parts, or ST_DROPPED."""
     fragment = descriptor_of(mem, fragment)
-    return ST_DROPPED if fragment == 0 else mem[mem[fragment + F_TABLESPACE] + TS_ID]
+    return A.ST_DROPPED if fragment == 0 else mem[mem[fragment + A.F_TABLESPACE] + C.TS_ID]

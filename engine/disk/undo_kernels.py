@@ -12,32 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.disk.cache_layout import (
-    U_ACTIVE,
-    U_EPOCH_MAX,
-    U_FREE,
-    U_LSN,
-    U_OTHER,
-    U_PROMISED,
-    U_RECORDS,
-    U_SIZE,
-    U_USED,
-    U_WORDS,
-    UNDO_WORDS,
-)
-from engine.disk.disk_layout import (
-    UNDO_ALLOC,
-    UNDO_FREE,
-    UNDO_KIND_MASK,
-    UNDO_MARK_WORDS,
-    UNDO_RECORD_WORDS,
-    UNDO_RESTART,
-    UNDO_UPDATE,
-    UNDO_WORDS_SHIFT,
-)
+from engine.disk import cache_layout as C
+from engine.disk import disk_layout as D
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
-from engine.memory.arena_layout import OK, S_UNDO, ST_INVARIANT, ST_SPACE, ST_UNDO, X_UNDO_PAGE, X_UNDO_WORDS
+from engine.memory import arena_layout as A
 
 RECORD_SHARE_WORDS = 96  # at least six records of a slice pay for the header and padding of a group
 GROUP_SHARE_WORDS = 576  # header and padding of one group: 24 + 511 at most
@@ -54,16 +33,16 @@ FILTER_STATE_WORDS = 5
 
 def undo_region_words(buffer_words: int) -> int:
     """Words of the descriptor and its two buffers."""
-    return UNDO_WORDS + 2 * buffer_words
+    return C.UNDO_WORDS + 2 * buffer_words
 
 
 def setup_undo(mem: np.ndarray, at: int, buffer_words: int) -> None:
     """Lay the descriptor out at `at`, two buffers behind it; mem[S_UNDO] leads to it. Nothing can be promised yet."""
-    mem[at : at + UNDO_WORDS] = 0
-    mem[at + U_ACTIVE] = at + UNDO_WORDS
-    mem[at + U_OTHER] = at + UNDO_WORDS + buffer_words
-    mem[at + U_SIZE] = buffer_words
-    mem[S_UNDO] = at
+    mem[at : at + C.UNDO_WORDS] = 0
+    mem[at + C.U_ACTIVE] = at + C.UNDO_WORDS
+    mem[at + C.U_OTHER] = at + C.UNDO_WORDS + buffer_words
+    mem[at + C.U_SIZE] = buffer_words
+    mem[A.S_UNDO] = at
 
 
 @helper
@@ -73,57 +52,57 @@ def undo_promise(mem, txn, words, page):
     page: of the change, 0 if unknown. A record on another page than the one before it pays a share of a group's header
     and padding: a slice of a commit, which a flush may follow, ends only behind so many pages (U4).
     """
-    undo = mem[S_UNDO]
+    undo = mem[A.S_UNDO]
     if undo == 0 or words < 0 or words > RECORD_WORDS_MAX:
-        return ST_UNDO
+        return A.ST_UNDO
     charge = words
-    if page == 0 or page != mem[txn + X_UNDO_PAGE]:
+    if page == 0 or page != mem[txn + A.X_UNDO_PAGE]:
         charge += RECORD_SHARE_WORDS
-    if mem[txn + X_UNDO_WORDS] == 0:
+    if mem[txn + A.X_UNDO_WORDS] == 0:
         charge += GROUP_SHARE_WORDS
-    if mem[undo + U_PROMISED] + charge > mem[undo + U_FREE]:
-        return ST_UNDO
-    mem[undo + U_PROMISED] += charge
-    mem[txn + X_UNDO_WORDS] += charge
-    mem[txn + X_UNDO_PAGE] = page
-    return OK
+    if mem[undo + C.U_PROMISED] + charge > mem[undo + C.U_FREE]:
+        return A.ST_UNDO
+    mem[undo + C.U_PROMISED] += charge
+    mem[txn + A.X_UNDO_WORDS] += charge
+    mem[txn + A.X_UNDO_PAGE] = page
+    return A.OK
 
 
 @helper
 def undo_unpromise(mem, txn):
     """The transaction ended: what was promised to it, used or not, may be promised again."""
-    undo = mem[S_UNDO]
+    undo = mem[A.S_UNDO]
     if undo != 0:
-        mem[undo + U_PROMISED] -= mem[txn + X_UNDO_WORDS]
-    mem[txn + X_UNDO_WORDS] = 0
+        mem[undo + C.U_PROMISED] -= mem[txn + A.X_UNDO_WORDS]
+    mem[txn + A.X_UNDO_WORDS] = 0
 
 
 @helper
 def undo_has_room(mem, words):
     """1 if the active buffer takes that many words, 0 if it must be flushed first."""
-    undo = mem[S_UNDO]
+    undo = mem[A.S_UNDO]
     if undo == 0 or words < 0:
         return 0
-    return 1 if words <= mem[undo + U_SIZE] - MARK_ROOM_WORDS - mem[undo + U_USED] else 0
+    return 1 if words <= mem[undo + C.U_SIZE] - MARK_ROOM_WORDS - mem[undo + C.U_USED] else 0
 
 
 @helper
 def take_record(mem, words, kind):
     """Address of a new record of `words` words, words 0 and 1 written; 0 if it would not end inside the buffer."""
-    undo = mem[S_UNDO]
+    undo = mem[A.S_UNDO]
     if undo == 0 or words < 2 or words > RECORD_WORDS_MAX:
         return 0
-    used = mem[undo + U_USED]
-    if used < 0 or words > mem[undo + U_SIZE] - used:
+    used = mem[undo + C.U_USED]
+    if used < 0 or words > mem[undo + C.U_SIZE] - used:
         return 0
-    at = mem[undo + U_ACTIVE] + used
-    mem[at] = kind | words << UNDO_WORDS_SHIFT
-    mem[at + 1] = mem[undo + U_LSN]
-    mem[undo + U_LSN] += words * 8
-    mem[undo + U_USED] = used + words
-    mem[undo + U_FREE] -= words + (GROUP_SHARE_WORDS if used == 0 else 0)
-    mem[undo + U_RECORDS] += 1
-    mem[undo + U_WORDS] += words
+    at = mem[undo + C.U_ACTIVE] + used
+    mem[at] = kind | words << D.UNDO_WORDS_SHIFT
+    mem[at + 1] = mem[undo + C.U_LSN]
+    mem[undo + C.U_LSN] += words * 8
+    mem[undo + C.U_USED] = used + words
+    mem[undo + C.U_FREE] -= words + (GROUP_SHARE_WORDS if used == 0 else 0)
+    mem[undo + C.U_RECORDS] += 1
+    mem[undo + C.U_WORDS] += words
     return at
 
 
@@ -135,16 +114,16 @@ def undo_append(mem, kind, reference, owner, epoch, source, start, words):
     """
     if words < 0 or start < 0 or start + words > source.size:
         return -1
-    at = take_record(mem, UNDO_RECORD_WORDS + words, kind)
+    at = take_record(mem, D.UNDO_RECORD_WORDS + words, kind)
     if at == 0:
         return -1
     mem[at + 2] = reference
     mem[at + 3] = owner
     mem[at + 4] = epoch
-    move_words(source, start, mem, at + UNDO_RECORD_WORDS, words)
-    undo = mem[S_UNDO]
-    if epoch > mem[undo + U_EPOCH_MAX]:
-        mem[undo + U_EPOCH_MAX] = epoch
+    move_words(source, start, mem, at + D.UNDO_RECORD_WORDS, words)
+    undo = mem[A.S_UNDO]
+    if epoch > mem[undo + C.U_EPOCH_MAX]:
+        mem[undo + C.U_EPOCH_MAX] = epoch
     return mem[at + 1]
 
 
@@ -158,13 +137,13 @@ def reserve_undo(mem, txn, words):
 def release_undo(mem, txn):
     """Take back what was promised to a transaction."""
     undo_unpromise(mem, txn)
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64, int64)")
 def append_undo(mem, kind, reference, owner, epoch, source, start, words):
     """`undo_append` if `undo_has_room`: the LSN of the record, or -1."""
-    if undo_has_room(mem, UNDO_RECORD_WORDS + words) == 0:
+    if undo_has_room(mem, D.UNDO_RECORD_WORDS + words) == 0:
         return -1
     return undo_append(mem, kind, reference, owner, epoch, source, start, words)
 
@@ -172,7 +151,7 @@ def append_undo(mem, kind, reference, owner, epoch, source, start, words):
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
 def append_undo_mark(mem, kind, first, second, third, fourth):
     """A record of the kinds from UNDO_CREATE on, into the room kept back for them too; its LSN, or -1."""
-    at = take_record(mem, UNDO_MARK_WORDS, kind)
+    at = take_record(mem, D.UNDO_MARK_WORDS, kind)
     if at == 0:
         return -1
     mem[at + 2] = first
@@ -185,18 +164,18 @@ def append_undo_mark(mem, kind, first, second, third, fourth):
 @helper
 def record_size(words, at, stop):
     """Words of the record at words[at:], -1 if it is none that ends by `stop`."""
-    if stop - at < UNDO_RECORD_WORDS:
+    if stop - at < D.UNDO_RECORD_WORDS:
         return -1
-    kind = words[at] & UNDO_KIND_MASK
-    size = words[at] >> UNDO_WORDS_SHIFT
-    if words[at] != kind | size << UNDO_WORDS_SHIFT or size > stop - at:
+    kind = words[at] & D.UNDO_KIND_MASK
+    size = words[at] >> D.UNDO_WORDS_SHIFT
+    if words[at] != kind | size << D.UNDO_WORDS_SHIFT or size > stop - at:
         return -1
-    if kind == UNDO_ALLOC:
-        return size if size == UNDO_RECORD_WORDS else -1
-    if kind == UNDO_UPDATE or kind == UNDO_FREE:
-        return size if size > UNDO_RECORD_WORDS else -1
-    if UNDO_FREE < kind <= UNDO_RESTART:
-        return size if size == UNDO_MARK_WORDS else -1
+    if kind == D.UNDO_ALLOC:
+        return size if size == D.UNDO_RECORD_WORDS else -1
+    if kind == D.UNDO_UPDATE or kind == D.UNDO_FREE:
+        return size if size > D.UNDO_RECORD_WORDS else -1
+    if D.UNDO_FREE < kind <= D.UNDO_RESTART:
+        return size if size == D.UNDO_MARK_WORDS else -1
     return -1
 
 
@@ -208,7 +187,7 @@ def filter_records(words, start, stop, restorable_epoch, state):
     are no records; then words[start : stop] is worth nothing.
     """
     if start < 0 or stop > words.size or state.size < FILTER_STATE_WORDS:
-        return ST_INVARIANT
+        return A.ST_INVARIANT
     for i in range(FILTER_STATE_WORDS):
         state[i] = 0
     at = start
@@ -216,9 +195,9 @@ def filter_records(words, start, stop, restorable_epoch, state):
     while at < stop:
         size = record_size(words, at, stop)
         if size < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         epoch = words[at + 4]
-        if words[at] & UNDO_KIND_MASK == UNDO_UPDATE and epoch <= restorable_epoch:
+        if words[at] & D.UNDO_KIND_MASK == D.UNDO_UPDATE and epoch <= restorable_epoch:
             state[FILTER_DROPPED] += 1
             state[FILTER_DROPPED_WORDS] += size
             if epoch > state[FILTER_EPOCH]:
@@ -231,7 +210,7 @@ def filter_records(words, start, stop, restorable_epoch, state):
             state[FILTER_KEPT] += 1
         at += size
     state[FILTER_KEPT_WORDS] = target - start
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])", nogil=True)
@@ -241,16 +220,16 @@ def parse_records(words, start, stop, offsets):
     ST_INVARIANT if anything there is no record or LSNs do not rise; ST_SPACE if `offsets` is too small.
     """
     if start < 0 or stop > words.size:
-        return ST_INVARIANT
+        return A.ST_INVARIANT
     at = start
     count = 0
     lsn = -1
     while at < stop:
         size = record_size(words, at, stop)
         if size < 0 or words[at + 1] <= lsn:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if count >= offsets.size:
-            return ST_SPACE
+            return A.ST_SPACE
         offsets[count] = at
         lsn = words[at + 1]
         count += 1

@@ -9,36 +9,12 @@ partition lose entries as they change and get no new ones; the rest goes before 
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    I_BIRTH,
-    I_BUILT_FRAGMENT,
-    I_BUILT_ROWID,
-    I_KEY_WORDS,
-    I_UNIQUE,
-    PLACE_SHIFT,
-    SIDE_OTHER,
-    SIDE_TARGET,
-    SIDE_VALUE,
-    XL_COUNT,
-    XL_FIRST,
-)
+from engine.index import index_layout as X
 from engine.index.key_words_kernels import NO_VAR_PART, encode_here, encode_key, is_chained, side_part
 from engine.index.tree_changes_kernels import add_row, delete_entry, remove_row
 from engine.index.tree_promises_kernels import promise_entries, return_promise
 from engine.jit.kernel import helper
-from engine.memory.arena_layout import (
-    F_DROPPED,
-    F_FIXED_WORDS,
-    F_HAS_VAR,
-    F_INDEXES,
-    F_NUMBER,
-    OK,
-    ST_INVARIANT,
-    ST_MEMORY,
-    ST_MISSING,
-    X_GENERATION,
-    X_INDEXED,
-)
+from engine.memory import arena_layout as A
 from engine.rows.rows_kernels import map_get
 from engine.rows.side_pages_kernels import var_of
 from engine.rows.var_parts_kernels import chunk_address
@@ -49,18 +25,18 @@ RETURNED_BLOCKS = 16  # given back to the pool by one operation, and one more fo
 @helper
 def return_indexes(mem, txn, fragment, until, entries):
     """Take the promises back that an operation gave the first `until` indexes of the list."""
-    indexes = mem[fragment + F_INDEXES]
+    indexes = mem[fragment + A.F_INDEXES]
     for i in range(until):
-        tree = mem[indexes + XL_FIRST + i]
-        if mem[tree + I_BIRTH] <= mem[txn + X_GENERATION] and mem[tree + I_UNIQUE] == 0:
+        tree = mem[indexes + X.XL_FIRST + i]
+        if mem[tree + X.I_BIRTH] <= mem[txn + A.X_GENERATION] and mem[tree + X.I_UNIQUE] == 0:
             return_promise(mem, tree, entries, entries + RETURNED_BLOCKS)
 
 
 @helper
 def return_promises(mem, txn, fragment, entries):
     """An operation is done, or undone: its promises are taken back."""
-    if mem[fragment + F_INDEXES] != 0:
-        return_indexes(mem, txn, fragment, mem[mem[fragment + F_INDEXES] + XL_COUNT], entries)
+    if mem[fragment + A.F_INDEXES] != 0:
+        return_indexes(mem, txn, fragment, mem[mem[fragment + A.F_INDEXES] + X.XL_COUNT], entries)
 
 
 @helper
@@ -68,85 +44,85 @@ def promise_indexes(mem, txn, fragment, entries):
     """An operation on a table with indexes: promise each `entries` (0: it only removes); OK, or ST_MEMORY and nothing
     is promised.
     """
-    indexes = mem[fragment + F_INDEXES]
-    for i in range(mem[indexes + XL_COUNT]):
-        tree = mem[indexes + XL_FIRST + i]
-        if mem[tree + I_BIRTH] > mem[txn + X_GENERATION]:
+    indexes = mem[fragment + A.F_INDEXES]
+    for i in range(mem[indexes + X.XL_COUNT]):
+        tree = mem[indexes + X.XL_FIRST + i]
+        if mem[tree + X.I_BIRTH] > mem[txn + A.X_GENERATION]:
             continue
-        if entries > 0 and mem[tree + I_UNIQUE] == 0 and promise_entries(mem, tree, entries) != OK:
+        if entries > 0 and mem[tree + X.I_UNIQUE] == 0 and promise_entries(mem, tree, entries) != A.OK:
             return_indexes(mem, txn, fragment, i, entries)
-            return ST_MEMORY
-        mem[txn + X_INDEXED] += 1 + entries
-    return OK
+            return A.ST_MEMORY
+        mem[txn + A.X_INDEXED] += 1 + entries
+    return A.OK
 
 
 @helper
 def is_kept(mem, txn, tree, fragment, rowid):
     """Whether a commit maintains an ordered index's entry of a row."""
-    if mem[tree + I_UNIQUE] != 0 or mem[tree + I_BIRTH] > mem[txn + X_GENERATION]:
+    if mem[tree + X.I_UNIQUE] != 0 or mem[tree + X.I_BIRTH] > mem[txn + A.X_GENERATION]:
         return False
-    built = mem[tree + I_BUILT_FRAGMENT]
-    if mem[fragment + F_NUMBER] != built:
-        return mem[fragment + F_NUMBER] < built
-    return rowid < mem[tree + I_BUILT_ROWID]
+    built = mem[tree + X.I_BUILT_FRAGMENT]
+    if mem[fragment + A.F_NUMBER] != built:
+        return mem[fragment + A.F_NUMBER] < built
+    return rowid < mem[tree + X.I_BUILT_ROWID]
 
 
 @helper
 def place_of(mem, fragment, rowid):
     """The place of a row."""
-    return map_get(mem, fragment, rowid >> 16) << PLACE_SHIFT | rowid & 0xFFFF
+    return map_get(mem, fragment, rowid >> 16) << X.PLACE_SHIFT | rowid & 0xFFFF
 
 
 @helper
 def entries_of(mem, fragment):
     """Indexes in the list of a fragment's table: none, once the last one that operations promised for was dropped."""
-    return mem[mem[fragment + F_INDEXES] + XL_COUNT] if mem[fragment + F_INDEXES] != 0 else 0
+    return mem[mem[fragment + A.F_INDEXES] + X.XL_COUNT] if mem[fragment + A.F_INDEXES] != 0 else 0
 
 
 @helper
 def missing_status(mem, fragment, status):
     """A removal that found nothing: only in a dropped partition is that no fault."""
-    return OK if status == OK or mem[fragment + F_DROPPED] else ST_INVARIANT
+    return A.OK if status == A.OK or mem[fragment + A.F_DROPPED] else A.ST_INVARIANT
 
 
 @helper
 def remove_entries(mem, txn, fragment, rowid):
     """Remove the entries of a row that will be deleted; OK or ST_INVARIANT."""
-    indexes = mem[fragment + F_INDEXES]
+    indexes = mem[fragment + A.F_INDEXES]
     place = place_of(mem, fragment, rowid)
     for i in range(entries_of(mem, fragment)):
-        tree = mem[indexes + XL_FIRST + i]
+        tree = mem[indexes + X.XL_FIRST + i]
         if is_kept(mem, txn, tree, fragment, rowid):
-            if missing_status(mem, fragment, remove_row(mem, tree, place)) != OK:
-                return ST_INVARIANT
-    return OK
+            if missing_status(mem, fragment, remove_row(mem, tree, place)) != A.OK:
+                return A.ST_INVARIANT
+    return A.OK
 
 
 @helper
 def add_entries(mem, txn, fragment, first, count, changed):
     """Add the entries of `count` LIVE rows to the indexes whose bits `changed` has; OK or ST_INVARIANT."""
-    if mem[fragment + F_DROPPED]:
-        return OK
-    indexes = mem[fragment + F_INDEXES]
+    if mem[fragment + A.F_DROPPED]:
+        return A.OK
+    indexes = mem[fragment + A.F_INDEXES]
     for i in range(entries_of(mem, fragment)):
         if (changed >> i) & 1 == 0:
             continue
-        tree = mem[indexes + XL_FIRST + i]
+        tree = mem[indexes + X.XL_FIRST + i]
         for rowid in range(first, first + count):
             if is_kept(mem, txn, tree, fragment, rowid):
-                if add_row(mem, tree, place_of(mem, fragment, rowid)) != OK:
-                    return ST_INVARIANT
-    return OK
+                if add_row(mem, tree, place_of(mem, fragment, rowid)) != A.OK:
+                    return A.ST_INVARIANT
+    return A.OK
 
 
 @helper
 def encode_image(mem, tree, fragment, row, buf, at, is_var_kept):
     """Key words of the after-image buf[at:] of a row into SIDE_OTHER; a var part that is kept is the row's own."""
-    value = side_part(mem, tree, SIDE_VALUE)
-    out = side_part(mem, tree, SIDE_OTHER)
-    limit = mem[tree + I_KEY_WORDS]
+    value = side_part(mem, tree, X.SIDE_VALUE)
+    out = side_part(mem, tree, X.SIDE_OTHER)
+    limit = mem[tree + X.I_KEY_WORDS]
     if not is_var_kept:
-        var_at = at + mem[fragment + F_FIXED_WORDS]
+        var_at = at + mem[fragment + A.F_FIXED_WORDS]
         return encode_key(mem, tree, buf, at, buf, var_at, 0, mem, value, mem, out, limit)
     reference = var_of(mem, fragment, row)
     var_at = chunk_address(mem, reference) if reference != 0 else NO_VAR_PART
@@ -161,27 +137,27 @@ def remove_changed(mem, txn, fragment, rowid, row, buf, at, has_var):
 
     has_var: the after-image buf[at:] has a var part.
     """
-    indexes = mem[fragment + F_INDEXES]
+    indexes = mem[fragment + A.F_INDEXES]
     place = place_of(mem, fragment, rowid)
-    is_var_kept = mem[fragment + F_HAS_VAR] != 0 and not has_var
+    is_var_kept = mem[fragment + A.F_HAS_VAR] != 0 and not has_var
     changed = 0
     for i in range(entries_of(mem, fragment)):
-        tree = mem[indexes + XL_FIRST + i]
+        tree = mem[indexes + X.XL_FIRST + i]
         if not is_kept(mem, txn, tree, fragment, rowid):
             continue
-        words = encode_here(mem, tree, place, SIDE_TARGET, mem[tree + I_KEY_WORDS])
+        words = encode_here(mem, tree, place, X.SIDE_TARGET, mem[tree + X.I_KEY_WORDS])
         after = encode_image(mem, tree, fragment, row, buf, at, is_var_kept)
-        keys = side_part(mem, tree, SIDE_TARGET)
-        other = side_part(mem, tree, SIDE_OTHER)
+        keys = side_part(mem, tree, X.SIDE_TARGET)
+        other = side_part(mem, tree, X.SIDE_OTHER)
         same = 0
         while same < min(words, after) and mem[keys + same] == mem[other + same]:
             same += 1
         if same == words and same == after:
             continue
         changed |= 1 << i
-        if missing_status(mem, fragment, delete_entry(mem, tree, mem, keys, words, place)) != OK:
-            return ST_INVARIANT
+        if missing_status(mem, fragment, delete_entry(mem, tree, mem, keys, words, place)) != A.OK:
+            return A.ST_INVARIANT
     return changed
 
 
-assert ST_MISSING < 0
+assert A.ST_MISSING < 0

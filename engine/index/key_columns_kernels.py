@@ -4,19 +4,10 @@
 
 from __future__ import annotations
 
-from engine.index.index_layout import DECODED_WORDS, I_COLUMNS, I_NULLABLE, I_WORDS
+from engine.index import index_layout as X
 from engine.index.key_words_kernels import LOWEST
 from engine.jit.kernel import helper, kernel
-from engine.rows.columns_layout import (
-    CLASS_BYTES,
-    CLASS_FLOAT32,
-    CLASS_FLOAT64,
-    CLASS_SIGNED,
-    CLASS_WIDE,
-    COLUMN_WORDS,
-    CW_BYTES,
-    CW_CLASS,
-)
+from engine.rows import columns_layout as K
 from engine.sealed.checksums_kernels import shift_right
 
 
@@ -38,7 +29,7 @@ def take_bytes(keys, base, bit, out, at):
     """
     begin = bit
     count = 0
-    while count < (DECODED_WORDS - 1) * 8:
+    while count < (X.DECODED_WORDS - 1) * 8:
         each = take_bits(keys, base, bit, 8)
         bit += 8
         if each == 0:
@@ -55,20 +46,20 @@ def take_bytes(keys, base, bit, out, at):
 @helper
 def take_value(keys, base, bit, kind, width, out, at):
     """One value to out[at:], bytes first; returns the bits it took."""
-    if kind == CLASS_BYTES:
+    if kind == K.CLASS_BYTES:
         taken = take_bytes(keys, base, bit, out, at + 1)
         out[at] = taken & 0xFF
         return taken >> 8
     out[at] = width
-    if kind == CLASS_WIDE:
+    if kind == K.CLASS_WIDE:
         out[at + 2] = take_bits(keys, base, bit, 64) ^ LOWEST
         out[at + 1] = take_bits(keys, base, bit + 64, 64)
         return 128
     bits = width << 3
     value = take_bits(keys, base, bit, bits)
-    if kind == CLASS_SIGNED:
+    if kind == K.CLASS_SIGNED:
         value = (value ^ 1 << (bits - 1)) << (64 - bits) >> (64 - bits)
-    elif kind in (CLASS_FLOAT32, CLASS_FLOAT64):
+    elif kind in (K.CLASS_FLOAT32, K.CLASS_FLOAT64):
         sign = 1 << (bits - 1)
         value = value ^ sign if value & sign else ~value
         if bits < 64:
@@ -85,18 +76,20 @@ def decode_keys(descriptor, keys, count, column, out):
     DECODED_WORDS words each in out: bytes of the value (-1: NULL), then the value as it is stored, integers extended to
     a word, 128-bit ones low word first, bytes zero-padded and without padding counted.
     """
-    words = descriptor[I_WORDS]
+    words = descriptor[X.I_WORDS]
     for i in range(count):
         bit = 0
-        at = i * DECODED_WORDS
+        at = i * X.DECODED_WORDS
         for j in range(column + 1):
-            each = I_COLUMNS + j * COLUMN_WORDS
-            for k in range(DECODED_WORDS):
+            each = X.I_COLUMNS + j * K.COLUMN_WORDS
+            for k in range(X.DECODED_WORDS):
                 out[at + k] = 0
-            if (descriptor[I_NULLABLE] >> j) & 1:
+            if (descriptor[X.I_NULLABLE] >> j) & 1:
                 bit += 1
                 if take_bits(keys, i * words, bit - 1, 1) == 0:
                     out[at] = -1
                     continue
-            bit += take_value(keys, i * words, bit, descriptor[each + CW_CLASS], descriptor[each + CW_BYTES], out, at)
+            bit += take_value(
+                keys, i * words, bit, descriptor[each + K.CW_CLASS], descriptor[each + K.CW_BYTES], out, at
+            )
     return count

@@ -9,65 +9,15 @@ limit: a value is put down in pieces of up to 16 bytes before the limit is looke
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    I_COLUMN_COUNT,
-    I_COLUMNS,
-    I_KEY_WORDS,
-    I_NULLABLE,
-    I_PIECE_WORDS,
-    I_SIDE,
-    I_SIDE_STRIDE,
-    I_WORDS,
-    PLACE_SHIFT,
-    PLACE_SLOT_MASK,
-    SIDE_CONSTANTS,
-    SIDE_OTHER,
-    SIDE_TARGET,
-    SIDE_VALUE,
-)
+from engine.index import index_layout as X
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words, word_at
-from engine.memory.arena_layout import (
-    F_FIXED_WORDS,
-    F_HAS_VAR,
-    F_ROW_WORDS,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PAGE_WORDS,
-    PG_FRAGMENT,
-    ROW_HEADER_WORDS,
-    ST_DROPPED,
-    VAR_CHAINED,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
-from engine.rows.columns_layout import (
-    CLASS_BYTES,
-    CLASS_FLOAT32,
-    CLASS_FLOAT64,
-    CLASS_SIGNED,
-    CLASS_WIDE,
-    COLUMN_WORDS,
-    CW_AT,
-    CW_BYTES,
-    CW_CLASS,
-    CW_MISSING,
-    CW_MISSING_BYTES,
-    CW_NULL_BYTE,
-    CW_NULL_MASK,
-    CW_PART,
-    PART_FIXED,
-    PART_VAR,
-)
+from engine.rows import columns_layout as K
 from engine.rows.side_pages_kernels import var_of
 from engine.rows.var_parts_kernels import chunk_address
-from engine.schema.row_layout import (
-    VAR_COUNT_MASK,
-    VAR_COUNT_SHIFT,
-    VAR_END_MASK,
-    VAR_KEY_WORDS_MASK,
-    VAR_KEY_WORDS_SHIFT,
-    VAR_NULL_BIT,
-)
+from engine.schema import row_layout as R
 from engine.sealed.checksums_kernels import shift_right
 
 LOWEST = -(1 << 63)
@@ -164,7 +114,7 @@ def ordered_float(value, bits, infinity):
 def put_number(words, byte, kind, width, out, base, bit):
     """Put a value of fixed size down, which does not lie across words."""
     at = byte >> 3
-    if kind == CLASS_WIDE:
+    if kind == K.CLASS_WIDE:
         return put_words(word_at(words, at), word_at(words, at + 1), kind, width, out, base, bit)
     return put_words(word_at(words, at) >> ((byte & 7) << 3), 0, kind, width, out, base, bit)
 
@@ -172,18 +122,18 @@ def put_number(words, byte, kind, width, out, base, bit):
 @helper
 def put_words(low, high, kind, width, out, base, bit):
     """Put a number down, given its words: in its own width, big end first, its sign bit turned."""
-    if kind == CLASS_WIDE:
+    if kind == K.CLASS_WIDE:
         bit = put_bits(out, base, bit, high ^ LOWEST, 64)
         return put_bits(out, base, bit, low, 64)
     bits = width << 3
     value = low
     if bits < 64:
         value &= (1 << bits) - 1
-    if kind == CLASS_FLOAT64:
+    if kind == K.CLASS_FLOAT64:
         value = ordered_float(value, 64, INFINITY64)
-    elif kind == CLASS_FLOAT32:
+    elif kind == K.CLASS_FLOAT32:
         value = ordered_float(value, 32, INFINITY32)
-    elif kind == CLASS_SIGNED:
+    elif kind == K.CLASS_SIGNED:
         value ^= 1 << (bits - 1)
     return put_bits(out, base, bit, value, bits)
 
@@ -193,10 +143,10 @@ def copy_chained(mem, reference, first, count, target, at):
     """Copy words [first, first + count) of a chained var part to target[at:]."""
     position = 0
     while reference != 0 and count > 0:
-        base = (reference >> 16) << PAGE_SHIFT
-        word = mem[base + PAGE_WORDS - 1 - (reference & 0xFFFF)]
+        base = (reference >> 16) << A.PAGE_SHIFT
+        word = mem[base + A.PAGE_WORDS - 1 - (reference & 0xFFFF)]
         start = base + (word & 0xFFFF)
-        chained = 1 if word & VAR_CHAINED else 0
+        chained = 1 if word & A.VAR_CHAINED else 0
         words = ((word >> 16) & 0xFFFF) - chained
         if first < position + words:
             here = min(count, position + words - first)
@@ -212,28 +162,28 @@ def copy_chained(mem, reference, first, count, target, at):
 def put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at, out, base, bit, limit):
     """Put a var column down, NULL bit included. Of a chained part parts[var_at:] is the first chunk."""
     header = parts[var_at] if var_at != NO_VAR_PART else 0
-    ends = var_at + 1 + ((header >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK)
-    columns = (header >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK
-    ordinal = mem[column + CW_AT]
+    ends = var_at + 1 + ((header >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)
+    columns = (header >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
+    ordinal = mem[column + K.CW_AT]
     if ordinal >= columns:
-        if mem[column + CW_MISSING] < 0:
+        if mem[column + K.CW_MISSING] < 0:
             return put_bits(out, base, bit, 0, 1 if nullable else 16)
         if nullable:
             bit = put_bits(out, base, bit, 1, 1)
-        constants = mem[tree + I_SIDE] + SIDE_CONSTANTS * mem[tree + I_SIDE_STRIDE]
-        byte = (constants << 3) + mem[column + CW_MISSING]
-        if mem[column + CW_CLASS] != CLASS_BYTES:
-            return put_number(mem, byte, mem[column + CW_CLASS], mem[column + CW_BYTES], out, base, bit)
-        return put_bytes(mem, byte, mem[column + CW_MISSING_BYTES], out, base, bit, limit)
+        constants = mem[tree + X.I_SIDE] + X.SIDE_CONSTANTS * mem[tree + X.I_SIDE_STRIDE]
+        byte = (constants << 3) + mem[column + K.CW_MISSING]
+        if mem[column + K.CW_CLASS] != K.CLASS_BYTES:
+            return put_number(mem, byte, mem[column + K.CW_CLASS], mem[column + K.CW_BYTES], out, base, bit)
+        return put_bytes(mem, byte, mem[column + K.CW_MISSING_BYTES], out, base, bit, limit)
     end = parts[ends + (ordinal >> 1)] >> ((ordinal & 1) << 5)
     if nullable:
-        bit = put_bits(out, base, bit, 0 if end & VAR_NULL_BIT else 1, 1)
-        if end & VAR_NULL_BIT:
+        bit = put_bits(out, base, bit, 0 if end & R.VAR_NULL_BIT else 1, 1)
+        if end & R.VAR_NULL_BIT:
             return bit
     begin = 0
     if ordinal > 0:
-        begin = (parts[ends + ((ordinal - 1) >> 1)] >> (((ordinal - 1) & 1) << 5)) & VAR_END_MASK
-    count = (end & VAR_END_MASK) - begin
+        begin = (parts[ends + ((ordinal - 1) >> 1)] >> (((ordinal - 1) & 1) << 5)) & R.VAR_END_MASK
+    count = (end & R.VAR_END_MASK) - begin
     byte = ((ends - var_at + ((columns + 1) >> 1)) << 3) + begin
     if reference == 0:
         return put_var_value(mem, column, parts, (var_at << 3) + byte, count, out, base, bit, limit)
@@ -245,10 +195,10 @@ def put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at
 @helper
 def put_var_value(mem, column, parts, byte, count, out, base, bit, limit):
     """Put the value at a byte address of a var part down: bytes, or a number of an added column, wherever it begins."""
-    kind = mem[column + CW_CLASS]
-    if kind == CLASS_BYTES:
+    kind = mem[column + K.CW_CLASS]
+    if kind == K.CLASS_BYTES:
         return put_bytes(parts, byte, count, out, base, bit, limit)
-    width = mem[column + CW_BYTES]
+    width = mem[column + K.CW_BYTES]
     size = min(width, 8)
     low = shift_right(big_end_first(bytes_at(parts, byte, size)), 64 - (size << 3))
     high = big_end_first(bytes_at(parts, byte + 8, 8)) if width > 8 else 0
@@ -259,15 +209,15 @@ def put_var_value(mem, column, parts, byte, count, out, base, bit, limit):
 def put_piece(mem, tree, column, parts, var_at, out, base, bit, limit):
     """Put a column of a primary key in the var part down; such keys lie whole in the first chunk."""
     at = var_at + 1
-    wanted = mem[column + CW_AT]
+    wanted = mem[column + K.CW_AT]
     for i in range(wanted):
-        words = mem[tree + I_PIECE_WORDS + i]
+        words = mem[tree + X.I_PIECE_WORDS + i]
         at += words if words >= 0 else 1 + ((parts[at] + 7) >> 3)
-    if mem[column + CW_CLASS] != CLASS_BYTES:
-        return put_number(parts, at << 3, mem[column + CW_CLASS], mem[column + CW_BYTES], out, base, bit)
-    if mem[tree + I_PIECE_WORDS + wanted] < 0:
+    if mem[column + K.CW_CLASS] != K.CLASS_BYTES:
+        return put_number(parts, at << 3, mem[column + K.CW_CLASS], mem[column + K.CW_BYTES], out, base, bit)
+    if mem[tree + X.I_PIECE_WORDS + wanted] < 0:
         return put_bytes(parts, (at + 1) << 3, parts[at], out, base, bit, limit)
-    return put_bytes(parts, at << 3, without_padding(parts, at << 3, mem[column + CW_BYTES]), out, base, bit, limit)
+    return put_bytes(parts, at << 3, without_padding(parts, at << 3, mem[column + K.CW_BYTES]), out, base, bit, limit)
 
 
 @helper
@@ -279,33 +229,33 @@ def encode_key(mem, tree, fixed, at, parts, var_at, reference, side, side_at, ou
     """
     bit = 0
     most = limit << 6
-    for i in range(mem[tree + I_COLUMN_COUNT]):
+    for i in range(mem[tree + X.I_COLUMN_COUNT]):
         if bit >= most:
             break
-        column = tree + I_COLUMNS + i * COLUMN_WORDS
-        nullable = (mem[tree + I_NULLABLE] >> i) & 1
-        part = mem[column + CW_PART]
-        if part == PART_VAR:
+        column = tree + X.I_COLUMNS + i * K.COLUMN_WORDS
+        nullable = (mem[tree + X.I_NULLABLE] >> i) & 1
+        part = mem[column + K.CW_PART]
+        if part == K.PART_VAR:
             bit = put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at, out, base, bit, most)
-        elif part != PART_FIXED:
+        elif part != K.PART_FIXED:
             bit = put_piece(mem, tree, column, parts, var_at, out, base, bit, most)
         else:
             if nullable:
-                null_at = mem[column + CW_NULL_BYTE]
-                is_null = (fixed[at + (null_at >> 3)] >> ((null_at & 7) << 3)) & mem[column + CW_NULL_MASK]
+                null_at = mem[column + K.CW_NULL_BYTE]
+                is_null = (fixed[at + (null_at >> 3)] >> ((null_at & 7) << 3)) & mem[column + K.CW_NULL_MASK]
                 bit = put_bits(out, base, bit, 0 if is_null else 1, 1)
                 if is_null:
                     continue
-            byte = (at << 3) + mem[column + CW_AT]
-            width = mem[column + CW_BYTES]
-            if mem[column + CW_CLASS] == CLASS_BYTES:
+            byte = (at << 3) + mem[column + K.CW_AT]
+            width = mem[column + K.CW_BYTES]
+            if mem[column + K.CW_CLASS] == K.CLASS_BYTES:
                 bit = put_bytes(fixed, byte, without_padding(fixed, byte, width), out, base, bit, most)
             else:
-                bit = put_number(fixed, byte, mem[column + CW_CLASS], width, out, base, bit)
+                bit = put_number(fixed, byte, mem[column + K.CW_CLASS], width, out, base, bit)
     words = min((bit + 63) >> 6, limit)
     for i in range(words):
         out[base + i] ^= LOWEST
-    while words < mem[tree + I_WORDS]:
+    while words < mem[tree + X.I_WORDS]:
         out[base + words] = LOWEST
         words += 1
     return words
@@ -314,16 +264,16 @@ def encode_key(mem, tree, fixed, at, parts, var_at, reference, side, side_at, ou
 @helper
 def row_of_place(mem, place):
     """Address of the row at a place."""
-    page = (place >> PLACE_SHIFT) << PAGE_SHIFT
-    fragment = word_at(mem, page + PG_FRAGMENT)
-    return page + PAGE_HEADER_WORDS + (place & PLACE_SLOT_MASK) * word_at(mem, fragment + F_ROW_WORDS)
+    page = (place >> X.PLACE_SHIFT) << A.PAGE_SHIFT
+    fragment = word_at(mem, page + A.PG_FRAGMENT)
+    return page + A.PAGE_HEADER_WORDS + (place & X.PLACE_SLOT_MASK) * word_at(mem, fragment + A.F_ROW_WORDS)
 
 
 @helper
 def var_of_place(mem, place):
     """Var reference of the row at a place; 0 if it has no var part."""
-    fragment = mem[((place >> PLACE_SHIFT) << PAGE_SHIFT) + PG_FRAGMENT]
-    if mem[fragment + F_HAS_VAR] == 0:
+    fragment = mem[((place >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_FRAGMENT]
+    if mem[fragment + A.F_HAS_VAR] == 0:
         return 0
     return var_of(mem, fragment, row_of_place(mem, place))
 
@@ -331,8 +281,8 @@ def var_of_place(mem, place):
 @helper
 def is_chained(mem, reference):
     """Whether a var part lies in several chunks."""
-    word = mem[((reference >> 16) << PAGE_SHIFT) + PAGE_WORDS - 1 - (reference & 0xFFFF)]
-    return word & VAR_CHAINED != 0
+    word = mem[((reference >> 16) << A.PAGE_SHIFT) + A.PAGE_WORDS - 1 - (reference & 0xFFFF)]
+    return word & A.VAR_CHAINED != 0
 
 
 @helper
@@ -348,21 +298,21 @@ def encode_beside(mem, tree, place, fixed, at, side, side_at, out, base, limit):
 @helper
 def encode_row(mem, tree, place, side, side_at, out, base, limit):
     """`encode_key` of the row at a place."""
-    at = row_of_place(mem, place) + ROW_HEADER_WORDS
+    at = row_of_place(mem, place) + A.ROW_HEADER_WORDS
     return encode_beside(mem, tree, place, mem, at, side, side_at, out, base, limit)
 
 
 @helper
 def side_part(mem, tree, number):
     """Address of one of the four scratch parts."""
-    return mem[tree + I_SIDE] + number * mem[tree + I_SIDE_STRIDE]
+    return mem[tree + X.I_SIDE] + number * mem[tree + X.I_SIDE_STRIDE]
 
 
 @helper
 def encode_here(mem, tree, place, number, limit):
     """Key words of the row at a place into a scratch part; returns their number."""
     out = side_part(mem, tree, number)
-    return encode_row(mem, tree, place, mem, side_part(mem, tree, SIDE_VALUE), mem, out, limit)
+    return encode_row(mem, tree, place, mem, side_part(mem, tree, X.SIDE_VALUE), mem, out, limit)
 
 
 @helper
@@ -370,19 +320,19 @@ def image_changes_key(mem, tree, place, image, at, keeps_var):
     """Whether an after-image image[at:] gives the row at a place another key. keeps_var: the image is the fixed one
     alone, the var part stays as it is.
     """
-    most = mem[tree + I_KEY_WORDS]
-    held = encode_here(mem, tree, place, SIDE_OTHER, most)
-    target = side_part(mem, tree, SIDE_TARGET)
-    value = side_part(mem, tree, SIDE_VALUE)
+    most = mem[tree + X.I_KEY_WORDS]
+    held = encode_here(mem, tree, place, X.SIDE_OTHER, most)
+    target = side_part(mem, tree, X.SIDE_TARGET)
+    value = side_part(mem, tree, X.SIDE_VALUE)
     if keeps_var:
         words = encode_beside(mem, tree, place, image, at, mem, value, mem, target, most)
     else:
-        fragment = mem[((place >> PLACE_SHIFT) << PAGE_SHIFT) + PG_FRAGMENT]
-        var_at = at + mem[fragment + F_FIXED_WORDS]
+        fragment = mem[((place >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_FRAGMENT]
+        var_at = at + mem[fragment + A.F_FIXED_WORDS]
         words = encode_key(mem, tree, image, at, image, var_at, 0, mem, value, mem, target, most)
     if words != held:
         return True
-    other = side_part(mem, tree, SIDE_OTHER)
+    other = side_part(mem, tree, X.SIDE_OTHER)
     for i in range(words):
         if mem[target + i] != mem[other + i]:
             return True
@@ -394,10 +344,10 @@ def encode_places(mem, tree, places, count, limit, out, lengths):
     """Key words of rows by place, `limit` words and two of slack each in out; lengths gets how many they are."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     for i in range(count):
         lengths[i] = encode_row(
-            mem, tree, places[i], mem, side_part(mem, tree, SIDE_VALUE), out, i * (limit + 2), limit
+            mem, tree, places[i], mem, side_part(mem, tree, X.SIDE_VALUE), out, i * (limit + 2), limit
         )
     return count
 

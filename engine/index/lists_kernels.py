@@ -7,36 +7,11 @@ The block stays the table's for good, so that transactions on a partition droppe
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    BUILT_WHOLLY,
-    I_BIRTH,
-    I_BUILT_FRAGMENT,
-    I_STATE,
-    I_UNIQUE,
-    INDEX_READY,
-    XL_COUNT,
-    XL_FIRST,
-    XL_UNIQUES,
-)
+from engine.index import index_layout as X
 from engine.index.tree_build_kernels import next_live
 from engine.index.tree_changes_kernels import remove_row
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    F_INDEXES,
-    F_SCHEMA_VERSION,
-    OK,
-    S_INDEX_GENERATION,
-    S_POOL,
-    S_UNLISTED,
-    ST_DROPPED,
-    ST_MEMORY,
-    ST_MISSING,
-    ST_MORE,
-    T_FRAGMENT_LIST,
-    T_FRAGMENTS,
-    T_INDEXES,
-    T_SCHEMA_VERSION,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of, renew_handle
 from engine.memory.pool_kernels import take_block
 
@@ -44,13 +19,13 @@ from engine.memory.pool_kernels import take_block
 @helper
 def set_lists(mem, table):
     """Let every fragment of a table lead to its list, or to nothing if that is empty."""
-    indexes = mem[table + T_INDEXES]
-    if mem[indexes + XL_COUNT] == 0:
+    indexes = mem[table + A.T_INDEXES]
+    if mem[indexes + X.XL_COUNT] == 0:
         indexes = 0
-    for number in range(mem[table + T_FRAGMENTS]):
-        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+    for number in range(mem[table + A.T_FRAGMENTS]):
+        fragment = mem[mem[table + A.T_FRAGMENT_LIST] + number]
         if fragment != 0:
-            mem[fragment + F_INDEXES] = indexes
+            mem[fragment + A.F_INDEXES] = indexes
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -59,20 +34,20 @@ def announce_index(mem, table, tree):
     table = descriptor_of(mem, table)
     tree = descriptor_of(mem, tree)
     if table == 0 or tree == 0:
-        return ST_DROPPED
-    if mem[table + T_INDEXES] == 0:
-        mem[table + T_INDEXES] = take_block(mem, S_POOL)
-        if mem[table + T_INDEXES] == 0:
-            return ST_MEMORY
-    indexes = mem[table + T_INDEXES]
-    mem[S_INDEX_GENERATION] += 1
-    mem[tree + I_BIRTH] = mem[S_INDEX_GENERATION]
-    mem[indexes + XL_FIRST + mem[indexes + XL_COUNT]] = tree
-    mem[indexes + XL_COUNT] += 1
-    mem[indexes + XL_UNIQUES] += 1 if mem[tree + I_UNIQUE] != 0 else 0
-    mem[S_UNLISTED] = 0
+        return A.ST_DROPPED
+    if mem[table + A.T_INDEXES] == 0:
+        mem[table + A.T_INDEXES] = take_block(mem, A.S_POOL)
+        if mem[table + A.T_INDEXES] == 0:
+            return A.ST_MEMORY
+    indexes = mem[table + A.T_INDEXES]
+    mem[A.S_INDEX_GENERATION] += 1
+    mem[tree + X.I_BIRTH] = mem[A.S_INDEX_GENERATION]
+    mem[indexes + X.XL_FIRST + mem[indexes + X.XL_COUNT]] = tree
+    mem[indexes + X.XL_COUNT] += 1
+    mem[indexes + X.XL_UNIQUES] += 1 if mem[tree + X.I_UNIQUE] != 0 else 0
+    mem[A.S_UNLISTED] = 0
     set_lists(mem, table)
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -83,22 +58,22 @@ def withdraw_index(mem, table, tree):
     table = descriptor_of(mem, table)
     tree = descriptor_of(mem, tree)
     if table == 0 or tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     renew_handle(mem, tree)
-    indexes = mem[table + T_INDEXES]
+    indexes = mem[table + A.T_INDEXES]
     if indexes == 0:
-        return ST_MISSING
-    status = ST_MISSING
-    count = mem[indexes + XL_COUNT]
+        return A.ST_MISSING
+    status = A.ST_MISSING
+    count = mem[indexes + X.XL_COUNT]
     for i in range(count):
-        each = mem[indexes + XL_FIRST + i]
+        each = mem[indexes + X.XL_FIRST + i]
         if each == tree:
-            status = OK
-        elif status == OK:
-            mem[indexes + XL_FIRST + i - 1] = each
-    if status == OK:
-        mem[indexes + XL_COUNT] = count - 1
-        mem[indexes + XL_UNIQUES] -= 1 if mem[tree + I_UNIQUE] != 0 else 0
+            status = A.OK
+        elif status == A.OK:
+            mem[indexes + X.XL_FIRST + i - 1] = each
+    if status == A.OK:
+        mem[indexes + X.XL_COUNT] = count - 1
+        mem[indexes + X.XL_UNIQUES] -= 1 if mem[tree + X.I_UNIQUE] != 0 else 0
         set_lists(mem, table)
     return status
 
@@ -108,20 +83,20 @@ def publish_index(mem, table, tree, version):
     """A new version of the table's definition, in which the index `tree` is built (0: one is gone)."""
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     if tree != 0:
         tree = descriptor_of(mem, tree)
         if tree == 0:
-            return ST_DROPPED
+            return A.ST_DROPPED
     if tree != 0:
-        mem[tree + I_STATE] = INDEX_READY
-        mem[tree + I_BUILT_FRAGMENT] = BUILT_WHOLLY
-    mem[table + T_SCHEMA_VERSION] = version
-    for number in range(mem[table + T_FRAGMENTS]):
-        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        mem[tree + X.I_STATE] = X.INDEX_READY
+        mem[tree + X.I_BUILT_FRAGMENT] = X.BUILT_WHOLLY
+    mem[table + A.T_SCHEMA_VERSION] = version
+    for number in range(mem[table + A.T_FRAGMENTS]):
+        fragment = mem[mem[table + A.T_FRAGMENT_LIST] + number]
         if fragment != 0:
-            mem[fragment + F_SCHEMA_VERSION] = version
-    return OK
+            mem[fragment + A.F_SCHEMA_VERSION] = version
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
@@ -133,10 +108,10 @@ def remove_rows(mem, tree, fragment, state):
     tree = descriptor_of(mem, tree)
     fragment = descriptor_of(mem, fragment)
     if tree == 0 or fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     while True:
         place = next_live(mem, fragment, state[0], state)
         if place < 0:
-            return OK if place == -1 else ST_MORE
-        if remove_row(mem, tree, place) == OK:
+            return A.OK if place == -1 else A.ST_MORE
+        if remove_row(mem, tree, place) == A.OK:
             state[2] += 1

@@ -8,48 +8,14 @@ Entries are handed to the tree in order, leaf by leaf at the right edge, to 15/1
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    I_BUILT_FRAGMENT,
-    I_BUILT_ROWID,
-    I_COUNT,
-    I_CREDIT,
-    I_FREE_COUNT,
-    I_HEIGHT,
-    I_INNER_CAPACITY,
-    I_INSERTED,
-    I_IS_EXACT,
-    I_KEY_WORDS,
-    I_LEAF_CAPACITY,
-    I_PATH,
-    I_PROMISED,
-    I_ROOT,
-    I_VERSION,
-    I_WORDS,
-    N_COUNT,
-    NODE_HEADER_WORDS,
-    PLACE_SHIFT,
-)
+from engine.index import index_layout as X
 from engine.index.key_words_kernels import encode_row
 from engine.index.tree_changes_kernels import add_row, grow_root, least_of, link_behind, mend_path
 from engine.index.tree_nodes_kernels import children_of, copy_separator, own_node
 from engine.index.tree_promises_kernels import SPARE, blocks_needed, give_spare_blocks, take_own_block
 from engine.index.tree_search_kernels import descend_right
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    F_NUMBER,
-    F_PAGES,
-    F_ROW_WORDS,
-    LIVE,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PG_FRESH,
-    ST_DROPPED,
-    ST_DUPLICATE,
-    ST_MORE,
-    STATE_MASK,
-    STATE_SHIFT,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.rows_kernels import map_get
 
@@ -62,20 +28,20 @@ def next_live(mem, fragment, position, state):
 
     state[0]: the ROWID behind it; state[1]: slots that may still be looked at.
     """
-    words = mem[fragment + F_ROW_WORDS]
-    while position >> 16 < mem[fragment + F_PAGES]:
+    words = mem[fragment + A.F_ROW_WORDS]
+    while position >> 16 < mem[fragment + A.F_PAGES]:
         page = map_get(mem, fragment, position >> 16)
-        base = page << PAGE_SHIFT
+        base = page << A.PAGE_SHIFT
         slot = position & 0xFFFF
-        fresh = mem[base + PG_FRESH] if page > 0 else 0
+        fresh = mem[base + A.PG_FRESH] if page > 0 else 0
         state[1] -= 1
         while slot < fresh and state[1] > 0:
-            row = base + PAGE_HEADER_WORDS + slot * words
+            row = base + A.PAGE_HEADER_WORDS + slot * words
             slot += 1
             state[1] -= 1
-            if (mem[row] >> STATE_SHIFT) & STATE_MASK == LIVE:
+            if (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE:
                 state[0] = (position >> 16) << 16 | slot
-                return page << PLACE_SHIFT | (slot - 1)
+                return page << X.PLACE_SHIFT | (slot - 1)
         position = (position >> 16) << 16 | slot if slot < fresh else ((position >> 16) + 1) << 16
         state[0] = position
         if state[1] <= 0:
@@ -94,30 +60,30 @@ def collect_keys(mem, tree, fragment, words, places, side, state):
     tree = descriptor_of(mem, tree)
     fragment = descriptor_of(mem, fragment)
     if tree == 0 or fragment == 0:
-        return ST_DROPPED
-    width = mem[tree + I_WORDS]
-    out = mem[tree + I_KEY_WORDS] + 2
+        return A.ST_DROPPED
+    width = mem[tree + X.I_WORDS]
+    out = mem[tree + X.I_KEY_WORDS] + 2
     while state[2] < places.size:
         place = next_live(mem, fragment, state[0], state)
         if place < 0:
-            return OK if place == -1 else ST_MORE
+            return A.OK if place == -1 else A.ST_MORE
         encode_row(mem, tree, place, side, 0, side, out, width)
         places[state[2]] = place
         for i in range(width):
             words[i * places.size + state[2]] = side[out + i]
         state[2] += 1
-    return ST_MORE
+    return A.ST_MORE
 
 
 @helper
 def lies_before(mem, tree, words, stride, places, side, one, other):
     """Whether entry `one` sorts before entry `other`; their first words are equal."""
-    width = mem[tree + I_WORDS]
+    width = mem[tree + X.I_WORDS]
     for i in range(1, width):
         if words[i * stride + one] != words[i * stride + other]:
             return words[i * stride + one] < words[i * stride + other]
-    if mem[tree + I_IS_EXACT] == 0:
-        part = mem[tree + I_KEY_WORDS] + 2
+    if mem[tree + X.I_IS_EXACT] == 0:
+        part = mem[tree + X.I_KEY_WORDS] + 2
         first = encode_row(mem, tree, places[one], side, 0, side, part, part - 2)
         second = encode_row(mem, tree, places[other], side, 0, side, 2 * part, part - 2)
         for i in range(width, min(first, second)):
@@ -173,7 +139,7 @@ def order_ties(mem, tree, words, stride, places, order, count, work, side):
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     runs = 0
     begin = 0
     while begin < count:
@@ -225,7 +191,7 @@ def merge_runs(mem, tree, words, stride, places, order, heads, count, merged, si
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     for at in range(count // 2 - 1, -1, -1):
         sift_down(mem, tree, words, stride, places, side, order, heads, at, count)
     done = 0
@@ -246,24 +212,24 @@ def merge_runs(mem, tree, words, stride, places, order, heads, count, merged, si
 def hang_at_edge(mem, tree, made):
     """Tell the levels above of a new last leaf; the path is the right edge."""
     level = 1
-    full = mem[tree + I_INNER_CAPACITY] * 15 >> 4
-    while level < mem[tree + I_HEIGHT]:
-        node = mem[tree + I_PATH + 2 * level]
-        count = mem[node + N_COUNT]
+    full = mem[tree + X.I_INNER_CAPACITY] * 15 >> 4
+    while level < mem[tree + X.I_HEIGHT]:
+        node = mem[tree + X.I_PATH + 2 * level]
+        count = mem[node + X.N_COUNT]
         fresh = count >= full
         if fresh:
             node = own_node(mem, tree, level)
-            mem[tree + I_PATH + 2 * level] = node
+            mem[tree + X.I_PATH + 2 * level] = node
             count = 0
-        mem[node + N_COUNT] = count + 1
+        mem[node + X.N_COUNT] = count + 1
         copy_separator(mem, tree, made, 0, node, count)
-        mem[children_of(mem, tree, node) + count] = mem[tree + I_PATH + 2 * level - 2]
+        mem[children_of(mem, tree, node) + count] = mem[tree + X.I_PATH + 2 * level - 2]
         if not fresh:
             return
         made = node
         level += 1
     grow_root(mem, tree, level, made)
-    mem[tree + I_PATH + 2 * level] = mem[tree + I_ROOT]
+    mem[tree + X.I_PATH + 2 * level] = mem[tree + X.I_ROOT]
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1], int64[::1], int64, int64)")
@@ -274,34 +240,34 @@ def tree_load(mem, tree, words, stride, places, order, start, stop):
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     leaf = descend_right(mem, tree)
-    capacity = mem[tree + I_LEAF_CAPACITY]
+    capacity = mem[tree + X.I_LEAF_CAPACITY]
     full = capacity * 15 >> 4
     for i in range(start, stop):
-        number = mem[leaf + N_COUNT]
+        number = mem[leaf + X.N_COUNT]
         is_new = number >= full
         if is_new:
-            while mem[tree + I_FREE_COUNT] <= mem[tree + I_HEIGHT] + 1:
-                if take_own_block(mem, tree) != OK:
+            while mem[tree + X.I_FREE_COUNT] <= mem[tree + X.I_HEIGHT] + 1:
+                if take_own_block(mem, tree) != A.OK:
                     return i - start
             made = own_node(mem, tree, 0)
             link_behind(mem, tree, leaf, made)
             leaf = made
             number = 0
         each = order[i]
-        entry = leaf + NODE_HEADER_WORDS + number
-        for j in range(mem[tree + I_WORDS]):
+        entry = leaf + X.NODE_HEADER_WORDS + number
+        for j in range(mem[tree + X.I_WORDS]):
             mem[entry] = words[j * stride + each]
             entry += capacity
         mem[entry] = places[each]
-        mem[leaf + N_COUNT] = number + 1
-        mem[tree + I_COUNT] += 1
+        mem[leaf + X.N_COUNT] = number + 1
+        mem[tree + X.I_COUNT] += 1
         if is_new:
-            mem[tree + I_PATH] = leaf
+            mem[tree + X.I_PATH] = leaf
             hang_at_edge(mem, tree, leaf)
-    mem[tree + I_INSERTED] += stop - start
-    mem[tree + I_VERSION] += 1
+    mem[tree + X.I_INSERTED] += stop - start
+    mem[tree + X.I_VERSION] += 1
     return stop - start
 
 
@@ -310,19 +276,19 @@ def tree_load_finish(mem, tree):
     """Fill up the nodes at the right edge after the last `tree_load`; blocks left over go back to the pool."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
-    mem[tree + I_CREDIT] = mem[tree + I_LEAF_CAPACITY]
+        return A.ST_DROPPED
+    mem[tree + X.I_CREDIT] = mem[tree + X.I_LEAF_CAPACITY]
     is_whole = False
     while not is_whole:
         is_whole = True
         descend_right(mem, tree)
-        for level in range(mem[tree + I_HEIGHT] - 2, -1, -1):
-            if mem[mem[tree + I_PATH + 2 * level] + N_COUNT] < least_of(mem, tree, level):
+        for level in range(mem[tree + X.I_HEIGHT] - 2, -1, -1):
+            if mem[mem[tree + X.I_PATH + 2 * level] + X.N_COUNT] < least_of(mem, tree, level):
                 mend_path(mem, tree, level)
                 is_whole = False
                 break
-    give_spare_blocks(mem, tree, blocks_needed(mem, tree, mem[tree + I_PROMISED]) + SPARE, SPARE)
-    return OK
+    give_spare_blocks(mem, tree, blocks_needed(mem, tree, mem[tree + X.I_PROMISED]) + SPARE, SPARE)
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
@@ -335,20 +301,20 @@ def tree_add_rows(mem, tree, fragment, state):
     tree = descriptor_of(mem, tree)
     fragment = descriptor_of(mem, fragment)
     if tree == 0 or fragment == 0:
-        return ST_DROPPED
-    mem[tree + I_BUILT_FRAGMENT] = mem[fragment + F_NUMBER]
+        return A.ST_DROPPED
+    mem[tree + X.I_BUILT_FRAGMENT] = mem[fragment + A.F_NUMBER]
     while state[2] > 0:
         place = next_live(mem, fragment, state[0], state)
-        mem[tree + I_BUILT_ROWID] = state[0]
+        mem[tree + X.I_BUILT_ROWID] = state[0]
         if place == -1:
-            mem[tree + I_BUILT_FRAGMENT] = mem[fragment + F_NUMBER] + 1
-            mem[tree + I_BUILT_ROWID] = 0
-            return OK
+            mem[tree + X.I_BUILT_FRAGMENT] = mem[fragment + A.F_NUMBER] + 1
+            mem[tree + X.I_BUILT_ROWID] = 0
+            return A.OK
         if place < 0:
-            return ST_MORE
+            return A.ST_MORE
         status = add_row(mem, tree, place)
-        if status == OK:
+        if status == A.OK:
             state[2] -= 1
-        elif status != ST_DUPLICATE:
+        elif status != A.ST_DUPLICATE:
             return status
-    return ST_MORE
+    return A.ST_MORE

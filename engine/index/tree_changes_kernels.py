@@ -8,31 +8,7 @@ neighbour, or joined with it if both fit three quarters of one; the last leaf ma
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    I_COUNT,
-    I_CREDIT,
-    I_DELETED,
-    I_FREE_COUNT,
-    I_HEIGHT,
-    I_INNER_CAPACITY,
-    I_INSERTED,
-    I_IS_EXACT,
-    I_JOINS,
-    I_KEY_WORDS,
-    I_LAST_LEAF,
-    I_LEAF_CAPACITY,
-    I_PATH,
-    I_PROMISED,
-    I_ROOT,
-    I_SPLITS,
-    I_VERSION,
-    I_WORDS,
-    N_COUNT,
-    N_NEXT,
-    N_PREVIOUS,
-    NODE_HEADER_WORDS,
-    SIDE_TARGET,
-)
+from engine.index import index_layout as X
 from engine.index.key_words_kernels import encode_here, side_part
 from engine.index.tree_nodes_kernels import (
     capacity_of,
@@ -48,25 +24,25 @@ from engine.index.tree_promises_kernels import SPARE, blocks_needed, give_spare_
 from engine.index.tree_search_kernels import descend, descend_right, find_in_leaf
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import word_at
-from engine.memory.arena_layout import OK, ST_DROPPED, ST_DUPLICATE, ST_INVARIANT, ST_MISSING
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 
 
 @helper
 def put_entry(mem, tree, leaf, number, keys, at, place):
     """Put an entry into a leaf that has room."""
-    if word_at(mem, leaf + N_COUNT) * 2 < word_at(mem, tree + I_LEAF_CAPACITY):
-        mem[tree + I_CREDIT] = min(mem[tree + I_CREDIT] + 1, mem[tree + I_LEAF_CAPACITY])
+    if word_at(mem, leaf + X.N_COUNT) * 2 < word_at(mem, tree + X.I_LEAF_CAPACITY):
+        mem[tree + X.I_CREDIT] = min(mem[tree + X.I_CREDIT] + 1, mem[tree + X.I_LEAF_CAPACITY])
     open_gap(mem, tree, leaf, number, 1)
-    capacity = mem[tree + I_LEAF_CAPACITY]
-    entry = leaf + NODE_HEADER_WORDS + number
-    for i in range(mem[tree + I_WORDS]):
+    capacity = mem[tree + X.I_LEAF_CAPACITY]
+    entry = leaf + X.NODE_HEADER_WORDS + number
+    for i in range(mem[tree + X.I_WORDS]):
         mem[entry] = keys[at + i]
         entry += capacity
     mem[entry] = place
-    mem[tree + I_COUNT] += 1
-    mem[tree + I_INSERTED] += 1
-    mem[tree + I_VERSION] += 1
+    mem[tree + X.I_COUNT] += 1
+    mem[tree + X.I_INSERTED] += 1
+    mem[tree + X.I_VERSION] += 1
 
 
 @helper
@@ -82,24 +58,24 @@ def grow_root(mem, tree, level, made):
     """Put a root over the old one and the node it was split into."""
     root = own_node(mem, tree, level)
     children = children_of(mem, tree, root)
-    mem[root + N_COUNT] = 2
+    mem[root + X.N_COUNT] = 2
     copy_separator(mem, tree, made, 0, root, 0)
     copy_separator(mem, tree, made, 0, root, 1)
-    mem[children] = mem[tree + I_ROOT]
+    mem[children] = mem[tree + X.I_ROOT]
     mem[children + 1] = made
-    mem[tree + I_ROOT] = root
-    mem[tree + I_HEIGHT] = level + 1
+    mem[tree + X.I_ROOT] = root
+    mem[tree + X.I_HEIGHT] = level + 1
 
 
 @helper
 def split_inner(mem, tree, node, level):
     """Move the upper half of an inner node into a new one; returns that."""
-    half = mem[tree + I_INNER_CAPACITY] >> 1
+    half = mem[tree + X.I_INNER_CAPACITY] >> 1
     made = own_node(mem, tree, level)
-    count = mem[node + N_COUNT] - half
+    count = mem[node + X.N_COUNT] - half
     copy_entries(mem, tree, node, half, made, 0, count)
-    mem[made + N_COUNT] = count
-    mem[node + N_COUNT] = half
+    mem[made + X.N_COUNT] = count
+    mem[node + X.N_COUNT] = half
     return made
 
 
@@ -107,14 +83,14 @@ def split_inner(mem, tree, node, level):
 def hang_up(mem, tree, made):
     """Tell the levels above of a new leaf behind the one the path leads to; there are blocks enough."""
     level = 1
-    while level < mem[tree + I_HEIGHT]:
-        node = mem[tree + I_PATH + 2 * level]
-        number = mem[tree + I_PATH + 2 * level + 1] + 1
-        if mem[node + N_COUNT] < mem[tree + I_INNER_CAPACITY]:
+    while level < mem[tree + X.I_HEIGHT]:
+        node = mem[tree + X.I_PATH + 2 * level]
+        number = mem[tree + X.I_PATH + 2 * level + 1] + 1
+        if mem[node + X.N_COUNT] < mem[tree + X.I_INNER_CAPACITY]:
             put_child(mem, tree, node, number, made, made)
             return
         other = split_inner(mem, tree, node, level)
-        half = mem[node + N_COUNT]
+        half = mem[node + X.N_COUNT]
         if number <= half:
             put_child(mem, tree, node, number, made, made)
         else:
@@ -129,8 +105,8 @@ def blocks_of_split(mem, tree):
     """Blocks that splitting the leaf of the path takes."""
     needed = 1
     level = 1
-    while level < mem[tree + I_HEIGHT]:
-        if mem[mem[tree + I_PATH + 2 * level] + N_COUNT] < mem[tree + I_INNER_CAPACITY]:
+    while level < mem[tree + X.I_HEIGHT]:
+        if mem[mem[tree + X.I_PATH + 2 * level] + X.N_COUNT] < mem[tree + X.I_INNER_CAPACITY]:
             return needed
         needed += 1
         level += 1
@@ -140,72 +116,72 @@ def blocks_of_split(mem, tree):
 @helper
 def link_behind(mem, tree, leaf, made):
     """Link a new leaf behind another."""
-    after = mem[leaf + N_NEXT]
-    mem[made + N_PREVIOUS] = leaf
-    mem[made + N_NEXT] = after
-    mem[leaf + N_NEXT] = made
+    after = mem[leaf + X.N_NEXT]
+    mem[made + X.N_PREVIOUS] = leaf
+    mem[made + X.N_NEXT] = after
+    mem[leaf + X.N_NEXT] = made
     if after != 0:
-        mem[after + N_PREVIOUS] = made
+        mem[after + X.N_PREVIOUS] = made
     else:
-        mem[tree + I_LAST_LEAF] = made
+        mem[tree + X.I_LAST_LEAF] = made
 
 
 @helper
 def split_and_put(mem, tree, leaf, number, keys, at, place):
     """Put an entry into a full leaf, the last one of the path; OK, or ST_INVARIANT if room had not been promised."""
-    if mem[tree + I_FREE_COUNT] < blocks_of_split(mem, tree):
-        return ST_INVARIANT
-    capacity = mem[tree + I_LEAF_CAPACITY]
+    if mem[tree + X.I_FREE_COUNT] < blocks_of_split(mem, tree):
+        return A.ST_INVARIANT
+    capacity = mem[tree + X.I_LEAF_CAPACITY]
     half = capacity >> 1
-    if number == capacity and mem[leaf + N_NEXT] == 0 and mem[tree + I_CREDIT] >= half:
-        mem[tree + I_CREDIT] -= half  # keys that ascend leave full leaves behind
+    if number == capacity and mem[leaf + X.N_NEXT] == 0 and mem[tree + X.I_CREDIT] >= half:
+        mem[tree + X.I_CREDIT] -= half  # keys that ascend leave full leaves behind
         half = capacity
     made = own_node(mem, tree, 0)
     copy_entries(mem, tree, leaf, half, made, 0, capacity - half)
-    mem[made + N_COUNT] = capacity - half
-    mem[leaf + N_COUNT] = half
+    mem[made + X.N_COUNT] = capacity - half
+    mem[leaf + X.N_COUNT] = half
     link_behind(mem, tree, leaf, made)
     if number <= half and half < capacity:
         put_entry(mem, tree, leaf, number, keys, at, place)
     else:
         put_entry(mem, tree, made, number - half, keys, at, place)
-    mem[tree + I_SPLITS] += 1
+    mem[tree + X.I_SPLITS] += 1
     hang_up(mem, tree, made)
-    return OK
+    return A.OK
 
 
 @helper
 def is_behind_all(mem, tree, leaf, keys, at, place):
     """Whether a target lies behind every entry, as far as that can be seen without reading a row."""
-    count = mem[leaf + N_COUNT]
+    count = mem[leaf + X.N_COUNT]
     if count == 0:
         return True
-    entry = leaf + NODE_HEADER_WORDS + count - 1
-    for i in range(word_at(mem, tree + I_WORDS)):
+    entry = leaf + X.NODE_HEADER_WORDS + count - 1
+    for i in range(word_at(mem, tree + X.I_WORDS)):
         word = word_at(mem, entry)
         if word != keys[at + i]:
             return word < keys[at + i]
-        entry += word_at(mem, tree + I_LEAF_CAPACITY)
-    return word_at(mem, tree + I_IS_EXACT) != 0 and word_at(mem, entry) < place
+        entry += word_at(mem, tree + X.I_LEAF_CAPACITY)
+    return word_at(mem, tree + X.I_IS_EXACT) != 0 and word_at(mem, entry) < place
 
 
 @helper
 def insert_entry(mem, tree, keys, at, words, place):
     """Add an entry; OK, ST_DUPLICATE if it is there, or ST_INVARIANT if room had not been promised."""
-    leaf = mem[tree + I_LAST_LEAF]
+    leaf = mem[tree + X.I_LAST_LEAF]
     if is_behind_all(mem, tree, leaf, keys, at, place):
-        number = mem[leaf + N_COUNT]
-        if number == mem[tree + I_LEAF_CAPACITY]:
+        number = mem[leaf + X.N_COUNT]
+        if number == mem[tree + X.I_LEAF_CAPACITY]:
             descend_right(mem, tree)
     else:
         leaf = descend(mem, tree, keys, at, words, place)
         found = find_in_leaf(mem, tree, leaf, keys, at, words, place)
         if found & 1:
-            return ST_DUPLICATE
+            return A.ST_DUPLICATE
         number = found >> 1
-    if mem[leaf + N_COUNT] < mem[tree + I_LEAF_CAPACITY]:
+    if mem[leaf + X.N_COUNT] < mem[tree + X.I_LEAF_CAPACITY]:
         put_entry(mem, tree, leaf, number, keys, at, place)
-        return OK
+        return A.OK
     return split_and_put(mem, tree, leaf, number, keys, at, place)
 
 
@@ -220,18 +196,18 @@ def join_nodes(mem, tree, parent, number, left, right, level):
     """Move all of child `number` of an inner node to the child before it, and let it go."""
     if level > 0:
         copy_separator(mem, tree, parent, number, right, 0)
-    copy_entries(mem, tree, right, 0, left, mem[left + N_COUNT], mem[right + N_COUNT])
-    mem[left + N_COUNT] += mem[right + N_COUNT]
+    copy_entries(mem, tree, right, 0, left, mem[left + X.N_COUNT], mem[right + X.N_COUNT])
+    mem[left + X.N_COUNT] += mem[right + X.N_COUNT]
     if level == 0:
-        after = mem[right + N_NEXT]
-        mem[left + N_NEXT] = after
+        after = mem[right + X.N_NEXT]
+        mem[left + X.N_NEXT] = after
         if after != 0:
-            mem[after + N_PREVIOUS] = left
+            mem[after + X.N_PREVIOUS] = left
         else:
-            mem[tree + I_LAST_LEAF] = left
+            mem[tree + X.I_LAST_LEAF] = left
     disown_node(mem, tree, right)
     close_gap(mem, tree, parent, number, 1)
-    mem[tree + I_JOINS] += 1
+    mem[tree + X.I_JOINS] += 1
 
 
 @helper
@@ -239,25 +215,25 @@ def level_nodes(mem, tree, parent, number, left, right, level):
     """Let child `number` of an inner node and the child before it have the same number of entries."""
     if level > 0:
         copy_separator(mem, tree, parent, number, right, 0)
-    have = mem[left + N_COUNT]
-    want = (have + mem[right + N_COUNT]) >> 1
+    have = mem[left + X.N_COUNT]
+    want = (have + mem[right + X.N_COUNT]) >> 1
     if have < want:
         copy_entries(mem, tree, right, 0, left, have, want - have)
         close_gap(mem, tree, right, 0, want - have)
     else:
         open_gap(mem, tree, right, 0, have - want)
         copy_entries(mem, tree, left, want, right, 0, have - want)
-    mem[left + N_COUNT] = want
+    mem[left + X.N_COUNT] = want
     copy_separator(mem, tree, right, 0, parent, number)
 
 
 @helper
 def lower_root(mem, tree):
     """Let go of roots with one child."""
-    while mem[tree + I_HEIGHT] > 1 and mem[mem[tree + I_ROOT] + N_COUNT] == 1:
-        root = mem[tree + I_ROOT]
-        mem[tree + I_ROOT] = mem[children_of(mem, tree, root)]
-        mem[tree + I_HEIGHT] -= 1
+    while mem[tree + X.I_HEIGHT] > 1 and mem[mem[tree + X.I_ROOT] + X.N_COUNT] == 1:
+        root = mem[tree + X.I_ROOT]
+        mem[tree + X.I_ROOT] = mem[children_of(mem, tree, root)]
+        mem[tree + X.I_HEIGHT] -= 1
         disown_node(mem, tree, root)
 
 
@@ -265,17 +241,17 @@ def lower_root(mem, tree):
 def mend_path(mem, tree, level):
     """Fill up the path's node of a level if it is below a quarter, and then those above it."""
     joined = False
-    while level + 1 < mem[tree + I_HEIGHT]:
-        node = mem[tree + I_PATH + 2 * level]
-        if mem[node + N_COUNT] >= least_of(mem, tree, level):
+    while level + 1 < mem[tree + X.I_HEIGHT]:
+        node = mem[tree + X.I_PATH + 2 * level]
+        if mem[node + X.N_COUNT] >= least_of(mem, tree, level):
             break
-        parent = mem[tree + I_PATH + 2 * level + 2]
-        number = mem[tree + I_PATH + 2 * level + 3]
+        parent = mem[tree + X.I_PATH + 2 * level + 2]
+        number = mem[tree + X.I_PATH + 2 * level + 3]
         children = children_of(mem, tree, parent)
-        number = number + 1 if number + 1 < mem[parent + N_COUNT] else number
+        number = number + 1 if number + 1 < mem[parent + X.N_COUNT] else number
         left = mem[children + number - 1]
         right = mem[children + number]
-        if 4 * (mem[left + N_COUNT] + mem[right + N_COUNT]) > 3 * capacity_of(mem, tree, level):
+        if 4 * (mem[left + X.N_COUNT] + mem[right + X.N_COUNT]) > 3 * capacity_of(mem, tree, level):
             level_nodes(mem, tree, parent, number, left, right, level)
             break
         join_nodes(mem, tree, parent, number, left, right, level)
@@ -283,7 +259,7 @@ def mend_path(mem, tree, level):
         level += 1
     if joined:
         lower_root(mem, tree)
-        give_spare_blocks(mem, tree, blocks_needed(mem, tree, mem[tree + I_PROMISED]) + SPARE, SPARE)
+        give_spare_blocks(mem, tree, blocks_needed(mem, tree, mem[tree + X.I_PROMISED]) + SPARE, SPARE)
 
 
 @helper
@@ -292,35 +268,35 @@ def delete_entry(mem, tree, keys, at, words, place):
     leaf = descend(mem, tree, keys, at, words, place)
     found = find_in_leaf(mem, tree, leaf, keys, at, words, place)
     if found & 1 == 0:
-        return ST_MISSING
+        return A.ST_MISSING
     close_gap(mem, tree, leaf, found >> 1, 1)
-    mem[tree + I_COUNT] -= 1
-    mem[tree + I_DELETED] += 1
-    mem[tree + I_VERSION] += 1
-    if mem[leaf + N_COUNT] < least_of(mem, tree, 0):
+    mem[tree + X.I_COUNT] -= 1
+    mem[tree + X.I_DELETED] += 1
+    mem[tree + X.I_VERSION] += 1
+    if mem[leaf + X.N_COUNT] < least_of(mem, tree, 0):
         mend_path(mem, tree, 0)
-    return OK
+    return A.OK
 
 
 @helper
 def add_row(mem, tree, place):
     """Add the entry of the row at a place, which is LIVE; as `insert_entry`."""
-    words = encode_here(mem, tree, place, SIDE_TARGET, mem[tree + I_KEY_WORDS])
-    return insert_entry(mem, tree, mem, side_part(mem, tree, SIDE_TARGET), words, place)
+    words = encode_here(mem, tree, place, X.SIDE_TARGET, mem[tree + X.I_KEY_WORDS])
+    return insert_entry(mem, tree, mem, side_part(mem, tree, X.SIDE_TARGET), words, place)
 
 
 @helper
 def remove_row(mem, tree, place):
     """Remove the entry of the row at a place, which still has its image; as `delete_entry`."""
-    words = encode_here(mem, tree, place, SIDE_TARGET, mem[tree + I_KEY_WORDS])
-    return delete_entry(mem, tree, mem, side_part(mem, tree, SIDE_TARGET), words, place)
+    words = encode_here(mem, tree, place, X.SIDE_TARGET, mem[tree + X.I_KEY_WORDS])
+    return delete_entry(mem, tree, mem, side_part(mem, tree, X.SIDE_TARGET), words, place)
 
 
 @helper
 def has_row(mem, tree, place):
     """Whether the row at a place has its entry."""
-    words = encode_here(mem, tree, place, SIDE_TARGET, mem[tree + I_KEY_WORDS])
-    keys = side_part(mem, tree, SIDE_TARGET)
+    words = encode_here(mem, tree, place, X.SIDE_TARGET, mem[tree + X.I_KEY_WORDS])
+    keys = side_part(mem, tree, X.SIDE_TARGET)
     leaf = descend(mem, tree, mem, keys, words, place)
     return find_in_leaf(mem, tree, leaf, mem, keys, words, place) & 1
 
@@ -334,13 +310,13 @@ def tree_insert_run(mem, tree, places, start, stop):
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     added = 0
     for i in range(start, stop):
         status = add_row(mem, tree, places[i])
-        if status == OK:
+        if status == A.OK:
             added += 1
-        elif status != ST_DUPLICATE:
+        elif status != A.ST_DUPLICATE:
             return status
     return added
 
@@ -350,9 +326,9 @@ def tree_delete_run(mem, tree, places, start, stop):
     """Remove the entries of the rows at places[start:stop]; returns how many were there."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     removed = 0
     for i in range(start, stop):
-        if remove_row(mem, tree, places[i]) == OK:
+        if remove_row(mem, tree, places[i]) == A.OK:
             removed += 1
     return removed

@@ -8,42 +8,7 @@ A slice begins behind the last entry of the one before. Sums mean something only
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    CK_ENTRIES,
-    CK_EVIDENCE,
-    CK_FAULT,
-    CK_LEAVES,
-    CK_LEVELS,
-    FAULT_FREE,
-    FAULT_KEY,
-    FAULT_LINK,
-    FAULT_MISSING,
-    FAULT_NODE,
-    FAULT_ORDER,
-    FAULT_ROW,
-    FAULT_SEPARATOR,
-    I_FIRST_LEAF,
-    I_FREE,
-    I_FREE_COUNT,
-    I_HEIGHT,
-    I_INNER_CAPACITY,
-    I_IS_EXACT,
-    I_KEY_WORDS,
-    I_LAST_LEAF,
-    I_LEAF_CAPACITY,
-    I_PATH,
-    I_WORDS,
-    N_COUNT,
-    N_INDEX,
-    N_LEVEL,
-    N_NEXT,
-    N_PREVIOUS,
-    NODE_HEADER_WORDS,
-    PLACE_SHIFT,
-    PLACE_SLOT_MASK,
-    SIDE_TARGET,
-    TG_PLACE,
-)
+from engine.index import index_layout as X
 from engine.index.key_words_kernels import encode_here, row_of_place, side_part
 from engine.index.tree_build_kernels import next_live
 from engine.index.tree_changes_kernels import has_row, least_of
@@ -51,20 +16,7 @@ from engine.index.tree_nodes_kernels import capacity_of, children_of, places_of
 from engine.index.tree_scans_kernels import find_target, leaf_of, move_cursor
 from engine.index.tree_search_kernels import compare_entry
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    F_PAGES,
-    LIVE,
-    OK,
-    PAGE_SHIFT,
-    PG_FRAGMENT,
-    PG_FRESH,
-    PG_LOGICAL,
-    ST_DROPPED,
-    ST_INVARIANT,
-    ST_MORE,
-    STATE_MASK,
-    STATE_SHIFT,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.rows_kernels import map_get
 
@@ -72,24 +24,24 @@ from engine.rows.rows_kernels import map_get
 @helper
 def fault(state, number, evidence):
     """Note what was found."""
-    state[CK_FAULT] = number
-    state[CK_EVIDENCE] = evidence
-    return ST_INVARIANT
+    state[X.CK_FAULT] = number
+    state[X.CK_EVIDENCE] = evidence
+    return A.ST_INVARIANT
 
 
 @helper
 def leads_to_live_row(mem, place):
     """Whether a place is that of a LIVE row."""
-    page = place >> PLACE_SHIFT
-    if page <= 0 or page >= mem.size >> PAGE_SHIFT:
+    page = place >> X.PLACE_SHIFT
+    if page <= 0 or page >= mem.size >> A.PAGE_SHIFT:
         return False
-    fragment = mem[(page << PAGE_SHIFT) + PG_FRAGMENT]
-    logical = mem[(page << PAGE_SHIFT) + PG_LOGICAL]
-    if fragment <= 0 or fragment >= mem.size - 512 or logical < 0 or logical >= mem[fragment + F_PAGES]:
+    fragment = mem[(page << A.PAGE_SHIFT) + A.PG_FRAGMENT]
+    logical = mem[(page << A.PAGE_SHIFT) + A.PG_LOGICAL]
+    if fragment <= 0 or fragment >= mem.size - 512 or logical < 0 or logical >= mem[fragment + A.F_PAGES]:
         return False
-    if map_get(mem, fragment, logical) != page or place & PLACE_SLOT_MASK >= mem[(page << PAGE_SHIFT) + PG_FRESH]:
+    if map_get(mem, fragment, logical) != page or place & X.PLACE_SLOT_MASK >= mem[(page << A.PAGE_SHIFT) + A.PG_FRESH]:
         return False
-    return (mem[row_of_place(mem, place)] >> STATE_SHIFT) & STATE_MASK == LIVE
+    return (mem[row_of_place(mem, place)] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE
 
 
 @helper
@@ -97,48 +49,48 @@ def check_entry(mem, tree, leaf, number, state):
     """One entry: its row, its words, and that it lies before the next one."""
     place = mem[places_of(mem, tree, leaf) + number]
     if not leads_to_live_row(mem, place):
-        return fault(state, FAULT_ROW, place)
-    words = encode_here(mem, tree, place, SIDE_TARGET, mem[tree + I_KEY_WORDS])
-    keys = side_part(mem, tree, SIDE_TARGET)
-    for i in range(mem[tree + I_WORDS]):
-        if mem[leaf + NODE_HEADER_WORDS + i * mem[tree + I_LEAF_CAPACITY] + number] != mem[keys + i]:
-            return fault(state, FAULT_KEY, place)
-    if number + 1 < mem[leaf + N_COUNT]:
+        return fault(state, X.FAULT_ROW, place)
+    words = encode_here(mem, tree, place, X.SIDE_TARGET, mem[tree + X.I_KEY_WORDS])
+    keys = side_part(mem, tree, X.SIDE_TARGET)
+    for i in range(mem[tree + X.I_WORDS]):
+        if mem[leaf + X.NODE_HEADER_WORDS + i * mem[tree + X.I_LEAF_CAPACITY] + number] != mem[keys + i]:
+            return fault(state, X.FAULT_KEY, place)
+    if number + 1 < mem[leaf + X.N_COUNT]:
         after = mem[places_of(mem, tree, leaf) + number + 1]
         if not leads_to_live_row(mem, after):
-            return fault(state, FAULT_ROW, after)
+            return fault(state, X.FAULT_ROW, after)
         if compare_entry(mem, tree, leaf, number + 1, mem, keys, words, place) <= 0:
-            return fault(state, FAULT_ORDER, place)
-    return OK
+            return fault(state, X.FAULT_ORDER, place)
+    return A.OK
 
 
 @helper
 def order_of_separator(mem, tree, node, number, leaf, entry):
     """-1, 0 or 1: how a separator compares with an entry; 0 too if words alone, in an index not exact, are equal."""
-    one = node + NODE_HEADER_WORDS + number
-    other = leaf + NODE_HEADER_WORDS + entry
-    for _ in range(mem[tree + I_WORDS] + (1 if mem[tree + I_IS_EXACT] else 0)):
+    one = node + X.NODE_HEADER_WORDS + number
+    other = leaf + X.NODE_HEADER_WORDS + entry
+    for _ in range(mem[tree + X.I_WORDS] + (1 if mem[tree + X.I_IS_EXACT] else 0)):
         if mem[one] != mem[other]:
             return -1 if mem[one] < mem[other] else 1
-        one += mem[tree + I_INNER_CAPACITY]
-        other += mem[tree + I_LEAF_CAPACITY]
+        one += mem[tree + X.I_INNER_CAPACITY]
+        other += mem[tree + X.I_LEAF_CAPACITY]
     return 0
 
 
 @helper
 def check_node(mem, tree, node, level, is_exempt, state):
     """Header and fill of one node."""
-    count = mem[node + N_COUNT]
+    count = mem[node + X.N_COUNT]
     least = least_of(mem, tree, level)
-    if level + 1 == mem[tree + I_HEIGHT]:
+    if level + 1 == mem[tree + X.I_HEIGHT]:
         least = 0 if level == 0 else 2
     elif is_exempt:
         least = 1
-    if mem[node + N_LEVEL] != level or mem[node + N_INDEX] != tree:
-        return fault(state, FAULT_NODE, node)
+    if mem[node + X.N_LEVEL] != level or mem[node + X.N_INDEX] != tree:
+        return fault(state, X.FAULT_NODE, node)
     if count < least or count > capacity_of(mem, tree, level):
-        return fault(state, FAULT_NODE, node)
-    return OK
+        return fault(state, X.FAULT_NODE, node)
+    return A.OK
 
 
 @helper
@@ -146,72 +98,72 @@ def check_path(mem, tree, leaf, state):
     """The leaf of the path, and that every node above it leads to it."""
     is_new = True  # nodes above are counted with their first leaf
     below = leaf
-    if check_node(mem, tree, leaf, 0, leaf == mem[tree + I_LAST_LEAF], state) != OK:
-        return ST_INVARIANT
-    for level in range(1, mem[tree + I_HEIGHT]):
-        node = mem[tree + I_PATH + 2 * level]
-        child = mem[tree + I_PATH + 2 * level + 1]
-        if check_node(mem, tree, node, level, False, state) != OK:
-            return ST_INVARIANT
-        if child < 0 or child >= mem[node + N_COUNT] or mem[children_of(mem, tree, node) + child] != below:
-            return fault(state, FAULT_NODE, node)
+    if check_node(mem, tree, leaf, 0, leaf == mem[tree + X.I_LAST_LEAF], state) != A.OK:
+        return A.ST_INVARIANT
+    for level in range(1, mem[tree + X.I_HEIGHT]):
+        node = mem[tree + X.I_PATH + 2 * level]
+        child = mem[tree + X.I_PATH + 2 * level + 1]
+        if check_node(mem, tree, node, level, False, state) != A.OK:
+            return A.ST_INVARIANT
+        if child < 0 or child >= mem[node + X.N_COUNT] or mem[children_of(mem, tree, node) + child] != below:
+            return fault(state, X.FAULT_NODE, node)
         if child > 0 and order_of_separator(mem, tree, node, child, leaf, 0) > 0:
-            return fault(state, FAULT_SEPARATOR, node)
-        if child + 1 < mem[node + N_COUNT]:
-            order = order_of_separator(mem, tree, node, child + 1, leaf, mem[leaf + N_COUNT] - 1)
-            if order < 0 or (order == 0 and mem[tree + I_IS_EXACT]):
-                return fault(state, FAULT_SEPARATOR, node)
+            return fault(state, X.FAULT_SEPARATOR, node)
+        if child + 1 < mem[node + X.N_COUNT]:
+            order = order_of_separator(mem, tree, node, child + 1, leaf, mem[leaf + X.N_COUNT] - 1)
+            if order < 0 or (order == 0 and mem[tree + X.I_IS_EXACT]):
+                return fault(state, X.FAULT_SEPARATOR, node)
         is_new = is_new and child == 0
         if is_new:
-            state[CK_LEVELS + level] += 1
+            state[X.CK_LEVELS + level] += 1
         below = node
-    return OK
+    return A.OK
 
 
 @helper
 def next_on_path(mem, tree):
     """Move the path to the next leaf; its address, 0 if there is none."""
     level = 1
-    while level < mem[tree + I_HEIGHT]:
-        node = mem[tree + I_PATH + 2 * level]
-        if mem[tree + I_PATH + 2 * level + 1] + 1 < mem[node + N_COUNT]:
+    while level < mem[tree + X.I_HEIGHT]:
+        node = mem[tree + X.I_PATH + 2 * level]
+        if mem[tree + X.I_PATH + 2 * level + 1] + 1 < mem[node + X.N_COUNT]:
             break
         level += 1
-    if level >= mem[tree + I_HEIGHT]:
+    if level >= mem[tree + X.I_HEIGHT]:
         return 0
-    mem[tree + I_PATH + 2 * level + 1] += 1
+    mem[tree + X.I_PATH + 2 * level + 1] += 1
     while level > 0:
-        node = mem[tree + I_PATH + 2 * level]
-        below = mem[children_of(mem, tree, node) + mem[tree + I_PATH + 2 * level + 1]]
+        node = mem[tree + X.I_PATH + 2 * level]
+        below = mem[children_of(mem, tree, node) + mem[tree + X.I_PATH + 2 * level + 1]]
         level -= 1
-        mem[tree + I_PATH + 2 * level] = below
+        mem[tree + X.I_PATH + 2 * level] = below
         if level > 0:
-            mem[tree + I_PATH + 2 * level + 1] = 0
-    return mem[tree + I_PATH]
+            mem[tree + X.I_PATH + 2 * level + 1] = 0
+    return mem[tree + X.I_PATH]
 
 
 @helper
 def check_leaf(mem, tree, leaf, number, cursor, state):
     """A leaf and its place in the tree; entries from `number` on are counted. The cursor moves to its last entry."""
-    if check_path(mem, tree, leaf, state) != OK:
-        return ST_INVARIANT
-    count = mem[leaf + N_COUNT]
-    before = mem[leaf + N_PREVIOUS]
-    after = mem[leaf + N_NEXT]
-    if (before == 0) != (leaf == mem[tree + I_FIRST_LEAF]) or (after == 0) != (leaf == mem[tree + I_LAST_LEAF]):
-        return fault(state, FAULT_LINK, leaf)
-    if (before != 0 and mem[before + N_NEXT] != leaf) or (after != 0 and mem[after + N_PREVIOUS] != leaf):
-        return fault(state, FAULT_LINK, leaf)
+    if check_path(mem, tree, leaf, state) != A.OK:
+        return A.ST_INVARIANT
+    count = mem[leaf + X.N_COUNT]
+    before = mem[leaf + X.N_PREVIOUS]
+    after = mem[leaf + X.N_NEXT]
+    if (before == 0) != (leaf == mem[tree + X.I_FIRST_LEAF]) or (after == 0) != (leaf == mem[tree + X.I_LAST_LEAF]):
+        return fault(state, X.FAULT_LINK, leaf)
+    if (before != 0 and mem[before + X.N_NEXT] != leaf) or (after != 0 and mem[after + X.N_PREVIOUS] != leaf):
+        return fault(state, X.FAULT_LINK, leaf)
     for i in range(count):
-        if check_entry(mem, tree, leaf, i, state) != OK:
-            return ST_INVARIANT
+        if check_entry(mem, tree, leaf, i, state) != A.OK:
+            return A.ST_INVARIANT
     if count > number:
-        if compare_entry(mem, tree, leaf, number, cursor, 2, cursor[1], cursor[TG_PLACE]) <= 0:
-            return fault(state, FAULT_ORDER, leaf)
+        if compare_entry(mem, tree, leaf, number, cursor, 2, cursor[1], cursor[X.TG_PLACE]) <= 0:
+            return fault(state, X.FAULT_ORDER, leaf)
         move_cursor(mem, tree, leaf, count - 1, cursor)
-    state[CK_ENTRIES] += count - number
-    state[CK_LEAVES] += 1
-    return OK
+    state[X.CK_ENTRIES] += count - number
+    state[X.CK_LEAVES] += 1
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
@@ -223,25 +175,25 @@ def tree_check(mem, tree, cursor, leaves, state):
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     leaf = leaf_of(mem, tree, cursor)
     found = find_target(mem, tree, leaf, cursor)
     number = (found >> 1) + (found & 1)
-    if number > 0 and number == mem[leaf + N_COUNT]:
+    if number > 0 and number == mem[leaf + X.N_COUNT]:
         leaf = next_on_path(mem, tree)
         number = 0
     while leaf != 0:
         if leaves <= 0:
-            return ST_MORE
-        if check_leaf(mem, tree, leaf, number, cursor, state) != OK:
-            return ST_INVARIANT
-        linked = mem[leaf + N_NEXT]
+            return A.ST_MORE
+        if check_leaf(mem, tree, leaf, number, cursor, state) != A.OK:
+            return A.ST_INVARIANT
+        linked = mem[leaf + X.N_NEXT]
         leaf = next_on_path(mem, tree)
         if leaf != linked:
-            return fault(state, FAULT_LINK, linked)
+            return fault(state, X.FAULT_LINK, linked)
         number = 0
         leaves -= 1
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1])")
@@ -249,13 +201,13 @@ def tree_check_free(mem, tree, state):
     """Check the tree's own list of free blocks; OK or ST_INVARIANT."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
-    block = mem[tree + I_FREE]
-    for _ in range(mem[tree + I_FREE_COUNT]):
+        return A.ST_DROPPED
+    block = mem[tree + X.I_FREE]
+    for _ in range(mem[tree + X.I_FREE_COUNT]):
         if block <= 0 or block >= mem.size:
-            return fault(state, FAULT_FREE, block)
+            return fault(state, X.FAULT_FREE, block)
         block = mem[block]
-    return OK if block == 0 else fault(state, FAULT_FREE, block)
+    return A.OK if block == 0 else fault(state, X.FAULT_FREE, block)
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])")
@@ -267,11 +219,11 @@ def tree_check_rows(mem, tree, fragment, position, state):
     tree = descriptor_of(mem, tree)
     fragment = descriptor_of(mem, fragment)
     if tree == 0 or fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     while True:
         place = next_live(mem, fragment, position[0], position)
         if place < 0:
-            return OK if place == -1 else ST_MORE
+            return A.OK if place == -1 else A.ST_MORE
         if not has_row(mem, tree, place):
-            return fault(state, FAULT_MISSING, place)
+            return fault(state, X.FAULT_MISSING, place)
         position[2] += 1

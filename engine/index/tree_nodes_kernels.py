@@ -10,20 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.index.index_layout import (
-    I_FREE,
-    I_FREE_COUNT,
-    I_INNER_CAPACITY,
-    I_LEAF_CAPACITY,
-    I_LEVELS,
-    I_WORDS,
-    N_COUNT,
-    N_INDEX,
-    N_LEVEL,
-    N_NEXT,
-    N_PREVIOUS,
-    NODE_HEADER_WORDS,
-)
+from engine.index import index_layout as X
 from engine.jit.kernel import helper
 from engine.jit.words_kernels import word_at
 
@@ -66,25 +53,25 @@ def words_up_to(mem, at, count, wanted):
 @helper
 def capacity_of(mem, tree, level):
     """Entries of a leaf (level 0), or children of an inner node."""
-    return word_at(mem, tree + (I_LEAF_CAPACITY if level == 0 else I_INNER_CAPACITY))
+    return word_at(mem, tree + (X.I_LEAF_CAPACITY if level == 0 else X.I_INNER_CAPACITY))
 
 
 @helper
 def planes_of(mem, tree, level):
     """Planes of a node: key words, places, in inner nodes children."""
-    return word_at(mem, tree + I_WORDS) + (1 if level == 0 else 2)
+    return word_at(mem, tree + X.I_WORDS) + (1 if level == 0 else 2)
 
 
 @helper
 def children_of(mem, tree, node):
     """Address of the plane of children of an inner node."""
-    return node + NODE_HEADER_WORDS + (word_at(mem, tree + I_WORDS) + 1) * word_at(mem, tree + I_INNER_CAPACITY)
+    return node + X.NODE_HEADER_WORDS + (word_at(mem, tree + X.I_WORDS) + 1) * word_at(mem, tree + X.I_INNER_CAPACITY)
 
 
 @helper
 def places_of(mem, tree, leaf):
     """Address of the plane of places of a leaf."""
-    return leaf + NODE_HEADER_WORDS + word_at(mem, tree + I_WORDS) * word_at(mem, tree + I_LEAF_CAPACITY)
+    return leaf + X.NODE_HEADER_WORDS + word_at(mem, tree + X.I_WORDS) * word_at(mem, tree + X.I_LEAF_CAPACITY)
 
 
 @helper
@@ -130,36 +117,36 @@ def shift_words_down(mem, at, count, by):
 @helper
 def open_gap(mem, tree, node, at, by):
     """Make room for `by` entries before entry `at`; the node's count is raised."""
-    level = mem[node + N_LEVEL]
+    level = mem[node + X.N_LEVEL]
     capacity = capacity_of(mem, tree, level)
-    count = mem[node + N_COUNT]
-    base = node + NODE_HEADER_WORDS + at
+    count = mem[node + X.N_COUNT]
+    base = node + X.NODE_HEADER_WORDS + at
     for _ in range(planes_of(mem, tree, level)):
         shift_words_up(mem, base, count - at, by)
         base += capacity
-    mem[node + N_COUNT] = count + by
+    mem[node + X.N_COUNT] = count + by
 
 
 @helper
 def close_gap(mem, tree, node, at, by):
     """Take entries [at, at + by) out; the node's count is lowered."""
-    level = mem[node + N_LEVEL]
+    level = mem[node + X.N_LEVEL]
     capacity = capacity_of(mem, tree, level)
-    count = mem[node + N_COUNT]
-    base = node + NODE_HEADER_WORDS + at + by
+    count = mem[node + X.N_COUNT]
+    base = node + X.NODE_HEADER_WORDS + at + by
     for _ in range(planes_of(mem, tree, level)):
         shift_words_down(mem, base, count - at - by, by)
         base += capacity
-    mem[node + N_COUNT] = count - by
+    mem[node + X.N_COUNT] = count - by
 
 
 @helper
 def copy_entries(mem, tree, source, start, target, at, count):
     """Copy entries between two nodes of one level."""
-    level = mem[source + N_LEVEL]
+    level = mem[source + X.N_LEVEL]
     capacity = capacity_of(mem, tree, level)
-    origin = np.uint64(source + NODE_HEADER_WORDS + start)
-    goal = np.uint64(target + NODE_HEADER_WORDS + at)
+    origin = np.uint64(source + X.NODE_HEADER_WORDS + start)
+    goal = np.uint64(target + X.NODE_HEADER_WORDS + at)
     for _ in range(planes_of(mem, tree, level)):
         for i in range(count):
             step = np.uint64(i)
@@ -171,34 +158,34 @@ def copy_entries(mem, tree, source, start, target, at, count):
 @helper
 def copy_separator(mem, tree, source, start, target, at):
     """Copy the key words and place of one entry of any node to an entry of an inner node."""
-    capacity = capacity_of(mem, tree, mem[source + N_LEVEL])
-    origin = source + NODE_HEADER_WORDS + start
-    goal = target + NODE_HEADER_WORDS + at
-    for _ in range(mem[tree + I_WORDS] + 1):
+    capacity = capacity_of(mem, tree, mem[source + X.N_LEVEL])
+    origin = source + X.NODE_HEADER_WORDS + start
+    goal = target + X.NODE_HEADER_WORDS + at
+    for _ in range(mem[tree + X.I_WORDS] + 1):
         mem[goal] = mem[origin]
         origin += capacity
-        goal += mem[tree + I_INNER_CAPACITY]
+        goal += mem[tree + X.I_INNER_CAPACITY]
 
 
 @helper
 def own_node(mem, tree, level):
     """A node from the tree's own list, which the caller knows is not empty."""
-    node = mem[tree + I_FREE]
-    mem[tree + I_FREE] = mem[node]
-    mem[tree + I_FREE_COUNT] -= 1
-    mem[node + N_LEVEL] = level
-    mem[node + N_COUNT] = 0
-    mem[node + N_PREVIOUS] = 0
-    mem[node + N_NEXT] = 0
-    mem[node + N_INDEX] = tree
-    mem[tree + I_LEVELS + level] += 1
+    node = mem[tree + X.I_FREE]
+    mem[tree + X.I_FREE] = mem[node]
+    mem[tree + X.I_FREE_COUNT] -= 1
+    mem[node + X.N_LEVEL] = level
+    mem[node + X.N_COUNT] = 0
+    mem[node + X.N_PREVIOUS] = 0
+    mem[node + X.N_NEXT] = 0
+    mem[node + X.N_INDEX] = tree
+    mem[tree + X.I_LEVELS + level] += 1
     return node
 
 
 @helper
 def disown_node(mem, tree, node):
     """Put a node on the tree's own list."""
-    mem[tree + I_LEVELS + mem[node + N_LEVEL]] -= 1
-    mem[node] = mem[tree + I_FREE]
-    mem[tree + I_FREE] = node
-    mem[tree + I_FREE_COUNT] += 1
+    mem[tree + X.I_LEVELS + mem[node + X.N_LEVEL]] -= 1
+    mem[node] = mem[tree + X.I_FREE]
+    mem[tree + X.I_FREE] = node
+    mem[tree + X.I_FREE_COUNT] += 1

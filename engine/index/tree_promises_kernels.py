@@ -14,18 +14,9 @@ are bounded in the same way with the weight max(0, 4c/C - 3): joined nodes weigh
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    HEIGHT_MAX,
-    I_FREE,
-    I_FREE_COUNT,
-    I_INNER_CAPACITY,
-    I_LEAF_CAPACITY,
-    I_LEVELS,
-    I_POOL,
-    I_PROMISED,
-)
+from engine.index import index_layout as X
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import OK, ST_DROPPED, ST_MEMORY
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.memory.pool_kernels import give_block, take_raw_block
 
@@ -37,13 +28,13 @@ def blocks_needed(mem, tree, entries):
     """Most blocks that so many more entries may take from now on, whatever is removed meanwhile."""
     if entries <= 0:
         return 0
-    capacity = mem[tree + I_LEAF_CAPACITY]
-    leaves = mem[tree + I_LEVELS]
+    capacity = mem[tree + X.I_LEAF_CAPACITY]
+    leaves = mem[tree + X.I_LEVELS]
     total = min(entries, leaves + 3 + 2 * entries // capacity)
     splits = min(entries, leaves + 3 + 6 * entries // capacity)
-    capacity = mem[tree + I_INNER_CAPACITY]
-    for level in range(1, HEIGHT_MAX):
-        nodes = mem[tree + I_LEVELS + level]
+    capacity = mem[tree + X.I_INNER_CAPACITY]
+    for level in range(1, X.HEIGHT_MAX):
+        nodes = mem[tree + X.I_LEVELS + level]
         if nodes == 0:
             total += 1  # a new root
         total += min(splits, nodes + 1 + 2 * splits // capacity)
@@ -56,44 +47,44 @@ def blocks_needed(mem, tree, entries):
 @helper
 def take_own_block(mem, tree):
     """Move a block from the pool to the tree's own list; OK or ST_MEMORY."""
-    block = take_raw_block(mem, mem[tree + I_POOL])
+    block = take_raw_block(mem, mem[tree + X.I_POOL])
     if block == 0:
-        return ST_MEMORY
-    mem[block] = mem[tree + I_FREE]
-    mem[tree + I_FREE] = block
-    mem[tree + I_FREE_COUNT] += 1
-    return OK
+        return A.ST_MEMORY
+    mem[block] = mem[tree + X.I_FREE]
+    mem[tree + X.I_FREE] = block
+    mem[tree + X.I_FREE_COUNT] += 1
+    return A.OK
 
 
 @helper
 def give_spare_blocks(mem, tree, kept, most):
     """Give blocks over `kept` back to the pool, at most so many."""
-    while mem[tree + I_FREE_COUNT] > kept and most > 0:
-        block = mem[tree + I_FREE]
-        mem[tree + I_FREE] = mem[block]
-        mem[tree + I_FREE_COUNT] -= 1
-        give_block(mem, mem[tree + I_POOL], block)
+    while mem[tree + X.I_FREE_COUNT] > kept and most > 0:
+        block = mem[tree + X.I_FREE]
+        mem[tree + X.I_FREE] = mem[block]
+        mem[tree + X.I_FREE_COUNT] -= 1
+        give_block(mem, mem[tree + X.I_POOL], block)
         most -= 1
 
 
 @helper
 def promise_entries(mem, tree, entries):
     """Promise room for entries to be added at commit; OK, or ST_MEMORY and nothing is changed."""
-    needed = blocks_needed(mem, tree, mem[tree + I_PROMISED] + entries)
-    before = mem[tree + I_FREE_COUNT]
-    while mem[tree + I_FREE_COUNT] < needed:
-        if take_own_block(mem, tree) != OK:
+    needed = blocks_needed(mem, tree, mem[tree + X.I_PROMISED] + entries)
+    before = mem[tree + X.I_FREE_COUNT]
+    while mem[tree + X.I_FREE_COUNT] < needed:
+        if take_own_block(mem, tree) != A.OK:
             give_spare_blocks(mem, tree, before, needed)
-            return ST_MEMORY
-    mem[tree + I_PROMISED] += entries
-    return OK
+            return A.ST_MEMORY
+    mem[tree + X.I_PROMISED] += entries
+    return A.OK
 
 
 @helper
 def return_promise(mem, tree, entries, most):
     """Take a promise back, kept or not, and give at most so many blocks back that nobody needs any more."""
-    mem[tree + I_PROMISED] -= entries
-    kept = blocks_needed(mem, tree, mem[tree + I_PROMISED]) + SPARE
+    mem[tree + X.I_PROMISED] -= entries
+    kept = blocks_needed(mem, tree, mem[tree + X.I_PROMISED]) + SPARE
     give_spare_blocks(mem, tree, kept, most)
 
 
@@ -105,7 +96,7 @@ def tree_promise(mem, tree, entries):
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     return promise_entries(mem, tree, entries)
 
 
@@ -114,6 +105,6 @@ def tree_unpromise(mem, tree, entries, most):
     """Take a promise back and give at most `most` blocks nobody needs back to the pool; returns how many are over."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     return_promise(mem, tree, entries, most)
-    return max(0, mem[tree + I_FREE_COUNT] - SPARE - blocks_needed(mem, tree, mem[tree + I_PROMISED]))
+    return max(0, mem[tree + X.I_FREE_COUNT] - SPARE - blocks_needed(mem, tree, mem[tree + X.I_PROMISED]))

@@ -8,23 +8,7 @@ whole key and the place of the last entry given out; the next one behind it is l
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    I_COUNT,
-    I_HEIGHT,
-    I_IS_EXACT,
-    I_KEY_WORDS,
-    I_LEAF_CAPACITY,
-    I_ROOT,
-    I_WORDS,
-    N_COUNT,
-    N_NEXT,
-    N_PREVIOUS,
-    NODE_HEADER_WORDS,
-    SIDE_VALUE,
-    TG_KEY,
-    TG_PLACE,
-    TG_WORDS,
-)
+from engine.index import index_layout as X
 from engine.index.key_words_kernels import encode_row, side_part
 from engine.index.tree_nodes_kernels import children_of, places_of
 from engine.index.tree_search_kernels import (
@@ -36,7 +20,7 @@ from engine.index.tree_search_kernels import (
 )
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import word_at
-from engine.memory.arena_layout import ST_DROPPED
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 
 WALK_LEAVES = 8  # an estimate counts exactly over so many leaves
@@ -46,13 +30,13 @@ SHARE_BITS = 40
 @helper
 def find_target(mem, tree, leaf, target):
     """`find_in_leaf` of a target array."""
-    return find_in_leaf(mem, tree, leaf, target, TG_KEY, target[TG_WORDS], target[TG_PLACE])
+    return find_in_leaf(mem, tree, leaf, target, X.TG_KEY, target[X.TG_WORDS], target[X.TG_PLACE])
 
 
 @helper
 def leaf_of(mem, tree, target):
     """`descend` to a target array."""
-    return descend(mem, tree, target, TG_KEY, target[TG_WORDS], target[TG_PLACE])
+    return descend(mem, tree, target, X.TG_KEY, target[X.TG_WORDS], target[X.TG_PLACE])
 
 
 @helper
@@ -62,10 +46,10 @@ def give_out(mem, tree, leaf, first, count, step, places, keys, done):
     for i in range(count):
         places[done + i] = word_at(mem, from_place + i * step)
     if keys.size:
-        words = mem[tree + I_WORDS]
-        capacity = mem[tree + I_LEAF_CAPACITY]
+        words = mem[tree + X.I_WORDS]
+        capacity = mem[tree + X.I_LEAF_CAPACITY]
         for j in range(words):
-            plane = leaf + NODE_HEADER_WORDS + j * capacity + first
+            plane = leaf + X.NODE_HEADER_WORDS + j * capacity + first
             for i in range(count):
                 keys[(done + i) * words + j] = word_at(mem, plane + i * step)
 
@@ -74,13 +58,13 @@ def give_out(mem, tree, leaf, first, count, step, places, keys, done):
 def move_cursor(mem, tree, leaf, number, cursor):
     """Let a cursor stand on an entry."""
     place = mem[places_of(mem, tree, leaf) + number]
-    cursor[TG_PLACE] = place
-    if mem[tree + I_IS_EXACT]:
-        cursor[TG_WORDS] = mem[tree + I_WORDS]
-        read_entry_words(mem, tree, leaf, number, cursor, TG_KEY)
+    cursor[X.TG_PLACE] = place
+    if mem[tree + X.I_IS_EXACT]:
+        cursor[X.TG_WORDS] = mem[tree + X.I_WORDS]
+        read_entry_words(mem, tree, leaf, number, cursor, X.TG_KEY)
     else:
-        value = side_part(mem, tree, SIDE_VALUE)
-        cursor[TG_WORDS] = encode_row(mem, tree, place, mem, value, cursor, TG_KEY, mem[tree + I_KEY_WORDS])
+        value = side_part(mem, tree, X.SIDE_VALUE)
+        cursor[X.TG_WORDS] = encode_row(mem, tree, place, mem, value, cursor, X.TG_KEY, mem[tree + X.I_KEY_WORDS])
 
 
 @helper
@@ -93,11 +77,11 @@ def next_entries(mem, tree, cursor, bound, limit, places, keys):
     last_leaf = 0
     last_number = 0
     while leaf != 0 and done < limit:
-        count = mem[leaf + N_COUNT]
+        count = mem[leaf + X.N_COUNT]
         end = count
         if (
             count > 0
-            and compare_entry(mem, tree, leaf, count - 1, bound, TG_KEY, bound[TG_WORDS], bound[TG_PLACE]) >= 0
+            and compare_entry(mem, tree, leaf, count - 1, bound, X.TG_KEY, bound[X.TG_WORDS], bound[X.TG_PLACE]) >= 0
         ):
             end = find_target(mem, tree, leaf, bound) >> 1
         taken = min(end - number, limit - done)
@@ -108,7 +92,7 @@ def next_entries(mem, tree, cursor, bound, limit, places, keys):
             last_number = number + taken - 1
         if end < count:
             break
-        leaf = mem[leaf + N_NEXT]
+        leaf = mem[leaf + X.N_NEXT]
         number = 0
     return done, last_leaf, last_number
 
@@ -123,7 +107,7 @@ def tree_scan(mem, tree, cursor, bound, limit, places, keys):
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     done, leaf, number = next_entries(mem, tree, cursor, bound, limit, places, keys)
     if done > 0:
         move_cursor(mem, tree, leaf, number, cursor)
@@ -140,7 +124,7 @@ def entries_before(mem, tree, cursor, bound, limit, places, keys):
     last_number = 0
     while leaf != 0 and done < limit:
         first = 0
-        if end > 0 and compare_entry(mem, tree, leaf, 0, bound, TG_KEY, bound[TG_WORDS], bound[TG_PLACE]) <= 0:
+        if end > 0 and compare_entry(mem, tree, leaf, 0, bound, X.TG_KEY, bound[X.TG_WORDS], bound[X.TG_PLACE]) <= 0:
             found = find_target(mem, tree, leaf, bound)
             first = (found >> 1) + (found & 1)
         taken = min(end - first, limit - done)
@@ -151,9 +135,9 @@ def entries_before(mem, tree, cursor, bound, limit, places, keys):
             last_number = end - taken
         if first > 0:
             break
-        leaf = mem[leaf + N_PREVIOUS]
+        leaf = mem[leaf + X.N_PREVIOUS]
         if leaf != 0:
-            end = mem[leaf + N_COUNT]
+            end = mem[leaf + X.N_COUNT]
     return done, last_leaf, last_number
 
 
@@ -162,7 +146,7 @@ def tree_scan_back(mem, tree, cursor, bound, limit, places, keys):
     """As `tree_scan`, in descending order: the next entries before `cursor` and behind `bound`."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     done, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
     if done > 0:
         move_cursor(mem, tree, leaf, number, cursor)
@@ -172,17 +156,17 @@ def tree_scan_back(mem, tree, cursor, bound, limit, places, keys):
 @helper
 def share_before(mem, tree, target):
     """About which share of all entries lies before a target, in units of 2**-SHARE_BITS."""
-    node = mem[tree + I_ROOT]
+    node = mem[tree + X.I_ROOT]
     begin = 0
     width = 1 << SHARE_BITS
-    for _ in range(mem[tree + I_HEIGHT] - 1):
-        child = find_child(mem, tree, node, target, TG_KEY, target[TG_WORDS], target[TG_PLACE])
-        width //= mem[node + N_COUNT]
+    for _ in range(mem[tree + X.I_HEIGHT] - 1):
+        child = find_child(mem, tree, node, target, X.TG_KEY, target[X.TG_WORDS], target[X.TG_PLACE])
+        width //= mem[node + X.N_COUNT]
         begin += child * width
         node = mem[children_of(mem, tree, node) + child]
-    if mem[node + N_COUNT] == 0:
+    if mem[node + X.N_COUNT] == 0:
         return begin
-    return begin + width // mem[node + N_COUNT] * (find_target(mem, tree, node, target) >> 1)
+    return begin + width // mem[node + X.N_COUNT] * (find_target(mem, tree, node, target) >> 1)
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
@@ -193,7 +177,7 @@ def tree_estimate(mem, tree, low, high):
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     leaf = leaf_of(mem, tree, high)
     last = leaf
     behind = find_target(mem, tree, leaf, high) >> 1
@@ -203,9 +187,9 @@ def tree_estimate(mem, tree, low, high):
     for _ in range(WALK_LEAVES):
         if leaf == last:
             return max(0, total + behind - before)
-        total += mem[leaf + N_COUNT]
-        leaf = mem[leaf + N_NEXT]
+        total += mem[leaf + X.N_COUNT]
+        leaf = mem[leaf + X.N_NEXT]
         if leaf == 0:
             return 0  # the bounds are the wrong way round
     share = share_before(mem, tree, high) - share_before(mem, tree, low)
-    return max(0, int(mem[tree + I_COUNT] * (share / (1 << SHARE_BITS))))
+    return max(0, int(mem[tree + X.I_COUNT] * (share / (1 << SHARE_BITS))))

@@ -9,19 +9,7 @@ exact, then by the place.
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    I_HEIGHT,
-    I_INNER_CAPACITY,
-    I_IS_EXACT,
-    I_LEAF_CAPACITY,
-    I_PATH,
-    I_ROOT,
-    I_WORDS,
-    N_COUNT,
-    N_LEVEL,
-    NODE_HEADER_WORDS,
-    SIDE_OTHER,
-)
+from engine.index import index_layout as X
 from engine.index.key_words_kernels import encode_here, side_part
 from engine.index.tree_nodes_kernels import capacity_of, children_of, words_below, words_up_to
 from engine.jit.kernel import helper
@@ -31,10 +19,10 @@ from engine.jit.words_kernels import word_at
 @helper
 def compare_rest(mem, tree, held, keys, at, words, place):
     """-1, 0 or 1: whether the entry with place `held`, whose W words are those of the target, lies before it."""
-    if word_at(mem, tree + I_IS_EXACT) == 0:
-        length = encode_here(mem, tree, held, SIDE_OTHER, words)
-        other = side_part(mem, tree, SIDE_OTHER)
-        for i in range(word_at(mem, tree + I_WORDS), min(words, length)):
+    if word_at(mem, tree + X.I_IS_EXACT) == 0:
+        length = encode_here(mem, tree, held, X.SIDE_OTHER, words)
+        other = side_part(mem, tree, X.SIDE_OTHER)
+        for i in range(word_at(mem, tree + X.I_WORDS), min(words, length)):
             if mem[other + i] != keys[at + i]:
                 return -1 if mem[other + i] < keys[at + i] else 1
     if held == place:
@@ -45,9 +33,9 @@ def compare_rest(mem, tree, held, keys, at, words, place):
 @helper
 def compare_entry(mem, tree, leaf, number, keys, at, words, place):
     """`compare_rest` of any entry of a leaf."""
-    capacity = word_at(mem, tree + I_LEAF_CAPACITY)
-    entry = leaf + NODE_HEADER_WORDS + number
-    for i in range(word_at(mem, tree + I_WORDS)):
+    capacity = word_at(mem, tree + X.I_LEAF_CAPACITY)
+    entry = leaf + X.NODE_HEADER_WORDS + number
+    for i in range(word_at(mem, tree + X.I_WORDS)):
         word = word_at(mem, entry)
         if word != word_at(keys, at + i):
             return -1 if word < keys[at + i] else 1
@@ -58,11 +46,11 @@ def compare_entry(mem, tree, leaf, number, keys, at, words, place):
 @helper
 def find_in_leaf(mem, tree, leaf, keys, at, words, place):
     """Number of entries before the target << 1, | 1 if the next one is the target."""
-    capacity = word_at(mem, tree + I_LEAF_CAPACITY)
-    base = leaf + NODE_HEADER_WORDS
+    capacity = word_at(mem, tree + X.I_LEAF_CAPACITY)
+    base = leaf + X.NODE_HEADER_WORDS
     low = 0
-    high = word_at(mem, leaf + N_COUNT)
-    for i in range(word_at(mem, tree + I_WORDS)):
+    high = word_at(mem, leaf + X.N_COUNT)
+    for i in range(word_at(mem, tree + X.I_WORDS)):
         wanted = word_at(keys, at + i)
         low += words_below(mem, base + low, high - low, wanted)
         if low == high or word_at(mem, base + low) != wanted:
@@ -72,7 +60,7 @@ def find_in_leaf(mem, tree, leaf, keys, at, words, place):
         else:
             high = low + 1
         base += capacity
-    if word_at(mem, tree + I_IS_EXACT):
+    if word_at(mem, tree + X.I_IS_EXACT):
         low += words_below(mem, base + low, high - low, place)
         return low << 1 | (1 if low < high and word_at(mem, base + low) == place else 0)
     while low < high:
@@ -90,7 +78,7 @@ def find_in_leaf(mem, tree, leaf, keys, at, words, place):
 @helper
 def first_leaf_below(mem, tree, node):
     """The leftmost leaf below a node."""
-    while mem[node + N_LEVEL] > 0:
+    while mem[node + X.N_LEVEL] > 0:
         node = mem[children_of(mem, tree, node)]
     return node
 
@@ -98,11 +86,11 @@ def first_leaf_below(mem, tree, node):
 @helper
 def find_child(mem, tree, node, keys, at, words, place):
     """Number of the child below which a target lies."""
-    capacity = word_at(mem, tree + I_INNER_CAPACITY)
-    base = node + NODE_HEADER_WORDS
+    capacity = word_at(mem, tree + X.I_INNER_CAPACITY)
+    base = node + X.NODE_HEADER_WORDS
     low = 1
-    high = word_at(mem, node + N_COUNT)
-    for i in range(word_at(mem, tree + I_WORDS)):
+    high = word_at(mem, node + X.N_COUNT)
+    for i in range(word_at(mem, tree + X.I_WORDS)):
         wanted = word_at(keys, at + i)
         low += words_below(mem, base + low, high - low, wanted)
         if low == high or word_at(mem, base + low) != wanted:
@@ -112,7 +100,7 @@ def find_child(mem, tree, node, keys, at, words, place):
         else:
             high = low + 1
         base += capacity
-    if word_at(mem, tree + I_IS_EXACT):
+    if word_at(mem, tree + X.I_IS_EXACT):
         return low + words_up_to(mem, base + low, high - low, place) - 1
     children = children_of(mem, tree, node)
     while low < high:
@@ -129,36 +117,36 @@ def find_child(mem, tree, node, keys, at, words, place):
 @helper
 def descend(mem, tree, keys, at, words, place):
     """The leaf a target belongs to; leaves the path to it in the descriptor."""
-    node = word_at(mem, tree + I_ROOT)
-    level = word_at(mem, tree + I_HEIGHT) - 1
+    node = word_at(mem, tree + X.I_ROOT)
+    level = word_at(mem, tree + X.I_HEIGHT) - 1
     while level > 0:
         child = find_child(mem, tree, node, keys, at, words, place)
-        mem[tree + I_PATH + 2 * level] = node
-        mem[tree + I_PATH + 2 * level + 1] = child
+        mem[tree + X.I_PATH + 2 * level] = node
+        mem[tree + X.I_PATH + 2 * level + 1] = child
         node = word_at(mem, children_of(mem, tree, node) + child)
         level -= 1
-    mem[tree + I_PATH] = node
+    mem[tree + X.I_PATH] = node
     return node
 
 
 @helper
 def descend_right(mem, tree):
     """The last leaf; leaves the path to it in the descriptor."""
-    node = mem[tree + I_ROOT]
-    for level in range(mem[tree + I_HEIGHT] - 1, 0, -1):
-        child = mem[node + N_COUNT] - 1
-        mem[tree + I_PATH + 2 * level] = node
-        mem[tree + I_PATH + 2 * level + 1] = child
+    node = mem[tree + X.I_ROOT]
+    for level in range(mem[tree + X.I_HEIGHT] - 1, 0, -1):
+        child = mem[node + X.N_COUNT] - 1
+        mem[tree + X.I_PATH + 2 * level] = node
+        mem[tree + X.I_PATH + 2 * level + 1] = child
         node = mem[children_of(mem, tree, node) + child]
-    mem[tree + I_PATH] = node
+    mem[tree + X.I_PATH] = node
     return node
 
 
 @helper
 def read_entry_words(mem, tree, node, number, out, at):
     """Copy the W key words of an entry to out[at:]."""
-    capacity = capacity_of(mem, tree, mem[node + N_LEVEL])
-    entry = node + NODE_HEADER_WORDS + number
-    for i in range(mem[tree + I_WORDS]):
+    capacity = capacity_of(mem, tree, mem[node + X.N_LEVEL])
+    entry = node + X.NODE_HEADER_WORDS + number
+    for i in range(mem[tree + X.I_WORDS]):
         out[at + i] = word_at(mem, entry)
         entry += capacity

@@ -8,42 +8,14 @@ before anything else of it is done; commit and rollback only remove.
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    I_BIRTH,
-    I_STATE,
-    I_UNIQUE,
-    INDEX_READY,
-    PLACE_SHIFT,
-    SIDE_TARGET,
-    XL_COUNT,
-    XL_FIRST,
-    XL_TAGS,
-    XL_UNIQUES,
-)
+from engine.index import index_layout as X
+from engine.index import unique_layout as U
 from engine.index.unique_entries_kernels import entry_at, meet_others, remove_entry, take_entry
 from engine.index.unique_keys_kernels import NO_TAG, image_key_words, parted_tag, slot_tag, tag_in
-from engine.index.unique_layout import U_SUSPECTS, U_TAKES
 from engine.jit.kernel import helper
+from engine.log import redo_layout as L
 from engine.log.own_images_kernels import newest_operation, var_as_of
-from engine.log.redo_layout import KIND_DELETE, KIND_UPDATE, OPERATION_WORDS
-from engine.memory.arena_layout import (
-    COUNT_SHIFT,
-    F_HAS_VAR,
-    F_INDEXES,
-    O_PREVIOUS,
-    O_RECORD,
-    O_ROWID,
-    O_VAR,
-    OK,
-    OP_KIND_MASK,
-    OP_RECORD_SHIFT,
-    ROWID_MASK,
-    ST_MEMORY,
-    ST_UNIQUE,
-    X_GENERATION,
-    X_LAST,
-    X_UNIQUE,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import handle_of
 from engine.rows.rows_kernels import map_get
 from engine.rows.side_pages_kernels import var_of
@@ -52,20 +24,20 @@ from engine.rows.side_pages_kernels import var_of
 @helper
 def uniques_of(mem, fragment):
     """The list of a table's indexes if there is a unique one among them, else 0."""
-    indexes = mem[fragment + F_INDEXES]
-    return indexes if indexes != 0 and mem[indexes + XL_UNIQUES] != 0 else 0
+    indexes = mem[fragment + A.F_INDEXES]
+    return indexes if indexes != 0 and mem[indexes + X.XL_UNIQUES] != 0 else 0
 
 
 @helper
 def takes(mem, txn, index):
     """Whether operations of a transaction take entries of an index."""
-    return mem[index + I_UNIQUE] != 0 and mem[index + U_TAKES] <= mem[txn + X_GENERATION]
+    return mem[index + X.I_UNIQUE] != 0 and mem[index + U.U_TAKES] <= mem[txn + A.X_GENERATION]
 
 
 @helper
 def row_place(mem, fragment, rowid):
     """The place of a row."""
-    return map_get(mem, fragment, rowid >> 16) << PLACE_SHIFT | rowid & 0xFFFF
+    return map_get(mem, fragment, rowid >> 16) << X.PLACE_SHIFT | rowid & 0xFFFF
 
 
 @helper
@@ -73,31 +45,31 @@ def claim(mem, txn, buf, index, fragment, images, at, place):
     """Take the entry an image of the row at a place needs: (OK, its tag, or NO_TAG if none was added), or (ST_UNIQUE,
     ST_BUSY or ST_MEMORY, NO_TAG) and nothing has changed.
     """
-    words = image_key_words(mem, index, fragment, images, at, SIDE_TARGET)
+    words = image_key_words(mem, index, fragment, images, at, X.SIDE_TARGET)
     if words == 0:
-        return OK, NO_TAG
-    tag = tag_in(mem, index, SIDE_TARGET, words)
+        return A.OK, NO_TAG
+    tag = tag_in(mem, index, X.SIDE_TARGET, words)
     status = meet_others(mem, txn, buf, index, tag, place, words)
-    if status == ST_UNIQUE:
-        if mem[index + I_STATE] != INDEX_READY:
-            mem[index + U_SUSPECTS] += 1  # the build looks into it
-            status = OK
-        mem[txn + X_UNIQUE] = handle_of(mem, index)
-    if status != OK:
+    if status == A.ST_UNIQUE:
+        if mem[index + X.I_STATE] != X.INDEX_READY:
+            mem[index + U.U_SUSPECTS] += 1  # the build looks into it
+            status = A.OK
+        mem[txn + A.X_UNIQUE] = handle_of(mem, index)
+    if status != A.OK:
         return status, NO_TAG
     if place != 0 and entry_at(mem, index, tag, place) != 0:
-        return OK, NO_TAG
-    if take_entry(mem, index, tag, place) != OK:
-        return ST_MEMORY, NO_TAG
-    return OK, tag
+        return A.OK, NO_TAG
+    if take_entry(mem, index, tag, place) != A.OK:
+        return A.ST_MEMORY, NO_TAG
+    return A.OK, tag
 
 
 @helper
 def give_taken(mem, indexes, until, place):
     """Remove what an operation has taken of the first `until` indexes for a place."""
     for i in range(until):
-        if mem[indexes + XL_TAGS + i] != NO_TAG:
-            remove_entry(mem, mem[indexes + XL_FIRST + i], mem[indexes + XL_TAGS + i], place)
+        if mem[indexes + X.XL_TAGS + i] != NO_TAG:
+            remove_entry(mem, mem[indexes + X.XL_FIRST + i], mem[indexes + X.XL_TAGS + i], place)
 
 
 @helper
@@ -105,16 +77,16 @@ def take_entries(mem, txn, buf, indexes, fragment, images, at, place):
     """Take the entries of an image for the row at a place: OK and their tags are in the list; or a status, and nothing
     is taken. place 0: of a row that is yet to have one.
     """
-    for i in range(mem[indexes + XL_COUNT]):
-        mem[indexes + XL_TAGS + i] = NO_TAG
-        index = mem[indexes + XL_FIRST + i]
+    for i in range(mem[indexes + X.XL_COUNT]):
+        mem[indexes + X.XL_TAGS + i] = NO_TAG
+        index = mem[indexes + X.XL_FIRST + i]
         if takes(mem, txn, index):
             status, tag = claim(mem, txn, buf, index, fragment, images, at, place)
-            if status != OK:
+            if status != A.OK:
                 give_taken(mem, indexes, i, place)
                 return status
-            mem[indexes + XL_TAGS + i] = tag
-    return OK
+            mem[indexes + X.XL_TAGS + i] = tag
+    return A.OK
 
 
 @helper
@@ -124,29 +96,29 @@ def copy_entries(mem, txn, indexes, fragment, images, at, place):
     Nobody is asked whether another row has the key: the primary was, and it knew which rows the transaction deletes for
     a time only, of which the log says nothing.
     """
-    for i in range(mem[indexes + XL_COUNT]):
-        index = mem[indexes + XL_FIRST + i]
+    for i in range(mem[indexes + X.XL_COUNT]):
+        index = mem[indexes + X.XL_FIRST + i]
         if not takes(mem, txn, index):
             continue
-        key_words = image_key_words(mem, index, fragment, images, at, SIDE_TARGET)
+        key_words = image_key_words(mem, index, fragment, images, at, X.SIDE_TARGET)
         if key_words == 0:
             continue
-        tag = tag_in(mem, index, SIDE_TARGET, key_words)
-        if entry_at(mem, index, tag, place) == 0 and take_entry(mem, index, tag, place) != OK:
-            return ST_MEMORY
-    return OK
+        tag = tag_in(mem, index, X.SIDE_TARGET, key_words)
+        if entry_at(mem, index, tag, place) == 0 and take_entry(mem, index, tag, place) != A.OK:
+            return A.ST_MEMORY
+    return A.OK
 
 
 @helper
 def lead_taken(mem, txn, indexes, fragment):
     """Let the entries taken for place 0 lead to the row that was inserted last."""
-    operation = mem[txn + X_LAST]
-    rowid = (mem[operation + O_ROWID] & ROWID_MASK) + (mem[operation + O_ROWID] >> COUNT_SHIFT) - 1
+    operation = mem[txn + A.X_LAST]
+    rowid = (mem[operation + A.O_ROWID] & A.ROWID_MASK) + (mem[operation + A.O_ROWID] >> A.COUNT_SHIFT) - 1
     place = row_place(mem, fragment, rowid)
-    for i in range(mem[indexes + XL_COUNT]):
-        tag = mem[indexes + XL_TAGS + i]
+    for i in range(mem[indexes + X.XL_COUNT]):
+        tag = mem[indexes + X.XL_TAGS + i]
         if tag != NO_TAG:
-            at = entry_at(mem, mem[indexes + XL_FIRST + i], tag, 0)
+            at = entry_at(mem, mem[indexes + X.XL_FIRST + i], tag, 0)
             mem[at] |= place
 
 
@@ -154,8 +126,8 @@ def lead_taken(mem, txn, indexes, fragment):
 @helper
 def image_tag(mem, buf, index, fragment, row, operation):
     """Tag of the image an UPDATE leaves."""
-    at = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
-    reference = var_as_of(mem, fragment, row, operation) if mem[fragment + F_HAS_VAR] else 0
+    at = (mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT) + L.OPERATION_WORDS
+    reference = var_as_of(mem, fragment, row, operation) if mem[fragment + A.F_HAS_VAR] else 0
     return parted_tag(mem, index, buf, at, reference)
 
 
@@ -164,21 +136,21 @@ def applied_var(mem, fragment, row, newest, operation):
     """Var part of a row as its operation `newest` will leave it; those before `operation` are applied and gone."""
     each = newest
     while each != operation:
-        if mem[each + O_VAR] != 0:
-            return mem[each + O_VAR]
-        each = mem[each + O_PREVIOUS]
-    if mem[operation + O_VAR] != 0:
-        return mem[operation + O_VAR]
+        if mem[each + A.O_VAR] != 0:
+            return mem[each + A.O_VAR]
+        each = mem[each + A.O_PREVIOUS]
+    if mem[operation + A.O_VAR] != 0:
+        return mem[operation + A.O_VAR]
     return var_of(mem, fragment, row)
 
 
 @helper
 def applied_tag(mem, buf, index, fragment, row, newest, operation):
     """Tag of the image that `newest` will leave; NO_TAG of a DELETE."""
-    if mem[newest + O_RECORD] & OP_KIND_MASK == KIND_DELETE:
+    if mem[newest + A.O_RECORD] & A.OP_KIND_MASK == L.KIND_DELETE:
         return NO_TAG
-    at = (mem[newest + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
-    reference = applied_var(mem, fragment, row, newest, operation) if mem[fragment + F_HAS_VAR] else 0
+    at = (mem[newest + A.O_RECORD] >> A.OP_RECORD_SHIFT) + L.OPERATION_WORDS
+    reference = applied_var(mem, fragment, row, newest, operation) if mem[fragment + A.F_HAS_VAR] else 0
     return parted_tag(mem, index, buf, at, reference)
 
 
@@ -190,9 +162,9 @@ def leave_replaced(mem, txn, buf, operation, fragment, rowid, row):
         return
     place = row_place(mem, fragment, rowid)
     newest = newest_operation(mem[row])
-    for i in range(mem[indexes + XL_COUNT]):
-        index = mem[indexes + XL_FIRST + i]
-        if mem[index + I_UNIQUE] == 0 or mem[index + I_BIRTH] > mem[txn + X_GENERATION]:
+    for i in range(mem[indexes + X.XL_COUNT]):
+        index = mem[indexes + X.XL_FIRST + i]
+        if mem[index + X.I_UNIQUE] == 0 or mem[index + X.I_BIRTH] > mem[txn + A.X_GENERATION]:
             continue
         tag = slot_tag(mem, index, place)
         if tag == NO_TAG or tag == applied_tag(mem, buf, index, fragment, row, operation, operation):
@@ -208,9 +180,9 @@ def leave_deleted(mem, txn, fragment, rowid):
     if indexes == 0:
         return
     place = row_place(mem, fragment, rowid)
-    for i in range(mem[indexes + XL_COUNT]):
-        index = mem[indexes + XL_FIRST + i]
-        if mem[index + I_UNIQUE] != 0 and mem[index + I_BIRTH] <= mem[txn + X_GENERATION]:
+    for i in range(mem[indexes + X.XL_COUNT]):
+        index = mem[indexes + X.XL_FIRST + i]
+        if mem[index + X.I_UNIQUE] != 0 and mem[index + X.I_BIRTH] <= mem[txn + A.X_GENERATION]:
             tag = slot_tag(mem, index, place)
             if tag != NO_TAG:
                 remove_entry(mem, index, tag, place)
@@ -224,8 +196,8 @@ def give_inserted(mem, txn, fragment, rowid):
     if indexes == 0:
         return
     place = row_place(mem, fragment, rowid)
-    for i in range(mem[indexes + XL_COUNT]):
-        index = mem[indexes + XL_FIRST + i]
+    for i in range(mem[indexes + X.XL_COUNT]):
+        index = mem[indexes + X.XL_FIRST + i]
         if takes(mem, txn, index):
             tag = slot_tag(mem, index, place)
             if tag != NO_TAG:
@@ -235,12 +207,12 @@ def give_inserted(mem, txn, fragment, rowid):
 @helper
 def is_tag_before(mem, buf, index, fragment, row, place, operation, tag):
     """Whether an image of a row from before its operation has a tag, the latest first."""
-    each = mem[operation + O_PREVIOUS]
+    each = mem[operation + A.O_PREVIOUS]
     while each != 0:
-        if mem[each + O_RECORD] & OP_KIND_MASK == KIND_UPDATE:
+        if mem[each + A.O_RECORD] & A.OP_KIND_MASK == L.KIND_UPDATE:
             if image_tag(mem, buf, index, fragment, row, each) == tag:
                 return True
-        each = mem[each + O_PREVIOUS]
+        each = mem[each + A.O_PREVIOUS]
     return slot_tag(mem, index, place) == tag
 
 
@@ -250,9 +222,9 @@ def give_updated(mem, txn, buf, operation, fragment, row):
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         return
-    place = row_place(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
-    for i in range(mem[indexes + XL_COUNT]):
-        index = mem[indexes + XL_FIRST + i]
+    place = row_place(mem, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)
+    for i in range(mem[indexes + X.XL_COUNT]):
+        index = mem[indexes + X.XL_FIRST + i]
         if not takes(mem, txn, index):
             continue
         tag = image_tag(mem, buf, index, fragment, row, operation)

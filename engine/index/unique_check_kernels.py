@@ -4,49 +4,15 @@
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    FAULT_KEY,
-    FAULT_MISSING,
-    FAULT_ROW,
-    FAULT_TWICE,
-    I_UNIQUE,
-    SIDE_OTHER,
-    SIDE_TARGET,
-)
+from engine.index import index_layout as X
+from engine.index import unique_layout as U
 from engine.index.key_words_kernels import row_of_place, side_part
 from engine.index.tree_build_kernels import next_live
 from engine.index.tree_check_kernels import fault
 from engine.index.unique_entries_kernels import fragment_of_place
 from engine.index.unique_keys_kernels import are_words, slot_key_words, slot_tag, tag_in
-from engine.index.unique_layout import CU_DIRECTORY, CU_ENTRIES, CU_PART, U_VERSION
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    BLOCK_WORDS,
-    BUCKET_WORDS,
-    COMPACT_MASK,
-    ENTRY_TAG_SHIFT,
-    ENTRY_USED,
-    F_DIRECTORY,
-    F_DROPPED,
-    F_INDEX_BLOCKS,
-    F_INDEX_COUNT,
-    F_INDEX_DEPTH,
-    F_SEGMENTS,
-    LIVE,
-    LOCK_MASK,
-    LOCK_SHARED,
-    OK,
-    SEG_BLOCK,
-    SEG_BLOCKS,
-    SEG_DEPTH,
-    SEG_OVERFLOW,
-    SEG_OVERFLOW_COUNT,
-    ST_DROPPED,
-    ST_MORE,
-    STATE_MASK,
-    STATE_SHIFT,
-    TAG_MASK,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.primary_kernels import candidate
 from engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
@@ -55,7 +21,7 @@ from engine.rows.segments_kernels import bucket_address, first_bucket, second_bu
 @helper
 def is_held(mem, row):
     """Whether a transaction holds a row exclusively: its entries are those of more images than the slot's."""
-    return mem[row] & LOCK_MASK != 0 and mem[row] & LOCK_SHARED == 0
+    return mem[row] & A.LOCK_MASK != 0 and mem[row] & A.LOCK_SHARED == 0
 
 
 @helper
@@ -64,12 +30,12 @@ def is_key_twice(mem, index, place, other, words):
     row = row_of_place(mem, other)
     if other == place or is_held(mem, row):
         return False
-    if mem[fragment_of_place(mem, other) + F_DROPPED] or (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
+    if mem[fragment_of_place(mem, other) + A.F_DROPPED] or (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK != A.LIVE:
         return False
-    if slot_key_words(mem, index, other, SIDE_OTHER) != words:
+    if slot_key_words(mem, index, other, X.SIDE_OTHER) != words:
         return False
-    target = side_part(mem, index, SIDE_TARGET)
-    return are_words(mem, side_part(mem, index, SIDE_OTHER), mem, target, words)
+    target = side_part(mem, index, X.SIDE_TARGET)
+    return are_words(mem, side_part(mem, index, X.SIDE_OTHER), mem, target, words)
 
 
 @helper
@@ -78,10 +44,10 @@ def count_among(mem, index, at, length, wanted, place, words):
     found = 0
     for i in range(length):
         entry = mem[at + i]
-        if entry >> ENTRY_TAG_SHIFT == wanted:
-            if entry & COMPACT_MASK == place:
+        if entry >> A.ENTRY_TAG_SHIFT == wanted:
+            if entry & A.COMPACT_MASK == place:
                 found += 1
-            elif is_key_twice(mem, index, place, entry & COMPACT_MASK, words):
+            elif is_key_twice(mem, index, place, entry & A.COMPACT_MASK, words):
                 found += 1_000
     return found
 
@@ -89,21 +55,21 @@ def count_among(mem, index, at, length, wanted, place, words):
 @helper
 def count_entries(mem, index, tag, place, words):
     """Entries of a row with the key of SIDE_TARGET, and 1,000 for each other row with that key."""
-    hash = mem[index + I_UNIQUE]
-    if mem[hash + F_SEGMENTS] == 0:
+    hash = mem[index + X.I_UNIQUE]
+    if mem[hash + A.F_SEGMENTS] == 0:
         return 0
     segment = segment_of(mem, hash, tag)
-    over = mem[segment + SEG_OVERFLOW_COUNT]
+    over = mem[segment + A.SEG_OVERFLOW_COUNT]
     found = candidate(mem, segment, tag)
     if found != -1 and over == 0:
-        return 1 if found != 0 and mem[found] & COMPACT_MASK == place else 0
-    wanted = ENTRY_USED | tag
+        return 1 if found != 0 and mem[found] & A.COMPACT_MASK == place else 0
+    wanted = A.ENTRY_USED | tag
     first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
     second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
-    count = count_among(mem, index, first, BUCKET_WORDS, wanted, place, words)
+    count = count_among(mem, index, first, A.BUCKET_WORDS, wanted, place, words)
     if second != first:
-        count += count_among(mem, index, second, BUCKET_WORDS, wanted, place, words)
-    return count + count_among(mem, index, mem[segment + SEG_OVERFLOW], over, wanted, place, words)
+        count += count_among(mem, index, second, A.BUCKET_WORDS, wanted, place, words)
+    return count + count_among(mem, index, mem[segment + A.SEG_OVERFLOW], over, wanted, place, words)
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])")
@@ -115,22 +81,22 @@ def check_unique_rows(mem, index, fragment, position, state):
     index = descriptor_of(mem, index)
     fragment = descriptor_of(mem, fragment)
     if index == 0 or fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     while True:
         place = next_live(mem, fragment, position[0], position)
         if place < 0:
-            return OK if place == -1 else ST_MORE
+            return A.OK if place == -1 else A.ST_MORE
         if is_held(mem, row_of_place(mem, place)):
             continue
-        words = slot_key_words(mem, index, place, SIDE_TARGET)
+        words = slot_key_words(mem, index, place, X.SIDE_TARGET)
         if words == 0:
             continue
         position[2] += 1
-        count = count_entries(mem, index, tag_in(mem, index, SIDE_TARGET, words), place, words)
+        count = count_entries(mem, index, tag_in(mem, index, X.SIDE_TARGET, words), place, words)
         if count == 0:
-            return fault(state, FAULT_MISSING, place)
+            return fault(state, X.FAULT_MISSING, place)
         if count > 1:
-            return fault(state, FAULT_TWICE, place)
+            return fault(state, X.FAULT_TWICE, place)
 
 
 @helper
@@ -140,16 +106,16 @@ def check_among(mem, index, at, length, state):
         entry = mem[at + i]
         if entry == 0:
             continue
-        state[CU_ENTRIES] += 1
-        place = entry & COMPACT_MASK
+        state[U.CU_ENTRIES] += 1
+        place = entry & A.COMPACT_MASK
         row = row_of_place(mem, place)
         if is_held(mem, row):
             continue
-        if (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
-            return fault(state, FAULT_ROW, place)
-        if slot_tag(mem, index, place) != (entry >> ENTRY_TAG_SHIFT) & TAG_MASK:
-            return fault(state, FAULT_KEY, place)
-    return OK
+        if (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK != A.LIVE:
+            return fault(state, X.FAULT_ROW, place)
+        if slot_tag(mem, index, place) != (entry >> A.ENTRY_TAG_SHIFT) & A.TAG_MASK:
+            return fault(state, X.FAULT_KEY, place)
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1])")
@@ -160,23 +126,23 @@ def check_unique_entries(mem, index, state):
     """
     index = descriptor_of(mem, index)
     if index == 0:
-        return ST_DROPPED
-    hash = mem[index + I_UNIQUE]
-    if mem[hash + F_SEGMENTS] == 0 or state[CU_DIRECTORY] >= 1 << mem[hash + F_INDEX_DEPTH]:
-        return OK
-    at = state[CU_DIRECTORY]
-    segment = mem[mem[hash + F_DIRECTORY + (at >> 9)] + (at & 511)]
-    is_first = at < 1 << mem[segment + SEG_DEPTH]  # it stands in the directory at every position with these bits
-    part = state[CU_PART]
-    if is_first and part < mem[segment + SEG_BLOCKS]:
-        state[CU_PART] = part + 1
-        status = check_among(mem, index, mem[segment + SEG_BLOCK + part], BLOCK_WORDS, state)
+        return A.ST_DROPPED
+    hash = mem[index + X.I_UNIQUE]
+    if mem[hash + A.F_SEGMENTS] == 0 or state[U.CU_DIRECTORY] >= 1 << mem[hash + A.F_INDEX_DEPTH]:
+        return A.OK
+    at = state[U.CU_DIRECTORY]
+    segment = mem[mem[hash + A.F_DIRECTORY + (at >> 9)] + (at & 511)]
+    is_first = at < 1 << mem[segment + A.SEG_DEPTH]  # it stands in the directory at every position with these bits
+    part = state[U.CU_PART]
+    if is_first and part < mem[segment + A.SEG_BLOCKS]:
+        state[U.CU_PART] = part + 1
+        status = check_among(mem, index, mem[segment + A.SEG_BLOCK + part], A.BLOCK_WORDS, state)
     else:
-        state[CU_PART] = 0
-        state[CU_DIRECTORY] = at + 1
-        count = mem[segment + SEG_OVERFLOW_COUNT] if is_first else 0
-        status = check_among(mem, index, mem[segment + SEG_OVERFLOW], count, state)
-    return ST_MORE if status == OK else status
+        state[U.CU_PART] = 0
+        state[U.CU_DIRECTORY] = at + 1
+        count = mem[segment + A.SEG_OVERFLOW_COUNT] if is_first else 0
+        status = check_among(mem, index, mem[segment + A.SEG_OVERFLOW], count, state)
+    return A.ST_MORE if status == A.OK else status
 
 
 @kernel("int64(int64[::1], int64, int64[::1])")
@@ -184,10 +150,10 @@ def unique_counters(mem, index, out):
     """[version, entries, segments, blocks] of an index into out, as of one instant: OK or ST_DROPPED."""
     index = descriptor_of(mem, index)
     if index == 0:
-        return ST_DROPPED
-    hash = mem[index + I_UNIQUE]
-    out[0] = mem[index + U_VERSION]
-    out[1] = mem[hash + F_INDEX_COUNT]
-    out[2] = mem[hash + F_SEGMENTS]
-    out[3] = mem[hash + F_INDEX_BLOCKS]
-    return OK
+        return A.ST_DROPPED
+    hash = mem[index + X.I_UNIQUE]
+    out[0] = mem[index + U.U_VERSION]
+    out[1] = mem[hash + A.F_INDEX_COUNT]
+    out[2] = mem[hash + A.F_SEGMENTS]
+    out[3] = mem[hash + A.F_INDEX_BLOCKS]
+    return A.OK

@@ -8,36 +8,14 @@ works on the block `I_UNIQUE` leads to as on a fragment descriptor.
 
 from __future__ import annotations
 
-from engine.index.index_layout import I_UNIQUE, PLACE_SHIFT, PLACE_SLOT_MASK, SIDE_OTHER, SIDE_TARGET
+from engine.index import index_layout as X
+from engine.index import unique_layout as U
 from engine.index.key_words_kernels import row_of_place, side_part
 from engine.index.unique_keys_kernels import are_words, own_key_words, slot_key_words
-from engine.index.unique_layout import U_VERSION
 from engine.jit.kernel import helper
+from engine.log import redo_layout as L
 from engine.log.own_images_kernels import lock_owner, own_kind
-from engine.log.redo_layout import KIND_DELETE
-from engine.memory.arena_layout import (
-    BUCKET_WORDS,
-    COMPACT_MASK,
-    ENTRY_TAG_SHIFT,
-    ENTRY_USED,
-    F_DROPPED,
-    F_INDEX_COUNT,
-    F_SEGMENTS,
-    LOCK_MASK,
-    LOCK_SHARED,
-    OK,
-    PAGE_SHIFT,
-    PG_FRAGMENT,
-    PG_LOGICAL,
-    SEG_OVERFLOW,
-    SEG_OVERFLOW_COUNT,
-    ST_BUSY,
-    ST_MISSING,
-    ST_UNIQUE,
-    X_FRAGMENT,
-    X_LOCK,
-    X_ROWID,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import handle_of
 from engine.rows.primary_kernels import candidate, index_insert, index_remove
 from engine.rows.rows_kernels import wide_rowid
@@ -47,13 +25,13 @@ from engine.rows.segments_kernels import bucket_address, first_bucket, second_bu
 @helper
 def fragment_of_place(mem, place):
     """Fragment of the row at a place."""
-    return mem[((place >> PLACE_SHIFT) << PAGE_SHIFT) + PG_FRAGMENT]
+    return mem[((place >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_FRAGMENT]
 
 
 @helper
 def rowid_of_place(mem, place):
     """ROWID of the row at a place."""
-    return mem[((place >> PLACE_SHIFT) << PAGE_SHIFT) + PG_LOGICAL] << 16 | place & PLACE_SLOT_MASK
+    return mem[((place >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_LOGICAL] << 16 | place & X.PLACE_SLOT_MASK
 
 
 @helper
@@ -68,35 +46,35 @@ def find_in(mem, at, length, entry):
 @helper
 def entry_at(mem, index, tag, place):
     """Address of the entry of a tag that leads to a place, 0 if there is none."""
-    hash = mem[index + I_UNIQUE]
-    if mem[hash + F_SEGMENTS] == 0:
+    hash = mem[index + X.I_UNIQUE]
+    if mem[hash + A.F_SEGMENTS] == 0:
         return 0
     segment = segment_of(mem, hash, tag)
-    entry = (ENTRY_USED | tag) << ENTRY_TAG_SHIFT | place
-    found = find_in(mem, bucket_address(mem, segment, first_bucket(mem, segment, tag)), BUCKET_WORDS, entry)
+    entry = (A.ENTRY_USED | tag) << A.ENTRY_TAG_SHIFT | place
+    found = find_in(mem, bucket_address(mem, segment, first_bucket(mem, segment, tag)), A.BUCKET_WORDS, entry)
     if found == 0:
-        found = find_in(mem, bucket_address(mem, segment, second_bucket(mem, segment, tag)), BUCKET_WORDS, entry)
-    if found == 0 and mem[segment + SEG_OVERFLOW_COUNT] > 0:
-        found = find_in(mem, mem[segment + SEG_OVERFLOW], mem[segment + SEG_OVERFLOW_COUNT], entry)
+        found = find_in(mem, bucket_address(mem, segment, second_bucket(mem, segment, tag)), A.BUCKET_WORDS, entry)
+    if found == 0 and mem[segment + A.SEG_OVERFLOW_COUNT] > 0:
+        found = find_in(mem, mem[segment + A.SEG_OVERFLOW], mem[segment + A.SEG_OVERFLOW_COUNT], entry)
     return found
 
 
 @helper
 def take_entry(mem, index, tag, place):
     """Add the entry of a tag that leads to a place; OK or ST_MEMORY."""
-    status = index_insert(mem, mem[index + I_UNIQUE], tag, wide_rowid(place))
-    if status == OK:
-        mem[index + U_VERSION] += 1
+    status = index_insert(mem, mem[index + X.I_UNIQUE], tag, wide_rowid(place))
+    if status == A.OK:
+        mem[index + U.U_VERSION] += 1
     return status
 
 
 @helper
 def remove_entry(mem, index, tag, place):
     """Remove the entry of a tag that leads to a place; OK, or ST_MISSING if it is not there."""
-    if mem[mem[index + I_UNIQUE] + F_SEGMENTS] == 0:
-        return ST_MISSING
-    mem[index + U_VERSION] += 1
-    return index_remove(mem, mem[index + I_UNIQUE], tag, wide_rowid(place))
+    if mem[mem[index + X.I_UNIQUE] + A.F_SEGMENTS] == 0:
+        return A.ST_MISSING
+    mem[index + U.U_VERSION] += 1
+    return index_remove(mem, mem[index + X.I_UNIQUE], tag, wide_rowid(place))
 
 
 @helper
@@ -105,25 +83,25 @@ def meet_entry(mem, txn, buf, index, place, words):
     evidence: another transaction has the row locked, and some image of it has the tag.
     """
     fragment = fragment_of_place(mem, place)
-    if mem[fragment + F_DROPPED]:
-        return OK
+    if mem[fragment + A.F_DROPPED]:
+        return A.OK
     row = row_of_place(mem, place)
     head = mem[row]
-    if head & LOCK_MASK and not head & LOCK_SHARED:
+    if head & A.LOCK_MASK and not head & A.LOCK_SHARED:
         if lock_owner(mem, head) != txn:
-            mem[txn + X_FRAGMENT] = handle_of(mem, fragment)
-            mem[txn + X_ROWID] = rowid_of_place(mem, place)
-            mem[txn + X_LOCK] = head & LOCK_MASK
-            return ST_BUSY
-        if own_kind(mem, row) == KIND_DELETE:
-            return OK
-        held = own_key_words(mem, buf, index, fragment, row, SIDE_OTHER)
+            mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment)
+            mem[txn + A.X_ROWID] = rowid_of_place(mem, place)
+            mem[txn + A.X_LOCK] = head & A.LOCK_MASK
+            return A.ST_BUSY
+        if own_kind(mem, row) == L.KIND_DELETE:
+            return A.OK
+        held = own_key_words(mem, buf, index, fragment, row, X.SIDE_OTHER)
     else:
-        held = slot_key_words(mem, index, place, SIDE_OTHER)
+        held = slot_key_words(mem, index, place, X.SIDE_OTHER)
     if held != words:
-        return OK
-    target = side_part(mem, index, SIDE_TARGET)
-    return ST_UNIQUE if are_words(mem, side_part(mem, index, SIDE_OTHER), mem, target, words) else OK
+        return A.OK
+    target = side_part(mem, index, X.SIDE_TARGET)
+    return A.ST_UNIQUE if are_words(mem, side_part(mem, index, X.SIDE_OTHER), mem, target, words) else A.OK
 
 
 @helper
@@ -131,32 +109,32 @@ def meet_among(mem, txn, buf, index, at, length, wanted, own, words):
     """`meet_entry` of each of `length` entries at `at` that has the tag; the first answer that is not OK."""
     for i in range(length):
         entry = mem[at + i]
-        if entry >> ENTRY_TAG_SHIFT == wanted and entry & COMPACT_MASK != own:
-            status = meet_entry(mem, txn, buf, index, entry & COMPACT_MASK, words)
-            if status != OK:
+        if entry >> A.ENTRY_TAG_SHIFT == wanted and entry & A.COMPACT_MASK != own:
+            status = meet_entry(mem, txn, buf, index, entry & A.COMPACT_MASK, words)
+            if status != A.OK:
                 return status
-    return OK
+    return A.OK
 
 
 @helper
 def meet_others(mem, txn, buf, index, tag, own, words):
     """What an operation that wants the key of SIDE_TARGET for the row at place `own` meets: OK, ST_UNIQUE, ST_BUSY."""
-    hash = mem[index + I_UNIQUE]
-    if mem[hash + F_INDEX_COUNT] == 0:
-        return OK
+    hash = mem[index + X.I_UNIQUE]
+    if mem[hash + A.F_INDEX_COUNT] == 0:
+        return A.OK
     segment = segment_of(mem, hash, tag)
     found = candidate(mem, segment, tag)
-    if found != -1 and mem[segment + SEG_OVERFLOW_COUNT] == 0:
-        if found == 0 or mem[found] & COMPACT_MASK == own:
-            return OK
-        return meet_entry(mem, txn, buf, index, mem[found] & COMPACT_MASK, words)
-    wanted = ENTRY_USED | tag
+    if found != -1 and mem[segment + A.SEG_OVERFLOW_COUNT] == 0:
+        if found == 0 or mem[found] & A.COMPACT_MASK == own:
+            return A.OK
+        return meet_entry(mem, txn, buf, index, mem[found] & A.COMPACT_MASK, words)
+    wanted = A.ENTRY_USED | tag
     first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
     second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
-    status = meet_among(mem, txn, buf, index, first, BUCKET_WORDS, wanted, own, words)
-    if status == OK:
-        status = meet_among(mem, txn, buf, index, second, BUCKET_WORDS, wanted, own, words)
-    if status == OK:
-        over = mem[segment + SEG_OVERFLOW_COUNT]
-        status = meet_among(mem, txn, buf, index, mem[segment + SEG_OVERFLOW], over, wanted, own, words)
+    status = meet_among(mem, txn, buf, index, first, A.BUCKET_WORDS, wanted, own, words)
+    if status == A.OK:
+        status = meet_among(mem, txn, buf, index, second, A.BUCKET_WORDS, wanted, own, words)
+    if status == A.OK:
+        over = mem[segment + A.SEG_OVERFLOW_COUNT]
+        status = meet_among(mem, txn, buf, index, mem[segment + A.SEG_OVERFLOW], over, wanted, own, words)
     return status

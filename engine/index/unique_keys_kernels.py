@@ -7,38 +7,16 @@ Key words are those of ordered indexes, made by the same encoder; a key with a N
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    I_COLUMN_COUNT,
-    I_COLUMNS,
-    I_KEY_WORDS,
-    I_NULLABLE,
-    SIDE_OTHER,
-    SIDE_VALUE,
-)
+from engine.index import index_layout as X
+from engine.index import unique_layout as U
 from engine.index.key_words_kernels import NO_VAR_PART, encode_key, is_chained, row_of_place, side_part, var_of_place
-from engine.index.unique_layout import U_SEED
 from engine.jit.kernel import helper, kernel
 from engine.log.own_images_kernels import own_fixed, own_var
-from engine.memory.arena_layout import F_FIXED_WORDS, F_HAS_VAR, ROW_HEADER_WORDS
-from engine.rows.columns_layout import (
-    COLUMN_WORDS,
-    CW_AT,
-    CW_MISSING,
-    CW_NULL_BYTE,
-    CW_NULL_MASK,
-    CW_PART,
-    PART_FIXED,
-    PART_VAR,
-)
+from engine.memory import arena_layout as A
+from engine.rows import columns_layout as K
 from engine.rows.primary_kernels import tag_of
 from engine.rows.var_parts_kernels import chunk_address
-from engine.schema.row_layout import (
-    VAR_COUNT_MASK,
-    VAR_COUNT_SHIFT,
-    VAR_KEY_WORDS_MASK,
-    VAR_KEY_WORDS_SHIFT,
-    VAR_NULL_BIT,
-)
+from engine.schema import row_layout as R
 
 NO_TAG = -1
 
@@ -47,29 +25,29 @@ NO_TAG = -1
 def is_null_in_var(mem, column, parts, var_at):
     """Whether a var column is NULL in the var part parts[var_at:]."""
     header = parts[var_at] if var_at != NO_VAR_PART else 0
-    ordinal = mem[column + CW_AT]
-    if ordinal >= (header >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK:
-        return mem[column + CW_MISSING] < 0
-    ends = var_at + 1 + ((header >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK)
-    return (parts[ends + (ordinal >> 1)] >> ((ordinal & 1) << 5)) & VAR_NULL_BIT != 0
+    ordinal = mem[column + K.CW_AT]
+    if ordinal >= (header >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK:
+        return mem[column + K.CW_MISSING] < 0
+    ends = var_at + 1 + ((header >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)
+    return (parts[ends + (ordinal >> 1)] >> ((ordinal & 1) << 5)) & R.VAR_NULL_BIT != 0
 
 
 @helper
 def has_null(mem, index, fixed, at, parts, var_at):
     """Whether a key column is NULL in the image fixed[at:] with the var part parts[var_at:]."""
-    nullable = mem[index + I_NULLABLE]
+    nullable = mem[index + X.I_NULLABLE]
     if nullable == 0:
         return False
-    for i in range(mem[index + I_COLUMN_COUNT]):
+    for i in range(mem[index + X.I_COLUMN_COUNT]):
         if (nullable >> i) & 1 == 0:
             continue
-        column = index + I_COLUMNS + i * COLUMN_WORDS
-        if mem[column + CW_PART] == PART_VAR:
+        column = index + X.I_COLUMNS + i * K.COLUMN_WORDS
+        if mem[column + K.CW_PART] == K.PART_VAR:
             if is_null_in_var(mem, column, parts, var_at):
                 return True
-        elif mem[column + CW_PART] == PART_FIXED:
-            byte = mem[column + CW_NULL_BYTE]
-            if (fixed[at + (byte >> 3)] >> ((byte & 7) << 3)) & mem[column + CW_NULL_MASK]:
+        elif mem[column + K.CW_PART] == K.PART_FIXED:
+            byte = mem[column + K.CW_NULL_BYTE]
+            if (fixed[at + (byte >> 3)] >> ((byte & 7) << 3)) & mem[column + K.CW_NULL_MASK]:
                 return True
     return False
 
@@ -77,12 +55,12 @@ def has_null(mem, index, fixed, at, parts, var_at):
 @helper
 def image_key_words(mem, index, fragment, images, at, number):
     """Key words of the whole image images[at:] into a scratch part; how many, 0 if one is NULL."""
-    var_at = at + mem[fragment + F_FIXED_WORDS]
+    var_at = at + mem[fragment + A.F_FIXED_WORDS]
     if has_null(mem, index, images, at, images, var_at):
         return 0
-    value = side_part(mem, index, SIDE_VALUE)
+    value = side_part(mem, index, X.SIDE_VALUE)
     out = side_part(mem, index, number)
-    return encode_key(mem, index, images, at, images, var_at, 0, mem, value, mem, out, mem[index + I_KEY_WORDS])
+    return encode_key(mem, index, images, at, images, var_at, 0, mem, value, mem, out, mem[index + X.I_KEY_WORDS])
 
 
 @helper
@@ -93,22 +71,22 @@ def parted_key_words(mem, index, fixed, at, reference, number):
         return 0
     if reference and not is_chained(mem, reference):
         reference = 0
-    value = side_part(mem, index, SIDE_VALUE)
+    value = side_part(mem, index, X.SIDE_VALUE)
     out = side_part(mem, index, number)
-    return encode_key(mem, index, fixed, at, mem, var_at, reference, mem, value, mem, out, mem[index + I_KEY_WORDS])
+    return encode_key(mem, index, fixed, at, mem, var_at, reference, mem, value, mem, out, mem[index + X.I_KEY_WORDS])
 
 
 @helper
 def slot_key_words(mem, index, place, number):
     """`image_key_words` of what lies in the slot at a place."""
-    at = row_of_place(mem, place) + ROW_HEADER_WORDS
+    at = row_of_place(mem, place) + A.ROW_HEADER_WORDS
     return parted_key_words(mem, index, mem, at, var_of_place(mem, place), number)
 
 
 @helper
 def own_key_words(mem, buf, index, fragment, row, number):
     """`image_key_words` of a row as its lock holder sees it; a deleted one has what it was before."""
-    reference = own_var(mem, fragment, row) if mem[fragment + F_HAS_VAR] else 0
+    reference = own_var(mem, fragment, row) if mem[fragment + A.F_HAS_VAR] else 0
     in_buffer, at = own_fixed(mem, buf, row)
     if in_buffer:
         return parted_key_words(mem, index, buf, at, reference, number)
@@ -120,19 +98,19 @@ def tag_in(mem, index, number, words):
     """Tag of key words in a scratch part; NO_TAG of none."""
     if words == 0:
         return NO_TAG
-    return tag_of(mem, side_part(mem, index, number), words, mem[index + U_SEED])
+    return tag_of(mem, side_part(mem, index, number), words, mem[index + U.U_SEED])
 
 
 @helper
 def slot_tag(mem, index, place):
     """Tag of what lies in the slot at a place, NO_TAG if it has no entry."""
-    return tag_in(mem, index, SIDE_OTHER, slot_key_words(mem, index, place, SIDE_OTHER))
+    return tag_in(mem, index, X.SIDE_OTHER, slot_key_words(mem, index, place, X.SIDE_OTHER))
 
 
 @helper
 def parted_tag(mem, index, fixed, at, reference):
     """Tag of the fixed image fixed[at:] with the var part `reference` leads to, NO_TAG if it has no entry."""
-    return tag_in(mem, index, SIDE_OTHER, parted_key_words(mem, index, fixed, at, reference, SIDE_OTHER))
+    return tag_in(mem, index, X.SIDE_OTHER, parted_key_words(mem, index, fixed, at, reference, X.SIDE_OTHER))
 
 
 @helper

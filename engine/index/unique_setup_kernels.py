@@ -4,16 +4,8 @@
 
 from __future__ import annotations
 
-from engine.index.index_layout import (
-    I_BUILT_FRAGMENT,
-    I_KEY_WORDS,
-    I_POOL,
-    I_STATE,
-    I_UNIQUE,
-    INDEX_BUILDING,
-    INDEX_READY,
-    SIDE_TARGET,
-)
+from engine.index import index_layout as X
+from engine.index import unique_layout as U
 from engine.index.key_words_kernels import encode_row, row_of_place, var_of_place
 from engine.index.tree_build_kernels import next_live
 from engine.index.tree_setup_kernels import give_side, shape_descriptor
@@ -26,21 +18,9 @@ from engine.index.unique_entries_kernels import (
     take_entry,
 )
 from engine.index.unique_keys_kernels import NO_TAG, has_null, slot_key_words, slot_tag, tag_in
-from engine.index.unique_layout import TAKES_NEVER, U_EVIDENCE, U_SEED, U_SUSPECTS, U_TAKES
 from engine.jit.kernel import helper, kernel
 from engine.log.own_images_kernels import entry_words, write_entry
-from engine.memory.arena_layout import (
-    F_POOL,
-    OK,
-    ROW_HEADER_WORDS,
-    S_INDEX_GENERATION,
-    S_TOUCHED,
-    S_UNLISTED,
-    ST_DROPPED,
-    ST_MEMORY,
-    ST_MORE,
-    ST_UNIQUE,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of
 from engine.memory.pool_kernels import give_block, take_block
 from engine.rows.growth_kernels import drop_index, reserve_step
@@ -64,13 +44,13 @@ def make_unique(mem, pool, shape, constants, seed):
         give_side(mem, index)
         give_descriptor(mem, index)
         return 0
-    mem[hash + F_POOL] = pool
-    mem[index + I_UNIQUE] = hash
-    mem[index + U_SEED] = seed
-    mem[index + U_TAKES] = 0 if shape[0] == INDEX_READY else TAKES_NEVER
-    mem[index + I_BUILT_FRAGMENT] = 0
-    mem[S_UNLISTED] = handle_of(mem, index)
-    return mem[S_UNLISTED]
+    mem[hash + A.F_POOL] = pool
+    mem[index + X.I_UNIQUE] = hash
+    mem[index + U.U_SEED] = seed
+    mem[index + U.U_TAKES] = 0 if shape[0] == X.INDEX_READY else U.TAKES_NEVER
+    mem[index + X.I_BUILT_FRAGMENT] = 0
+    mem[A.S_UNLISTED] = handle_of(mem, index)
+    return mem[A.S_UNLISTED]
 
 
 @kernel("int64(int64[::1], int64)")
@@ -78,13 +58,13 @@ def drop_unique(mem, index):
     """Give all memory of a withdrawn index back."""
     index = descriptor_of(mem, index)
     if index == 0:
-        return ST_DROPPED
-    pool = mem[index + I_POOL]
-    drop_index(mem, mem[index + I_UNIQUE])
-    give_block(mem, pool, mem[index + I_UNIQUE])
+        return A.ST_DROPPED
+    pool = mem[index + X.I_POOL]
+    drop_index(mem, mem[index + X.I_UNIQUE])
+    give_block(mem, pool, mem[index + X.I_UNIQUE])
     give_side(mem, index)
     give_descriptor(mem, index)
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64)")
@@ -92,11 +72,11 @@ def begin_unique(mem, index):
     """Second announcement: transactions that begin from now on take entries; returns the generation they have."""
     index = descriptor_of(mem, index)
     if index == 0:
-        return ST_DROPPED
-    mem[S_INDEX_GENERATION] += 1
-    mem[index + U_TAKES] = mem[S_INDEX_GENERATION]
-    mem[index + I_STATE] = INDEX_BUILDING
-    return mem[S_INDEX_GENERATION]
+        return A.ST_DROPPED
+    mem[A.S_INDEX_GENERATION] += 1
+    mem[index + U.U_TAKES] = mem[A.S_INDEX_GENERATION]
+    mem[index + X.I_STATE] = X.INDEX_BUILDING
+    return mem[A.S_INDEX_GENERATION]
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -107,12 +87,12 @@ def enforce_unique(mem, index, is_forced):
     """
     index = descriptor_of(mem, index)
     if index == 0:
-        return ST_DROPPED
-    suspects = mem[index + U_SUSPECTS]
-    mem[index + U_SUSPECTS] = 0
+        return A.ST_DROPPED
+    suspects = mem[index + U.U_SUSPECTS]
+    mem[index + U.U_SUSPECTS] = 0
     if suspects == 0 or is_forced:
-        mem[index + I_STATE] = INDEX_READY
-    return OK if suspects == 0 else ST_MORE
+        mem[index + X.I_STATE] = X.INDEX_READY
+    return A.OK if suspects == 0 else A.ST_MORE
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])")
@@ -125,26 +105,26 @@ def walk_unique(mem, index, fragment, state, out):
     index = descriptor_of(mem, index)
     fragment = descriptor_of(mem, fragment)
     if index == 0 or fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     while state[2] > 0:
         before = state[0]
         place = next_live(mem, fragment, before, state)
         if place < 0:
-            return OK if place == -1 else ST_MORE
+            return A.OK if place == -1 else A.ST_MORE
         state[2] -= 1
-        words = slot_key_words(mem, index, place, SIDE_TARGET)
+        words = slot_key_words(mem, index, place, X.SIDE_TARGET)
         if words == 0:
             continue
-        tag = tag_in(mem, index, SIDE_TARGET, words)
-        status = meet_others(mem, index + U_EVIDENCE, mem, index, tag, place, words)
-        if status == OK and entry_at(mem, index, tag, place) == 0:
+        tag = tag_in(mem, index, X.SIDE_TARGET, words)
+        status = meet_others(mem, index + U.U_EVIDENCE, mem, index, tag, place, words)
+        if status == A.OK and entry_at(mem, index, tag, place) == 0:
             status = take_entry(mem, index, tag, place)
-        if status != OK:
+        if status != A.OK:
             state[0] = before
-            if status == ST_UNIQUE:
+            if status == A.ST_UNIQUE:
                 copy_evidence(mem, place, out)
             return status
-    return ST_MORE
+    return A.ST_MORE
 
 
 @helper
@@ -164,11 +144,11 @@ def forget_unique(mem, index, fragment, state):
     index = descriptor_of(mem, index)
     fragment = descriptor_of(mem, fragment)
     if index == 0 or fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     while True:
         place = next_live(mem, fragment, state[0], state)
         if place < 0:
-            return OK if place == -1 else ST_MORE
+            return A.OK if place == -1 else A.ST_MORE
         tag = slot_tag(mem, index, place)
         if tag != NO_TAG:
             remove_entry(mem, index, tag, place)
@@ -184,18 +164,18 @@ def collect_unique(mem, index, fragment, tags, places, side, state):
     index = descriptor_of(mem, index)
     fragment = descriptor_of(mem, fragment)
     if index == 0 or fragment == 0:
-        return ST_DROPPED
-    out = mem[index + I_KEY_WORDS] + 2
+        return A.ST_DROPPED
+    out = mem[index + X.I_KEY_WORDS] + 2
     while state[2] < places.size:
         place = next_live(mem, fragment, state[0], state)
         if place < 0:
-            return OK if place == -1 else ST_MORE
+            return A.OK if place == -1 else A.ST_MORE
         if not is_null_row(mem, index, place):
             words = encode_row(mem, index, place, side, 0, side, out, out - 2)
-            tags[state[2]] = tag_of(side, out, words, mem[index + U_SEED])
+            tags[state[2]] = tag_of(side, out, words, mem[index + U.U_SEED])
             places[state[2]] = place
             state[2] += 1
-    return ST_MORE
+    return A.ST_MORE
 
 
 @helper
@@ -203,7 +183,7 @@ def is_null_row(mem, index, place):
     """Whether a key column of the row at a place is NULL."""
     reference = var_of_place(mem, place)
     var_at = chunk_address(mem, reference) if reference else 0
-    return has_null(mem, index, mem, row_of_place(mem, place) + ROW_HEADER_WORDS, mem, var_at)
+    return has_null(mem, index, mem, row_of_place(mem, place) + A.ROW_HEADER_WORDS, mem, var_at)
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")
@@ -211,8 +191,8 @@ def reserve_unique(mem, index, expected, at):
     """One step of giving an index the size for so many entries: call it with what it returns until that is -1."""
     index = descriptor_of(mem, index)
     if index == 0:
-        return ST_DROPPED
-    return reserve_step(mem, mem[index + I_UNIQUE], expected, at)
+        return A.ST_DROPPED
+    return reserve_step(mem, mem[index + X.I_UNIQUE], expected, at)
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
@@ -220,15 +200,15 @@ def load_unique(mem, index, tags, places, start, stop):
     """Add entries [start, stop) while nobody uses the index; OK or ST_MEMORY."""
     index = descriptor_of(mem, index)
     if index == 0:
-        return ST_DROPPED
-    hash = mem[index + I_UNIQUE]
+        return A.ST_DROPPED
+    hash = mem[index + X.I_UNIQUE]
     touched = 0
     for begin in range(start, stop, AHEAD_ENTRIES):
         end = min(begin + AHEAD_ENTRIES, stop)
         for i in range(begin, end):
             touched += touch_buckets(mem, hash, tags[i])
         for i in range(begin, end):
-            if take_entry(mem, index, tags[i], places[i]) != OK:
-                return ST_MEMORY
-    mem[S_TOUCHED] = touched
-    return OK
+            if take_entry(mem, index, tags[i], places[i]) != A.OK:
+                return A.ST_MEMORY
+    mem[A.S_TOUCHED] = touched
+    return A.OK

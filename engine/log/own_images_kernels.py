@@ -9,35 +9,8 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper
 from engine.jit.words_kernels import move_words
-from engine.log.redo_layout import (
-    KIND_DELETE,
-    KIND_UPDATE,
-    OPERATION_WORDS,
-)
-from engine.memory.arena_layout import (
-    AUTHOR_MASK,
-    AUTHOR_SHIFT,
-    ENTRY_WORDS,
-    F_FIXED_WORDS,
-    F_HAS_VAR,
-    F_NUMBER,
-    F_TABLE,
-    LOCK_MASK,
-    LOCK_OP_MASK,
-    LOCK_SHARED,
-    O_PREVIOUS,
-    O_RECORD,
-    O_TXN,
-    O_VAR,
-    OP_ABSENT,
-    OP_AUTHORED,
-    OP_KIND_MASK,
-    OP_LOCK,
-    OP_RECORD_SHIFT,
-    ROW_HEADER_WORDS,
-    X_AUTHOR,
-    X_SPOOLED,
-)
+from engine.log import redo_layout as L
+from engine.memory import arena_layout as A
 from engine.rows.lcp_kernels import packed_place
 from engine.rows.side_pages_kernels import put_var, var_of, words_of_var
 
@@ -45,25 +18,25 @@ from engine.rows.side_pages_kernels import put_var, var_of, words_of_var
 @helper
 def lock_owner(mem, head):
     """Transaction that holds the exclusive lock of a row header; 0 when free or shared."""
-    lock = head & LOCK_MASK
-    if lock == 0 or lock & LOCK_SHARED:
+    lock = head & A.LOCK_MASK
+    if lock == 0 or lock & A.LOCK_SHARED:
         return 0
-    return mem[((lock & LOCK_OP_MASK) << 3) + O_TXN]
+    return mem[((lock & A.LOCK_OP_MASK) << 3) + A.O_TXN]
 
 
 @helper
 def newest_operation(head):
     """Operation a row header's exclusive lock leads to."""
-    return (head & LOCK_OP_MASK) << 3
+    return (head & A.LOCK_OP_MASK) << 3
 
 
 @helper
 def var_as_of(mem, fragment, row, operation):
     """Var part of a row as an operation of its lock holder left it."""
     while operation != 0:
-        if mem[operation + O_VAR] != 0:
-            return mem[operation + O_VAR]
-        operation = mem[operation + O_PREVIOUS]
+        if mem[operation + A.O_VAR] != 0:
+            return mem[operation + A.O_VAR]
+        operation = mem[operation + A.O_PREVIOUS]
     return var_of(mem, fragment, row)
 
 
@@ -78,20 +51,20 @@ def own_fixed(mem, buf, row):
     """Where a row's lock holder finds its fixed image: (1, offset in buffer), or (0, address) for the row itself."""
     operation = newest_operation(mem[row])
     while operation != 0:
-        kind = mem[operation + O_RECORD] & OP_KIND_MASK
-        if kind == KIND_UPDATE:
-            return 1, (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
-        operation = mem[operation + O_PREVIOUS]
-    return 0, row + ROW_HEADER_WORDS
+        kind = mem[operation + A.O_RECORD] & A.OP_KIND_MASK
+        if kind == L.KIND_UPDATE:
+            return 1, (mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT) + L.OPERATION_WORDS
+        operation = mem[operation + A.O_PREVIOUS]
+    return 0, row + A.ROW_HEADER_WORDS
 
 
 @helper
 def is_away(mem, buf, operation):
     """Whether an operation's record is in the spool file only; X_SPOOLED then says where it belongs."""
-    at = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
+    at = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
     if buf[at] != 0:  # no record begins with 0
         return False
-    mem[mem[operation + O_TXN] + X_SPOOLED] = at
+    mem[mem[operation + A.O_TXN] + A.X_SPOOLED] = at
     return True
 
 
@@ -100,17 +73,17 @@ def is_image_away(mem, buf, row):
     """Whether the fixed image that a row's lock holder sees is in its spool file only, see `own_fixed`, `is_away`."""
     operation = newest_operation(mem[row])
     while operation != 0:
-        if mem[operation + O_RECORD] & OP_KIND_MASK == KIND_UPDATE:
+        if mem[operation + A.O_RECORD] & A.OP_KIND_MASK == L.KIND_UPDATE:
             return is_away(mem, buf, operation)
-        operation = mem[operation + O_PREVIOUS]
+        operation = mem[operation + A.O_PREVIOUS]
     return False
 
 
 @helper
 def own_kind(mem, row):
     """Kind of the newest operation of a locked row that says whether the row exists for its holder."""
-    word = mem[newest_operation(mem[row]) + O_RECORD]
-    return KIND_DELETE if word & OP_ABSENT else word & OP_KIND_MASK
+    word = mem[newest_operation(mem[row]) + A.O_RECORD]
+    return L.KIND_DELETE if word & A.OP_ABSENT else word & A.OP_KIND_MASK
 
 
 @helper
@@ -118,17 +91,17 @@ def own_author(mem, row, author):
     """Author of a row as its lock holder sees it: that of its newest change, else the committed one, `author`."""
     operation = newest_operation(mem[row])
     while operation != 0:
-        word = mem[operation + O_RECORD]
-        if word & OP_KIND_MASK != OP_LOCK:
-            return mem[mem[operation + O_TXN] + X_AUTHOR] if word & OP_AUTHORED else 0
-        operation = mem[operation + O_PREVIOUS]
+        word = mem[operation + A.O_RECORD]
+        if word & A.OP_KIND_MASK != A.OP_LOCK:
+            return mem[mem[operation + A.O_TXN] + A.X_AUTHOR] if word & A.OP_AUTHORED else 0
+        operation = mem[operation + A.O_PREVIOUS]
     return author
 
 
 @helper
 def copy_image(mem, buf, fragment, row, mine, out, at):
     """Copy a row image to out[at:], as its lock holder sees it if `mine`; returns its words. The caller made room."""
-    fixed = mem[fragment + F_FIXED_WORDS]
+    fixed = mem[fragment + A.F_FIXED_WORDS]
     reference = 0
     if mine:
         in_buffer, source = own_fixed(mem, buf, row)
@@ -136,13 +109,13 @@ def copy_image(mem, buf, fragment, row, mine, out, at):
             move_words(buf, source, out, at, fixed)
         else:
             move_words(mem, source, out, at, fixed)
-        if mem[fragment + F_HAS_VAR]:
+        if mem[fragment + A.F_HAS_VAR]:
             reference = own_var(mem, fragment, row)
     else:
-        move_words(mem, row + ROW_HEADER_WORDS, out, at, fixed)
-        if mem[fragment + F_HAS_VAR]:
+        move_words(mem, row + A.ROW_HEADER_WORDS, out, at, fixed)
+        if mem[fragment + A.F_HAS_VAR]:
             reference = var_of(mem, fragment, row)
-    if mem[fragment + F_HAS_VAR]:
+    if mem[fragment + A.F_HAS_VAR]:
         return fixed + put_var(mem, reference, out, at + fixed)
     return fixed
 
@@ -150,8 +123,8 @@ def copy_image(mem, buf, fragment, row, mine, out, at):
 @helper
 def entry_words(mem, fragment, row, mine):
     """Words of the entry of a row."""
-    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
-    if mem[fragment + F_HAS_VAR]:
+    words = A.ENTRY_WORDS + mem[fragment + A.F_FIXED_WORDS]
+    if mem[fragment + A.F_HAS_VAR]:
         words += words_of_var(mem, own_var(mem, fragment, row) if mine else var_of(mem, fragment, row))
     return words
 
@@ -161,8 +134,8 @@ def write_entry(mem, buf, fragment, rowid, row, mine, out, at):
     """Write the entry of a row to out[at:]; returns its words. The caller has made room."""
     out[at] = rowid
     out[at + 1] = mem[row + 1]
-    author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
+    author = (mem[row] >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK
     if mine:
         author = own_author(mem, row, author)
-    out[at + 2] = packed_place(author, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
-    return ENTRY_WORDS + copy_image(mem, buf, fragment, row, mine, out, at + ENTRY_WORDS)
+    out[at + 2] = packed_place(author, mem[fragment + A.F_TABLE], mem[fragment + A.F_NUMBER])
+    return A.ENTRY_WORDS + copy_image(mem, buf, fragment, row, mine, out, at + A.ENTRY_WORDS)

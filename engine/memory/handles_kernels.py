@@ -10,27 +10,15 @@ structure, and a block that was a descriptor once never becomes a page or a node
 from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    BLOCK_SHIFT,
-    BLOCK_WORDS,
-    D_GENERATION,
-    GENERATION_MAX,
-    HANDLE_BLOCK_BITS,
-    HANDLE_BLOCK_MASK,
-    OK,
-    S_FREE_DESCRIPTOR_COUNT,
-    S_FREE_DESCRIPTORS,
-    S_POOL,
-    ST_DROPPED,
-)
+from engine.memory import arena_layout as A
 from engine.memory.pool_kernels import take_block
 
 
 @helper
 def descriptor_of(mem, handle):
     """Address of the descriptor a handle leads to; 0 if the structure was withdrawn."""
-    descriptor = (handle & HANDLE_BLOCK_MASK) << BLOCK_SHIFT
-    if mem[descriptor + D_GENERATION] != handle >> HANDLE_BLOCK_BITS:
+    descriptor = (handle & A.HANDLE_BLOCK_MASK) << A.BLOCK_SHIFT
+    if mem[descriptor + A.D_GENERATION] != handle >> A.HANDLE_BLOCK_BITS:
         return 0
     return descriptor
 
@@ -38,42 +26,42 @@ def descriptor_of(mem, handle):
 @helper
 def handle_of(mem, descriptor):
     """Handle of a descriptor."""
-    return (mem[descriptor + D_GENERATION] << HANDLE_BLOCK_BITS) | (descriptor >> BLOCK_SHIFT)
+    return (mem[descriptor + A.D_GENERATION] << A.HANDLE_BLOCK_BITS) | (descriptor >> A.BLOCK_SHIFT)
 
 
 @helper
 def take_descriptor(mem):
     """A zeroed block for a descriptor, with a generation it never had before; 0 when memory is exhausted."""
-    descriptor = mem[S_FREE_DESCRIPTORS]
+    descriptor = mem[A.S_FREE_DESCRIPTORS]
     if descriptor == 0:
-        descriptor = take_block(mem, S_POOL)
+        descriptor = take_block(mem, A.S_POOL)
         if descriptor != 0:
-            mem[descriptor + D_GENERATION] = 1
+            mem[descriptor + A.D_GENERATION] = 1
         return descriptor
-    mem[S_FREE_DESCRIPTORS] = mem[descriptor]
-    mem[S_FREE_DESCRIPTOR_COUNT] -= 1
-    generation = mem[descriptor + D_GENERATION]
-    for i in range(BLOCK_WORDS):
+    mem[A.S_FREE_DESCRIPTORS] = mem[descriptor]
+    mem[A.S_FREE_DESCRIPTOR_COUNT] -= 1
+    generation = mem[descriptor + A.D_GENERATION]
+    for i in range(A.BLOCK_WORDS):
         mem[descriptor + i] = 0
-    mem[descriptor + D_GENERATION] = generation
+    mem[descriptor + A.D_GENERATION] = generation
     return descriptor
 
 
 @helper
 def give_descriptor(mem, descriptor):
     """Give a descriptor back; no handle leads to it any more."""
-    mem[descriptor + D_GENERATION] += 1
-    if mem[descriptor + D_GENERATION] >= GENERATION_MAX:
+    mem[descriptor + A.D_GENERATION] += 1
+    if mem[descriptor + A.D_GENERATION] >= A.GENERATION_MAX:
         return
-    mem[descriptor] = mem[S_FREE_DESCRIPTORS]
-    mem[S_FREE_DESCRIPTORS] = descriptor
-    mem[S_FREE_DESCRIPTOR_COUNT] += 1
+    mem[descriptor] = mem[A.S_FREE_DESCRIPTORS]
+    mem[A.S_FREE_DESCRIPTORS] = descriptor
+    mem[A.S_FREE_DESCRIPTOR_COUNT] += 1
 
 
 @helper
 def renew_handle(mem, descriptor):
     """Let every handle of a descriptor lead to nothing but the next one, which only the caller can know."""
-    mem[descriptor + D_GENERATION] += 1
+    mem[descriptor + A.D_GENERATION] += 1
 
 
 @kernel("int64(int64[::1], int64)")
@@ -83,16 +71,16 @@ def withdraw(mem, handle):
     """
     descriptor = descriptor_of(mem, handle)
     if descriptor == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     renew_handle(mem, descriptor)
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64)")
 def descriptor_word(mem, handle, word):
     """One word of a descriptor, all of which Python reads are 0 or more; or ST_DROPPED."""
     descriptor = descriptor_of(mem, handle)
-    return ST_DROPPED if descriptor == 0 else mem[descriptor + word]
+    return A.ST_DROPPED if descriptor == 0 else mem[descriptor + word]
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")
@@ -100,9 +88,9 @@ def set_descriptor_word(mem, handle, word, value):
     """Set one word of a descriptor: OK or ST_DROPPED."""
     descriptor = descriptor_of(mem, handle)
     if descriptor == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     mem[descriptor + word] = value
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
@@ -110,10 +98,10 @@ def descriptor_words(mem, handle, word, out):
     """Copy out.size words of a descriptor from `word` on, as of one instant: OK or ST_DROPPED."""
     descriptor = descriptor_of(mem, handle)
     if descriptor == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     for i in range(out.size):
         out[i] = mem[descriptor + word + i]
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64[::1], int64)")

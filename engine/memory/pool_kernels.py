@@ -11,41 +11,15 @@ Returned addresses are word indexes; 0 means exhausted (page 0 is the store head
 from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    BLOCK_WORDS,
-    BLOCKS_PER_PAGE,
-    CELL_WORDS,
-    OK,
-    P_DOWNWARDS,
-    P_FREE_BLOCK_COUNT,
-    P_FREE_BLOCKS,
-    P_FREE_PAGE_COUNT,
-    P_FREE_PAGES,
-    P_HIGH,
-    P_KEPT,
-    P_LIMIT,
-    P_REFUSED,
-    P_SCRATCH,
-    P_TAKES,
-    PAGE_SHIFT,
-    PAGE_WORDS,
-    POOL_WORDS,
-    S_BLOCK_COUNTS,
-    S_CELL_HIGH,
-    S_CELL_LIMIT,
-    S_FREE_CELLS,
-    S_POOL,
-    S_POOL_TOP,
-    ST_MEMORY,
-)
+from engine.memory import arena_layout as A
 
 
 @helper
 def is_refused(mem, pool):
     """Count a take; whether it is the one that a test wants to fail."""
-    take = mem[pool + P_TAKES] + 1
-    mem[pool + P_TAKES] = take
-    return take == mem[pool + P_REFUSED]
+    take = mem[pool + A.P_TAKES] + 1
+    mem[pool + A.P_TAKES] = take
+    return take == mem[pool + A.P_REFUSED]
 
 
 @helper
@@ -53,41 +27,41 @@ def take_page(mem, pool):
     """Take a page number from the pool; its content is undefined. 0 when exhausted."""
     if is_refused(mem, pool):
         return 0
-    never_used = mem[pool + P_LIMIT] - mem[pool + P_HIGH]
-    if mem[pool + P_FREE_PAGE_COUNT] + never_used <= mem[pool + P_KEPT]:
+    never_used = mem[pool + A.P_LIMIT] - mem[pool + A.P_HIGH]
+    if mem[pool + A.P_FREE_PAGE_COUNT] + never_used <= mem[pool + A.P_KEPT]:
         return 0
-    page = mem[pool + P_FREE_PAGES]
+    page = mem[pool + A.P_FREE_PAGES]
     if page != 0:
-        mem[pool + P_FREE_PAGES] = mem[page << PAGE_SHIFT]
-        mem[pool + P_FREE_PAGE_COUNT] -= 1
+        mem[pool + A.P_FREE_PAGES] = mem[page << A.PAGE_SHIFT]
+        mem[pool + A.P_FREE_PAGE_COUNT] -= 1
         return page
-    page = mem[pool + P_HIGH]
-    if mem[pool + P_DOWNWARDS]:
-        mem[pool + P_LIMIT] -= 1
-        return mem[pool + P_LIMIT]
-    mem[pool + P_HIGH] = page + 1
+    page = mem[pool + A.P_HIGH]
+    if mem[pool + A.P_DOWNWARDS]:
+        mem[pool + A.P_LIMIT] -= 1
+        return mem[pool + A.P_LIMIT]
+    mem[pool + A.P_HIGH] = page + 1
     return page
 
 
 @helper
 def give_page(mem, pool, page):
     """Give a page back to the pool."""
-    mem[page << PAGE_SHIFT] = mem[pool + P_FREE_PAGES]
-    mem[pool + P_FREE_PAGES] = page
-    mem[pool + P_FREE_PAGE_COUNT] += 1
+    mem[page << A.PAGE_SHIFT] = mem[pool + A.P_FREE_PAGES]
+    mem[pool + A.P_FREE_PAGES] = page
+    mem[pool + A.P_FREE_PAGE_COUNT] += 1
 
 
 @helper
 def link_block(mem, pool, block):
     """Put a block into the list of free ones: word 0 leads to the next, word 1 back."""
-    first = mem[pool + P_FREE_BLOCKS]
+    first = mem[pool + A.P_FREE_BLOCKS]
     mem[block] = first
     mem[block + 1] = 0
     if first != 0:
         mem[first + 1] = block
-    mem[pool + P_FREE_BLOCKS] = block
-    mem[pool + P_FREE_BLOCK_COUNT] += 1
-    mem[mem[S_BLOCK_COUNTS] + (block >> PAGE_SHIFT)] += 1
+    mem[pool + A.P_FREE_BLOCKS] = block
+    mem[pool + A.P_FREE_BLOCK_COUNT] += 1
+    mem[mem[A.S_BLOCK_COUNTS] + (block >> A.PAGE_SHIFT)] += 1
 
 
 @helper
@@ -97,17 +71,17 @@ def unlink_block(mem, pool, block):
     if before != 0:
         mem[before] = after
     else:
-        mem[pool + P_FREE_BLOCKS] = after
+        mem[pool + A.P_FREE_BLOCKS] = after
     if after != 0:
         mem[after + 1] = before
-    mem[pool + P_FREE_BLOCK_COUNT] -= 1
-    mem[mem[S_BLOCK_COUNTS] + (block >> PAGE_SHIFT)] -= 1
+    mem[pool + A.P_FREE_BLOCK_COUNT] -= 1
+    mem[mem[A.S_BLOCK_COUNTS] + (block >> A.PAGE_SHIFT)] -= 1
 
 
 @helper
 def take_raw_block(mem, pool):
     """Take a block whose content is undefined; its address, 0 when exhausted."""
-    block = mem[pool + P_FREE_BLOCKS]
+    block = mem[pool + A.P_FREE_BLOCKS]
     if block != 0:
         if is_refused(mem, pool):
             return 0
@@ -116,8 +90,8 @@ def take_raw_block(mem, pool):
     page = take_page(mem, pool)
     if page == 0:
         return 0
-    block = page << PAGE_SHIFT
-    for at in range(block + BLOCK_WORDS, block + PAGE_WORDS, BLOCK_WORDS):
+    block = page << A.PAGE_SHIFT
+    for at in range(block + A.BLOCK_WORDS, block + A.PAGE_WORDS, A.BLOCK_WORDS):
         link_block(mem, pool, at)
     return block
 
@@ -127,7 +101,7 @@ def take_block(mem, pool):
     """Take a zeroed block; its address, 0 when exhausted."""
     block = take_raw_block(mem, pool)
     if block != 0:
-        for i in range(BLOCK_WORDS):
+        for i in range(A.BLOCK_WORDS):
             mem[block + i] = 0
     return block
 
@@ -136,10 +110,10 @@ def take_block(mem, pool):
 def give_block(mem, pool, block):
     """Give a block back; with the last one of a page the page is free."""
     link_block(mem, pool, block)
-    page = block >> PAGE_SHIFT
-    if mem[mem[S_BLOCK_COUNTS] + page] == BLOCKS_PER_PAGE:
-        first = page << PAGE_SHIFT
-        for at in range(first, first + PAGE_WORDS, BLOCK_WORDS):
+    page = block >> A.PAGE_SHIFT
+    if mem[mem[A.S_BLOCK_COUNTS] + page] == A.BLOCKS_PER_PAGE:
+        first = page << A.PAGE_SHIFT
+        for at in range(first, first + A.PAGE_WORDS, A.BLOCK_WORDS):
             unlink_block(mem, pool, at)
         give_page(mem, pool, page)
 
@@ -147,35 +121,35 @@ def give_block(mem, pool, block):
 @helper
 def take_cell(mem):
     """Take an operation cell; its content is undefined. 0 when exhausted."""
-    if is_refused(mem, S_POOL):
+    if is_refused(mem, A.S_POOL):
         return 0
-    cell = mem[S_FREE_CELLS]
+    cell = mem[A.S_FREE_CELLS]
     if cell != 0:
-        mem[S_FREE_CELLS] = mem[cell]
+        mem[A.S_FREE_CELLS] = mem[cell]
         return cell
-    cell = mem[S_CELL_HIGH]
-    if cell + CELL_WORDS > mem[S_CELL_LIMIT]:
+    cell = mem[A.S_CELL_HIGH]
+    if cell + A.CELL_WORDS > mem[A.S_CELL_LIMIT]:
         return 0
-    mem[S_CELL_HIGH] = cell + CELL_WORDS
+    mem[A.S_CELL_HIGH] = cell + A.CELL_WORDS
     return cell
 
 
 @helper
 def give_cell(mem, cell):
     """Give an operation cell back."""
-    mem[cell] = mem[S_FREE_CELLS]
-    mem[S_FREE_CELLS] = cell
+    mem[cell] = mem[A.S_FREE_CELLS]
+    mem[A.S_FREE_CELLS] = cell
 
 
 @helper
 def take_last_cells(mem, words):
     """Take so many words from the end of the cells, for good; their address, 0 when cells have come that far."""
-    if is_refused(mem, S_POOL):
+    if is_refused(mem, A.S_POOL):
         return 0
-    at = mem[S_CELL_LIMIT] - words
-    if at < mem[S_CELL_HIGH]:
+    at = mem[A.S_CELL_LIMIT] - words
+    if at < mem[A.S_CELL_HIGH]:
         return 0
-    mem[S_CELL_LIMIT] = at
+    mem[A.S_CELL_LIMIT] = at
     for i in range(words):
         mem[at + i] = 0
     return at
@@ -186,16 +160,16 @@ def setup_memory(mem, cell_page, first_page, limit_page):
     """Divide a zeroed arena: header, counts of free blocks, cells from `cell_page` on, pages from `first_page` up to
     `limit_page`. Of these the first is for kernels to scribble on. OK or ST_MEMORY.
     """
-    mem[S_BLOCK_COUNTS] = PAGE_WORDS
-    mem[S_CELL_HIGH] = cell_page << PAGE_SHIFT
-    mem[S_CELL_LIMIT] = first_page << PAGE_SHIFT
-    mem[S_POOL + P_HIGH] = first_page
-    mem[S_POOL + P_LIMIT] = limit_page
-    page = take_page(mem, S_POOL)
+    mem[A.S_BLOCK_COUNTS] = A.PAGE_WORDS
+    mem[A.S_CELL_HIGH] = cell_page << A.PAGE_SHIFT
+    mem[A.S_CELL_LIMIT] = first_page << A.PAGE_SHIFT
+    mem[A.S_POOL + A.P_HIGH] = first_page
+    mem[A.S_POOL + A.P_LIMIT] = limit_page
+    page = take_page(mem, A.S_POOL)
     if page == 0:
-        return ST_MEMORY
-    mem[S_POOL + P_SCRATCH] = page << PAGE_SHIFT
-    return OK
+        return A.ST_MEMORY
+    mem[A.S_POOL + A.P_SCRATCH] = page << A.PAGE_SHIFT
+    return A.OK
 
 
 @kernel("int64(int64[::1])")
@@ -204,44 +178,44 @@ def split_pool(mem):
 
     What lies between the two afterwards is one range again, so no page is touched before it is needed. OK or ST_MEMORY.
     """
-    high = mem[S_POOL + P_HIGH]
-    limit = mem[S_POOL + P_LIMIT]
+    high = mem[A.S_POOL + A.P_HIGH]
+    limit = mem[A.S_POOL + A.P_LIMIT]
     middle = (high + limit) // 2
-    for i in range(POOL_WORDS):
-        mem[S_POOL_TOP + i] = 0
-    mem[S_POOL_TOP + P_HIGH] = middle
-    mem[S_POOL_TOP + P_LIMIT] = limit
-    mem[S_POOL_TOP + P_DOWNWARDS] = 1
-    mem[S_POOL_TOP + P_REFUSED] = mem[S_POOL + P_REFUSED]
-    page = take_page(mem, S_POOL_TOP)
+    for i in range(A.POOL_WORDS):
+        mem[A.S_POOL_TOP + i] = 0
+    mem[A.S_POOL_TOP + A.P_HIGH] = middle
+    mem[A.S_POOL_TOP + A.P_LIMIT] = limit
+    mem[A.S_POOL_TOP + A.P_DOWNWARDS] = 1
+    mem[A.S_POOL_TOP + A.P_REFUSED] = mem[A.S_POOL + A.P_REFUSED]
+    page = take_page(mem, A.S_POOL_TOP)
     if page == 0:
-        return ST_MEMORY
-    mem[S_POOL_TOP + P_SCRATCH] = page << PAGE_SHIFT
-    mem[S_POOL + P_LIMIT] = middle
-    return OK
+        return A.ST_MEMORY
+    mem[A.S_POOL_TOP + A.P_SCRATCH] = page << A.PAGE_SHIFT
+    mem[A.S_POOL + A.P_LIMIT] = middle
+    return A.OK
 
 
 @kernel("int64(int64[::1])")
 def join_pools(mem):
     """Both loaders are done: one pool again. The caller sets the fragments' pools back."""
-    if mem[S_POOL_TOP + P_SCRATCH] == 0:
-        return OK
-    give_page(mem, S_POOL_TOP, mem[S_POOL_TOP + P_SCRATCH] >> PAGE_SHIFT)
-    mem[S_POOL_TOP + P_SCRATCH] = 0
-    mem[S_POOL + P_LIMIT] = mem[S_POOL_TOP + P_LIMIT]
-    while mem[S_POOL_TOP + P_FREE_PAGES] != 0:
-        page = mem[S_POOL_TOP + P_FREE_PAGES]
-        mem[S_POOL_TOP + P_FREE_PAGES] = mem[page << PAGE_SHIFT]
-        give_page(mem, S_POOL, page)
-    while mem[S_POOL_TOP + P_FREE_BLOCKS] != 0:
-        block = mem[S_POOL_TOP + P_FREE_BLOCKS]
-        unlink_block(mem, S_POOL_TOP, block)
-        give_block(mem, S_POOL, block)
-    return OK
+    if mem[A.S_POOL_TOP + A.P_SCRATCH] == 0:
+        return A.OK
+    give_page(mem, A.S_POOL_TOP, mem[A.S_POOL_TOP + A.P_SCRATCH] >> A.PAGE_SHIFT)
+    mem[A.S_POOL_TOP + A.P_SCRATCH] = 0
+    mem[A.S_POOL + A.P_LIMIT] = mem[A.S_POOL_TOP + A.P_LIMIT]
+    while mem[A.S_POOL_TOP + A.P_FREE_PAGES] != 0:
+        page = mem[A.S_POOL_TOP + A.P_FREE_PAGES]
+        mem[A.S_POOL_TOP + A.P_FREE_PAGES] = mem[page << A.PAGE_SHIFT]
+        give_page(mem, A.S_POOL, page)
+    while mem[A.S_POOL_TOP + A.P_FREE_BLOCKS] != 0:
+        block = mem[A.S_POOL_TOP + A.P_FREE_BLOCKS]
+        unlink_block(mem, A.S_POOL_TOP, block)
+        give_block(mem, A.S_POOL, block)
+    return A.OK
 
 
 @kernel("int64(int64[::1])")
 def take_transaction_block(mem):
     """A block for BLOCK_WORDS / TXN_WORDS transaction descriptors; its address, 0 when memory is exhausted."""
-    block = take_last_cells(mem, BLOCK_WORDS)
-    return block if block != 0 else take_block(mem, S_POOL)
+    block = take_last_cells(mem, A.BLOCK_WORDS)
+    return block if block != 0 else take_block(mem, A.S_POOL)

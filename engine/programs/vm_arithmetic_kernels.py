@@ -13,44 +13,7 @@ import math
 import numpy as np
 
 from engine.jit.kernel import helper
-from engine.programs.program_layout import (
-    FL_ZERO_NULL,
-    OP_ADD,
-    OP_ADD_EXACT,
-    OP_AND,
-    OP_FLOAT_ADD,
-    OP_FLOAT_DIV,
-    OP_FLOAT_FLOORDIV,
-    OP_FLOAT_MOD,
-    OP_FLOAT_MUL,
-    OP_FLOAT_SUB,
-    OP_FLOAT_TO_INTEGER,
-    OP_FLOORDIV,
-    OP_INTEGER_TO_FLOAT,
-    OP_INTEGER_TO_WIDE,
-    OP_MOD,
-    OP_MUL,
-    OP_MUL_EXACT,
-    OP_NOT,
-    OP_OR,
-    OP_SHIFT_LEFT,
-    OP_SHIFT_RIGHT,
-    OP_SUB,
-    OP_SUB_EXACT,
-    OP_WIDE_ADD_EXACT,
-    OP_WIDE_SUB_EXACT,
-    OP_WIDE_TO_FLOAT,
-    OP_WIDE_TO_INTEGER,
-    OP_XOR,
-    PE_DIVISION,
-    PE_OVERFLOW,
-    VECTOR_ROWS,
-    W_COMPARED,
-    W_HIGH,
-    W_LOW,
-    W_NULL,
-    W_NULLS_SEEN,
-)
+from engine.programs import program_layout as P
 from engine.programs.vm_words_kernels import (
     LONG_MAX,
     LONG_MIN,
@@ -72,21 +35,21 @@ _FLOAT_LIMIT = 9223372036854775808.0
 @helper
 def _word_result(opcode, x, y):
     """The result of an instruction on two integers that cannot fail."""
-    if opcode == OP_SUB:
+    if opcode == P.OP_SUB:
         return subtract_words(x, y)
-    if opcode == OP_MUL:
+    if opcode == P.OP_MUL:
         return multiply_words(x, y)
-    if opcode == OP_AND:
+    if opcode == P.OP_AND:
         return x & y
-    if opcode == OP_OR:
+    if opcode == P.OP_OR:
         return x | y
-    if opcode == OP_XOR:
+    if opcode == P.OP_XOR:
         return x ^ y
-    if opcode == OP_NOT:
+    if opcode == P.OP_NOT:
         return ~x
-    if opcode == OP_SHIFT_LEFT:
+    if opcode == P.OP_SHIFT_LEFT:
         return x << (y & 63)
-    if opcode == OP_SHIFT_RIGHT:
+    if opcode == P.OP_SHIFT_RIGHT:
         return x >> (y & 63)
     shift = y & 63
     return x if shift == 0 else (x >> shift) & (LONG_MAX >> (shift - 1))
@@ -95,7 +58,7 @@ def _word_result(opcode, x, y):
 @helper
 def _add_words(work, opcode, target, one, other, count):
     """Wrapping sums and differences."""
-    if opcode == OP_ADD:
+    if opcode == P.OP_ADD:
         for i in range(count):
             step = np.uint64(i)
             work[target + step] = add_words(work[one + step], work[other + step])
@@ -109,14 +72,14 @@ def _add_words(work, opcode, target, one, other, count):
 def _add_exact(work, opcode, target, one, other, begin, count):
     """Sums and differences; rows that overflow are marked."""
     wrong = 0
-    turn = -1 if opcode == OP_SUB_EXACT else 0  # x - y is x + ~y + 1
-    marks = np.uint64(W_COMPARED + begin)
+    turn = -1 if opcode == P.OP_SUB_EXACT else 0  # x - y is x + ~y + 1
+    marks = np.uint64(P.W_COMPARED + begin)
     for i in range(count):
         step = np.uint64(i)
         x = work[one + step]
         y = work[other + step] ^ turn
         result = subtract_words(add_words(x, y), turn)
-        mark = (((x ^ result) & (y ^ result)) >> 63) & PE_OVERFLOW
+        mark = (((x ^ result) & (y ^ result)) >> 63) & P.PE_OVERFLOW
         work[marks + step] = mark
         work[target + step] = result
         wrong |= mark
@@ -129,26 +92,26 @@ def _divide_words(work, opcode, flags, target, one, other, begin, end):
     wrong = 0
     seen = 0
     for row in range(begin, end):
-        x = work[W_LOW + one * VECTOR_ROWS + row]
-        y = work[W_LOW + other * VECTOR_ROWS + row]
+        x = work[P.W_LOW + one * P.VECTOR_ROWS + row]
+        y = work[P.W_LOW + other * P.VECTOR_ROWS + row]
         mark = 0
         result = 0
         is_null = 0
         if y == 0:
-            is_null = flags & FL_ZERO_NULL
-            mark = 0 if is_null else PE_DIVISION
+            is_null = flags & P.FL_ZERO_NULL
+            mark = 0 if is_null else P.PE_DIVISION
         elif y == -1:
-            result = -x if opcode == OP_FLOORDIV else 0
-            mark = PE_OVERFLOW if x == LONG_MIN and opcode == OP_FLOORDIV else 0
+            result = -x if opcode == P.OP_FLOORDIV else 0
+            mark = P.PE_OVERFLOW if x == LONG_MIN and opcode == P.OP_FLOORDIV else 0
         else:
             quotient = x // y
-            result = quotient if opcode == OP_FLOORDIV else x - quotient * y
-        work[W_LOW + target * VECTOR_ROWS + row] = result
-        work[W_NULL + target * VECTOR_ROWS + row] = is_null
-        work[W_COMPARED + row] = mark
+            result = quotient if opcode == P.OP_FLOORDIV else x - quotient * y
+        work[P.W_LOW + target * P.VECTOR_ROWS + row] = result
+        work[P.W_NULL + target * P.VECTOR_ROWS + row] = is_null
+        work[P.W_COMPARED + row] = mark
         wrong |= mark
         seen |= is_null
-    work[W_NULLS_SEEN + target] = seen
+    work[P.W_NULLS_SEEN + target] = seen
     return wrong
 
 
@@ -158,26 +121,26 @@ def _divide_floats(work, opcode, flags, target, one, other, begin, end):
     wrong = 0
     seen = 0
     for row in range(begin, end):
-        x = float_of(work[W_LOW + one * VECTOR_ROWS + row])
-        y = float_of(work[W_LOW + other * VECTOR_ROWS + row])
+        x = float_of(work[P.W_LOW + one * P.VECTOR_ROWS + row])
+        y = float_of(work[P.W_LOW + other * P.VECTOR_ROWS + row])
         mark = 0
         result = 0.0
         is_null = 0
         if y == 0.0:
-            is_null = flags & FL_ZERO_NULL
-            mark = 0 if is_null else PE_DIVISION
-        elif opcode == OP_FLOAT_DIV:
+            is_null = flags & P.FL_ZERO_NULL
+            mark = 0 if is_null else P.PE_DIVISION
+        elif opcode == P.OP_FLOAT_DIV:
             result = x / y
-        elif opcode == OP_FLOAT_MOD:
+        elif opcode == P.OP_FLOAT_MOD:
             result = float_remainder(x, y)
         else:
             result = float_floor_divided(x, y)
-        work[W_LOW + target * VECTOR_ROWS + row] = bits_of(result)
-        work[W_NULL + target * VECTOR_ROWS + row] = is_null
-        work[W_COMPARED + row] = mark
+        work[P.W_LOW + target * P.VECTOR_ROWS + row] = bits_of(result)
+        work[P.W_NULL + target * P.VECTOR_ROWS + row] = is_null
+        work[P.W_COMPARED + row] = mark
         wrong |= mark
         seen |= is_null
-    work[W_NULLS_SEEN + target] = seen
+    work[P.W_NULLS_SEEN + target] = seen
     return wrong
 
 
@@ -189,9 +152,9 @@ def _multiply_words(work, target, one, other, begin, count):
         x = work[one + step]
         y = work[other + step]
         result = multiply_words(x, y)
-        mark = PE_OVERFLOW if multiply_high(x, y) != result >> 63 else 0
+        mark = P.PE_OVERFLOW if multiply_high(x, y) != result >> 63 else 0
         work[target + step] = result
-        work[W_COMPARED + begin + i] = mark
+        work[P.W_COMPARED + begin + i] = mark
         wrong |= mark
     return wrong
 
@@ -199,11 +162,11 @@ def _multiply_words(work, target, one, other, begin, count):
 @helper
 def _float_words(work, opcode, target, one, other, count):
     """Sums, differences, products."""
-    if opcode == OP_FLOAT_ADD:
+    if opcode == P.OP_FLOAT_ADD:
         for i in range(count):
             step = np.uint64(i)
             work[target + step] = bits_of(float_of(work[one + step]) + float_of(work[other + step]))
-    elif opcode == OP_FLOAT_SUB:
+    elif opcode == P.OP_FLOAT_SUB:
         for i in range(count):
             step = np.uint64(i)
             work[target + step] = bits_of(float_of(work[one + step]) - float_of(work[other + step]))
@@ -218,11 +181,11 @@ def _wide_words(work, opcode, target, one, other, begin, end):
     """Sums and differences of wide integers; rows that overflow are marked."""
     wrong = 0
     for row in range(begin, end):
-        low = work[W_LOW + one * VECTOR_ROWS + row]
-        high = work[W_HIGH + one * VECTOR_ROWS + row]
-        other_low = work[W_LOW + other * VECTOR_ROWS + row]
-        other_high = work[W_HIGH + other * VECTOR_ROWS + row]
-        if opcode == OP_WIDE_ADD_EXACT:
+        low = work[P.W_LOW + one * P.VECTOR_ROWS + row]
+        high = work[P.W_HIGH + one * P.VECTOR_ROWS + row]
+        other_low = work[P.W_LOW + other * P.VECTOR_ROWS + row]
+        other_high = work[P.W_HIGH + other * P.VECTOR_ROWS + row]
+        if opcode == P.OP_WIDE_ADD_EXACT:
             result = add_words(low, other_low)
             top = add_words(add_words(high, other_high), below(result, low))
             over = (high ^ top) & (other_high ^ top)
@@ -230,10 +193,10 @@ def _wide_words(work, opcode, target, one, other, begin, end):
             result = subtract_words(low, other_low)
             top = subtract_words(subtract_words(high, other_high), below(low, other_low))
             over = (high ^ other_high) & (high ^ top)
-        mark = (over >> 63) & PE_OVERFLOW
-        work[W_LOW + target * VECTOR_ROWS + row] = result
-        work[W_HIGH + target * VECTOR_ROWS + row] = top
-        work[W_COMPARED + row] = mark
+        mark = (over >> 63) & P.PE_OVERFLOW
+        work[P.W_LOW + target * P.VECTOR_ROWS + row] = result
+        work[P.W_HIGH + target * P.VECTOR_ROWS + row] = top
+        work[P.W_COMPARED + row] = mark
         wrong |= mark
     return wrong
 
@@ -243,52 +206,52 @@ def convert(work, opcode, target, source, begin, end):
     """Conversions of one register; rows whose value does not fit are marked. Returns marks joined."""
     wrong = 0
     for row in range(begin, end):
-        low = work[W_LOW + source * VECTOR_ROWS + row]
-        high = work[W_HIGH + source * VECTOR_ROWS + row]
+        low = work[P.W_LOW + source * P.VECTOR_ROWS + row]
+        high = work[P.W_HIGH + source * P.VECTOR_ROWS + row]
         mark = 0
         result = low
         top = low >> 63
-        if opcode == OP_INTEGER_TO_FLOAT:
+        if opcode == P.OP_INTEGER_TO_FLOAT:
             result = bits_of(float(low))
-        elif opcode == OP_WIDE_TO_FLOAT:
+        elif opcode == P.OP_WIDE_TO_FLOAT:
             result = bits_of(wide_to_float(low, high))
-        elif opcode == OP_WIDE_TO_INTEGER:
-            mark = PE_OVERFLOW if high != low >> 63 else 0
-        elif opcode == OP_FLOAT_TO_INTEGER:
+        elif opcode == P.OP_WIDE_TO_INTEGER:
+            mark = P.PE_OVERFLOW if high != low >> 63 else 0
+        elif opcode == P.OP_FLOAT_TO_INTEGER:
             value = float_of(low)
-            mark = 0 if -_FLOAT_LIMIT <= value < _FLOAT_LIMIT else PE_OVERFLOW
+            mark = 0 if -_FLOAT_LIMIT <= value < _FLOAT_LIMIT else P.PE_OVERFLOW
             result = int(math.trunc(value if mark == 0 else 0.0))
-        work[W_LOW + target * VECTOR_ROWS + row] = result
-        if opcode == OP_INTEGER_TO_WIDE:
-            work[W_HIGH + target * VECTOR_ROWS + row] = top
-        work[W_COMPARED + row] = mark
+        work[P.W_LOW + target * P.VECTOR_ROWS + row] = result
+        if opcode == P.OP_INTEGER_TO_WIDE:
+            work[P.W_HIGH + target * P.VECTOR_ROWS + row] = top
+        work[P.W_COMPARED + row] = mark
         wrong |= mark
-    work[W_NULLS_SEEN + target] = 0
+    work[P.W_NULLS_SEEN + target] = 0
     return wrong
 
 
 @helper
 def calculate(work, opcode, flags, target, one, other, begin, end):
     """target ← one, opcode, other for all rows; returns 0 if no row is marked with an error."""
-    first = np.uint64(W_LOW + one * VECTOR_ROWS + begin)
-    second = np.uint64(W_LOW + other * VECTOR_ROWS + begin)
-    place = np.uint64(W_LOW + target * VECTOR_ROWS + begin)
+    first = np.uint64(P.W_LOW + one * P.VECTOR_ROWS + begin)
+    second = np.uint64(P.W_LOW + other * P.VECTOR_ROWS + begin)
+    place = np.uint64(P.W_LOW + target * P.VECTOR_ROWS + begin)
     count = end - begin
-    if opcode == OP_FLOORDIV or opcode == OP_MOD:
+    if opcode == P.OP_FLOORDIV or opcode == P.OP_MOD:
         return _divide_words(work, opcode, flags, target, one, other, begin, end)
-    if opcode == OP_FLOAT_DIV or opcode == OP_FLOAT_FLOORDIV or opcode == OP_FLOAT_MOD:
+    if opcode == P.OP_FLOAT_DIV or opcode == P.OP_FLOAT_FLOORDIV or opcode == P.OP_FLOAT_MOD:
         return _divide_floats(work, opcode, flags, target, one, other, begin, end)
-    work[W_NULLS_SEEN + target] = 0
-    if opcode == OP_ADD or opcode == OP_SUB:
+    work[P.W_NULLS_SEEN + target] = 0
+    if opcode == P.OP_ADD or opcode == P.OP_SUB:
         _add_words(work, opcode, place, first, second, count)
         return 0
-    if opcode == OP_ADD_EXACT or opcode == OP_SUB_EXACT:
+    if opcode == P.OP_ADD_EXACT or opcode == P.OP_SUB_EXACT:
         return _add_exact(work, opcode, place, first, second, begin, count)
-    if opcode == OP_MUL_EXACT:
+    if opcode == P.OP_MUL_EXACT:
         return _multiply_words(work, place, first, second, begin, count)
-    if opcode == OP_WIDE_ADD_EXACT or opcode == OP_WIDE_SUB_EXACT:
+    if opcode == P.OP_WIDE_ADD_EXACT or opcode == P.OP_WIDE_SUB_EXACT:
         return _wide_words(work, opcode, target, one, other, begin, end)
-    if opcode == OP_FLOAT_ADD or opcode == OP_FLOAT_SUB or opcode == OP_FLOAT_MUL:
+    if opcode == P.OP_FLOAT_ADD or opcode == P.OP_FLOAT_SUB or opcode == P.OP_FLOAT_MUL:
         _float_words(work, opcode, place, first, second, count)
         return 0
     for i in range(count):

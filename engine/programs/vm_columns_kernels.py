@@ -11,52 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from engine.jit.kernel import helper
-from engine.programs.program_layout import (
-    H_COLUMNS,
-    H_DISK_FIXED_WORDS,
-    H_INSTRUCTIONS,
-    INSTRUCTION_WORDS,
-    PROGRAM_HEADER_WORDS,
-    R_DISK,
-    R_FIXED,
-    R_VAR,
-    VECTOR_ROWS,
-    W_HIGH,
-    W_LOW,
-    W_NULL,
-    W_NULLS_SEEN,
-    W_RESUME,
-)
+from engine.programs import program_layout as P
 from engine.programs.vm_words_kernels import bits_of, single_of
-from engine.rows.columns_layout import (
-    CLASS_BYTES,
-    CLASS_FLOAT32,
-    CLASS_SIGNED,
-    CLASS_WIDE,
-    CLASS_WIDE_UNSIGNED,
-    COLUMN_WORDS,
-    CW_AT,
-    CW_BYTES,
-    CW_CLASS,
-    CW_MISSING,
-    CW_MISSING_BYTES,
-    CW_NULL_BYTE,
-    CW_NULL_MASK,
-    CW_PART,
-    PART_DISK,
-    PART_DISK_VAR,
-    PART_FIXED,
-    PART_KEY,
-)
-from engine.schema.row_layout import (
-    VAR_COUNT_MASK,
-    VAR_COUNT_SHIFT,
-    VAR_END_MASK,
-    VAR_KEY_WORDS_MASK,
-    VAR_KEY_WORDS_SHIFT,
-    VAR_NULL_BIT,
-    VAR_WORDS_MASK,
-)
+from engine.rows import columns_layout as K
+from engine.schema import row_layout as R
 
 # Instead of a length.
 IS_NULL = -1
@@ -67,13 +25,15 @@ IS_DAMAGED = -3
 @helper
 def column_at(number):
     """Offset of a column's words in the program."""
-    return PROGRAM_HEADER_WORDS + number * COLUMN_WORDS
+    return P.PROGRAM_HEADER_WORDS + number * K.COLUMN_WORDS
 
 
 @helper
 def constants_at(program):
     """Offset of the constants in the program."""
-    return PROGRAM_HEADER_WORDS + program[H_COLUMNS] * COLUMN_WORDS + program[H_INSTRUCTIONS] * INSTRUCTION_WORDS
+    return (
+        P.PROGRAM_HEADER_WORDS + program[P.H_COLUMNS] * K.COLUMN_WORDS + program[P.H_INSTRUCTIONS] * P.INSTRUCTION_WORDS
+    )
 
 
 @helper
@@ -87,7 +47,7 @@ def var_part_words(data, part):
     """Words of the var part at a word address; 0 if it cannot be one."""
     if part <= 0 or part >= data.size or data[part] < 0:
         return 0
-    words = data[part] & VAR_WORDS_MASK
+    words = data[part] & R.VAR_WORDS_MASK
     return words if part + words <= data.size else 0
 
 
@@ -96,7 +56,7 @@ def is_var_part(data, part):
     """Whether a var part stands where a table without any has its disk part, because it got var parts since."""
     if part <= 0 or part >= data.size:
         return False
-    return (data[part] >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK != 0 or data[part] & VAR_WORDS_MASK == 1
+    return (data[part] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK != 0 or data[part] & R.VAR_WORDS_MASK == 1
 
 
 @helper
@@ -110,19 +70,19 @@ def var_value(data, part, ordinal):
     words = var_part_words(data, part)
     if words == 0:
         return 0, IS_DAMAGED
-    count = (data[part] >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK
-    ends = part + 1 + ((data[part] >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK)
+    count = (data[part] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
+    ends = part + 1 + ((data[part] >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)
     start = ends + ((count + 1) >> 1)
     if start > part + words:
         return 0, IS_DAMAGED
     if ordinal >= count:
         return 0, IS_ABSENT
-    begin = _end_at(data, ends, ordinal - 1) & VAR_END_MASK if ordinal > 0 else 0
+    begin = _end_at(data, ends, ordinal - 1) & R.VAR_END_MASK if ordinal > 0 else 0
     word = _end_at(data, ends, ordinal)
-    end = word & VAR_END_MASK
+    end = word & R.VAR_END_MASK
     if begin > end or end > (part + words - start) << 3:
         return 0, IS_DAMAGED
-    if word & VAR_NULL_BIT:
+    if word & R.VAR_NULL_BIT:
         return 0, IS_NULL
     return (start << 3) + begin, end - begin
 
@@ -134,14 +94,14 @@ def key_piece(data, program, part, column):
     if words == 0:
         return 0, IS_DAMAGED
     at = part + 1
-    end = at + ((data[part] >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK)
+    end = at + ((data[part] >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)
     if end > part + words:
         return 0, IS_DAMAGED
-    path = constants_at(program) + (program[column + CW_MISSING] >> 3)
-    last = path + (program[column + CW_MISSING_BYTES] >> 3) - 1
+    path = constants_at(program) + (program[column + K.CW_MISSING] >> 3)
+    last = path + (program[column + K.CW_MISSING_BYTES] >> 3) - 1
     for piece in range(path, last + 1):
         size = program[piece]
-        length = program[column + CW_BYTES]
+        length = program[column + K.CW_BYTES]
         first = at
         if size < 0:
             if at >= end:
@@ -162,34 +122,36 @@ def key_piece(data, program, part, column):
 @helper
 def is_fixed_null(data, base, program, column):
     """Whether the null bit of a fixed-size column is set."""
-    place = program[column + CW_NULL_BYTE]
-    return place >= 0 and byte_at(data, (base << 3) + place) & program[column + CW_NULL_MASK] != 0
+    place = program[column + K.CW_NULL_BYTE]
+    return place >= 0 and byte_at(data, (base << 3) + place) & program[column + K.CW_NULL_MASK] != 0
 
 
 @helper
 def bytes_value(data, rows, program, column, row):
     """(byte address, length) of a column of bytes; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
-    part = program[column + CW_PART]
-    if part == PART_FIXED or part == PART_DISK:
-        base = rows[(R_FIXED if part == PART_FIXED else R_DISK) * VECTOR_ROWS + row]
+    part = program[column + K.CW_PART]
+    if part == K.PART_FIXED or part == K.PART_DISK:
+        base = rows[(P.R_FIXED if part == K.PART_FIXED else P.R_DISK) * P.VECTOR_ROWS + row]
         if is_fixed_null(data, base, program, column):
             return 0, IS_NULL
-        at = (base << 3) + program[column + CW_AT]
-        length = program[column + CW_BYTES]
-    elif part == PART_KEY:
-        at, length = key_piece(data, program, rows[R_VAR * VECTOR_ROWS + row], column)
+        at = (base << 3) + program[column + K.CW_AT]
+        length = program[column + K.CW_BYTES]
+    elif part == K.PART_KEY:
+        at, length = key_piece(data, program, rows[P.R_VAR * P.VECTOR_ROWS + row], column)
         if (
             program[
-                constants_at(program) + ((program[column + CW_MISSING] + program[column + CW_MISSING_BYTES]) >> 3) - 1
+                constants_at(program)
+                + ((program[column + K.CW_MISSING] + program[column + K.CW_MISSING_BYTES]) >> 3)
+                - 1
             ]
             < 0
         ):
             return at, length
     else:
-        var = rows[R_VAR * VECTOR_ROWS + row]
-        if part == PART_DISK_VAR:
-            var = rows[R_DISK * VECTOR_ROWS + row] + program[H_DISK_FIXED_WORDS]
-        return var_value(data, var, program[column + CW_AT])
+        var = rows[P.R_VAR * P.VECTOR_ROWS + row]
+        if part == K.PART_DISK_VAR:
+            var = rows[P.R_DISK * P.VECTOR_ROWS + row] + program[P.H_DISK_FIXED_WORDS]
+        return var_value(data, var, program[column + K.CW_AT])
     while length > 0 and byte_at(data, at + length - 1) == 0:
         length -= 1
     return at, length
@@ -201,9 +163,9 @@ def read_bytes(data, rows, program, column, row):
     at, length = bytes_value(data, rows, program, column, row)
     if length != IS_ABSENT:
         return False, at, length
-    if program[column + CW_MISSING] < 0:
+    if program[column + K.CW_MISSING] < 0:
         return False, 0, IS_NULL
-    return True, (constants_at(program) << 3) + program[column + CW_MISSING], program[column + CW_MISSING_BYTES]
+    return True, (constants_at(program) << 3) + program[column + K.CW_MISSING], program[column + K.CW_MISSING_BYTES]
 
 
 @helper
@@ -269,16 +231,16 @@ def is_like(text, at, length, program, pattern, pattern_length, octets):
 def number_at(data, at, kind, size):
     """(low, high) of a number at a byte address; narrow ones lie in one word, wide ones begin on a word."""
     word = data[np.uint64(at >> 3)]
-    if kind == CLASS_WIDE:
+    if kind == K.CLASS_WIDE:
         return word, data[np.uint64((at >> 3) + 1)]
-    if kind == CLASS_WIDE_UNSIGNED:
+    if kind == K.CLASS_WIDE_UNSIGNED:
         return word, 0
-    if kind == CLASS_FLOAT32:
+    if kind == K.CLASS_FLOAT32:
         return bits_of(single_of(word >> ((at & 7) << 3))), 0
     if size < 8:
         left = 64 - ((at & 7) << 3) - (size << 3)
         word = (word << left) >> (64 - (size << 3))
-        if kind != CLASS_SIGNED:
+        if kind != K.CLASS_SIGNED:
             word &= (1 << (size << 3)) - 1
     return word, 0
 
@@ -289,19 +251,19 @@ def read_key_numbers(data, rows, program, work, column, target, k, begin, end):
     in the null plane by 2.
     """
     damaged = 0
-    work[W_NULLS_SEEN + target] = 0
+    work[P.W_NULLS_SEEN + target] = 0
     for row in range(begin, end):
-        work[W_NULL + target * VECTOR_ROWS + row] = 0
-        if work[W_RESUME + row] > k:
+        work[P.W_NULL + target * P.VECTOR_ROWS + row] = 0
+        if work[P.W_RESUME + row] > k:
             continue
-        at, length = key_piece(data, program, rows[R_VAR * VECTOR_ROWS + row], column)
+        at, length = key_piece(data, program, rows[P.R_VAR * P.VECTOR_ROWS + row], column)
         if length < 0:
-            work[W_NULL + target * VECTOR_ROWS + row] = 2
+            work[P.W_NULL + target * P.VECTOR_ROWS + row] = 2
             damaged += 1
             continue
-        low, high = number_at(data, at, program[column + CW_CLASS], program[column + CW_BYTES])
-        work[W_LOW + target * VECTOR_ROWS + row] = low
-        work[W_HIGH + target * VECTOR_ROWS + row] = high
+        low, high = number_at(data, at, program[column + K.CW_CLASS], program[column + K.CW_BYTES])
+        work[P.W_LOW + target * P.VECTOR_ROWS + row] = low
+        work[P.W_HIGH + target * P.VECTOR_ROWS + row] = high
     return damaged
 
 
@@ -316,16 +278,16 @@ def number_anywhere(words, at, kind, size):
         low = (low >> shift) & ((1 << (64 - shift)) - 1)
         if shift + (min(size, 8) << 3) > 64:
             low |= words[np.uint64(index + 1)] << (64 - shift)
-    if kind == CLASS_WIDE:
+    if kind == K.CLASS_WIDE:
         high = words[np.uint64(index + 1)]
         if shift:
             high = (high >> shift) & ((1 << (64 - shift)) - 1) | words[np.uint64(index + 2)] << (64 - shift)
-    elif kind == CLASS_FLOAT32:
+    elif kind == K.CLASS_FLOAT32:
         low = bits_of(single_of(low))
     elif size < 8:
         left = 64 - (size << 3)
         low = (low << left) >> left
-        if kind != CLASS_SIGNED:
+        if kind != K.CLASS_SIGNED:
             low &= (1 << (size << 3)) - 1
     return low, high
 
@@ -337,33 +299,33 @@ def read_var_numbers(data, rows, program, work, column, target, k, begin, end):
     """
     damaged = 0
     seen = 0
-    size = program[column + CW_BYTES]
-    kind = program[column + CW_CLASS]
+    size = program[column + K.CW_BYTES]
+    kind = program[column + K.CW_CLASS]
     for row in range(begin, end):
-        work[W_NULL + target * VECTOR_ROWS + row] = 0
-        if work[W_RESUME + row] > k:
+        work[P.W_NULL + target * P.VECTOR_ROWS + row] = 0
+        if work[P.W_RESUME + row] > k:
             continue
         in_program, at, length = read_bytes(data, rows, program, column, row)
         if length == IS_NULL:
-            work[W_NULL + target * VECTOR_ROWS + row] = 1
+            work[P.W_NULL + target * P.VECTOR_ROWS + row] = 1
             seen = 1
             continue
         if length != size:
-            work[W_NULL + target * VECTOR_ROWS + row] = 2
+            work[P.W_NULL + target * P.VECTOR_ROWS + row] = 2
             damaged += 1
             continue
         low, high = number_anywhere(program, at, kind, size) if in_program else number_anywhere(data, at, kind, size)
-        work[W_LOW + target * VECTOR_ROWS + row] = low
-        work[W_HIGH + target * VECTOR_ROWS + row] = high
-    work[W_NULLS_SEEN + target] = seen
+        work[P.W_LOW + target * P.VECTOR_ROWS + row] = low
+        work[P.W_HIGH + target * P.VECTOR_ROWS + row] = high
+    work[P.W_NULLS_SEEN + target] = seen
     return damaged
 
 
 @helper
 def _read_narrow(data, rows, work, plane, word, left, right, target, begin, end):
     """Columns of up to 64 bits, sign-extended: shifted left to the top, then right."""
-    first = np.uint64(W_LOW + target * VECTOR_ROWS + begin)
-    place = np.uint64(plane * VECTOR_ROWS + begin)
+    first = np.uint64(P.W_LOW + target * P.VECTOR_ROWS + begin)
+    place = np.uint64(plane * P.VECTOR_ROWS + begin)
     for i in range(end - begin):
         step = np.uint64(i)
         work[first + step] = (data[np.uint64(rows[place + step] + word)] << left) >> right
@@ -372,45 +334,45 @@ def _read_narrow(data, rows, work, plane, word, left, right, target, begin, end)
 @helper
 def read_fixed_numbers(data, rows, program, work, column, plane, target, begin, end):
     """Put a fixed-size number of every row into a register; rows that are not due get something too."""
-    at = program[column + CW_AT]
-    size = program[column + CW_BYTES]
-    kind = program[column + CW_CLASS]
+    at = program[column + K.CW_AT]
+    size = program[column + K.CW_BYTES]
+    kind = program[column + K.CW_CLASS]
     word = at >> 3
     shift = (at & 7) << 3
-    first = np.uint64(W_LOW + target * VECTOR_ROWS + begin)
+    first = np.uint64(P.W_LOW + target * P.VECTOR_ROWS + begin)
     count = end - begin
-    if kind == CLASS_WIDE or kind == CLASS_WIDE_UNSIGNED:
-        high = np.uint64(W_HIGH + target * VECTOR_ROWS + begin)
+    if kind == K.CLASS_WIDE or kind == K.CLASS_WIDE_UNSIGNED:
+        high = np.uint64(P.W_HIGH + target * P.VECTOR_ROWS + begin)
         for i in range(count):
-            base = rows[plane * VECTOR_ROWS + begin + i] + word
+            base = rows[plane * P.VECTOR_ROWS + begin + i] + word
             work[first + np.uint64(i)] = data[np.uint64(base)]
-            work[high + np.uint64(i)] = data[np.uint64(base + 1)] if kind == CLASS_WIDE else 0
+            work[high + np.uint64(i)] = data[np.uint64(base + 1)] if kind == K.CLASS_WIDE else 0
     elif size == 8:
         _read_narrow(data, rows, work, plane, word, 0, 0, target, begin, end)
     else:
         _read_narrow(data, rows, work, plane, word, 64 - shift - (size << 3), 64 - (size << 3), target, begin, end)
-        if kind == CLASS_FLOAT32:
+        if kind == K.CLASS_FLOAT32:
             for i in range(count):
                 work[first + np.uint64(i)] = bits_of(single_of(work[first + np.uint64(i)]))
-        elif kind != CLASS_SIGNED:
+        elif kind != K.CLASS_SIGNED:
             mask = (1 << (size << 3)) - 1
             for i in range(count):
                 work[first + np.uint64(i)] &= mask
     seen = 0
-    if program[column + CW_NULL_BYTE] >= 0:
-        bit = program[column + CW_NULL_MASK] << ((program[column + CW_NULL_BYTE] & 7) << 3)
-        null_word = program[column + CW_NULL_BYTE] >> 3
-        nulls = np.uint64(W_NULL + target * VECTOR_ROWS + begin)
-        place = np.uint64(plane * VECTOR_ROWS + begin)
+    if program[column + K.CW_NULL_BYTE] >= 0:
+        bit = program[column + K.CW_NULL_MASK] << ((program[column + K.CW_NULL_BYTE] & 7) << 3)
+        null_word = program[column + K.CW_NULL_BYTE] >> 3
+        nulls = np.uint64(P.W_NULL + target * P.VECTOR_ROWS + begin)
+        place = np.uint64(plane * P.VECTOR_ROWS + begin)
         for i in range(count):
             step = np.uint64(i)
             is_null = 1 if data[np.uint64(rows[place + step] + null_word)] & bit else 0
             work[nulls + step] = is_null
             seen |= is_null
-    work[W_NULLS_SEEN + target] = seen
+    work[P.W_NULLS_SEEN + target] = seen
 
 
 @helper
 def is_bytes_column(program, column):
     """Whether a column is one of characters or bytes."""
-    return program[column + CW_CLASS] == CLASS_BYTES
+    return program[column + K.CW_CLASS] == K.CLASS_BYTES

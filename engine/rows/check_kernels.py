@@ -10,73 +10,13 @@ behind it.
 from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    BLOCK_WORDS,
-    BUCKET_WORDS,
-    COUNT_SHIFT,
-    ENTRY_TAG_SHIFT,
-    ENTRY_USED,
-    F_DIRECTORY,
-    F_HAS_VAR,
-    F_INDEX_COUNT,
-    F_INDEX_DEPTH,
-    F_INDEX_SEED,
-    F_PAGES,
-    F_RESERVED_ROWS,
-    F_ROW_WORDS,
-    F_ROWS,
-    F_SEGMENTS,
-    F_SLOTS,
-    F_VAR_SINCE,
-    FREE,
-    LIVE,
-    LOCK_MASK,
-    LOCK_OP_MASK,
-    LOCK_SHARED,
-    O_FRAGMENT,
-    O_ROWID,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PAGE_WORDS,
-    PG_FRAGMENT,
-    PG_FRESH,
-    PG_LOGICAL,
-    PG_USED,
-    RESERVED,
-    ROWID_MASK,
-    SEG_BLOCK,
-    SEG_BLOCKS,
-    SEG_BLOCKS_MAX,
-    SEG_COUNT,
-    SEG_DEPTH,
-    SEG_OVERFLOW,
-    SEG_OVERFLOW_COUNT,
-    SIDE_SHIFT,
-    ST_DROPPED,
-    ST_MORE,
-    STATE_MASK,
-    STATE_SHIFT,
-    USED_MASK,
-    VAR_CHAINED,
-    VAR_ENTRY_FREE,
-    VAR_HEADER_WORDS,
-    VP_ENTRIES,
-    VP_FRAGMENT,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.primary_kernels import row_tag
 from engine.rows.rows_kernels import compact_rowid, map_get
 from engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
 from engine.rows.side_pages_kernels import var_of
-from engine.schema.row_layout import (
-    VAR_COUNT_MASK,
-    VAR_COUNT_SHIFT,
-    VAR_END_MASK,
-    VAR_KEY_WORDS_MASK,
-    VAR_KEY_WORDS_SHIFT,
-    VAR_WORDS_MASK,
-)
+from engine.schema import row_layout as R
 
 FAULT_PAGE = 1
 FAULT_STATE = 2
@@ -91,53 +31,57 @@ FAULT_COUNT = 8
 @helper
 def page_is_sound(mem, fragment, page, logical):
     """Whether a fixed page is the one its map entry names and counts its used slots right."""
-    if page >= mem.size >> PAGE_SHIFT:
+    if page >= mem.size >> A.PAGE_SHIFT:
         return False
-    base = page << PAGE_SHIFT
-    fresh = mem[base + PG_FRESH]
-    if mem[base + PG_FRAGMENT] != fragment or mem[base + PG_LOGICAL] != logical:
+    base = page << A.PAGE_SHIFT
+    fresh = mem[base + A.PG_FRESH]
+    if mem[base + A.PG_FRAGMENT] != fragment or mem[base + A.PG_LOGICAL] != logical:
         return False
-    if fresh < 0 or fresh > mem[fragment + F_SLOTS]:
+    if fresh < 0 or fresh > mem[fragment + A.F_SLOTS]:
         return False
     used = 0
     for slot in range(fresh):
-        head = mem[base + PAGE_HEADER_WORDS + slot * mem[fragment + F_ROW_WORDS]]
-        used += 1 if (head >> STATE_SHIFT) & STATE_MASK != FREE else 0
-    side = mem[base + PG_USED] >> SIDE_SHIFT
-    if side != 0 and (mem[fragment + F_VAR_SINCE] == 0 or side < 0 or side >= mem.size >> PAGE_SHIFT):
+        head = mem[base + A.PAGE_HEADER_WORDS + slot * mem[fragment + A.F_ROW_WORDS]]
+        used += 1 if (head >> A.STATE_SHIFT) & A.STATE_MASK != A.FREE else 0
+    side = mem[base + A.PG_USED] >> A.SIDE_SHIFT
+    if side != 0 and (mem[fragment + A.F_VAR_SINCE] == 0 or side < 0 or side >= mem.size >> A.PAGE_SHIFT):
         return False
-    return used == mem[base + PG_USED] & USED_MASK
+    return used == mem[base + A.PG_USED] & A.USED_MASK
 
 
 @helper
 def chunk_is_sound(mem, fragment, reference):
     """Whether a reference leads to a used chunk inside a var page of the fragment."""
     page = reference >> 16
-    if page <= 0 or page >= mem.size >> PAGE_SHIFT:
+    if page <= 0 or page >= mem.size >> A.PAGE_SHIFT:
         return False
-    base = page << PAGE_SHIFT
+    base = page << A.PAGE_SHIFT
     entry = reference & 0xFFFF
-    if mem[base + VP_FRAGMENT] != fragment or entry >= mem[base + VP_ENTRIES] or mem[base + VP_ENTRIES] >= PAGE_WORDS:
+    if (
+        mem[base + A.VP_FRAGMENT] != fragment
+        or entry >= mem[base + A.VP_ENTRIES]
+        or mem[base + A.VP_ENTRIES] >= A.PAGE_WORDS
+    ):
         return False
-    word = mem[base + PAGE_WORDS - 1 - entry]
+    word = mem[base + A.PAGE_WORDS - 1 - entry]
     start = word & 0xFFFF
     end = start + ((word >> 16) & 0xFFFF)
-    if word & VAR_ENTRY_FREE or start < VAR_HEADER_WORDS or end > PAGE_WORDS - mem[base + VP_ENTRIES]:
+    if word & A.VAR_ENTRY_FREE or start < A.VAR_HEADER_WORDS or end > A.PAGE_WORDS - mem[base + A.VP_ENTRIES]:
         return False
-    return end - start > (1 if word & VAR_CHAINED else 0)
+    return end - start > (1 if word & A.VAR_CHAINED else 0)
 
 
 @helper
 def ends_are_sound(mem, at, chunk_words, total):
     """Whether the end offsets of a var part rise and stay inside it. They lie in its first chunk."""
-    count = (mem[at] >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK
-    first = 1 + ((mem[at] >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK)
+    count = (mem[at] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
+    first = 1 + ((mem[at] >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)
     bytes_from = first + ((count + 1) >> 1)
     if mem[at] < 0 or bytes_from > total or bytes_from > chunk_words:
         return False
     before = 0
     for i in range(count):
-        end = (mem[at + first + (i >> 1)] >> ((i & 1) << 5)) & VAR_END_MASK
+        end = (mem[at + first + (i >> 1)] >> ((i & 1) << 5)) & R.VAR_END_MASK
         if end < before or end > (total - bytes_from) * 8:
             return False
         before = end
@@ -152,13 +96,13 @@ def var_is_sound(mem, fragment, reference):
     while reference != 0:
         if not chunk_is_sound(mem, fragment, reference):
             return False
-        base = (reference >> 16) << PAGE_SHIFT
-        word = mem[base + PAGE_WORDS - 1 - (reference & 0xFFFF)]
-        chained = 1 if word & VAR_CHAINED else 0
+        base = (reference >> 16) << A.PAGE_SHIFT
+        word = mem[base + A.PAGE_WORDS - 1 - (reference & 0xFFFF)]
+        chained = 1 if word & A.VAR_CHAINED else 0
         at = base + (word & 0xFFFF)
         words = ((word >> 16) & 0xFFFF) - chained
         if done == 0:
-            total = mem[at + chained] & VAR_WORDS_MASK
+            total = mem[at + chained] & R.VAR_WORDS_MASK
             if not ends_are_sound(mem, at + chained, words, total):
                 return False
         done += words
@@ -171,59 +115,59 @@ def var_is_sound(mem, fragment, reference):
 @helper
 def entries_of(mem, fragment, tag, rowid):
     """How many index entries lead to a row."""
-    if mem[fragment + F_SEGMENTS] == 0:
+    if mem[fragment + A.F_SEGMENTS] == 0:
         return 0
     segment = segment_of(mem, fragment, tag)
-    entry = (ENTRY_USED | tag) << ENTRY_TAG_SHIFT | compact_rowid(rowid)
+    entry = (A.ENTRY_USED | tag) << A.ENTRY_TAG_SHIFT | compact_rowid(rowid)
     first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
     second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
     found = 0
-    for i in range(BUCKET_WORDS):
+    for i in range(A.BUCKET_WORDS):
         found += 1 if mem[first + i] == entry else 0
         found += 1 if mem[second + i] == entry and second != first else 0
-    for i in range(mem[segment + SEG_OVERFLOW_COUNT]):
-        found += 1 if mem[mem[segment + SEG_OVERFLOW] + i] == entry else 0
+    for i in range(mem[segment + A.SEG_OVERFLOW_COUNT]):
+        found += 1 if mem[mem[segment + A.SEG_OVERFLOW] + i] == entry else 0
     return found
 
 
 @helper
 def lock_is_sound(mem, fragment, rowid, head, state):
     """Whether a row's exclusive lock leads to an operation on it, and a slot that needs one has it."""
-    lock = head & LOCK_MASK
+    lock = head & A.LOCK_MASK
     if lock == 0:
-        return state != RESERVED
-    if state == FREE:
+        return state != A.RESERVED
+    if state == A.FREE:
         return False
-    if lock & LOCK_SHARED:
-        return state == LIVE
-    operation = (lock & LOCK_OP_MASK) << 3
-    if operation + O_ROWID >= mem.size or mem[operation + O_FRAGMENT] != fragment:
+    if lock & A.LOCK_SHARED:
+        return state == A.LIVE
+    operation = (lock & A.LOCK_OP_MASK) << 3
+    if operation + A.O_ROWID >= mem.size or mem[operation + A.O_FRAGMENT] != fragment:
         return False
-    first = mem[operation + O_ROWID] & ROWID_MASK
-    return first <= rowid <= first + max(0, (mem[operation + O_ROWID] >> COUNT_SHIFT) - 1)
+    first = mem[operation + A.O_ROWID] & A.ROWID_MASK
+    return first <= rowid <= first + max(0, (mem[operation + A.O_ROWID] >> A.COUNT_SHIFT) - 1)
 
 
 @helper
 def row_fault(mem, fragment, rowid, row, newest_epoch):
     """What is wrong with a slot; OK if nothing is."""
     head = mem[row]
-    state = (head >> STATE_SHIFT) & STATE_MASK
-    if state != FREE and state != RESERVED and state != LIVE:
+    state = (head >> A.STATE_SHIFT) & A.STATE_MASK
+    if state != A.FREE and state != A.RESERVED and state != A.LIVE:
         return FAULT_STATE
     if not lock_is_sound(mem, fragment, rowid, head, state):
         return FAULT_LOCK
-    if state == FREE:
-        return OK
-    if state == LIVE and (mem[row + 1] < 0 or mem[row + 1] > newest_epoch):
+    if state == A.FREE:
+        return A.OK
+    if state == A.LIVE and (mem[row + 1] < 0 or mem[row + 1] > newest_epoch):
         return FAULT_EPOCH
-    if mem[fragment + F_HAS_VAR]:
+    if mem[fragment + A.F_HAS_VAR]:
         reference = var_of(mem, fragment, row)
-        may_be_none = reference == 0 and mem[fragment + F_VAR_SINCE] != 0
+        may_be_none = reference == 0 and mem[fragment + A.F_VAR_SINCE] != 0
         if not may_be_none and not var_is_sound(mem, fragment, reference):
             return FAULT_VAR
-    if entries_of(mem, fragment, row_tag(mem, fragment, row, mem[fragment + F_INDEX_SEED]), rowid) != 1:
+    if entries_of(mem, fragment, row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED]), rowid) != 1:
         return FAULT_INDEX
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64[::1])")
@@ -234,33 +178,33 @@ def check_rows(mem, fragment, limit, newest_epoch, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     looked = 0
-    while state[0] >> 16 < mem[fragment + F_PAGES]:
+    while state[0] >> 16 < mem[fragment + A.F_PAGES]:
         if looked >= limit:
-            return ST_MORE
+            return A.ST_MORE
         rowid = state[0]
         page = map_get(mem, fragment, rowid >> 16)
         if rowid & 0xFFFF == 0 and page > 0:
-            looked += mem[fragment + F_SLOTS] >> 3
+            looked += mem[fragment + A.F_SLOTS] >> 3
             if not page_is_sound(mem, fragment, page, rowid >> 16):
                 state[0] = ((rowid >> 16) + 1) << 16
                 state[2] = rowid
                 return FAULT_PAGE
-        base = page << PAGE_SHIFT
-        if page <= 0 or rowid & 0xFFFF >= mem[base + PG_FRESH]:
+        base = page << A.PAGE_SHIFT
+        if page <= 0 or rowid & 0xFFFF >= mem[base + A.PG_FRESH]:
             state[0] = ((rowid >> 16) + 1) << 16
             looked += 1
             continue
         looked += 1
         state[0] = rowid + 1
-        row = base + PAGE_HEADER_WORDS + (rowid & 0xFFFF) * mem[fragment + F_ROW_WORDS]
+        row = base + A.PAGE_HEADER_WORDS + (rowid & 0xFFFF) * mem[fragment + A.F_ROW_WORDS]
         fault = row_fault(mem, fragment, rowid, row, newest_epoch)
-        if fault != OK:
+        if fault != A.OK:
             state[2] = rowid
             return fault
-        state[1] += 1 if (mem[row] >> STATE_SHIFT) & STATE_MASK == LIVE else 0
-    return OK
+        state[1] += 1 if (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE else 0
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
@@ -271,28 +215,28 @@ def check_index(mem, fragment, limit, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    counted = mem[fragment + F_ROWS] + mem[fragment + F_RESERVED_ROWS]
-    if state[0] == 0 and mem[fragment + F_INDEX_COUNT] != counted:
-        state[0] = 1 << mem[fragment + F_INDEX_DEPTH]
+        return A.ST_DROPPED
+    counted = mem[fragment + A.F_ROWS] + mem[fragment + A.F_RESERVED_ROWS]
+    if state[0] == 0 and mem[fragment + A.F_INDEX_COUNT] != counted:
+        state[0] = 1 << mem[fragment + A.F_INDEX_DEPTH]
         state[2] = 0
         return FAULT_COUNT
     looked = 0
-    while mem[fragment + F_SEGMENTS] > 0 and state[0] < 1 << mem[fragment + F_INDEX_DEPTH]:
+    while mem[fragment + A.F_SEGMENTS] > 0 and state[0] < 1 << mem[fragment + A.F_INDEX_DEPTH]:
         if looked >= limit:
-            return ST_MORE
+            return A.ST_MORE
         number = state[0]
         state[0] = number + 1
-        segment = mem[mem[fragment + F_DIRECTORY + (number >> 9)] + (number & 511)]
-        if number >> mem[segment + SEG_DEPTH] != 0:
+        segment = mem[mem[fragment + A.F_DIRECTORY + (number >> 9)] + (number & 511)]
+        if number >> mem[segment + A.SEG_DEPTH] != 0:
             continue  # several directory entries lead to a segment; the first stands for all
         looked += 1
-        count = mem[segment + SEG_OVERFLOW_COUNT]
-        for block in range(min(mem[segment + SEG_BLOCKS], SEG_BLOCKS_MAX)):
-            at = mem[segment + SEG_BLOCK + block]
-            for i in range(BLOCK_WORDS):
+        count = mem[segment + A.SEG_OVERFLOW_COUNT]
+        for block in range(min(mem[segment + A.SEG_BLOCKS], A.SEG_BLOCKS_MAX)):
+            at = mem[segment + A.SEG_BLOCK + block]
+            for i in range(A.BLOCK_WORDS):
                 count += 1 if mem[at + i] != 0 else 0
-        if count != mem[segment + SEG_COUNT]:
+        if count != mem[segment + A.SEG_COUNT]:
             state[2] = number
             return FAULT_SEGMENT
-    return OK
+    return A.OK

@@ -10,14 +10,7 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
-from engine.schema.row_layout import (
-    DISK_VERSION,
-    DISK_VERSION_SHIFT,
-    VAR_COUNT_MASK,
-    VAR_COUNT_SHIFT,
-    VAR_HEADER_WORDS,
-    VAR_WORDS_MASK,
-)
+from engine.schema import row_layout as R
 
 
 @kernel(
@@ -45,7 +38,7 @@ def join_parts(images, offsets, memory, memory_offsets, disk, disk_offsets, coun
             return -1
         move_words(memory, first, images, at, memory_words)
         at += memory_words
-        images[at] = words | DISK_VERSION << DISK_VERSION_SHIFT
+        images[at] = words | R.DISK_VERSION << R.DISK_VERSION_SHIFT
         move_words(disk, second + 1, images, at + 1, words - 1)
     return count
 
@@ -56,8 +49,8 @@ def _var_words(images, at):
     if at >= images.size:
         return -1
     header = images[at]
-    words = header & VAR_WORDS_MASK
-    if header < 0 or words < VAR_HEADER_WORDS or words > images.size - at:
+    words = header & R.VAR_WORDS_MASK
+    if header < 0 or words < R.VAR_HEADER_WORDS or words > images.size - at:
         return -1
     return words
 
@@ -67,7 +60,9 @@ def _is_var(images, at):
     """Whether a var part stands at word `at` instead of a disk part, which has no columns to count and two words."""
     if at >= images.size:
         return False
-    return (images[at] >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK != 0 or images[at] & VAR_WORDS_MASK == VAR_HEADER_WORDS
+    return (images[at] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK != 0 or images[
+        at
+    ] & R.VAR_WORDS_MASK == R.VAR_HEADER_WORDS
 
 
 @kernel(
@@ -101,7 +96,7 @@ def find_disk_parts(starts, images, offsets, fixed_words, has_var, disk_fixed_wo
             if words < 0:
                 return -1 - row
             needed += words
-        if images[at] != needed | DISK_VERSION << DISK_VERSION_SHIFT:
+        if images[at] != needed | R.DISK_VERSION << R.DISK_VERSION_SHIFT:
             return -1 - row
         starts[row] = at
     return count

@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 from engine.jit.kernel import kernel
-from engine.memory.arena_layout import (
-    TAG_BITS,
-)
+from engine.memory import arena_layout as A
 from engine.rows.primary_kernels import image_key, tag_of
+from engine.schema import partitions_layout as H
 from engine.schema.partitions_kernels import PARTITION_SEED, POSITIVE, partition_of
-from engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_PARTITION, HH_SEED
 from engine.sealed.checksums_kernels import xxh64_hash
 
 
@@ -20,25 +18,25 @@ def hash_images(header, key_words, images, offsets, count, hashes):
 
     header: the table's private hash header; with partition words, hashes has room for a key behind `count` words.
     """
-    fixed = header[HH_FIXED_WORDS]
-    seed = header[HH_SEED]
-    if header[HH_PARTITION] == 0:
-        fragments = header[HH_FRAGMENTS]
+    fixed = header[H.HH_FIXED_WORDS]
+    seed = header[H.HH_SEED]
+    if header[H.HH_PARTITION] == 0:
+        fragments = header[H.HH_FRAGMENTS]
         for i in range(count):
             at = offsets[i] if offsets.size else i * fixed
             first, words = image_key(images, at, fixed, key_words)
             number = 0
             if fragments > 1:
                 number = (xxh64_hash(images, first, words, PARTITION_SEED) & POSITIVE) % fragments
-            hashes[i] = number << TAG_BITS | tag_of(images, first, words, seed)
+            hashes[i] = number << A.TAG_BITS | tag_of(images, first, words, seed)
         return count
     for i in range(count):
         at = offsets[i] if offsets.size else i * fixed
         first, words = image_key(images, at, fixed, key_words)
-        number = partition_of(header, header[HH_PARTITION], images, first, hashes, count)
+        number = partition_of(header, header[H.HH_PARTITION], images, first, hashes, count)
         if number < 0:
             return i
-        hashes[i] = number << TAG_BITS | tag_of(images, first, words, seed)
+        hashes[i] = number << A.TAG_BITS | tag_of(images, first, words, seed)
     return count
 
 
@@ -48,11 +46,11 @@ def sort_by_fragment(hashes, count, fragments, order, starts):
     for number in range(fragments + 1):
         starts[number] = 0
     for i in range(count):
-        starts[(hashes[i] >> TAG_BITS) + 1] += 1
+        starts[(hashes[i] >> A.TAG_BITS) + 1] += 1
     for number in range(fragments):
         starts[number + 1] += starts[number]
     for i in range(count):
-        number = hashes[i] >> TAG_BITS
+        number = hashes[i] >> A.TAG_BITS
         order[starts[number]] = i
         starts[number] += 1
     return count

@@ -11,48 +11,9 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
-from engine.memory.arena_layout import (
-    AUTHOR_MASK,
-    AUTHOR_SHIFT,
-    ENTRY_WORDS,
-    F_FIXED_WORDS,
-    F_HAS_VAR,
-    F_INDEX_SEED,
-    F_KEY_WORDS,
-    F_LCP_ACTIVE,
-    F_LCP_COPIED,
-    F_LCP_EPOCH,
-    F_LCP_HAS_VAR,
-    F_LCP_PAGES,
-    F_LCP_POSITION,
-    F_LCP_SCANNED,
-    F_LCP_SKIPPED,
-    F_NUMBER,
-    F_PAGES,
-    F_ROW_WORDS,
-    F_ROWS,
-    F_TABLE,
-    LCP_BIT,
-    LIVE,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PG_EMPTIED,
-    PG_FRESH,
-    ROW_HEADER_WORDS,
-    ROWID_MASK,
-    ST_DROPPED,
-    ST_DUPLICATE,
-    ST_INVARIANT,
-    ST_MEMORY,
-    ST_MORE,
-    ST_SPACE,
-    STATE_MASK,
-    STATE_SHIFT,
-    VAR_WORDS_MASK,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
-from engine.rows.lcp_layout import entry_fragment, entry_table, pack_entry_place
+from engine.rows import lcp_layout as E
 from engine.rows.primary_kernels import (
     image_key,
     index_find,
@@ -65,9 +26,9 @@ from engine.rows.rows_kernels import known_row_address, map_get, map_leaf, take_
 from engine.rows.side_pages_kernels import is_empty_var, make_side, put_var, set_var, var_of, words_of_var
 from engine.rows.var_parts_kernels import take_var
 
-_entry_table = helper(entry_table)
-_entry_fragment = helper(entry_fragment)
-packed_place = helper(pack_entry_place)
+_entry_table = helper(E.entry_table)
+_entry_fragment = helper(E.entry_fragment)
+packed_place = helper(E.pack_entry_place)
 
 SHAPE_WORDS = 4
 LCP_OFF = 0
@@ -80,16 +41,16 @@ def start_lcp(mem, fragment, epoch):
     """Begin the checkpoint of a fragment at the end of `epoch`; the caller holds the commit latch."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    mem[fragment + F_LCP_ACTIVE] = LCP_WRITING
-    mem[fragment + F_LCP_POSITION] = 0
-    mem[fragment + F_LCP_PAGES] = mem[fragment + F_PAGES]
-    mem[fragment + F_LCP_EPOCH] = epoch
-    mem[fragment + F_LCP_SCANNED] = 0
-    mem[fragment + F_LCP_COPIED] = 0
-    mem[fragment + F_LCP_SKIPPED] = 0
-    mem[fragment + F_LCP_HAS_VAR] = mem[fragment + F_HAS_VAR]
-    return OK
+        return A.ST_DROPPED
+    mem[fragment + A.F_LCP_ACTIVE] = LCP_WRITING
+    mem[fragment + A.F_LCP_POSITION] = 0
+    mem[fragment + A.F_LCP_PAGES] = mem[fragment + A.F_PAGES]
+    mem[fragment + A.F_LCP_EPOCH] = epoch
+    mem[fragment + A.F_LCP_SCANNED] = 0
+    mem[fragment + A.F_LCP_COPIED] = 0
+    mem[fragment + A.F_LCP_SKIPPED] = 0
+    mem[fragment + A.F_LCP_HAS_VAR] = mem[fragment + A.F_HAS_VAR]
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64)")
@@ -97,10 +58,10 @@ def abandon_lcp(mem, fragment):
     """The checkpoint will not be finished: the rest of the scan only clears bits."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    if mem[fragment + F_LCP_ACTIVE] == LCP_WRITING:
-        mem[fragment + F_LCP_ACTIVE] = LCP_ABANDONED
-    return OK
+        return A.ST_DROPPED
+    if mem[fragment + A.F_LCP_ACTIVE] == LCP_WRITING:
+        mem[fragment + A.F_LCP_ACTIVE] = LCP_ABANDONED
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
@@ -111,45 +72,45 @@ def scan_lcp(mem, fragment, out, limit, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     looked = 0
-    row_words = mem[fragment + F_ROW_WORDS]
-    position = mem[fragment + F_LCP_POSITION]
-    epoch = mem[fragment + F_LCP_EPOCH]
-    writing = mem[fragment + F_LCP_ACTIVE] == LCP_WRITING
-    while position >> 16 < mem[fragment + F_LCP_PAGES]:
+    row_words = mem[fragment + A.F_ROW_WORDS]
+    position = mem[fragment + A.F_LCP_POSITION]
+    epoch = mem[fragment + A.F_LCP_EPOCH]
+    writing = mem[fragment + A.F_LCP_ACTIVE] == LCP_WRITING
+    while position >> 16 < mem[fragment + A.F_LCP_PAGES]:
         page = map_get(mem, fragment, position >> 16)
-        base = page << PAGE_SHIFT
-        if page <= 0 or position & 0xFFFF >= mem[base + PG_FRESH]:
+        base = page << A.PAGE_SHIFT
+        if page <= 0 or position & 0xFFFF >= mem[base + A.PG_FRESH]:
             position = ((position >> 16) + 1) << 16
-            mem[fragment + F_LCP_POSITION] = position
+            mem[fragment + A.F_LCP_POSITION] = position
             looked += 1
             if looked >= limit:
-                return ST_MORE
+                return A.ST_MORE
             continue
         if looked >= limit:
-            return ST_MORE
+            return A.ST_MORE
         looked += 1
-        row = base + PAGE_HEADER_WORDS + (position & 0xFFFF) * row_words
+        row = base + A.PAGE_HEADER_WORDS + (position & 0xFFFF) * row_words
         head = mem[row]
-        if (head >> STATE_SHIFT) & STATE_MASK == LIVE:
-            changed = 1 if head & LCP_BIT else 0
+        if (head >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE:
+            changed = 1 if head & A.LCP_BIT else 0
             if changed != (1 if mem[row + 1] > epoch else 0):
-                return ST_INVARIANT
+                return A.ST_INVARIANT
             if changed:
-                mem[fragment + F_LCP_SKIPPED] += 1
+                mem[fragment + A.F_LCP_SKIPPED] += 1
             elif writing:
                 need = lcp_entry_words(mem, fragment, row)
                 if state[0] + need > out.size:
-                    return ST_SPACE - need
+                    return A.ST_SPACE - need
                 state[0] += write_lcp_entry(mem, fragment, position, row, out, state[0])
                 state[1] += 1
-                mem[fragment + F_LCP_SCANNED] += 1
-        mem[row] = head & ~LCP_BIT
+                mem[fragment + A.F_LCP_SCANNED] += 1
+        mem[row] = head & ~A.LCP_BIT
         position += 1
-        mem[fragment + F_LCP_POSITION] = position
-    mem[fragment + F_LCP_ACTIVE] = LCP_OFF
-    return OK
+        mem[fragment + A.F_LCP_POSITION] = position
+    mem[fragment + A.F_LCP_ACTIVE] = LCP_OFF
+    return A.OK
 
 
 @helper
@@ -158,14 +119,14 @@ def place_row(mem, fragment, rowid, epoch, author, images, at, words):
 
     Strict: the slot must be free and the key new. `words`: of the whole image, already checked against the source.
     """
-    first, key_words = image_key(images, at, mem[fragment + F_FIXED_WORDS], mem[fragment + F_KEY_WORDS])
+    first, key_words = image_key(images, at, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS])
     if first + key_words > at + words:
-        return ST_INVARIANT
-    tag = tag_of(images, first, key_words, mem[fragment + F_INDEX_SEED])
+        return A.ST_INVARIANT
+    tag = tag_of(images, first, key_words, mem[fragment + A.F_INDEX_SEED])
     if index_find(mem, fragment, tag, images, first, key_words) != 0:
-        return ST_DUPLICATE
+        return A.ST_DUPLICATE
     status = place_image(mem, fragment, rowid, epoch, author, images, at, words)
-    if status != OK:
+    if status != A.OK:
         return status
     return index_insert(mem, fragment, tag, rowid)
 
@@ -173,25 +134,25 @@ def place_row(mem, fragment, rowid, epoch, author, images, at, words):
 @helper
 def place_image(mem, fragment, rowid, epoch, author, images, at, words):
     """`place_row` without the index."""
-    fixed = mem[fragment + F_FIXED_WORDS]
+    fixed = mem[fragment + A.F_FIXED_WORDS]
     reference = 0
     if words > fixed and not is_empty_var(mem, fragment, words - fixed):
         reference = take_var(mem, fragment, images, at + fixed, words - fixed)
         if reference == 0:
-            return ST_MEMORY
+            return A.ST_MEMORY
     status = take_given_slot(mem, fragment, rowid)
-    if status != OK:
+    if status != A.OK:
         return status
     row = known_row_address(mem, fragment, rowid)
-    move_words(images, at, mem, row + ROW_HEADER_WORDS, fixed)
+    move_words(images, at, mem, row + A.ROW_HEADER_WORDS, fixed)
     if reference != 0:
-        if make_side(mem, fragment, row) != OK:
-            return ST_MEMORY
+        if make_side(mem, fragment, row) != A.OK:
+            return A.ST_MEMORY
         set_var(mem, fragment, row, reference)
-    mem[row] = LIVE << STATE_SHIFT | (author & AUTHOR_MASK) << AUTHOR_SHIFT
+    mem[row] = A.LIVE << A.STATE_SHIFT | (author & A.AUTHOR_MASK) << A.AUTHOR_SHIFT
     mem[row + 1] = epoch
-    mem[fragment + F_ROWS] += 1
-    return OK
+    mem[fragment + A.F_ROWS] += 1
+    return A.OK
 
 
 @helper
@@ -203,7 +164,7 @@ def checked_image_words(fixed, has_var, words, at, stop):
         return fixed
     if at + fixed >= stop:
         return -1
-    var = words[at + fixed] & VAR_WORDS_MASK
+    var = words[at + fixed] & A.VAR_WORDS_MASK
     if var < 1 or var > stop - at - fixed:
         return -1
     return fixed + var
@@ -212,17 +173,17 @@ def checked_image_words(fixed, has_var, words, at, stop):
 @helper
 def checked_entry_words(fixed, has_var, words, at, stop):
     """Words of the entry at words[at:stop], or -1 if it cannot be one."""
-    if at + ENTRY_WORDS > stop or words[at] < 0 or words[at] > ROWID_MASK or words[at + 1] < 0:
+    if at + A.ENTRY_WORDS > stop or words[at] < 0 or words[at] > A.ROWID_MASK or words[at + 1] < 0:
         return -1
-    size = checked_image_words(fixed, has_var, words, at + ENTRY_WORDS, stop)
-    return -1 if size < 0 else ENTRY_WORDS + size
+    size = checked_image_words(fixed, has_var, words, at + A.ENTRY_WORDS, stop)
+    return -1 if size < 0 else A.ENTRY_WORDS + size
 
 
 @helper
 def place_entry(mem, fragment, words, at, size):
     """Put the row of an entry of `size` words into its fragment; OK or a status code."""
-    image = at + ENTRY_WORDS
-    return place_row(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS)
+    image = at + A.ENTRY_WORDS
+    return place_row(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - A.ENTRY_WORDS)
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
@@ -234,32 +195,32 @@ def load_entries(mem, fragment, words, start, stop, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    fixed = mem[fragment + F_FIXED_WORDS]
-    has_var = mem[fragment + F_LCP_HAS_VAR]
-    held = mem[fragment + F_KEY_WORDS]
-    seed = mem[fragment + F_INDEX_SEED]
-    table = mem[fragment + F_TABLE]
-    number = mem[fragment + F_NUMBER]
+        return A.ST_DROPPED
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    has_var = mem[fragment + A.F_LCP_HAS_VAR]
+    held = mem[fragment + A.F_KEY_WORDS]
+    seed = mem[fragment + A.F_INDEX_SEED]
+    table = mem[fragment + A.F_TABLE]
+    number = mem[fragment + A.F_NUMBER]
     at = start
     while at < stop:
         state[0] = at
         size = checked_entry_words(fixed, has_var, words, at, stop)
         if size < 0 or _entry_table(words[at + 2]) != table or _entry_fragment(words[at + 2]) != number:
-            return ST_INVARIANT
-        image = at + ENTRY_WORDS
+            return A.ST_INVARIANT
+        image = at + A.ENTRY_WORDS
         first, key_words = image_key(words, image, fixed, held)
         if first + key_words > at + size:
-            return ST_INVARIANT
-        status = place_image(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS)
-        if status == OK:
+            return A.ST_INVARIANT
+        status = place_image(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - A.ENTRY_WORDS)
+        if status == A.OK:
             status = index_pile_up(mem, fragment, tag_of(words, first, key_words, seed), words[at])
-        if status != OK:
+        if status != A.OK:
             return status
         state[1] += 1
         at += size
     state[0] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64)", nogil=True)
@@ -267,7 +228,7 @@ def finish_entries(mem, fragment):
     """All entries of a data file are loaded: put the index in order. OK, ST_DUPLICATE or ST_MEMORY."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     return order_index(mem, fragment)
 
 
@@ -282,26 +243,26 @@ def load_copies(mem, shapes, targets, words, start, stop, state):
     at = start
     while at < stop:
         state[0] = at
-        if at + ENTRY_WORDS > stop:
-            return ST_INVARIANT
+        if at + A.ENTRY_WORDS > stop:
+            return A.ST_INVARIANT
         shape = _entry_table(words[at + 2]) * SHAPE_WORDS
         number = _entry_fragment(words[at + 2])
         if shape >= shapes.size or number >= shapes[shape + 2]:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         size = checked_entry_words(shapes[shape], shapes[shape + 1], words, at, stop)
         if size < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         place = shapes[shape + 3] + number
         fragment = 0 if targets[place] == 0 else descriptor_of(mem, targets[place])
         if fragment != 0:
             status = place_entry(mem, fragment, words, at, size)
-            if status != OK:
+            if status != A.OK:
                 return status
             state[1] += 1
         state[2] += 1
         at += size
     state[0] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
@@ -309,25 +270,25 @@ def finish_load(mem, fragment, epoch):
     """After loading: what the empty slots' epochs were is lost, "emptied through" `epoch` stands for them (D1)."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    for logical in range(mem[fragment + F_PAGES]):
+        return A.ST_DROPPED
+    for logical in range(mem[fragment + A.F_PAGES]):
         page = map_get(mem, fragment, logical)
         if page > 0:
-            mem[(page << PAGE_SHIFT) + PG_EMPTIED] = epoch
+            mem[(page << A.PAGE_SHIFT) + A.PG_EMPTIED] = epoch
         elif page < 0:
             leaf = map_leaf(mem, fragment, logical)
             mem[leaf + (logical & 511)] = -1 - epoch
-    return OK
+    return A.OK
 
 
-assert ST_MORE != ST_SPACE
+assert A.ST_MORE != A.ST_SPACE
 
 
 @helper
 def lcp_entry_words(mem, fragment, row):
     """Words of the entry of a committed row in the local checkpoint that runs."""
-    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
-    if mem[fragment + F_LCP_HAS_VAR]:
+    words = A.ENTRY_WORDS + mem[fragment + A.F_FIXED_WORDS]
+    if mem[fragment + A.F_LCP_HAS_VAR]:
         words += words_of_var(mem, var_of(mem, fragment, row))
     return words
 
@@ -339,10 +300,10 @@ def write_lcp_entry(mem, fragment, rowid, row, out, at):
     """
     out[at] = rowid
     out[at + 1] = mem[row + 1]
-    author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
-    out[at + 2] = packed_place(author, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
-    fixed = mem[fragment + F_FIXED_WORDS]
-    move_words(mem, row + ROW_HEADER_WORDS, out, at + ENTRY_WORDS, fixed)
-    if mem[fragment + F_LCP_HAS_VAR]:
-        return ENTRY_WORDS + fixed + put_var(mem, var_of(mem, fragment, row), out, at + ENTRY_WORDS + fixed)
-    return ENTRY_WORDS + fixed
+    author = (mem[row] >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK
+    out[at + 2] = packed_place(author, mem[fragment + A.F_TABLE], mem[fragment + A.F_NUMBER])
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    move_words(mem, row + A.ROW_HEADER_WORDS, out, at + A.ENTRY_WORDS, fixed)
+    if mem[fragment + A.F_LCP_HAS_VAR]:
+        return A.ENTRY_WORDS + fixed + put_var(mem, var_of(mem, fragment, row), out, at + A.ENTRY_WORDS + fixed)
+    return A.ENTRY_WORDS + fixed

@@ -11,34 +11,7 @@ import numpy as np
 
 from engine.jit.kernel import helper
 from engine.jit.words_kernels import word_at
-from engine.memory.arena_layout import (
-    BLOCK_WORDS,
-    BUCKET_WORDS,
-    COMPACT_MASK,
-    ENTRY_TAG_SHIFT,
-    ENTRY_USED,
-    F_DIRECTORY,
-    F_INDEX_COUNT,
-    F_INDEX_DEPTH,
-    F_KEY_WORDS,
-    F_POOL,
-    F_ROW_WORDS,
-    F_SEGMENTS,
-    OK,
-    P_SCRATCH,
-    ROW_HEADER_WORDS,
-    SEG_BLOCKS,
-    SEG_COUNT,
-    SEG_IS_PILE,
-    SEG_OVERFLOW,
-    SEG_OVERFLOW_COUNT,
-    ST_DUPLICATE,
-    ST_MEMORY,
-    ST_MISSING,
-    TAG_MASK,
-    VAR_KEY_WORDS_MASK,
-    VAR_KEY_WORDS_SHIFT,
-)
+from engine.memory import arena_layout as A
 from engine.rows.growth_kernels import FULL_1024, begin_index, grow_segment
 from engine.rows.rows_kernels import compact_rowid, known_row_address, wide_rowid
 from engine.rows.segments_kernels import (
@@ -60,20 +33,20 @@ AHEAD_ROWS = 32  # keys of a batch whose memory accesses are made to overlap
 @helper
 def tag_of(keys, start, words, seed):
     """29-bit tag of a canonical key."""
-    return keyed_hash(keys, start, words, seed) & TAG_MASK
+    return keyed_hash(keys, start, words, seed) & A.TAG_MASK
 
 
 @helper
 def key_equals(mem, fragment, row, keys, start, words):
     """Whether the row at address `row` has this canonical key."""
-    held = mem[fragment + F_KEY_WORDS]
+    held = mem[fragment + A.F_KEY_WORDS]
     if held > 0:
-        at = row + ROW_HEADER_WORDS
+        at = row + A.ROW_HEADER_WORDS
         if held != words:
             return False
     else:
-        at = chunk_address(mem, mem[row + mem[fragment + F_ROW_WORDS] - 1])
-        if (mem[at] >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK != words:
+        at = chunk_address(mem, mem[row + mem[fragment + A.F_ROW_WORDS] - 1])
+        if (mem[at] >> A.VAR_KEY_WORDS_SHIFT) & A.VAR_KEY_WORDS_MASK != words:
             return False
         at += 1
     for i in range(words):
@@ -85,11 +58,11 @@ def key_equals(mem, fragment, row, keys, start, words):
 @helper
 def row_key(mem, fragment, row):
     """Address and length of the canonical key of a stored row."""
-    held = mem[fragment + F_KEY_WORDS]
+    held = mem[fragment + A.F_KEY_WORDS]
     if held > 0:
-        return row + ROW_HEADER_WORDS, held
-    at = chunk_address(mem, mem[row + mem[fragment + F_ROW_WORDS] - 1])
-    return at + 1, (mem[at] >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK
+        return row + A.ROW_HEADER_WORDS, held
+    at = chunk_address(mem, mem[row + mem[fragment + A.F_ROW_WORDS] - 1])
+    return at + 1, (mem[at] >> A.VAR_KEY_WORDS_SHIFT) & A.VAR_KEY_WORDS_MASK
 
 
 @helper
@@ -104,8 +77,8 @@ def search_bucket(mem, fragment, at, length, wanted, keys, start, words):
     """Address of the entry of a key among `length` entries at `at`, 0 if none."""
     for i in range(length):
         entry = mem[at + i]
-        if entry >> ENTRY_TAG_SHIFT == wanted:
-            row = known_row_address(mem, fragment, wide_rowid(entry & COMPACT_MASK))
+        if entry >> A.ENTRY_TAG_SHIFT == wanted:
+            row = known_row_address(mem, fragment, wide_rowid(entry & A.COMPACT_MASK))
             if key_equals(mem, fragment, row, keys, start, words):
                 return at + i
     return 0
@@ -118,17 +91,17 @@ def candidate(mem, segment, tag):
     Looks at all sixteen without a branch: which bucket and place an entry lies in no processor can foresee. Each hit
     counts 16 plus its place, so that one sum tells how many there are and where.
     """
-    wanted = ENTRY_USED | tag
+    wanted = A.ENTRY_USED | tag
     first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
     second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
     here = np.uint64(first)  # see engine/jit/words_kernels.py; its helpers would keep these loops from becoming vectors
     there = np.uint64(second)
     hits = 0
     others = 0
-    for i in range(BUCKET_WORDS):
-        hits += 16 + i if mem[here + np.uint64(i)] >> ENTRY_TAG_SHIFT == wanted else 0
-    for i in range(BUCKET_WORDS):
-        others += 16 + i if mem[there + np.uint64(i)] >> ENTRY_TAG_SHIFT == wanted else 0
+    for i in range(A.BUCKET_WORDS):
+        hits += 16 + i if mem[here + np.uint64(i)] >> A.ENTRY_TAG_SHIFT == wanted else 0
+    for i in range(A.BUCKET_WORDS):
+        others += 16 + i if mem[there + np.uint64(i)] >> A.ENTRY_TAG_SHIFT == wanted else 0
     if hits + others >= 32:
         return -1
     if hits + others == 0:
@@ -139,15 +112,15 @@ def candidate(mem, segment, tag):
 @helper
 def index_find(mem, fragment, tag, keys, start, words):
     """Address of the index entry of a key; 0 when no row has it."""
-    if mem[fragment + F_INDEX_COUNT] == 0:
+    if mem[fragment + A.F_INDEX_COUNT] == 0:
         return 0
     segment = segment_of(mem, fragment, tag)
     found = candidate(mem, segment, tag)
     if found > 0:
-        row = known_row_address(mem, fragment, wide_rowid(mem[found] & COMPACT_MASK))
+        row = known_row_address(mem, fragment, wide_rowid(mem[found] & A.COMPACT_MASK))
         if key_equals(mem, fragment, row, keys, start, words):
             return found
-    if found != -1 and mem[segment + SEG_OVERFLOW_COUNT] == 0:
+    if found != -1 and mem[segment + A.SEG_OVERFLOW_COUNT] == 0:
         return 0
     return find_among_many(mem, fragment, segment, tag, keys, start, words)
 
@@ -155,15 +128,15 @@ def index_find(mem, fragment, tag, keys, start, words):
 @helper
 def find_among_many(mem, fragment, segment, tag, keys, start, words):
     """`index_find` where several entries share a tag, or some lie in the overflow list."""
-    wanted = ENTRY_USED | tag
+    wanted = A.ENTRY_USED | tag
     at = bucket_address(mem, segment, first_bucket(mem, segment, tag))
-    found = search_bucket(mem, fragment, at, BUCKET_WORDS, wanted, keys, start, words)
+    found = search_bucket(mem, fragment, at, A.BUCKET_WORDS, wanted, keys, start, words)
     if found == 0:
         at = bucket_address(mem, segment, second_bucket(mem, segment, tag))
-        found = search_bucket(mem, fragment, at, BUCKET_WORDS, wanted, keys, start, words)
-        if found == 0 and mem[segment + SEG_OVERFLOW_COUNT] > 0:
-            at = mem[segment + SEG_OVERFLOW]
-            found = search_bucket(mem, fragment, at, mem[segment + SEG_OVERFLOW_COUNT], wanted, keys, start, words)
+        found = search_bucket(mem, fragment, at, A.BUCKET_WORDS, wanted, keys, start, words)
+        if found == 0 and mem[segment + A.SEG_OVERFLOW_COUNT] > 0:
+            at = mem[segment + A.SEG_OVERFLOW]
+            found = search_bucket(mem, fragment, at, mem[segment + A.SEG_OVERFLOW_COUNT], wanted, keys, start, words)
     return found
 
 
@@ -173,7 +146,7 @@ def touch_buckets(mem, fragment, tag):
 
     A batch first touches what a group of its keys will need: the misses overlap instead of queueing up.
     """
-    if mem[fragment + F_SEGMENTS] == 0:
+    if mem[fragment + A.F_SEGMENTS] == 0:
         return 0
     segment = segment_of(mem, fragment, tag)
     first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
@@ -183,28 +156,28 @@ def touch_buckets(mem, fragment, tag):
 @helper
 def entry_rowid(mem, entry):
     """ROWID an index entry (by address) points to."""
-    return wide_rowid(mem[entry] & COMPACT_MASK)
+    return wide_rowid(mem[entry] & A.COMPACT_MASK)
 
 
 @helper
 def index_insert(mem, fragment, tag, rowid):
     """Add the entry of a new key; OK or ST_MEMORY."""
-    if mem[fragment + F_SEGMENTS] == 0 and begin_index(mem, fragment) != OK:
-        return ST_MEMORY
-    entry = (ENTRY_USED | tag) << ENTRY_TAG_SHIFT | compact_rowid(rowid)
+    if mem[fragment + A.F_SEGMENTS] == 0 and begin_index(mem, fragment) != A.OK:
+        return A.ST_MEMORY
+    entry = (A.ENTRY_USED | tag) << A.ENTRY_TAG_SHIFT | compact_rowid(rowid)
     segment = segment_of(mem, fragment, tag)
-    capacity = mem[segment + SEG_BLOCKS] * BLOCK_WORDS
-    if mem[segment + SEG_COUNT] * 1024 >= capacity * FULL_1024:
-        if grow_segment(mem, fragment, segment, tag) != OK:
-            return ST_MEMORY
+    capacity = mem[segment + A.SEG_BLOCKS] * A.BLOCK_WORDS
+    if mem[segment + A.SEG_COUNT] * 1024 >= capacity * FULL_1024:
+        if grow_segment(mem, fragment, segment, tag) != A.OK:
+            return A.ST_MEMORY
         segment = segment_of(mem, fragment, tag)
-    if place(mem, segment, entry) != OK:
+    if place(mem, segment, entry) != A.OK:
         grow_segment(mem, fragment, segment, tag)
         segment = segment_of(mem, fragment, tag)
-        if place_anyhow(mem, segment, entry, mem[fragment + F_POOL]) != OK:
-            return ST_MEMORY
-    mem[fragment + F_INDEX_COUNT] += 1
-    return OK
+        if place_anyhow(mem, segment, entry, mem[fragment + A.F_POOL]) != A.OK:
+            return A.ST_MEMORY
+    mem[fragment + A.F_INDEX_COUNT] += 1
+    return A.OK
 
 
 @helper
@@ -213,90 +186,90 @@ def index_pile_up(mem, fragment, tag, rowid):
 
     OK or a status code. Nothing may look for a key before that; whether the key is new is seen then, too.
     """
-    if mem[fragment + F_SEGMENTS] == 0 and begin_index(mem, fragment) != OK:
-        return ST_MEMORY
-    entry = (ENTRY_USED | tag) << ENTRY_TAG_SHIFT | compact_rowid(rowid)
+    if mem[fragment + A.F_SEGMENTS] == 0 and begin_index(mem, fragment) != A.OK:
+        return A.ST_MEMORY
+    entry = (A.ENTRY_USED | tag) << A.ENTRY_TAG_SHIFT | compact_rowid(rowid)
     segment = segment_of(mem, fragment, tag)
-    if pile_up(mem, segment, entry, word_at(mem, segment + SEG_BLOCKS) * BLOCK_WORDS * FULL_1024 >> 10):
-        mem[fragment + F_INDEX_COUNT] += 1
-        return OK
+    if pile_up(mem, segment, entry, word_at(mem, segment + A.SEG_BLOCKS) * A.BLOCK_WORDS * FULL_1024 >> 10):
+        mem[fragment + A.F_INDEX_COUNT] += 1
+        return A.OK
     status = order_segment(mem, fragment, segment)
-    if status != OK:
+    if status != A.OK:
         return status
     # The segment is full; the two that it is split into are no piles.
     segment = segment_of(mem, fragment, tag)
-    if candidate(mem, segment, tag) != 0 or mem[segment + SEG_OVERFLOW_COUNT] > 0:
+    if candidate(mem, segment, tag) != 0 or mem[segment + A.SEG_OVERFLOW_COUNT] > 0:
         first, words = row_key(mem, fragment, known_row_address(mem, fragment, rowid))
         if index_find(mem, fragment, tag, mem, first, words) != 0:
-            return ST_DUPLICATE
+            return A.ST_DUPLICATE
     return index_insert(mem, fragment, tag, rowid)
 
 
 @helper
 def order_segment(mem, fragment, segment):
     """Put the entries of a pile into their buckets; OK, ST_DUPLICATE if two rows have one key, or ST_MEMORY."""
-    if mem[segment + SEG_IS_PILE] == 0:
-        return OK
-    pool = mem[fragment + F_POOL]
-    scratch = mem[pool + P_SCRATCH]
+    if mem[segment + A.SEG_IS_PILE] == 0:
+        return A.OK
+    pool = mem[fragment + A.F_POOL]
+    scratch = mem[pool + A.P_SCRATCH]
     count = collect(mem, segment, scratch)
-    mem[segment + SEG_IS_PILE] = 0
-    mem[segment + SEG_COUNT] = 0
+    mem[segment + A.SEG_IS_PILE] = 0
+    mem[segment + A.SEG_COUNT] = 0
     tag = 0
     for i in range(count):
         entry = mem[scratch + i]
-        tag = (entry >> ENTRY_TAG_SHIFT) & TAG_MASK
-        if candidate(mem, segment, tag) != 0 or mem[segment + SEG_OVERFLOW_COUNT] > 0:
-            first, words = row_key(mem, fragment, known_row_address(mem, fragment, wide_rowid(entry & COMPACT_MASK)))
+        tag = (entry >> A.ENTRY_TAG_SHIFT) & A.TAG_MASK
+        if candidate(mem, segment, tag) != 0 or mem[segment + A.SEG_OVERFLOW_COUNT] > 0:
+            first, words = row_key(mem, fragment, known_row_address(mem, fragment, wide_rowid(entry & A.COMPACT_MASK)))
             if find_among_many(mem, fragment, segment, tag, mem, first, words) != 0:
-                return ST_DUPLICATE
-        if place_anyhow(mem, segment, entry, pool) != OK:
-            return ST_MEMORY
-    if mem[segment + SEG_OVERFLOW_COUNT] > 0:
+                return A.ST_DUPLICATE
+        if place_anyhow(mem, segment, entry, pool) != A.OK:
+            return A.ST_MEMORY
+    if mem[segment + A.SEG_OVERFLOW_COUNT] > 0:
         grow_segment(mem, fragment, segment, tag)
-    return OK
+    return A.OK
 
 
 @helper
 def order_index(mem, fragment):
     """Put all piles in order; OK or a status code of `order_segment`."""
-    if mem[fragment + F_SEGMENTS] == 0:
-        return OK
+    if mem[fragment + A.F_SEGMENTS] == 0:
+        return A.OK
     at = 0
-    while at < 1 << mem[fragment + F_INDEX_DEPTH]:
-        segment = mem[mem[fragment + F_DIRECTORY + (at >> 9)] + (at & 511)]
+    while at < 1 << mem[fragment + A.F_INDEX_DEPTH]:
+        segment = mem[mem[fragment + A.F_DIRECTORY + (at >> 9)] + (at & 511)]
         status = order_segment(mem, fragment, segment)
-        if status != OK:
+        if status != A.OK:
             return status
         at += 1
-    return OK
+    return A.OK
 
 
 @helper
 def index_remove(mem, fragment, tag, rowid):
     """Remove the entry of a key by tag and ROWID; OK, or ST_MISSING when it is not there."""
     segment = segment_of(mem, fragment, tag)
-    entry = (ENTRY_USED | tag) << ENTRY_TAG_SHIFT | compact_rowid(rowid)
+    entry = (A.ENTRY_USED | tag) << A.ENTRY_TAG_SHIFT | compact_rowid(rowid)
     for choice in range(2):
         bucket = first_bucket(mem, segment, tag) if choice == 0 else second_bucket(mem, segment, tag)
         at = bucket_address(mem, segment, bucket)
-        for i in range(BUCKET_WORDS):
+        for i in range(A.BUCKET_WORDS):
             if mem[at + i] == entry:
                 mem[at + i] = 0
-                mem[segment + SEG_COUNT] -= 1
-                mem[fragment + F_INDEX_COUNT] -= 1
-                return OK
-    count = mem[segment + SEG_OVERFLOW_COUNT]
+                mem[segment + A.SEG_COUNT] -= 1
+                mem[fragment + A.F_INDEX_COUNT] -= 1
+                return A.OK
+    count = mem[segment + A.SEG_OVERFLOW_COUNT]
     for i in range(count):
-        at = mem[segment + SEG_OVERFLOW]
+        at = mem[segment + A.SEG_OVERFLOW]
         if mem[at + i] == entry:
             mem[at + i] = mem[at + count - 1]
             mem[at + count - 1] = 0
-            mem[segment + SEG_OVERFLOW_COUNT] = count - 1
-            mem[segment + SEG_COUNT] -= 1
-            mem[fragment + F_INDEX_COUNT] -= 1
-            return OK
-    return ST_MISSING
+            mem[segment + A.SEG_OVERFLOW_COUNT] = count - 1
+            mem[segment + A.SEG_COUNT] -= 1
+            mem[fragment + A.F_INDEX_COUNT] -= 1
+            return A.OK
+    return A.ST_MISSING
 
 
 @helper
@@ -304,4 +277,4 @@ def image_key(images, at, fixed_words, key_words):
     """Start and length of the canonical key in a row image."""
     if key_words > 0:
         return at, key_words
-    return at + fixed_words + 1, (images[at + fixed_words] >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK
+    return at + fixed_words + 1, (images[at + fixed_words] >> A.VAR_KEY_WORDS_SHIFT) & A.VAR_KEY_WORDS_MASK

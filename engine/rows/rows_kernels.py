@@ -10,45 +10,14 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper
 from engine.jit.words_kernels import word_at
-from engine.memory.arena_layout import (
-    COMPACT_SLOT_BITS,
-    COMPACT_SLOT_MASK,
-    F_FIXED_PAGES,
-    F_FREE_HEAD,
-    F_FREE_TAIL,
-    F_MAP,
-    F_PAGES,
-    F_POOL,
-    F_RELEASED,
-    F_RELEASED_HINT,
-    F_ROW_WORDS,
-    F_SLOTS,
-    MAP_ROOTS,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PG_EMPTIED,
-    PG_FRAGMENT,
-    PG_FREE,
-    PG_FRESH,
-    PG_LOGICAL,
-    PG_NEXT,
-    PG_PREVIOUS,
-    PG_USED,
-    SIDE_SHIFT,
-    ST_INVARIANT,
-    ST_MEMORY,
-    ST_PAGES,
-    STATE_MASK,
-    STATE_SHIFT,
-    USED_MASK,
-)
+from engine.memory import arena_layout as A
 from engine.memory.pool_kernels import give_page, take_block, take_page
 
 
 @helper
 def map_get(mem, fragment, logical):
     """Map entry of a logical page: arena page, 0 never made, negative released."""
-    middle = mem[fragment + F_MAP + (logical >> 18)]
+    middle = mem[fragment + A.F_MAP + (logical >> 18)]
     if middle == 0:
         return 0
     leaf = mem[middle + ((logical >> 9) & 511)]
@@ -60,14 +29,14 @@ def map_get(mem, fragment, logical):
 @helper
 def map_leaf(mem, fragment, logical):
     """Address of the map leaf of a logical page, made if missing; 0 when memory is exhausted."""
-    root = fragment + F_MAP + (logical >> 18)
+    root = fragment + A.F_MAP + (logical >> 18)
     if mem[root] == 0:
-        mem[root] = take_block(mem, mem[fragment + F_POOL])
+        mem[root] = take_block(mem, mem[fragment + A.F_POOL])
         if mem[root] == 0:
             return 0
     middle = mem[root] + ((logical >> 9) & 511)
     if mem[middle] == 0:
-        mem[middle] = take_block(mem, mem[fragment + F_POOL])
+        mem[middle] = take_block(mem, mem[fragment + A.F_POOL])
     return mem[middle]
 
 
@@ -75,103 +44,103 @@ def map_leaf(mem, fragment, logical):
 def row_address(mem, fragment, rowid):
     """Address of a row by ROWID; 0 when its page does not exist or the slot was never used."""
     logical = rowid >> 16
-    if logical < 0 or logical >= mem[fragment + F_PAGES]:
+    if logical < 0 or logical >= mem[fragment + A.F_PAGES]:
         return 0
     page = map_get(mem, fragment, logical)
     if page <= 0:
         return 0
-    base = page << PAGE_SHIFT
+    base = page << A.PAGE_SHIFT
     slot = rowid & 0xFFFF
-    if slot >= mem[base + PG_FRESH]:
+    if slot >= mem[base + A.PG_FRESH]:
         return 0
-    return base + PAGE_HEADER_WORDS + slot * mem[fragment + F_ROW_WORDS]
+    return base + A.PAGE_HEADER_WORDS + slot * mem[fragment + A.F_ROW_WORDS]
 
 
 @helper
 def known_row_address(mem, fragment, rowid):
     """Address of a row whose page is known to exist (index entries, operations)."""
-    leaf = word_at(mem, word_at(mem, fragment + F_MAP + (rowid >> 34)) + ((rowid >> 25) & 511))
-    base = word_at(mem, leaf + ((rowid >> 16) & 511)) << PAGE_SHIFT
-    return base + PAGE_HEADER_WORDS + (rowid & 0xFFFF) * word_at(mem, fragment + F_ROW_WORDS)
+    leaf = word_at(mem, word_at(mem, fragment + A.F_MAP + (rowid >> 34)) + ((rowid >> 25) & 511))
+    base = word_at(mem, leaf + ((rowid >> 16) & 511)) << A.PAGE_SHIFT
+    return base + A.PAGE_HEADER_WORDS + (rowid & 0xFFFF) * word_at(mem, fragment + A.F_ROW_WORDS)
 
 
 @helper
 def compact_rowid(rowid):
     """33-bit form kept in index entries."""
-    return (rowid >> 16) << COMPACT_SLOT_BITS | (rowid & 0xFFFF)
+    return (rowid >> 16) << A.COMPACT_SLOT_BITS | (rowid & 0xFFFF)
 
 
 @helper
 def wide_rowid(compact):
     """ROWID of its 33-bit form."""
-    return (compact >> COMPACT_SLOT_BITS) << 16 | (compact & COMPACT_SLOT_MASK)
+    return (compact >> A.COMPACT_SLOT_BITS) << 16 | (compact & A.COMPACT_SLOT_MASK)
 
 
 @helper
 def list_append(mem, fragment, page):
     """Append a page to the list of pages with free slots."""
-    base = page << PAGE_SHIFT
-    tail = mem[fragment + F_FREE_TAIL]
-    mem[base + PG_PREVIOUS] = tail
-    mem[base + PG_NEXT] = 0
+    base = page << A.PAGE_SHIFT
+    tail = mem[fragment + A.F_FREE_TAIL]
+    mem[base + A.PG_PREVIOUS] = tail
+    mem[base + A.PG_NEXT] = 0
     if tail != 0:
-        mem[(tail << PAGE_SHIFT) + PG_NEXT] = page
+        mem[(tail << A.PAGE_SHIFT) + A.PG_NEXT] = page
     else:
-        mem[fragment + F_FREE_HEAD] = page
-    mem[fragment + F_FREE_TAIL] = page
+        mem[fragment + A.F_FREE_HEAD] = page
+    mem[fragment + A.F_FREE_TAIL] = page
 
 
 @helper
 def list_remove(mem, fragment, page):
     """Take a page out of the list of pages with free slots."""
-    base = page << PAGE_SHIFT
-    before = mem[base + PG_PREVIOUS]
-    after = mem[base + PG_NEXT]
+    base = page << A.PAGE_SHIFT
+    before = mem[base + A.PG_PREVIOUS]
+    after = mem[base + A.PG_NEXT]
     if before != 0:
-        mem[(before << PAGE_SHIFT) + PG_NEXT] = after
+        mem[(before << A.PAGE_SHIFT) + A.PG_NEXT] = after
     else:
-        mem[fragment + F_FREE_HEAD] = after
+        mem[fragment + A.F_FREE_HEAD] = after
     if after != 0:
-        mem[(after << PAGE_SHIFT) + PG_PREVIOUS] = before
+        mem[(after << A.PAGE_SHIFT) + A.PG_PREVIOUS] = before
     else:
-        mem[fragment + F_FREE_TAIL] = before
+        mem[fragment + A.F_FREE_TAIL] = before
 
 
 @helper
 def make_page(mem, fragment, logical):
     """Give a logical page an arena page and put it in the list; returns the page or a status code."""
-    if (logical >> 18) >= MAP_ROOTS:
-        return ST_PAGES
+    if (logical >> 18) >= A.MAP_ROOTS:
+        return A.ST_PAGES
     leaf = map_leaf(mem, fragment, logical)
     if leaf == 0:
-        return ST_MEMORY
-    page = take_page(mem, mem[fragment + F_POOL])
+        return A.ST_MEMORY
+    page = take_page(mem, mem[fragment + A.F_POOL])
     if page == 0:
-        return ST_MEMORY
+        return A.ST_MEMORY
     entry = mem[leaf + (logical & 511)]
-    base = page << PAGE_SHIFT
-    mem[base + PG_FRAGMENT] = fragment
-    mem[base + PG_LOGICAL] = logical
-    mem[base + PG_FREE] = 0
-    mem[base + PG_USED] = 0
-    mem[base + PG_EMPTIED] = -1 - entry if entry < 0 else 0
-    mem[base + PG_FRESH] = 0
+    base = page << A.PAGE_SHIFT
+    mem[base + A.PG_FRAGMENT] = fragment
+    mem[base + A.PG_LOGICAL] = logical
+    mem[base + A.PG_FREE] = 0
+    mem[base + A.PG_USED] = 0
+    mem[base + A.PG_EMPTIED] = -1 - entry if entry < 0 else 0
+    mem[base + A.PG_FRESH] = 0
     mem[leaf + (logical & 511)] = page
     if entry < 0:
-        mem[fragment + F_RELEASED] -= 1
-    while mem[fragment + F_PAGES] <= logical:
+        mem[fragment + A.F_RELEASED] -= 1
+    while mem[fragment + A.F_PAGES] <= logical:
         # A prescribed ROWID may lie beyond the end: pages jumped over are marked released, so that they get used.
-        skipped = mem[fragment + F_PAGES]
-        mem[fragment + F_PAGES] += 1
+        skipped = mem[fragment + A.F_PAGES]
+        mem[fragment + A.F_PAGES] += 1
         if skipped < logical:
             between = map_leaf(mem, fragment, skipped)
             if between == 0:
-                return ST_MEMORY
+                return A.ST_MEMORY
             mem[between + (skipped & 511)] = -1
-            mem[fragment + F_RELEASED] += 1
-            if skipped < mem[fragment + F_RELEASED_HINT]:
-                mem[fragment + F_RELEASED_HINT] = skipped
-    mem[fragment + F_FIXED_PAGES] += 1
+            mem[fragment + A.F_RELEASED] += 1
+            if skipped < mem[fragment + A.F_RELEASED_HINT]:
+                mem[fragment + A.F_RELEASED_HINT] = skipped
+    mem[fragment + A.F_FIXED_PAGES] += 1
     list_append(mem, fragment, page)
     return page
 
@@ -179,55 +148,55 @@ def make_page(mem, fragment, logical):
 @helper
 def next_logical(mem, fragment):
     """Logical page to make next: the smallest released one, else a new one."""
-    if mem[fragment + F_RELEASED] > 0:
-        logical = mem[fragment + F_RELEASED_HINT]
-        while logical < mem[fragment + F_PAGES]:
+    if mem[fragment + A.F_RELEASED] > 0:
+        logical = mem[fragment + A.F_RELEASED_HINT]
+        while logical < mem[fragment + A.F_PAGES]:
             if map_get(mem, fragment, logical) < 0:
-                mem[fragment + F_RELEASED_HINT] = logical
+                mem[fragment + A.F_RELEASED_HINT] = logical
                 return logical
             logical += 1
-    mem[fragment + F_RELEASED_HINT] = mem[fragment + F_PAGES]
-    return mem[fragment + F_PAGES]
+    mem[fragment + A.F_RELEASED_HINT] = mem[fragment + A.F_PAGES]
+    return mem[fragment + A.F_PAGES]
 
 
 @helper
 def take_slot(mem, fragment):
     """Take a free slot anywhere; returns its ROWID or a status code. The slot's words 0 and 1 keep what they hold."""
-    page = mem[fragment + F_FREE_HEAD]
+    page = mem[fragment + A.F_FREE_HEAD]
     if page == 0:
         page = make_page(mem, fragment, next_logical(mem, fragment))
         if page < 0:
             return page
-    base = page << PAGE_SHIFT
-    words = mem[fragment + F_ROW_WORDS]
-    slot = mem[base + PG_FREE] - 1
+    base = page << A.PAGE_SHIFT
+    words = mem[fragment + A.F_ROW_WORDS]
+    slot = mem[base + A.PG_FREE] - 1
     if slot >= 0:
-        link = mem[base + PAGE_HEADER_WORDS + slot * words + 2]
-        mem[base + PG_FREE] = link & 0xFFFF
+        link = mem[base + A.PAGE_HEADER_WORDS + slot * words + 2]
+        mem[base + A.PG_FREE] = link & 0xFFFF
         if link & 0xFFFF:
-            after = base + PAGE_HEADER_WORDS + ((link & 0xFFFF) - 1) * words + 2
+            after = base + A.PAGE_HEADER_WORDS + ((link & 0xFFFF) - 1) * words + 2
             mem[after] = mem[after] & 0xFFFF
     else:
-        slot = mem[base + PG_FRESH]
-        mem[base + PG_FRESH] = slot + 1
-        at = base + PAGE_HEADER_WORDS + slot * words
+        slot = mem[base + A.PG_FRESH]
+        mem[base + A.PG_FRESH] = slot + 1
+        at = base + A.PAGE_HEADER_WORDS + slot * words
         mem[at] = 0
         mem[at + 1] = 0
-    mem[base + PG_USED] += 1
-    if mem[base + PG_FREE] == 0 and mem[base + PG_FRESH] >= mem[fragment + F_SLOTS]:
+    mem[base + A.PG_USED] += 1
+    if mem[base + A.PG_FREE] == 0 and mem[base + A.PG_FRESH] >= mem[fragment + A.F_SLOTS]:
         list_remove(mem, fragment, page)
-    return mem[base + PG_LOGICAL] << 16 | slot
+    return mem[base + A.PG_LOGICAL] << 16 | slot
 
 
 @helper
 def chain_slot(mem, base, words, slot):
     """Put a slot at the front of its page's chain of free slots (next | previous << 16, both + 1)."""
-    first = mem[base + PG_FREE]
-    mem[base + PAGE_HEADER_WORDS + slot * words + 2] = first
+    first = mem[base + A.PG_FREE]
+    mem[base + A.PAGE_HEADER_WORDS + slot * words + 2] = first
     if first != 0:
-        after = base + PAGE_HEADER_WORDS + (first - 1) * words + 2
+        after = base + A.PAGE_HEADER_WORDS + (first - 1) * words + 2
         mem[after] = (mem[after] & 0xFFFF) | (slot + 1) << 16
-    mem[base + PG_FREE] = slot + 1
+    mem[base + A.PG_FREE] = slot + 1
 
 
 @helper
@@ -237,12 +206,12 @@ def unchain_slot(mem, base, words, at):
     after = link & 0xFFFF
     before = (link >> 16) & 0xFFFF
     if before:
-        where = base + PAGE_HEADER_WORDS + (before - 1) * words + 2
+        where = base + A.PAGE_HEADER_WORDS + (before - 1) * words + 2
         mem[where] = (mem[where] & ~0xFFFF) | after
     else:
-        mem[base + PG_FREE] = after
+        mem[base + A.PG_FREE] = after
     if after:
-        where = base + PAGE_HEADER_WORDS + (after - 1) * words + 2
+        where = base + A.PAGE_HEADER_WORDS + (after - 1) * words + 2
         mem[where] = (mem[where] & 0xFFFF) | before << 16
 
 
@@ -251,33 +220,33 @@ def take_given_slot(mem, fragment, rowid):
     """Take a prescribed slot (replay, restore, replicas); OK or a status code."""
     logical = rowid >> 16
     slot = rowid & 0xFFFF
-    if slot >= mem[fragment + F_SLOTS] or logical < 0:
-        return ST_INVARIANT
-    page = map_get(mem, fragment, logical) if logical < mem[fragment + F_PAGES] else 0
+    if slot >= mem[fragment + A.F_SLOTS] or logical < 0:
+        return A.ST_INVARIANT
+    page = map_get(mem, fragment, logical) if logical < mem[fragment + A.F_PAGES] else 0
     if page <= 0:
         page = make_page(mem, fragment, logical)
         if page < 0:
             return page
-    base = page << PAGE_SHIFT
-    words = mem[fragment + F_ROW_WORDS]
-    while mem[base + PG_FRESH] < slot:
-        fresh = mem[base + PG_FRESH]
-        at = base + PAGE_HEADER_WORDS + fresh * words
+    base = page << A.PAGE_SHIFT
+    words = mem[fragment + A.F_ROW_WORDS]
+    while mem[base + A.PG_FRESH] < slot:
+        fresh = mem[base + A.PG_FRESH]
+        at = base + A.PAGE_HEADER_WORDS + fresh * words
         mem[at] = 0
         mem[at + 1] = 0
         chain_slot(mem, base, words, fresh)
-        mem[base + PG_FRESH] = fresh + 1
-    at = base + PAGE_HEADER_WORDS + slot * words
-    if mem[base + PG_FRESH] == slot:  # the usual case when a local checkpoint is loaded
+        mem[base + A.PG_FRESH] = fresh + 1
+    at = base + A.PAGE_HEADER_WORDS + slot * words
+    if mem[base + A.PG_FRESH] == slot:  # the usual case when a local checkpoint is loaded
         mem[at] = 0
         mem[at + 1] = 0
-        mem[base + PG_FRESH] = slot + 1
-    elif (mem[at] >> STATE_SHIFT) & STATE_MASK:
-        return ST_INVARIANT
+        mem[base + A.PG_FRESH] = slot + 1
+    elif (mem[at] >> A.STATE_SHIFT) & A.STATE_MASK:
+        return A.ST_INVARIANT
     else:
         unchain_slot(mem, base, words, at)
-    mem[base + PG_USED] += 1
-    if mem[base + PG_FREE] == 0 and mem[base + PG_FRESH] >= mem[fragment + F_SLOTS]:
+    mem[base + A.PG_USED] += 1
+    if mem[base + A.PG_FREE] == 0 and mem[base + A.PG_FRESH] >= mem[fragment + A.F_SLOTS]:
         list_remove(mem, fragment, page)
     return 0
 
@@ -285,29 +254,29 @@ def take_given_slot(mem, fragment, rowid):
 @helper
 def give_slot(mem, fragment, rowid, at):
     """Free a slot whose header the caller has set to FREE; a page that empties goes back to the pool."""
-    base = map_get(mem, fragment, rowid >> 16) << PAGE_SHIFT
-    words = mem[fragment + F_ROW_WORDS]
-    page = base >> PAGE_SHIFT
-    if mem[base + PG_FREE] == 0 and mem[base + PG_FRESH] >= mem[fragment + F_SLOTS]:
+    base = map_get(mem, fragment, rowid >> 16) << A.PAGE_SHIFT
+    words = mem[fragment + A.F_ROW_WORDS]
+    page = base >> A.PAGE_SHIFT
+    if mem[base + A.PG_FREE] == 0 and mem[base + A.PG_FRESH] >= mem[fragment + A.F_SLOTS]:
         list_append(mem, fragment, page)
     chain_slot(mem, base, words, rowid & 0xFFFF)
-    mem[base + PG_USED] -= 1
-    if mem[base + PG_USED] & USED_MASK:
+    mem[base + A.PG_USED] -= 1
+    if mem[base + A.PG_USED] & A.USED_MASK:
         return
-    if mem[fragment + F_FREE_HEAD] == page and mem[fragment + F_FREE_TAIL] == page:
+    if mem[fragment + A.F_FREE_HEAD] == page and mem[fragment + A.F_FREE_TAIL] == page:
         return  # the only page with room stays, or a lone row coming and going would make and drop it each time
-    emptied = mem[base + PG_EMPTIED]
-    for slot in range(mem[base + PG_FRESH]):
-        epoch = mem[base + PAGE_HEADER_WORDS + slot * words + 1]
+    emptied = mem[base + A.PG_EMPTIED]
+    for slot in range(mem[base + A.PG_FRESH]):
+        epoch = mem[base + A.PAGE_HEADER_WORDS + slot * words + 1]
         if epoch > emptied:
             emptied = epoch
     logical = rowid >> 16
     list_remove(mem, fragment, page)
     mem[map_leaf(mem, fragment, logical) + (logical & 511)] = -1 - emptied
-    mem[fragment + F_RELEASED] += 1
-    if logical < mem[fragment + F_RELEASED_HINT]:
-        mem[fragment + F_RELEASED_HINT] = logical
-    mem[fragment + F_FIXED_PAGES] -= 1
-    if mem[base + PG_USED] != 0:
-        give_page(mem, mem[fragment + F_POOL], mem[base + PG_USED] >> SIDE_SHIFT)
-    give_page(mem, mem[fragment + F_POOL], page)
+    mem[fragment + A.F_RELEASED] += 1
+    if logical < mem[fragment + A.F_RELEASED_HINT]:
+        mem[fragment + A.F_RELEASED_HINT] = logical
+    mem[fragment + A.F_FIXED_PAGES] -= 1
+    if mem[base + A.PG_USED] != 0:
+        give_page(mem, mem[fragment + A.F_POOL], mem[base + A.PG_USED] >> A.SIDE_SHIFT)
+    give_page(mem, mem[fragment + A.F_POOL], page)

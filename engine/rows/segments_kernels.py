@@ -12,52 +12,35 @@ import numpy as np
 
 from engine.jit.kernel import helper
 from engine.jit.words_kernels import word_at
-from engine.memory.arena_layout import (
-    BLOCK_WORDS,
-    BUCKET_WORDS,
-    BUCKETS_PER_BLOCK,
-    ENTRY_TAG_SHIFT,
-    F_DIRECTORY,
-    F_INDEX_DEPTH,
-    OK,
-    SEG_BLOCK,
-    SEG_BLOCKS,
-    SEG_COUNT,
-    SEG_IS_PILE,
-    SEG_OVERFLOW,
-    SEG_OVERFLOW_COUNT,
-    ST_MEMORY,
-    ST_MISSING,
-    TAG_MASK,
-)
+from engine.memory import arena_layout as A
 from engine.memory.pool_kernels import take_block
 
 
 @helper
 def segment_of(mem, fragment, tag):
     """Address of the segment descriptor a tag belongs to."""
-    index = tag & ((1 << word_at(mem, fragment + F_INDEX_DEPTH)) - 1)
-    return word_at(mem, word_at(mem, fragment + F_DIRECTORY + (index >> 9)) + (index & 511))
+    index = tag & ((1 << word_at(mem, fragment + A.F_INDEX_DEPTH)) - 1)
+    return word_at(mem, word_at(mem, fragment + A.F_DIRECTORY + (index >> 9)) + (index & 511))
 
 
 @helper
 def bucket_address(mem, segment, bucket):
     """Address of a bucket by number."""
-    return word_at(mem, segment + SEG_BLOCK + (bucket >> 6)) + (bucket & 63) * BUCKET_WORDS
+    return word_at(mem, segment + A.SEG_BLOCK + (bucket >> 6)) + (bucket & 63) * A.BUCKET_WORDS
 
 
 @helper
 def first_bucket(mem, segment, tag):
     """First of the two buckets of a tag."""
     mixed = ((tag * 0x9E3779B1) >> 12) & 0xFFFFF
-    return (mixed * word_at(mem, segment + SEG_BLOCKS) * BUCKETS_PER_BLOCK) >> 20
+    return (mixed * word_at(mem, segment + A.SEG_BLOCKS) * A.BUCKETS_PER_BLOCK) >> 20
 
 
 @helper
 def second_bucket(mem, segment, tag):
     """Second of the two buckets of a tag."""
     mixed = (((tag ^ (tag >> 15)) * 0x85EBCA77) >> 10) & 0xFFFFF
-    return (mixed * word_at(mem, segment + SEG_BLOCKS) * BUCKETS_PER_BLOCK) >> 20
+    return (mixed * word_at(mem, segment + A.SEG_BLOCKS) * A.BUCKETS_PER_BLOCK) >> 20
 
 
 @helper
@@ -65,7 +48,7 @@ def bucket_room(mem, at):
     """Free entries of a bucket and the address of one of them."""
     room = 0
     where = 0
-    for i in range(BUCKET_WORDS):
+    for i in range(A.BUCKET_WORDS):
         if mem[at + i] == 0:
             room += 1
             where = at + i
@@ -75,9 +58,9 @@ def bucket_room(mem, at):
 @helper
 def make_room(mem, segment, at):
     """Move one entry of a full bucket to its other bucket; address of the freed entry, 0 if none can move."""
-    for i in range(BUCKET_WORDS):
+    for i in range(A.BUCKET_WORDS):
         entry = mem[at + i]
-        tag = (entry >> ENTRY_TAG_SHIFT) & TAG_MASK
+        tag = (entry >> A.ENTRY_TAG_SHIFT) & A.TAG_MASK
         other = bucket_address(mem, segment, first_bucket(mem, segment, tag))
         if other == at:
             other = bucket_address(mem, segment, second_bucket(mem, segment, tag))
@@ -92,11 +75,11 @@ def make_room(mem, segment, at):
 @helper
 def place(mem, segment, entry):
     """Put an entry into its segment; OK, or ST_MISSING when neither bucket can take it."""
-    tag = (entry >> ENTRY_TAG_SHIFT) & TAG_MASK
+    tag = (entry >> A.ENTRY_TAG_SHIFT) & A.TAG_MASK
     first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
     second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
     room, where = bucket_room(mem, first)
-    if room < BUCKET_WORDS - 1:
+    if room < A.BUCKET_WORDS - 1:
         room_second, where_second = bucket_room(mem, second)
         if room_second > room:
             room = room_second
@@ -106,37 +89,37 @@ def place(mem, segment, entry):
         if where == 0:
             where = make_room(mem, segment, second)
             if where == 0:
-                return ST_MISSING
+                return A.ST_MISSING
     mem[where] = entry
-    mem[segment + SEG_COUNT] += 1
-    return OK
+    mem[segment + A.SEG_COUNT] += 1
+    return A.OK
 
 
 @helper
 def place_anyhow(mem, segment, entry, pool):
     """Put an entry into its segment, at worst into the overflow list; OK or ST_MEMORY."""
-    if place(mem, segment, entry) == OK:
-        return OK
-    if mem[segment + SEG_OVERFLOW] == 0:
-        mem[segment + SEG_OVERFLOW] = take_block(mem, pool)
-        if mem[segment + SEG_OVERFLOW] == 0:
-            return ST_MEMORY
-    count = mem[segment + SEG_OVERFLOW_COUNT]
-    if count >= BLOCK_WORDS:
-        return ST_MEMORY
-    mem[mem[segment + SEG_OVERFLOW] + count] = entry
-    mem[segment + SEG_OVERFLOW_COUNT] = count + 1
-    mem[segment + SEG_COUNT] += 1
-    return OK
+    if place(mem, segment, entry) == A.OK:
+        return A.OK
+    if mem[segment + A.SEG_OVERFLOW] == 0:
+        mem[segment + A.SEG_OVERFLOW] = take_block(mem, pool)
+        if mem[segment + A.SEG_OVERFLOW] == 0:
+            return A.ST_MEMORY
+    count = mem[segment + A.SEG_OVERFLOW_COUNT]
+    if count >= A.BLOCK_WORDS:
+        return A.ST_MEMORY
+    mem[mem[segment + A.SEG_OVERFLOW] + count] = entry
+    mem[segment + A.SEG_OVERFLOW_COUNT] = count + 1
+    mem[segment + A.SEG_COUNT] += 1
+    return A.OK
 
 
 @helper
 def collect(mem, segment, target):
     """Copy all entries of a segment to `target`, empty its buckets; returns their number."""
     count = 0
-    for number in range(mem[segment + SEG_BLOCKS]):
-        block = mem[segment + SEG_BLOCK + number]
-        for i in range(BLOCK_WORDS):
+    for number in range(mem[segment + A.SEG_BLOCKS]):
+        block = mem[segment + A.SEG_BLOCK + number]
+        for i in range(A.BLOCK_WORDS):
             entry = mem[block + i]
             if entry != 0:
                 mem[target + count] = entry
@@ -151,13 +134,13 @@ def pile_up(mem, segment, entry, most):
 
     Random buckets are misses of the cache; the ends of a thousand piles stay in it.
     """
-    count = word_at(mem, segment + SEG_COUNT)
+    count = word_at(mem, segment + A.SEG_COUNT)
     if count == 0:
-        mem[segment + SEG_IS_PILE] = 1
-    elif word_at(mem, segment + SEG_IS_PILE) == 0:
+        mem[segment + A.SEG_IS_PILE] = 1
+    elif word_at(mem, segment + A.SEG_IS_PILE) == 0:
         return False
     if count >= most:
         return False
-    mem[np.uint64(word_at(mem, segment + SEG_BLOCK + (count >> 9)) + (count & 511))] = entry
-    mem[segment + SEG_COUNT] = count + 1
+    mem[np.uint64(word_at(mem, segment + A.SEG_BLOCK + (count >> 9)) + (count & 511))] = entry
+    mem[segment + A.SEG_COUNT] = count + 1
     return True

@@ -10,45 +10,25 @@ brings it (D3), and goes with the page. Images made by versions before F_VAR_SIN
 from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    F_HAS_VAR,
-    F_POOL,
-    F_ROW_WORDS,
-    F_SCHEMA_VERSION,
-    F_VAR_SINCE,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PAGE_WORDS,
-    PG_USED,
-    SIDE_SHIFT,
-    ST_DROPPED,
-    ST_MEMORY,
-    T_FORMAT,
-    T_FRAGMENT_LIST,
-    T_FRAGMENTS,
-    T_HAS_VAR,
-    T_SCHEMA_VERSION,
-    T_VAR_SINCE,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.memory.pool_kernels import take_page
 from engine.rows.var_parts_kernels import copy_var, var_words
-from engine.schema.row_layout import VAR_VERSION, VAR_VERSION_SHIFT
+from engine.schema import row_layout as R
 
-NO_VALUES = 1 | VAR_VERSION << VAR_VERSION_SHIFT  # the var part of a row that has none: a header, no column
+NO_VALUES = 1 | R.VAR_VERSION << R.VAR_VERSION_SHIFT  # the var part of a row that has none: a header, no column
 
 
 @helper
 def var_place(mem, fragment, row):
     """Address of the word with a row's var reference; 0 if there is none. The fragment has var parts."""
-    if mem[fragment + F_VAR_SINCE] == 0:
-        return row + mem[fragment + F_ROW_WORDS] - 1
-    base = (row >> PAGE_SHIFT) << PAGE_SHIFT
-    side = mem[base + PG_USED] >> SIDE_SHIFT
+    if mem[fragment + A.F_VAR_SINCE] == 0:
+        return row + mem[fragment + A.F_ROW_WORDS] - 1
+    base = (row >> A.PAGE_SHIFT) << A.PAGE_SHIFT
+    side = mem[base + A.PG_USED] >> A.SIDE_SHIFT
     if side == 0:
         return 0
-    return (side << PAGE_SHIFT) + (row - base - PAGE_HEADER_WORDS) // mem[fragment + F_ROW_WORDS]
+    return (side << A.PAGE_SHIFT) + (row - base - A.PAGE_HEADER_WORDS) // mem[fragment + A.F_ROW_WORDS]
 
 
 @helper
@@ -72,24 +52,24 @@ def set_var(mem, fragment, row, reference):
 @helper
 def make_side(mem, fragment, row):
     """Make the side page of a row's page, if it is to have one and has not; OK or ST_MEMORY."""
-    if mem[fragment + F_VAR_SINCE] == 0:
-        return OK
-    base = (row >> PAGE_SHIFT) << PAGE_SHIFT
-    if mem[base + PG_USED] >> SIDE_SHIFT != 0:
-        return OK
-    side = take_page(mem, mem[fragment + F_POOL])
+    if mem[fragment + A.F_VAR_SINCE] == 0:
+        return A.OK
+    base = (row >> A.PAGE_SHIFT) << A.PAGE_SHIFT
+    if mem[base + A.PG_USED] >> A.SIDE_SHIFT != 0:
+        return A.OK
+    side = take_page(mem, mem[fragment + A.F_POOL])
     if side == 0:
-        return ST_MEMORY
-    for i in range(PAGE_WORDS):
-        mem[(side << PAGE_SHIFT) + i] = 0
-    mem[base + PG_USED] |= side << SIDE_SHIFT
-    return OK
+        return A.ST_MEMORY
+    for i in range(A.PAGE_WORDS):
+        mem[(side << A.PAGE_SHIFT) + i] = 0
+    mem[base + A.PG_USED] |= side << A.SIDE_SHIFT
+    return A.OK
 
 
 @helper
 def is_empty_var(mem, fragment, words):
     """Whether the var part of an image, of so many words, is what stands for none."""
-    return words == 1 and mem[fragment + F_VAR_SINCE] != 0
+    return words == 1 and mem[fragment + A.F_VAR_SINCE] != 0
 
 
 @helper
@@ -112,15 +92,15 @@ def change_format(mem, table, has_var, var_since, format_version, version):
     """A new version of a table's columns: from the next call on everybody goes by it. Done again it changes nothing."""
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    mem[table + T_HAS_VAR] = has_var
-    mem[table + T_VAR_SINCE] = var_since
-    mem[table + T_FORMAT] = format_version
-    mem[table + T_SCHEMA_VERSION] = version
-    for place in range(mem[table + T_FRAGMENTS]):
-        fragment = mem[mem[table + T_FRAGMENT_LIST] + place]
+        return A.ST_DROPPED
+    mem[table + A.T_HAS_VAR] = has_var
+    mem[table + A.T_VAR_SINCE] = var_since
+    mem[table + A.T_FORMAT] = format_version
+    mem[table + A.T_SCHEMA_VERSION] = version
+    for place in range(mem[table + A.T_FRAGMENTS]):
+        fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
         if fragment != 0:
-            mem[fragment + F_HAS_VAR] = has_var
-            mem[fragment + F_VAR_SINCE] = var_since
-            mem[fragment + F_SCHEMA_VERSION] = version
-    return OK
+            mem[fragment + A.F_HAS_VAR] = has_var
+            mem[fragment + A.F_VAR_SINCE] = var_since
+            mem[fragment + A.F_SCHEMA_VERSION] = version
+    return A.OK

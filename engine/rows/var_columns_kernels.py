@@ -11,18 +11,7 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.rows.columns_kernels import bit, copy
-from engine.schema.row_layout import (
-    VAR_COUNT_MASK,
-    VAR_COUNT_SHIFT,
-    VAR_END_MASK,
-    VAR_HEADER_WORDS,
-    VAR_KEY_WORDS_MASK,
-    VAR_KEY_WORDS_SHIFT,
-    VAR_NULL_BIT,
-    VAR_VERSION,
-    VAR_VERSION_SHIFT,
-    VAR_WORDS_MASK,
-)
+from engine.schema import row_layout as R
 
 _WORD_MASK = (1 << 32) - 1
 
@@ -162,7 +151,7 @@ def lay_out_rows(row_offsets, totals, key_offsets, fixed_words, var_count, count
     """Word offsets (count + 1) of images with var parts; `key_offsets` is empty if keys lie in the fixed image."""
     if count >= row_offsets.size or count > totals.size or (key_offsets.size > 0 and count >= key_offsets.size):
         return -1
-    rest = fixed_words + VAR_HEADER_WORDS + ((var_count + 1) >> 1)
+    rest = fixed_words + R.VAR_HEADER_WORDS + ((var_count + 1) >> 1)
     end = 0
     row_offsets[0] = 0
     for row in range(count):
@@ -192,14 +181,17 @@ def place_rows(images, row_offsets, ends_at, fixed, keys, key_offsets, fixed_wor
         key_words = 0
         if key_offsets.size > 0:
             key_words = key_offsets[row + 1] - key_offsets[row]
-        if at < 0 or key_words < 0 or words < VAR_HEADER_WORDS + key_words + ((var_count + 1) >> 1):
+        if at < 0 or key_words < 0 or words < R.VAR_HEADER_WORDS + key_words + ((var_count + 1) >> 1):
             return -1
         copy(images, at, fixed, row * fixed_words, fixed_words)
         at += fixed_words
         images[at] = (
-            words | var_count << VAR_COUNT_SHIFT | key_words << VAR_KEY_WORDS_SHIFT | VAR_VERSION << VAR_VERSION_SHIFT
+            words
+            | var_count << R.VAR_COUNT_SHIFT
+            | key_words << R.VAR_KEY_WORDS_SHIFT
+            | R.VAR_VERSION << R.VAR_VERSION_SHIFT
         )
-        at += VAR_HEADER_WORDS
+        at += R.VAR_HEADER_WORDS
         if key_words > 0:
             copy(images, at, keys, key_offsets[row], key_words)
             at += key_words
@@ -229,7 +221,7 @@ def append_var_column(
         end = cursor[row]
         flag = 0
         if validity.size > 0 and bit(validity, bit_offset + row) == 0:
-            flag = VAR_NULL_BIT
+            flag = R.VAR_NULL_BIT
         else:
             begin = offsets[row]
             size = offsets[row + 1] - begin
@@ -251,12 +243,12 @@ def _var_start(images, at):
     if at < 0 or at >= images.size:
         return -1
     header = images[at]
-    words = header & VAR_WORDS_MASK
-    key_words = (header >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK
-    columns = (header >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK
-    if header < 0 or at + words > images.size or VAR_HEADER_WORDS + key_words + ((columns + 1) >> 1) > words:
+    words = header & R.VAR_WORDS_MASK
+    key_words = (header >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK
+    columns = (header >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
+    if header < 0 or at + words > images.size or R.VAR_HEADER_WORDS + key_words + ((columns + 1) >> 1) > words:
         return -1
-    return at + VAR_HEADER_WORDS + key_words
+    return at + R.VAR_HEADER_WORDS + key_words
 
 
 @helper
@@ -286,15 +278,15 @@ def measure_var_column(ends, bitmap, images, row_offsets, fixed_words, ordinal, 
         ends_at = _var_start(images, at)
         if ends_at < 0:
             return -1 - row
-        columns = (images[at] >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK
+        columns = (images[at] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
         size = default_bytes
         if ordinal < columns:
-            room = (at + (images[at] & VAR_WORDS_MASK) - ends_at - ((columns + 1) >> 1)) * 8
+            room = (at + (images[at] & R.VAR_WORDS_MASK) - ends_at - ((columns + 1) >> 1)) * 8
             end = _var_end(images, ends_at, ordinal)
-            size = (end & VAR_END_MASK) - (_var_end(images, ends_at, ordinal - 1) & VAR_END_MASK)
-            if size < 0 or (end & VAR_END_MASK) > room:
+            size = (end & R.VAR_END_MASK) - (_var_end(images, ends_at, ordinal - 1) & R.VAR_END_MASK)
+            if size < 0 or (end & R.VAR_END_MASK) > room:
                 return -1 - row
-            if end & VAR_NULL_BIT:
+            if end & R.VAR_NULL_BIT:
                 size = -1
         if size < 0:
             nulls += 1
@@ -320,14 +312,14 @@ def copy_var_column(target, ends, images, images_bytes, row_offsets, default, fi
         if size == 0:
             continue
         at = row_offsets[row] + fixed_words
-        columns = (images[at] >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK
+        columns = (images[at] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
         if ordinal >= columns:
             if size > default.size:
                 return -1
             copy(target, ends[row], default, 0, size)
         else:
             ends_at = _var_start(images, at)
-            begin = _var_end(images, ends_at, ordinal - 1) & VAR_END_MASK
+            begin = _var_end(images, ends_at, ordinal - 1) & R.VAR_END_MASK
             copy(target, ends[row], images_bytes, (ends_at + ((columns + 1) >> 1)) * 8 + begin, size)
     return count
 
@@ -363,7 +355,7 @@ def measure_keys(offsets, images, row_offsets, fixed_words, count):
         ends_at = _var_start(images, at)
         if ends_at < 0:
             return -1 - row
-        end += ends_at - at - VAR_HEADER_WORDS
+        end += ends_at - at - R.VAR_HEADER_WORDS
         offsets[row + 1] = end
     return end
 
@@ -378,6 +370,6 @@ def copy_keys(target, offsets, images, row_offsets, fixed_words, count):
     if count >= offsets.size or count > row_offsets.size or offsets[count] > target.size:
         return -1
     for row in range(count):
-        at = row_offsets[row] + fixed_words + VAR_HEADER_WORDS
+        at = row_offsets[row] + fixed_words + R.VAR_HEADER_WORDS
         copy(target, offsets[row], images, at, offsets[row + 1] - offsets[row])
     return count

@@ -9,50 +9,9 @@ helpers read both. Bounds are kept as *ordered words*: comparing them as signed 
 from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    BLOCK_WORDS,
-    OK,
-    P_KEPT,
-    P_SCRATCH,
-    PAGE_SHIFT,
-    S_POOL,
-    T_FRAGMENT_LIST,
-    T_FRAGMENTS,
-    T_PARTITION,
-)
+from engine.memory import arena_layout as A
 from engine.memory.pool_kernels import give_block, give_page, take_block, take_page
-from engine.schema.partitions_layout import (
-    EN_ABOVE,
-    EN_HEADER_WORDS,
-    EN_NUMBER,
-    HH_FRAGMENTS,
-    HH_PARTITION,
-    KIND_HASH,
-    KIND_MODULO,
-    KIND_RANGE,
-    ORDER_BYTES,
-    ORDER_FLOAT32,
-    ORDER_SIGNED,
-    ORDER_UNSIGNED,
-    ORDER_WIDE,
-    SP_BOUND_WORDS,
-    SP_CLASSES,
-    SP_COLUMNS,
-    SP_ENTRIES,
-    SP_FRAGMENTS,
-    SP_KIND,
-    SP_LINEAR,
-    SP_MASK,
-    SP_ORDINALS,
-    SP_PER_UNIT,
-    SP_SPAN,
-    SP_STRIDE,
-    SP_UNIT_COUNT,
-    SP_UNIT_IS_PAGE,
-    SP_UNITS,
-    SP_WIDTHS,
-    SP_WORDS,
-)
+from engine.schema import partitions_layout as H
 from engine.sealed.checksums_kernels import shift_right, xxh64_hash
 
 PARTITION_SEED = 42
@@ -69,7 +28,7 @@ def column_start(spec, at, keys, start, ordinal):
     """Where key column `ordinal` begins in the canonical key at keys[start]."""
     place = start
     for column in range(ordinal):
-        width = spec[at + SP_WIDTHS + column]
+        width = spec[at + H.SP_WIDTHS + column]
         place += width if width else 1 + ((keys[place] + 7) >> 3)
     return place
 
@@ -86,15 +45,15 @@ def swapped(word):
 def ordered_word(keys, first, order, number):
     """Ordered word `number` of a column whose words begin at keys[first]."""
     word = keys[first + number]
-    if order == ORDER_SIGNED:
+    if order == H.ORDER_SIGNED:
         return word
-    if order == ORDER_UNSIGNED:
+    if order == H.ORDER_UNSIGNED:
         return word ^ SIGN
-    if order == ORDER_BYTES:
+    if order == H.ORDER_BYTES:
         return swapped(word) ^ SIGN
-    if order == ORDER_WIDE:
+    if order == H.ORDER_WIDE:
         return keys[first + 1] if number == 0 else keys[first] ^ SIGN
-    if order == ORDER_FLOAT32:
+    if order == H.ORDER_FLOAT32:
         word &= LOW32
         return word if word <= LOW32 >> 1 else ~word & LOW32 | SIGN
     return word if word >= 0 else word ^ POSITIVE
@@ -107,7 +66,7 @@ def compare_variable(spec, place, keys, first):
     there = spec[place]
     common = (min(here, there) + 7) >> 3
     for number in range(1, common + 1):
-        word = ordered_word(keys, first, ORDER_BYTES, number)
+        word = ordered_word(keys, first, H.ORDER_BYTES, number)
         if word != spec[place + number]:
             return -1 if word < spec[place + number] else 1
     # The same bytes, zero padding included: the shorter one is the smaller.
@@ -117,22 +76,22 @@ def compare_variable(spec, place, keys, first):
 @helper
 def compare_entry(spec, at, entry, keys, start):
     """Compare a canonical key with the bound or value at spec[entry]: below 0, 0, above 0."""
-    place = entry + EN_HEADER_WORDS
-    for column in range(spec[at + SP_COLUMNS]):
-        if (spec[entry + EN_ABOVE] >> column) & 1:
+    place = entry + H.EN_HEADER_WORDS
+    for column in range(spec[at + H.SP_COLUMNS]):
+        if (spec[entry + H.EN_ABOVE] >> column) & 1:
             return -1
-        ordinal = spec[at + SP_ORDINALS + column]
+        ordinal = spec[at + H.SP_ORDINALS + column]
         first = column_start(spec, at, keys, start, ordinal)
-        width = spec[at + SP_WIDTHS + ordinal]
+        width = spec[at + H.SP_WIDTHS + ordinal]
         if width == 0:
             found = compare_variable(spec, place, keys, first)
             if found != 0:
                 return found
         for number in range(width):
-            word = ordered_word(keys, first, spec[at + SP_CLASSES + column], number)
+            word = ordered_word(keys, first, spec[at + H.SP_CLASSES + column], number)
             if word != spec[place + number]:
                 return -1 if word < spec[place + number] else 1
-        place += spec[at + SP_BOUND_WORDS + column]
+        place += spec[at + H.SP_BOUND_WORDS + column]
     return 0
 
 
@@ -141,35 +100,35 @@ def compare_entry(spec, at, entry, keys, start):
 def searched(spec, at, keys, start):
     """Fragment number by range or list; -1 if none takes the key."""
     low = 0
-    high = spec[at + SP_ENTRIES]
-    per_unit = spec[at + SP_PER_UNIT]
-    stride = spec[at + SP_STRIDE]
-    is_range = spec[at + SP_KIND] == KIND_RANGE
+    high = spec[at + H.SP_ENTRIES]
+    per_unit = spec[at + H.SP_PER_UNIT]
+    stride = spec[at + H.SP_STRIDE]
+    is_range = spec[at + H.SP_KIND] == H.KIND_RANGE
     while low < high:
         middle = (low + high) // 2
-        entry = spec[at + SP_UNITS + middle // per_unit] + middle % per_unit * stride
+        entry = spec[at + H.SP_UNITS + middle // per_unit] + middle % per_unit * stride
         found = compare_entry(spec, at, entry, keys, start)
         if found == 0 and not is_range:
-            return spec[entry + EN_NUMBER]
+            return spec[entry + H.EN_NUMBER]
         if found < 0:
             high = middle
         else:
             low = middle + 1
-    if not is_range or low == spec[at + SP_ENTRIES]:
+    if not is_range or low == spec[at + H.SP_ENTRIES]:
         return -1
-    return spec[spec[at + SP_UNITS + low // per_unit] + low % per_unit * stride + EN_NUMBER]
+    return spec[spec[at + H.SP_UNITS + low // per_unit] + low % per_unit * stride + H.EN_NUMBER]
 
 
 @helper
 def hashed_columns(spec, at, keys, start, scratch, scratch_at):
     """Hash of the canonical words of the partition columns, in their order."""
-    columns = spec[at + SP_COLUMNS]
+    columns = spec[at + H.SP_COLUMNS]
     end = scratch_at
     for column in range(columns):
-        ordinal = spec[at + SP_ORDINALS + column]
+        ordinal = spec[at + H.SP_ORDINALS + column]
         first = column_start(spec, at, keys, start, ordinal)
-        stop = column_start(spec, at, keys, start, ordinal + spec[at + SP_SPAN] + (spec[at + SP_SPAN] == 0))
-        if spec[at + SP_SPAN]:
+        stop = column_start(spec, at, keys, start, ordinal + spec[at + H.SP_SPAN] + (spec[at + H.SP_SPAN] == 0))
+        if spec[at + H.SP_SPAN]:
             return xxh64_hash(keys, first, stop - first, PARTITION_SEED)
         for place in range(first, stop):
             scratch[end] = keys[place]
@@ -183,23 +142,23 @@ def partition_of(spec, at, keys, start, scratch, scratch_at):
 
     scratch[scratch_at:] has room for a key.
     """
-    kind = spec[at + SP_KIND]
-    fragments = spec[at + SP_FRAGMENTS]
-    if kind == KIND_HASH:
+    kind = spec[at + H.SP_KIND]
+    fragments = spec[at + H.SP_FRAGMENTS]
+    if kind == H.KIND_HASH:
         value = hashed_columns(spec, at, keys, start, scratch, scratch_at) & POSITIVE
-    elif kind == KIND_MODULO:
-        ordinal = spec[at + SP_ORDINALS]
+    elif kind == H.KIND_MODULO:
+        ordinal = spec[at + H.SP_ORDINALS]
         value = keys[column_start(spec, at, keys, start, ordinal)]
-        if spec[at + SP_LINEAR] == 0:
-            if spec[at + SP_CLASSES] == ORDER_UNSIGNED and value < 0:
+        if spec[at + H.SP_LINEAR] == 0:
+            if spec[at + H.SP_CLASSES] == H.ORDER_UNSIGNED and value < 0:
                 return (shift_right(value, 1) % fragments * 2 + (value & 1)) % fragments
             rest = value % fragments
             return rest + fragments if rest < 0 else rest
     else:
         return searched(spec, at, keys, start)
-    if spec[at + SP_LINEAR] == 0:
+    if spec[at + H.SP_LINEAR] == 0:
         return value % fragments
-    mask = spec[at + SP_MASK]
+    mask = spec[at + H.SP_MASK]
     while value & mask >= fragments:
         mask >>= 1
     return value & mask
@@ -208,9 +167,9 @@ def partition_of(spec, at, keys, start, scratch, scratch_at):
 @helper
 def fragment_number(mem, table, keys, start, words):
     """Fragment number a canonical key belongs to; -1 if no partition takes it."""
-    if mem[table + T_PARTITION] != 0:
-        return partition_of(mem, mem[table + T_PARTITION], keys, start, mem, mem[S_POOL + P_SCRATCH])
-    fragments = mem[table + T_FRAGMENTS]
+    if mem[table + A.T_PARTITION] != 0:
+        return partition_of(mem, mem[table + A.T_PARTITION], keys, start, mem, mem[A.S_POOL + A.P_SCRATCH])
+    fragments = mem[table + A.T_FRAGMENTS]
     if fragments == 1:
         return 0
     return (xxh64_hash(keys, start, words, PARTITION_SEED) & POSITIVE) % fragments
@@ -220,17 +179,17 @@ def fragment_number(mem, table, keys, start, words):
 def fragment_of(mem, table, keys, start, words):
     """Descriptor of the fragment a canonical key belongs to; 0 if no partition takes it."""
     number = fragment_number(mem, table, keys, start, words)
-    return mem[mem[table + T_FRAGMENT_LIST] + number] if number >= 0 else 0
+    return mem[mem[table + A.T_FRAGMENT_LIST] + number] if number >= 0 else 0
 
 
 @helper
 def private_number(header, keys, start, words, scratch, scratch_at):
     """`fragment_number` by a table's private hash header."""
-    if header[HH_PARTITION] != 0:
-        return partition_of(header, header[HH_PARTITION], keys, start, scratch, scratch_at)
-    if header[HH_FRAGMENTS] == 1:
+    if header[H.HH_PARTITION] != 0:
+        return partition_of(header, header[H.HH_PARTITION], keys, start, scratch, scratch_at)
+    if header[H.HH_FRAGMENTS] == 1:
         return 0
-    return (xxh64_hash(keys, start, words, PARTITION_SEED) & POSITIVE) % header[HH_FRAGMENTS]
+    return (xxh64_hash(keys, start, words, PARTITION_SEED) & POSITIVE) % header[H.HH_FRAGMENTS]
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])", nogil=True)
@@ -250,37 +209,37 @@ def fragments_of_keys(header, keys, offsets, stride, count, numbers):
 @helper
 def give_partition_words(mem, at):
     """Give partition words back."""
-    for number in range(mem[at + SP_UNIT_COUNT]):
-        unit = mem[at + SP_UNITS + number]
-        if mem[at + SP_UNIT_IS_PAGE]:
-            give_page(mem, S_POOL, unit >> PAGE_SHIFT)
+    for number in range(mem[at + H.SP_UNIT_COUNT]):
+        unit = mem[at + H.SP_UNITS + number]
+        if mem[at + H.SP_UNIT_IS_PAGE]:
+            give_page(mem, A.S_POOL, unit >> A.PAGE_SHIFT)
         else:
-            give_block(mem, S_POOL, unit)
-    give_block(mem, S_POOL, at)
+            give_block(mem, A.S_POOL, unit)
+    give_block(mem, A.S_POOL, at)
 
 
 @helper
 def copy_partition_words(mem, words, start):
     """Copy private partition words at words[start] into the arena; their address, 0 when memory is exhausted."""
-    at = take_block(mem, S_POOL)
+    at = take_block(mem, A.S_POOL)
     if at == 0:
         return 0
-    for i in range(SP_WORDS):
+    for i in range(H.SP_WORDS):
         mem[at + i] = words[start + i]
-    count = words[start + SP_UNIT_COUNT]
-    left = words[start + SP_ENTRIES] * words[start + SP_STRIDE]
-    full = words[start + SP_PER_UNIT] * words[start + SP_STRIDE]
+    count = words[start + H.SP_UNIT_COUNT]
+    left = words[start + H.SP_ENTRIES] * words[start + H.SP_STRIDE]
+    full = words[start + H.SP_PER_UNIT] * words[start + H.SP_STRIDE]
     for number in range(count):
-        if words[start + SP_UNIT_IS_PAGE]:
-            unit = take_page(mem, S_POOL) << PAGE_SHIFT
+        if words[start + H.SP_UNIT_IS_PAGE]:
+            unit = take_page(mem, A.S_POOL) << A.PAGE_SHIFT
         else:
-            unit = take_block(mem, S_POOL)
+            unit = take_block(mem, A.S_POOL)
         if unit == 0:
-            mem[at + SP_UNIT_COUNT] = number
+            mem[at + H.SP_UNIT_COUNT] = number
             give_partition_words(mem, at)
             return 0
-        mem[at + SP_UNITS + number] = unit
-        source = words[start + SP_UNITS + number]
+        mem[at + H.SP_UNITS + number] = unit
+        source = words[start + H.SP_UNITS + number]
         for i in range(min(left, full)):
             mem[unit + i] = words[source + i]
         left -= full
@@ -293,11 +252,11 @@ def put_partition_words(mem, words, start, makes_room):
 
     makes_room: not 0 for those of a table without one of its partitions, which may take pages that are kept.
     """
-    kept = mem[S_POOL + P_KEPT]
+    kept = mem[A.S_POOL + A.P_KEPT]
     if makes_room:
-        mem[S_POOL + P_KEPT] = 0
+        mem[A.S_POOL + A.P_KEPT] = 0
     at = copy_partition_words(mem, words, start)
-    mem[S_POOL + P_KEPT] = kept
+    mem[A.S_POOL + A.P_KEPT] = kept
     return at
 
 
@@ -305,7 +264,7 @@ def put_partition_words(mem, words, start, makes_room):
 def drop_partition_words(mem, at):
     """Give partition words back that no table has."""
     give_partition_words(mem, at)
-    return OK
+    return A.OK
 
 
-assert BLOCK_WORDS == SP_WORDS
+assert A.BLOCK_WORDS == H.SP_WORDS

@@ -10,41 +10,19 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
-from engine.log.redo_layout import AUTHOR_SHIFT as RECORD_AUTHOR_SHIFT
-from engine.log.redo_layout import COUNT_SHIFT, KIND_INSERT, OPERATION_WORDS, pack_kind
-from engine.memory.arena_layout import (
-    AUTHOR_MASK,
-    AUTHOR_SHIFT,
-    ENTRY_WORDS,
-    F_FIXED_WORDS,
-    F_INDEX_SEED,
-    F_KEY_WORDS,
-    F_LCP_HAS_VAR,
-    F_NUMBER,
-    F_TABLE,
-    LIVE,
-    OK,
-    ROW_HEADER_WORDS,
-    ROWID_MASK,
-    ST_DROPPED,
-    ST_INVARIANT,
-    ST_MISSING,
-    ST_SPACE,
-    STATE_MASK,
-    STATE_SHIFT,
-    VAR_WORDS_MASK,
-)
+from engine.log import redo_layout as L
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
+from engine.rows import lcp_layout as E
 from engine.rows.lcp_kernels import SHAPE_WORDS, checked_image_words, place_image
-from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, entry_fragment, entry_table
 from engine.rows.primary_kernels import image_key, index_pile_up, tag_of
 from engine.rows.rows_kernels import row_address
-from engine.schema.row_layout import VAR_COUNT_MASK, VAR_COUNT_SHIFT, VAR_HEADER_WORDS
+from engine.schema import row_layout as R
 from engine.store.disk_replay_kernels import checked_disk_words
 
-_entry_table = helper(entry_table)
-_entry_fragment = helper(entry_fragment)
-_pack_kind = helper(pack_kind)
+_entry_table = helper(E.entry_table)
+_entry_fragment = helper(E.entry_fragment)
+_pack_kind = helper(L.pack_kind)
 
 # What the state of these kernels counts.
 B_NEXT = 0  # row, or word, to go on from
@@ -59,7 +37,7 @@ BACKUP_STATE_WORDS = 5
 def live_bit(rowid, slots):
     """Number of the bit of a ROWID in the live map, -1 if there is no such slot."""
     slot = rowid & 0xFFFF
-    if rowid < 0 or rowid > ROWID_MASK or slot >= slots:
+    if rowid < 0 or rowid > A.ROWID_MASK or slot >= slots:
         return -1
     return (rowid >> 16) * slots + slot
 
@@ -77,28 +55,28 @@ def append_entries(words, offsets, fixed, has_var, has_disk, since, stop, live, 
     """
     while state[B_NEXT] < stop:
         image = offsets[state[B_NEXT]]
-        at = image - ENTRY_WORDS
+        at = image - A.ENTRY_WORDS
         if words[at + 1] > since:
             part = fixed
             if has_var:
-                part += words[image + fixed] & VAR_WORDS_MASK
+                part += words[image + fixed] & A.VAR_WORDS_MASK
             rest = image + part
             disk = 0
             if has_disk:
                 head = words[rest]
                 if not has_var and (
-                    (head >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK or head & VAR_WORDS_MASK == VAR_HEADER_WORDS
+                    (head >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK or head & A.VAR_WORDS_MASK == R.VAR_HEADER_WORDS
                 ):
-                    rest += head & VAR_WORDS_MASK
-                disk = words[rest] & VAR_WORDS_MASK
-            need = ENTRY_WORDS + part + disk
+                    rest += head & A.VAR_WORDS_MASK
+                disk = words[rest] & A.VAR_WORDS_MASK
+            need = A.ENTRY_WORDS + part + disk
             place = state[B_USED]
             if place + need > out.size:
-                return ST_SPACE - need
-            move_words(words, at, out, place, ENTRY_WORDS + part)
+                return A.ST_SPACE - need
+            move_words(words, at, out, place, A.ENTRY_WORDS + part)
             if has_disk:
-                out[place + ENTRY_WORDS + fixed - 1] = 0
-                move_words(words, rest, out, place + ENTRY_WORDS + part, disk)
+                out[place + A.ENTRY_WORDS + fixed - 1] = 0
+                move_words(words, rest, out, place + A.ENTRY_WORDS + part, disk)
             state[B_USED] = place + need
             state[B_ENTRIES] += 1
         if live.size:
@@ -108,23 +86,23 @@ def append_entries(words, offsets, fixed, has_var, has_disk, since, stop, live, 
         state[B_ROWID] = words[at]
         state[B_ROWS] += 1
         state[B_NEXT] += 1
-    return OK
+    return A.OK
 
 
 @helper
 def whole_entry_words(fixed, has_var, has_disk, words, at, stop):
     """Words of the entry at words[at:stop], or -1 if it cannot be one; and those of its image without disk part."""
-    if at + ENTRY_WORDS > stop or words[at] < 0 or words[at] > ROWID_MASK or words[at + 1] < 0:
+    if at + A.ENTRY_WORDS > stop or words[at] < 0 or words[at] > A.ROWID_MASK or words[at + 1] < 0:
         return -1, 0
-    part = checked_image_words(fixed, has_var, words, at + ENTRY_WORDS, stop)
+    part = checked_image_words(fixed, has_var, words, at + A.ENTRY_WORDS, stop)
     if part < 0:
         return -1, 0
     disk = 0
     if has_disk:
-        disk = checked_disk_words(words, at + ENTRY_WORDS + part, stop)
+        disk = checked_disk_words(words, at + A.ENTRY_WORDS + part, stop)
         if disk < 0:
             return -1, 0
-    return ENTRY_WORDS + part + disk, part
+    return A.ENTRY_WORDS + part + disk, part
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
@@ -139,16 +117,16 @@ def check_entries(words, start, stop, shape, state):
         state[B_NEXT] = at
         size, _ = whole_entry_words(shape[0], shape[1], shape[2], words, at, stop)
         if size < 0 or _entry_table(words[at + 2]) != shape[3] or _entry_fragment(words[at + 2]) != shape[4]:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if words[at] <= state[B_ROWID] or live_bit(words[at], shape[5]) < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if words[at + 1] <= shape[6] - (shape[6] == 0) or words[at + 1] > shape[7]:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         state[B_ROWID] = words[at]
         state[B_ENTRIES] += 1
         at += size
     state[B_NEXT] = stop
-    return OK
+    return A.OK
 
 
 @helper
@@ -177,32 +155,32 @@ def find_entries(words, start, stop, shapes, wanted, live, out, state):
     at = start
     while at < stop:
         state[B_NEXT] = at
-        if at + ENTRY_WORDS > stop:
-            return ST_INVARIANT
+        if at + A.ENTRY_WORDS > stop:
+            return A.ST_INVARIANT
         table = _entry_table(words[at + 2])
         number = _entry_fragment(words[at + 2])
         shape = table * SHAPE_WORDS
         if shape >= shapes.size or number >= shapes[shape + 2]:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         is_own = table == wanted[0]
         if wanted[1] >= 0 and not (is_own and number == wanted[1]):
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         size, _ = whole_entry_words(shapes[shape], shapes[shape + 1], wanted[3] if is_own else 0, words, at, stop)
         if size < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if is_own:
             chosen = take_bit(live, words[at], wanted[2])
             if chosen < 0 or (wanted[4] and not chosen):
-                return ST_INVARIANT
+                return A.ST_INVARIANT
             if chosen:
                 if state[B_USED] >= out.size:
-                    return ST_SPACE
-                out[state[B_USED]] = at + ENTRY_WORDS
+                    return A.ST_SPACE
+                out[state[B_USED]] = at + A.ENTRY_WORDS
                 state[B_USED] += 1
         state[B_ENTRIES] += 1
         at += size
     state[B_NEXT] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64, int64, int64[::1])", nogil=True)
@@ -215,38 +193,38 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    fixed = mem[fragment + F_FIXED_WORDS]
-    has_var = mem[fragment + F_LCP_HAS_VAR]
-    held = mem[fragment + F_KEY_WORDS]
-    seed = mem[fragment + F_INDEX_SEED]
+        return A.ST_DROPPED
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    has_var = mem[fragment + A.F_LCP_HAS_VAR]
+    held = mem[fragment + A.F_KEY_WORDS]
+    seed = mem[fragment + A.F_INDEX_SEED]
     at = start
     while at < stop:
         state[B_NEXT] = at
         size, _ = whole_entry_words(fixed, has_var, 0, words, at, stop)
-        if size < 0 or _entry_table(words[at + 2]) != mem[fragment + F_TABLE]:
-            return ST_INVARIANT
-        if _entry_fragment(words[at + 2]) != mem[fragment + F_NUMBER]:
-            return ST_INVARIANT
+        if size < 0 or _entry_table(words[at + 2]) != mem[fragment + A.F_TABLE]:
+            return A.ST_INVARIANT
+        if _entry_fragment(words[at + 2]) != mem[fragment + A.F_NUMBER]:
+            return A.ST_INVARIANT
         chosen = take_bit(live, words[at], slots)
         if chosen < 0 or (is_newest and not chosen):
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if chosen:
-            image = at + ENTRY_WORDS
+            image = at + A.ENTRY_WORDS
             first, key_words = image_key(words, image, fixed, held)
             if first + key_words > at + size:
-                return ST_INVARIANT
+                return A.ST_INVARIANT
             status = place_image(
-                mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS
+                mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - A.ENTRY_WORDS
             )
-            if status == OK:
+            if status == A.OK:
                 status = index_pile_up(mem, fragment, tag_of(words, first, key_words, seed), words[at])
-            if status != OK:
+            if status != A.OK:
                 return status
             state[B_ENTRIES] += 1
         at += size
     state[B_NEXT] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True)
@@ -262,25 +240,25 @@ def records_of_entries(words, start, stop, shape, live, is_newest, out, state):
         state[B_NEXT] = at
         size, part = whole_entry_words(shape[0], shape[1], 1, words, at, stop)
         if size < 0 or _entry_table(words[at + 2]) != shape[3] or _entry_fragment(words[at + 2]) != shape[4]:
-            return ST_INVARIANT
-        need = OPERATION_WORDS + size - ENTRY_WORDS
+            return A.ST_INVARIANT
+        need = L.OPERATION_WORDS + size - A.ENTRY_WORDS
         if state[B_USED] + need > out.size:
-            return ST_SPACE - need
+            return A.ST_SPACE - need
         chosen = take_bit(live, words[at], shape[5])
         if chosen < 0 or (is_newest and not chosen):
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if chosen:
             to = state[B_USED]
-            out[to] = _pack_kind(KIND_INSERT, 0, need)
+            out[to] = _pack_kind(L.KIND_INSERT, 0, need)
             out[to + 1] = shape[2]
-            out[to + 2] = words[at] | 1 << COUNT_SHIFT
-            out[to + 3] = (words[at + 2] & ENTRY_AUTHOR_MASK) << RECORD_AUTHOR_SHIFT
-            move_words(words, at + ENTRY_WORDS, out, to + OPERATION_WORDS, size - ENTRY_WORDS)
+            out[to + 2] = words[at] | 1 << L.COUNT_SHIFT
+            out[to + 3] = (words[at + 2] & E.ENTRY_AUTHOR_MASK) << L.AUTHOR_SHIFT
+            move_words(words, at + A.ENTRY_WORDS, out, to + L.OPERATION_WORDS, size - A.ENTRY_WORDS)
             state[B_USED] = to + need
             state[B_ENTRIES] += 1
         at += size
     state[B_NEXT] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
@@ -290,19 +268,19 @@ def stamp_rows(mem, fragment, words, start, stop, shape):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     at = start
     while at < stop:
         size, _ = whole_entry_words(shape[0], shape[1], 1, words, at, stop)
         if size < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         row = row_address(mem, fragment, words[at])
         if row != 0 and mem[row + 1] > shape[2]:
-            if (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
-                return ST_MISSING
+            if (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK != A.LIVE:
+                return A.ST_MISSING
             mem[row + 1] = words[at + 1]
         at += size
-    return OK
+    return A.OK
 
 
-assert ROW_HEADER_WORDS >= 2 and AUTHOR_MASK == ENTRY_AUTHOR_MASK and AUTHOR_SHIFT == RECORD_AUTHOR_SHIFT
+assert A.ROW_HEADER_WORDS >= 2 and A.AUTHOR_MASK == E.ENTRY_AUTHOR_MASK and A.AUTHOR_SHIFT == L.AUTHOR_SHIFT

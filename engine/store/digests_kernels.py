@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words, word_at
-from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_INVARIANT, ST_SPACE
+from engine.memory import arena_layout as A
+from engine.rows import lcp_layout as E
 from engine.rows.columns_kernels import bit
 from engine.rows.lcp_kernels import SHAPE_WORDS, checked_entry_words
-from engine.rows.lcp_layout import entry_fragment, entry_table
-from engine.schema.row_layout import VAR_HEADER_WORDS, var_header
+from engine.schema import row_layout as R
 from engine.sealed.checksums_kernels import P1, P2, P3, P4, P5, avalanche64, rotate, shift_right
 from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, take_bit, whole_entry_words
 
 SUM_WORDS = 3  # rows, sum of lane 0, sum of lane 1
-EMPTY_VAR = var_header(VAR_HEADER_WORDS, 0, 0)  # every column is absent
+EMPTY_VAR = R.var_header(R.VAR_HEADER_WORDS, 0, 0)  # every column is absent
 
-_entry_table = helper(entry_table)
-_entry_fragment = helper(entry_fragment)
+_entry_table = helper(E.entry_table)
+_entry_fragment = helper(E.entry_fragment)
 
 
 @helper
@@ -174,30 +174,30 @@ def copy_chosen(words, start, stop, shape, live, is_newest, out, offsets, state)
     level the bit must be set. OK; ST_SPACE - words needed when out or offsets are full; ST_INVARIANT at state[B_NEXT].
     """
     at = max(start, state[B_NEXT])
-    added = VAR_HEADER_WORDS if shape[6] and not shape[1] else 0
+    added = R.VAR_HEADER_WORDS if shape[6] and not shape[1] else 0
     while at < stop:
         state[B_NEXT] = at
         size, part = whole_entry_words(shape[0], shape[1], shape[2], words, at, stop)
         if size < 0 or _entry_table(words[at + 2]) != shape[3] or _entry_fragment(words[at + 2]) != shape[4]:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if state[B_USED] + size + added > out.size or state[B_ENTRIES] >= offsets.size:
-            return ST_SPACE - (size + added)
+            return A.ST_SPACE - (size + added)
         chosen = take_bit(live, words[at], shape[5])
         if chosen < 0 or (is_newest and not chosen):
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if chosen:
             to = state[B_USED]
-            head = ENTRY_WORDS + part
+            head = A.ENTRY_WORDS + part
             move_words(words, at, out, to, head)
             if added:
                 out[to + head] = EMPTY_VAR
             move_words(words, at + head, out, to + head + added, size - head)
-            offsets[state[B_ENTRIES]] = to + ENTRY_WORDS
+            offsets[state[B_ENTRIES]] = to + A.ENTRY_WORDS
             state[B_USED] = to + size + added
             state[B_ENTRIES] += 1
         at += size
     state[B_NEXT] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
@@ -208,22 +208,22 @@ def copy_of_fragment(words, start, stop, shapes, table, fragment, out, offsets, 
     at = max(start, state[B_NEXT])
     while at < stop:
         state[B_NEXT] = at
-        if at + ENTRY_WORDS > stop:
-            return ST_INVARIANT
+        if at + A.ENTRY_WORDS > stop:
+            return A.ST_INVARIANT
         found = _entry_table(words[at + 2])
         shape = found * SHAPE_WORDS
         if shape >= shapes.size or _entry_fragment(words[at + 2]) >= shapes[shape + 2]:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         size = checked_entry_words(shapes[shape], shapes[shape + 1], words, at, stop)
         if size < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if found == table and _entry_fragment(words[at + 2]) == fragment:
             if state[B_USED] + size > out.size or state[B_ENTRIES] >= offsets.size:
-                return ST_SPACE - size
+                return A.ST_SPACE - size
             move_words(words, at, out, state[B_USED], size)
-            offsets[state[B_ENTRIES]] = state[B_USED] + ENTRY_WORDS
+            offsets[state[B_ENTRIES]] = state[B_USED] + A.ENTRY_WORDS
             state[B_USED] += size
             state[B_ENTRIES] += 1
         at += size
     state[B_NEXT] = stop
-    return OK
+    return A.OK

@@ -9,7 +9,7 @@ a lock is never met; every record must fit the row it meets, or the copies have 
 
 from __future__ import annotations
 
-from engine.disk.disk_layout import PIECE_HEADER_WORDS, UNDO_RECORD_WORDS
+from engine.disk import disk_layout as D
 from engine.disk.parts_kernels import (
     chunks_of,
     plan_part,
@@ -23,99 +23,17 @@ from engine.index.changes_kernels import promise_indexes
 from engine.index.unique_changes_kernels import copy_entries, row_place, uniques_of
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
+from engine.log import redo_layout as L
 from engine.log.own_images_kernels import lock_owner, newest_operation, own_kind
 from engine.log.records_kernels import record_has_var
-from engine.log.redo_layout import (
-    FLAG_DISK_KEPT,
-    FLAG_VAR_KEPT,
-    FLAGS_MASK,
-    FLAGS_SHIFT,
-    FRAGMENT_MASK,
-    FRAGMENT_SHIFT,
-    KIND_DELETE,
-    KIND_FILES,
-    KIND_INSERT,
-    KIND_MASK,
-    KIND_SCHEMA,
-    KIND_TRANSACTION,
-    KIND_UPDATE,
-    OPERATION_WORDS,
-    TABLE_MASK,
-    TRANSACTION_WORDS,
-    WORDS_SHIFT,
-)
-from engine.memory.arena_layout import (
-    AUTHOR_MASK,
-    AUTHOR_SHIFT,
-    COUNT_SHIFT,
-    F_FIXED_WORDS,
-    F_HAS_DISK,
-    F_INDEX_BLOCKS,
-    F_INDEX_SEED,
-    F_INDEXES,
-    F_KEY_WORDS,
-    F_RESERVED_ROWS,
-    F_TABLESPACE,
-    LCP_BIT,
-    LIVE,
-    LOCK_MASK,
-    O_RECORD,
-    O_ROWID,
-    O_VAR,
-    OK,
-    OP_DISK_KEPT,
-    OP_RECORD_SHIFT,
-    RESERVED,
-    ROW_HEADER_WORDS,
-    ROWID_MASK,
-    S_INDEX_GENERATION,
-    ST_BUSY,
-    ST_COPIES,
-    ST_DUPLICATE,
-    ST_INVARIANT,
-    ST_MEMORY,
-    ST_MISSING,
-    ST_MORE,
-    STATE_MASK,
-    STATE_SHIFT,
-    T_FRAGMENT_LIST,
-    T_FRAGMENTS,
-    VAR_WORDS_MASK,
-    X_AUTHOR,
-    X_COPY_WORDS,
-    X_CURSOR,
-    X_DISK,
-    X_FIRST,
-    X_FRAGMENT,
-    X_GENERATION,
-    X_INDEXED,
-    X_LAST,
-    X_OPS,
-    X_ROWID,
-    X_STATE,
-    X_TAIL_WORD,
-    X_UNDO_WORDS,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of, handle_of
 from engine.rows.lcp_kernels import checked_image_words
 from engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
 from engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
 from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
 from engine.rows.var_parts_kernels import take_var
-from engine.store.group_apply_layout import (
-    GA_AHEAD,
-    GA_AT,
-    GA_DISK,
-    GA_FILES,
-    GA_IMAGE,
-    GA_IS_LARGE,
-    GA_IS_READY,
-    GA_LEFT,
-    GA_ROW,
-    GA_ROWS,
-    GA_SCHEMA,
-    GA_TXN_STOP,
-)
+from engine.store import group_apply_layout as O
 from engine.store.replay_kernels import look_ahead_of_replay
 from engine.txn.changes_kernels import add_operation, copy_words, promise_copy, set_lock
 from engine.txn.commit_kernels import SMALL_OPERATIONS, SMALL_WORDS, apply_operations
@@ -129,7 +47,7 @@ def part_words(words, at, stop):
     """Words of the disk part at words[at:stop], or -1 if there is none."""
     if at >= stop:
         return -1
-    size = words[at] & VAR_WORDS_MASK
+    size = words[at] & A.VAR_WORDS_MASK
     return size if 1 <= size <= stop - at else -1
 
 
@@ -137,11 +55,11 @@ def part_words(words, at, stop):
 def plan_new(mem, txn, fragment, disk):
     """Promise pages and UNDO log for a disk part that comes: (OK, plan), or a status and nothing is promised."""
     status, plan = plan_part(mem, fragment, disk, 0)
-    if status != OK:
+    if status != A.OK:
         return status, 0
-    before = mem[txn + X_UNDO_WORDS]
-    status = promise_undo_of(mem, txn, mem[fragment + F_TABLESPACE], disk, planned_page(mem, plan), False)
-    if status != OK:
+    before = mem[txn + A.X_UNDO_WORDS]
+    status = promise_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
+    if status != A.OK:
         restore_promise(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)
     return status, plan
@@ -151,21 +69,21 @@ def plan_new(mem, txn, fragment, disk):
 def take_var_part(mem, fragment, row, words, at, size):
     """(OK or ST_MEMORY, reference of a copy of the var part words[at : at + size], 0 for one that stands for none)."""
     if size <= 0 or is_empty_var(mem, fragment, size):
-        return OK, 0
-    if make_side(mem, fragment, row) != OK:
-        return ST_MEMORY, 0
+        return A.OK, 0
+    if make_side(mem, fragment, row) != A.OK:
+        return A.ST_MEMORY, 0
     reference = take_var(mem, fragment, words, at, size)
-    return (OK if reference != 0 else ST_MEMORY), reference
+    return (A.OK if reference != 0 else A.ST_MEMORY), reference
 
 
 @helper
 def lead_insert(mem, txn, fragment, rowid, at):
     """The operation of an insert record, which has one more row now: of this unit, or a new one; 0 without memory."""
-    operation = mem[txn + X_LAST]
-    if operation != 0 and mem[operation + O_RECORD] >> OP_RECORD_SHIFT == at:
-        mem[operation + O_ROWID] += 1 << COUNT_SHIFT
+    operation = mem[txn + A.X_LAST]
+    if operation != 0 and mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT == at:
+        mem[operation + A.O_ROWID] += 1 << A.COUNT_SHIFT
         return operation
-    return add_operation(mem, txn, fragment, rowid | 1 << COUNT_SHIFT, at << OP_RECORD_SHIFT | KIND_INSERT, 0)
+    return add_operation(mem, txn, fragment, rowid | 1 << A.COUNT_SHIFT, at << A.OP_RECORD_SHIFT | L.KIND_INSERT, 0)
 
 
 @helper
@@ -174,47 +92,47 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
 
     The statuses that can be settled, those of disk pages and UNDO log, leave nothing behind.
     """
-    fixed = mem[fragment + F_FIXED_WORDS]
+    fixed = mem[fragment + A.F_FIXED_WORDS]
     size = checked_image_words(fixed, record_has_var(mem, fragment, words[at + 1]), words, image, stop)
     if size < 0:
-        return ST_INVARIANT, 0
-    disk = part_words(words, image + size, stop) if mem[fragment + F_HAS_DISK] else 0
-    first, key_words = image_key(words, image, fixed, mem[fragment + F_KEY_WORDS])
+        return A.ST_INVARIANT, 0
+    disk = part_words(words, image + size, stop) if mem[fragment + A.F_HAS_DISK] else 0
+    first, key_words = image_key(words, image, fixed, mem[fragment + A.F_KEY_WORDS])
     if disk < 0 or first + key_words > image + size:
-        return ST_INVARIANT, 0
-    tag = tag_of(words, first, key_words, mem[fragment + F_INDEX_SEED])
+        return A.ST_INVARIANT, 0
+    tag = tag_of(words, first, key_words, mem[fragment + A.F_INDEX_SEED])
     if index_find(mem, fragment, tag, words, first, key_words) != 0:
-        return ST_DUPLICATE, 0
+        return A.ST_DUPLICATE, 0
     plan = 0
     if disk > 0:
         status, plan = plan_new(mem, txn, fragment, disk)
-        if status != OK:
+        if status != A.OK:
             return status, 0
     status = take_given_slot(mem, fragment, rowid)
-    if status != OK:
+    if status != A.OK:
         return status, 0
     row = known_row_address(mem, fragment, rowid)
     status, reference = take_var_part(mem, fragment, row, words, image + fixed, size - fixed)
-    if status == OK:
+    if status == A.OK:
         status = index_insert(mem, fragment, tag, rowid)
-    if status == OK and mem[fragment + F_INDEXES] != 0:
+    if status == A.OK and mem[fragment + A.F_INDEXES] != 0:
         status = promise_indexes(mem, txn, fragment, 1)
     indexes = uniques_of(mem, fragment)
-    if status == OK and indexes != 0:
+    if status == A.OK and indexes != 0:
         status = copy_entries(mem, txn, indexes, fragment, words, image, row_place(mem, fragment, rowid))
-    operation = lead_insert(mem, txn, fragment, rowid, at) if status == OK else 0
+    operation = lead_insert(mem, txn, fragment, rowid, at) if status == A.OK else 0
     if operation == 0:
-        return (ST_MEMORY if status == OK else status), 0
-    mem[row] = (mem[row] & LCP_BIT) | RESERVED << STATE_SHIFT | operation >> 3
-    move_words(words, image, mem, row + ROW_HEADER_WORDS, fixed)
+        return (A.ST_MEMORY if status == A.OK else status), 0
+    mem[row] = (mem[row] & A.LCP_BIT) | A.RESERVED << A.STATE_SHIFT | operation >> 3
+    move_words(words, image, mem, row + A.ROW_HEADER_WORDS, fixed)
     if reference != 0:
         set_var(mem, fragment, row, reference)
-    mem[fragment + F_RESERVED_ROWS] += 1
+    mem[fragment + A.F_RESERVED_ROWS] += 1
     if disk > 0:
         words[image + fixed - 1] = plan
         mem[reference_at(mem, fragment, row)] = image + size
-        mem[txn + X_DISK] += 1
-    return OK, size + disk
+        mem[txn + A.X_DISK] += 1
+    return A.OK, size + disk
 
 
 @helper
@@ -222,35 +140,35 @@ def met_row(mem, txn, fragment, rowid):
     """(OK, address of the row a record changes): one that is there, for everybody or for this transaction."""
     row = row_address(mem, fragment, rowid)
     if row == 0:
-        return ST_MISSING, 0
+        return A.ST_MISSING, 0
     head = mem[row]
-    state = (head >> STATE_SHIFT) & STATE_MASK
-    if head & LOCK_MASK == 0:
-        return (OK if state == LIVE else ST_MISSING), row
+    state = (head >> A.STATE_SHIFT) & A.STATE_MASK
+    if head & A.LOCK_MASK == 0:
+        return (A.OK if state == A.LIVE else A.ST_MISSING), row
     if lock_owner(mem, head) != txn:
-        return ST_BUSY, row
-    return (ST_MISSING if own_kind(mem, row) == KIND_DELETE else OK), row
+        return A.ST_BUSY, row
+    return (A.ST_MISSING if own_kind(mem, row) == L.KIND_DELETE else A.OK), row
 
 
 @helper
 def plan_changed(mem, txn, words, fragment, rowid, row, disk):
     """Promise what a new disk part of a row that has one needs: (OK, plan), or a status and nothing is promised."""
-    space = mem[fragment + F_TABLESPACE]
+    space = mem[fragment + A.F_TABLESPACE]
     status, current, page = current_part(mem, txn, words, fragment, rowid, row)
-    if status != OK:
+    if status != A.OK:
         return status, 0
-    before = mem[txn + X_UNDO_WORDS]
+    before = mem[txn + A.X_UNDO_WORDS]
     plan = 0
     if current == disk and chunks_of(mem, space, disk) == 0:
-        status = undo_promise(mem, txn, UNDO_RECORD_WORDS + PIECE_HEADER_WORDS + disk, page)
+        status = undo_promise(mem, txn, D.UNDO_RECORD_WORDS + D.PIECE_HEADER_WORDS + disk, page)
     else:
         status, plan = plan_part(mem, fragment, disk, page)
-        if status != OK:
+        if status != A.OK:
             return status, 0
         status = promise_undo_of(mem, txn, space, disk, planned_page(mem, plan), False)
-        if status == OK:
+        if status == A.OK:
             status = promise_undo_of(mem, txn, space, current, page, True)
-    if status != OK:
+    if status != A.OK:
         restore_promise(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)
     return status, plan
@@ -259,199 +177,199 @@ def plan_changed(mem, txn, words, fragment, rowid, row, disk):
 @helper
 def prepare_updated(mem, txn, words, fragment, at, size):
     """UPDATE record: the row locked, its new var part written aside; OK or a status, as `prepare_inserted`."""
-    rowid = words[at + 2] & ROWID_MASK
+    rowid = words[at + 2] & A.ROWID_MASK
     status, row = met_row(mem, txn, fragment, rowid)
-    if status != OK:
+    if status != A.OK:
         return status
-    fixed = mem[fragment + F_FIXED_WORDS]
-    flags = (words[at] >> FLAGS_SHIFT) & FLAGS_MASK
-    kept = flags & FLAG_VAR_KEPT
-    image = at + OPERATION_WORDS
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    flags = (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK
+    kept = flags & L.FLAG_VAR_KEPT
+    image = at + L.OPERATION_WORDS
     has_var = record_has_var(mem, fragment, words[at + 1]) and not kept
     own = checked_image_words(fixed, has_var, words, image, at + size)
     if own < 0:
-        return ST_INVARIANT
-    has_part = mem[fragment + F_HAS_DISK] and not flags & FLAG_DISK_KEPT
+        return A.ST_INVARIANT
+    has_part = mem[fragment + A.F_HAS_DISK] and not flags & L.FLAG_DISK_KEPT
     disk = part_words(words, image + own, at + size) if has_part else 0
-    if disk < 0 or OPERATION_WORDS + own + disk != size:
-        return ST_INVARIANT
-    if not kept or mem[fragment + F_KEY_WORDS] > 0:
-        first, key_words = image_key(words, image, fixed, mem[fragment + F_KEY_WORDS])
+    if disk < 0 or L.OPERATION_WORDS + own + disk != size:
+        return A.ST_INVARIANT
+    if not kept or mem[fragment + A.F_KEY_WORDS] > 0:
+        first, key_words = image_key(words, image, fixed, mem[fragment + A.F_KEY_WORDS])
         if first + key_words > image + own or not key_equals(mem, fragment, row, words, first, key_words):
-            return ST_INVARIANT
+            return A.ST_INVARIANT
     plan = 0
     if has_part:
         status, plan = plan_changed(mem, txn, words, fragment, rowid, row, disk)
-        if status != OK:
+        if status != A.OK:
             return status
-    if mem[fragment + F_INDEXES] != 0:
+    if mem[fragment + A.F_INDEXES] != 0:
         status = promise_indexes(mem, txn, fragment, 1)
     indexes = uniques_of(mem, fragment)
-    if status == OK and indexes != 0 and not kept:
+    if status == A.OK and indexes != 0 and not kept:
         status = copy_entries(mem, txn, indexes, fragment, words, image, row_place(mem, fragment, rowid))
-    if status == OK:
+    if status == A.OK:
         status = promise_copy(mem, txn, copy_words(mem, fragment, row))
-    if status != OK:
+    if status != A.OK:
         return status
     status, reference = take_var_part(mem, fragment, row, words, image + fixed, own - fixed)
-    if status != OK:
+    if status != A.OK:
         return status
-    record = at << OP_RECORD_SHIFT | KIND_UPDATE | (OP_DISK_KEPT if flags & FLAG_DISK_KEPT else 0)
+    record = at << A.OP_RECORD_SHIFT | L.KIND_UPDATE | (A.OP_DISK_KEPT if flags & L.FLAG_DISK_KEPT else 0)
     operation = add_operation(mem, txn, fragment, rowid, record, newest_operation(mem[row]))
     if operation == 0:
-        return ST_MEMORY
-    mem[operation + O_VAR] = reference
+        return A.ST_MEMORY
+    mem[operation + A.O_VAR] = reference
     set_lock(mem, row, operation)
-    if mem[fragment + F_HAS_DISK]:
+    if mem[fragment + A.F_HAS_DISK]:
         words[image + fixed - 1] = plan
-        mem[txn + X_DISK] += 1 if has_part else 0
-    return OK
+        mem[txn + A.X_DISK] += 1 if has_part else 0
+    return A.OK
 
 
 @helper
 def prepare_deleted(mem, txn, words, fragment, at):
     """DELETE record: the row locked; OK or a status, as `prepare_inserted`."""
-    rowid = words[at + 2] & ROWID_MASK
+    rowid = words[at + 2] & A.ROWID_MASK
     status, row = met_row(mem, txn, fragment, rowid)
-    if status == OK and mem[fragment + F_HAS_DISK]:
+    if status == A.OK and mem[fragment + A.F_HAS_DISK]:
         status, current, page = current_part(mem, txn, words, fragment, rowid, row)
-        if status == OK:
-            before = mem[txn + X_UNDO_WORDS]
-            status = promise_undo_of(mem, txn, mem[fragment + F_TABLESPACE], current, page, True)
-            if status != OK:
+        if status == A.OK:
+            before = mem[txn + A.X_UNDO_WORDS]
+            status = promise_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], current, page, True)
+            if status != A.OK:
                 restore_promise(mem, txn, before)
-    if status == OK:
+    if status == A.OK:
         status = promise_copy(mem, txn, copy_words(mem, fragment, row))
-    if status != OK:
+    if status != A.OK:
         return status
-    record = at << OP_RECORD_SHIFT | KIND_DELETE
+    record = at << A.OP_RECORD_SHIFT | L.KIND_DELETE
     operation = add_operation(mem, txn, fragment, rowid, record, newest_operation(mem[row]))
     if operation == 0:
-        return ST_MEMORY
+        return A.ST_MEMORY
     set_lock(mem, row, operation)
-    if mem[fragment + F_HAS_DISK]:
-        mem[txn + X_DISK] += 1
-    if mem[fragment + F_INDEXES] != 0:
+    if mem[fragment + A.F_HAS_DISK]:
+        mem[txn + A.X_DISK] += 1
+    if mem[fragment + A.F_INDEXES] != 0:
         promise_indexes(mem, txn, fragment, 0)
-    return OK
+    return A.OK
 
 
 # --- records --------------------------------------------------------------------------------------
 @helper
 def prepare_run(mem, txn, words, fragment, at, size, state):
     """INSERT record, from the row on that state tells; ST_MORE if it has more rows than this call may prepare."""
-    count = words[at + 2] >> COUNT_SHIFT
-    rowid = words[at + 2] & ROWID_MASK
-    if state[GA_ROW] == 0:
-        state[GA_IMAGE] = at + OPERATION_WORDS
-    blocks = mem[fragment + F_INDEX_BLOCKS]
-    while state[GA_ROW] < count:
-        if state[GA_LEFT] <= 0:
-            return ST_MORE
-        image = state[GA_IMAGE]
-        mem[txn + X_ROWID] = rowid + state[GA_ROW]
-        status, used = prepare_inserted(mem, txn, words, fragment, rowid + state[GA_ROW], at, image, at + size)
-        if status != OK:
+    count = words[at + 2] >> A.COUNT_SHIFT
+    rowid = words[at + 2] & A.ROWID_MASK
+    if state[O.GA_ROW] == 0:
+        state[O.GA_IMAGE] = at + L.OPERATION_WORDS
+    blocks = mem[fragment + A.F_INDEX_BLOCKS]
+    while state[O.GA_ROW] < count:
+        if state[O.GA_LEFT] <= 0:
+            return A.ST_MORE
+        image = state[O.GA_IMAGE]
+        mem[txn + A.X_ROWID] = rowid + state[O.GA_ROW]
+        status, used = prepare_inserted(mem, txn, words, fragment, rowid + state[O.GA_ROW], at, image, at + size)
+        if status != A.OK:
             return status
-        state[GA_IMAGE] = image + used
-        state[GA_ROW] += 1
-        state[GA_ROWS] += 1
-        state[GA_LEFT] -= 1
-        if mem[fragment + F_INDEX_BLOCKS] != blocks:
-            state[GA_LEFT] = 0  # a segment of the index was rebuilt, which is enough for one call
-    return OK if count > 0 and state[GA_IMAGE] == at + size else ST_INVARIANT
+        state[O.GA_IMAGE] = image + used
+        state[O.GA_ROW] += 1
+        state[O.GA_ROWS] += 1
+        state[O.GA_LEFT] -= 1
+        if mem[fragment + A.F_INDEX_BLOCKS] != blocks:
+            state[O.GA_LEFT] = 0  # a segment of the index was rebuilt, which is enough for one call
+    return A.OK if count > 0 and state[O.GA_IMAGE] == at + size else A.ST_INVARIANT
 
 
 @helper
 def prepare_record(mem, tables, txn, words, at, size, state):
     """One record that changes rows; OK or a status. Of tables and partitions dropped since it is passed over."""
-    number = words[at + 1] & TABLE_MASK
-    place = (words[at + 1] >> FRAGMENT_SHIFT) & FRAGMENT_MASK
-    if size < OPERATION_WORDS or number >= tables.size:
-        return ST_INVARIANT
+    number = words[at + 1] & L.TABLE_MASK
+    place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
+    if size < L.OPERATION_WORDS or number >= tables.size:
+        return A.ST_INVARIANT
     table = descriptor_of(mem, tables[number])
     if table == 0:
-        return OK
-    if place >= mem[table + T_FRAGMENTS]:
-        return ST_INVARIANT
-    fragment = mem[mem[table + T_FRAGMENT_LIST] + place]
+        return A.OK
+    if place >= mem[table + A.T_FRAGMENTS]:
+        return A.ST_INVARIANT
+    fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
     if fragment == 0:
-        return OK
+        return A.OK
     tail = words[at + 3]
-    mem[txn + X_TAIL_WORD] = tail
-    if tail >> AUTHOR_SHIFT:
-        mem[txn + X_AUTHOR] = (tail >> AUTHOR_SHIFT) & AUTHOR_MASK
-    mem[txn + X_FRAGMENT] = handle_of(mem, fragment)
-    mem[txn + X_ROWID] = words[at + 2] & ROWID_MASK
-    kind = words[at] & KIND_MASK
-    if kind == KIND_INSERT:
+    mem[txn + A.X_TAIL_WORD] = tail
+    if tail >> A.AUTHOR_SHIFT:
+        mem[txn + A.X_AUTHOR] = (tail >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK
+    mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment)
+    mem[txn + A.X_ROWID] = words[at + 2] & A.ROWID_MASK
+    kind = words[at] & L.KIND_MASK
+    if kind == L.KIND_INSERT:
         return prepare_run(mem, txn, words, fragment, at, size, state)
-    if kind == KIND_UPDATE:
+    if kind == L.KIND_UPDATE:
         status = prepare_updated(mem, txn, words, fragment, at, size)
     else:
         status = prepare_deleted(mem, txn, words, fragment, at)
-    if status == OK:
-        state[GA_ROWS] += 1
-        state[GA_LEFT] -= 1
+    if status == A.OK:
+        state[O.GA_ROWS] += 1
+        state[O.GA_LEFT] -= 1
     return status
 
 
 @helper
 def begin_next(words, stop, state):
     """The record that leads a transaction: OK and its records are next, GA_SCHEMA, GA_FILES or ST_INVARIANT."""
-    at = state[GA_AT]
-    size = words[at] >> WORDS_SHIFT
-    if size < TRANSACTION_WORDS or at + size > stop:
-        return ST_INVARIANT
-    if size > TRANSACTION_WORDS:
-        kind = words[at + TRANSACTION_WORDS] & KIND_MASK
-        if kind == KIND_SCHEMA:
-            return GA_SCHEMA
-        if kind == KIND_FILES:
-            return GA_FILES
-    state[GA_TXN_STOP] = at + size
-    state[GA_IS_LARGE] = 1 if size > SMALL_WORDS or words[at + 2] > SMALL_OPERATIONS else 0
-    state[GA_AT] = at + TRANSACTION_WORDS
-    return OK
+    at = state[O.GA_AT]
+    size = words[at] >> L.WORDS_SHIFT
+    if size < L.TRANSACTION_WORDS or at + size > stop:
+        return A.ST_INVARIANT
+    if size > L.TRANSACTION_WORDS:
+        kind = words[at + L.TRANSACTION_WORDS] & L.KIND_MASK
+        if kind == L.KIND_SCHEMA:
+            return O.GA_SCHEMA
+        if kind == L.KIND_FILES:
+            return O.GA_FILES
+    state[O.GA_TXN_STOP] = at + size
+    state[O.GA_IS_LARGE] = 1 if size > SMALL_WORDS or words[at + 2] > SMALL_OPERATIONS else 0
+    state[O.GA_AT] = at + L.TRANSACTION_WORDS
+    return A.OK
 
 
 @helper
 def prepare_unit(mem, tables, txn, words, stop, state):
     """Prepare what is applied in one step: a transaction, or some records of a large one. OK when it is prepared."""
-    while state[GA_AT] < stop:
-        at = state[GA_AT]
-        if at == state[GA_TXN_STOP]:
-            if mem[txn + X_OPS] > 0:
-                return OK
+    while state[O.GA_AT] < stop:
+        at = state[O.GA_AT]
+        if at == state[O.GA_TXN_STOP]:
+            if mem[txn + A.X_OPS] > 0:
+                return A.OK
             status = begin_next(words, stop, state)
-            if status != OK:
+            if status != A.OK:
                 return status
             continue
-        if state[GA_LEFT] <= 0 and mem[txn + X_OPS] > 0:
-            return OK if state[GA_IS_LARGE] else ST_MORE
-        if at >= state[GA_AHEAD]:
-            state[GA_AHEAD] = look_ahead_of_replay(mem, tables, words, at, stop, 0, 1, state)
-        kind = words[at] & KIND_MASK
-        size = words[at] >> WORDS_SHIFT
-        if size < 2 or at + size > state[GA_TXN_STOP] or kind == KIND_TRANSACTION:
-            return ST_INVARIANT
-        if kind == KIND_INSERT or kind == KIND_UPDATE or kind == KIND_DELETE:
+        if state[O.GA_LEFT] <= 0 and mem[txn + A.X_OPS] > 0:
+            return A.OK if state[O.GA_IS_LARGE] else A.ST_MORE
+        if at >= state[O.GA_AHEAD]:
+            state[O.GA_AHEAD] = look_ahead_of_replay(mem, tables, words, at, stop, 0, 1, state)
+        kind = words[at] & L.KIND_MASK
+        size = words[at] >> L.WORDS_SHIFT
+        if size < 2 or at + size > state[O.GA_TXN_STOP] or kind == L.KIND_TRANSACTION:
+            return A.ST_INVARIANT
+        if kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
             status = prepare_record(mem, tables, txn, words, at, size, state)
-            if status == ST_MORE and state[GA_IS_LARGE]:
-                return OK
-            if status != OK:
+            if status == A.ST_MORE and state[O.GA_IS_LARGE]:
+                return A.OK
+            if status != A.OK:
                 return status
-        state[GA_AT] = at + size
-        state[GA_ROW] = 0
-    return OK
+        state[O.GA_AT] = at + size
+        state[O.GA_ROW] = 0
+    return A.OK
 
 
 @helper
 def begin_unit(mem, txn):
     """What the unit before left of its author and its end is gone."""
-    mem[txn + X_STATE] = 1
-    mem[txn + X_AUTHOR] = 0
-    mem[txn + X_GENERATION] = mem[S_INDEX_GENERATION]
+    mem[txn + A.X_STATE] = 1
+    mem[txn + A.X_AUTHOR] = 0
+    mem[txn + A.X_GENERATION] = mem[A.S_INDEX_GENERATION]
 
 
 @kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
@@ -463,28 +381,28 @@ def apply_records(mem, tables, txn, words, copies, stop, epoch, budget, state):
     ST_COPIES, and X_COPY_WORDS says how much room; GA_DISK, GA_SCHEMA, GA_FILES; or the status of the record at
     state[GA_AT], which X_FRAGMENT and X_ROWID tell more of.
     """
-    state[GA_LEFT] = budget
+    state[O.GA_LEFT] = budget
     while True:
-        if state[GA_IS_READY] == 0:
-            if mem[txn + X_STATE] != 1:
+        if state[O.GA_IS_READY] == 0:
+            if mem[txn + A.X_STATE] != 1:
                 begin_unit(mem, txn)
             status = prepare_unit(mem, tables, txn, words, stop, state)
-            if status != OK:
+            if status != A.OK:
                 return status
-            state[GA_IS_READY] = 1
-        if mem[txn + X_DISK] > 0:
-            return GA_DISK
-        if copies.size > 0 and copies[0] + mem[txn + X_COPY_WORDS] > copies.size:
-            return ST_COPIES
-        mem[txn + X_CURSOR] = mem[txn + X_FIRST]
-        if mem[txn + X_INDEXED] > 0:
+            state[O.GA_IS_READY] = 1
+        if mem[txn + A.X_DISK] > 0:
+            return O.GA_DISK
+        if copies.size > 0 and copies[0] + mem[txn + A.X_COPY_WORDS] > copies.size:
+            return A.ST_COPIES
+        mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
+        if mem[txn + A.X_INDEXED] > 0:
             status = apply_indexed_operations(mem, txn, words, copies, epoch, 1 << 60)
         else:
             status = apply_operations(mem, txn, words, copies, epoch, 1 << 60)
-        if status != OK:
-            return ST_INVARIANT
-        state[GA_IS_READY] = 0
-        if state[GA_AT] >= stop:
-            return OK
-        if state[GA_LEFT] <= 0:
-            return ST_MORE
+        if status != A.OK:
+            return A.ST_INVARIANT
+        state[O.GA_IS_READY] = 0
+        if state[O.GA_AT] >= stop:
+            return A.OK
+        if state[O.GA_LEFT] <= 0:
+            return A.ST_MORE

@@ -10,28 +10,11 @@ from __future__ import annotations
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import word_at
 from engine.log.own_images_kernels import entry_words, write_entry
-from engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    F_PAGES,
-    F_ROW_WORDS,
-    F_SLOTS,
-    LIVE,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PG_EMPTIED,
-    PG_FRESH,
-    ST_DROPPED,
-    ST_INVARIANT,
-    ST_MORE,
-    ST_SPACE,
-    STATE_MASK,
-    STATE_SHIFT,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.rows_kernels import map_get
+from engine.store import node_copy_layout as M
 from engine.store.backup_kernels import whole_entry_words
-from engine.store.node_copy_layout import RANGE_WORDS, ROWID_END
 
 # Words of the state of these kernels.
 N_POSITION = 0  # scan: ROWID to go on from; joiner: first ROWID of the slice, or of what is not copied yet
@@ -50,14 +33,14 @@ def note_empty(out, state, first, stop):
     """No row is at the slots [first, stop), which follow what was noted before: OK, or ST_SPACE if there is no room."""
     if state[N_RUN] < 0:
         at = state[N_USED]
-        if at + RANGE_WORDS > out.size:
-            return ST_SPACE - RANGE_WORDS
+        if at + M.RANGE_WORDS > out.size:
+            return A.ST_SPACE - M.RANGE_WORDS
         out[at] = -1 - first
         state[N_RUN] = at
-        state[N_USED] = at + RANGE_WORDS
+        state[N_USED] = at + M.RANGE_WORDS
         state[N_RANGES] += 1
     out[state[N_RUN] + 1] = stop
-    return OK
+    return A.OK
 
 
 @helper
@@ -69,24 +52,24 @@ def is_changed(epoch, since):
 @helper
 def scan_slots(mem, fragment, base, since, with_empty, limit, out, state):
     """The used slots of one page from the position on; OK behind the last, ST_MORE, or ST_SPACE - words needed."""
-    row_words = mem[fragment + F_ROW_WORDS]
-    emptied = mem[base + PG_EMPTIED]
-    fresh = mem[base + PG_FRESH]
+    row_words = mem[fragment + A.F_ROW_WORDS]
+    emptied = mem[base + A.PG_EMPTIED]
+    fresh = mem[base + A.PG_FRESH]
     position = state[N_POSITION]
     slot = position & 0xFFFF
     looked = state[N_LOOKED]
-    status = OK
+    status = A.OK
     while slot < fresh:
         if looked >= limit:
-            status = ST_MORE
+            status = A.ST_MORE
             break
-        row = base + PAGE_HEADER_WORDS + slot * row_words
+        row = base + A.PAGE_HEADER_WORDS + slot * row_words
         epoch = word_at(mem, row + 1)
-        if (word_at(mem, row) >> STATE_SHIFT) & STATE_MASK == LIVE:
+        if (word_at(mem, row) >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE:
             if is_changed(epoch, since):
                 need = entry_words(mem, fragment, row, False)
                 if state[N_USED] + need > out.size:
-                    status = ST_SPACE - need
+                    status = A.ST_SPACE - need
                     break
                 rowid = (position >> 16) << 16 | slot
                 state[N_USED] += write_entry(mem, out, fragment, rowid, row, False, out, state[N_USED])
@@ -95,7 +78,7 @@ def scan_slots(mem, fragment, base, since, with_empty, limit, out, state):
         elif with_empty and is_changed(max(epoch, emptied), since):
             rowid = (position >> 16) << 16 | slot
             status = note_empty(out, state, rowid, rowid + 1)
-            if status != OK:
+            if status != A.OK:
                 break
         slot += 1
         looked += 1
@@ -114,37 +97,37 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     state[N_RUN] = -1
     state[N_LOOKED] = 0
-    while state[N_POSITION] >> 16 < mem[fragment + F_PAGES]:
+    while state[N_POSITION] >> 16 < mem[fragment + A.F_PAGES]:
         if state[N_LOOKED] >= limit:
-            return ST_MORE
+            return A.ST_MORE
         logical = state[N_POSITION] >> 16
         page = map_get(mem, fragment, logical)
         behind = (logical + 1) << 16
         if page > 0:
-            base = page << PAGE_SHIFT
+            base = page << A.PAGE_SHIFT
             status = scan_slots(mem, fragment, base, since, with_empty, limit, out, state)
-            if status != OK:
+            if status != A.OK:
                 return status
-            emptied = mem[base + PG_EMPTIED]
-            is_full = state[N_POSITION] & 0xFFFF >= mem[fragment + F_SLOTS]
+            emptied = mem[base + A.PG_EMPTIED]
+            is_full = state[N_POSITION] & 0xFFFF >= mem[fragment + A.F_SLOTS]
         else:
             emptied = -1 - page if page < 0 else 0
             is_full = False
         if with_empty and not is_full and is_changed(emptied, since):
             status = note_empty(out, state, state[N_POSITION], behind)
-            if status != OK:
+            if status != A.OK:
                 return status
         state[N_LOOKED] += 1
         state[N_POSITION] = behind
-    if with_empty and state[N_POSITION] < ROWID_END:
-        status = note_empty(out, state, state[N_POSITION], ROWID_END)
-        if status != OK:
+    if with_empty and state[N_POSITION] < M.ROWID_END:
+        status = note_empty(out, state, state[N_POSITION], M.ROWID_END)
+        if status != A.OK:
             return status
-    state[N_POSITION] = ROWID_END
-    return OK
+    state[N_POSITION] = M.ROWID_END
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
@@ -157,22 +140,22 @@ def list_items(words, stop, fixed, has_var, has_disk, images, ranges, state):
     while at < stop:
         state[N_NEXT] = at
         if words[at] < 0:
-            if state[N_RANGES] * RANGE_WORDS + RANGE_WORDS > ranges.size:
-                return ST_SPACE - RANGE_WORDS
-            if at + RANGE_WORDS > stop:
-                return ST_INVARIANT
-            ranges[state[N_RANGES] * RANGE_WORDS] = -1 - words[at]
-            ranges[state[N_RANGES] * RANGE_WORDS + 1] = words[at + 1]
+            if state[N_RANGES] * M.RANGE_WORDS + M.RANGE_WORDS > ranges.size:
+                return A.ST_SPACE - M.RANGE_WORDS
+            if at + M.RANGE_WORDS > stop:
+                return A.ST_INVARIANT
+            ranges[state[N_RANGES] * M.RANGE_WORDS] = -1 - words[at]
+            ranges[state[N_RANGES] * M.RANGE_WORDS + 1] = words[at + 1]
             state[N_RANGES] += 1
-            at += RANGE_WORDS
+            at += M.RANGE_WORDS
         else:
             size, _ = whole_entry_words(fixed, has_var, has_disk, words, at, stop)
             if size < 0:
-                return ST_INVARIANT
+                return A.ST_INVARIANT
             if state[N_ROWS] >= images.size:
-                return ST_SPACE - 1
-            images[state[N_ROWS]] = at + ENTRY_WORDS
+                return A.ST_SPACE - 1
+            images[state[N_ROWS]] = at + A.ENTRY_WORDS
             state[N_ROWS] += 1
             at += size
     state[N_NEXT] = stop
-    return OK
+    return A.OK

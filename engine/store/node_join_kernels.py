@@ -10,61 +10,23 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
+from engine.log import redo_layout as L
 from engine.log.records_kernels import record_has_var, record_words
-from engine.log.redo_layout import (
-    AUTHOR_SHIFT,
-    FRAGMENT_MASK,
-    FRAGMENT_SHIFT,
-    KIND_DELETE,
-    KIND_INSERT,
-    KIND_MASK,
-    KIND_SCHEMA,
-    KIND_TRANSACTION,
-    KIND_UPDATE,
-    OPERATION_WORDS,
-    TABLE_MASK,
-    TRANSACTION_WORDS,
-    WORDS_SHIFT,
-    pack_kind,
-)
-from engine.memory.arena_layout import (
-    COUNT_SHIFT,
-    ENTRY_WORDS,
-    F_FIXED_WORDS,
-    F_HAS_DISK,
-    F_HAS_VAR,
-    F_INDEX_SEED,
-    F_KEY_WORDS,
-    F_NUMBER,
-    F_PAGES,
-    F_SLOTS,
-    F_TABLE,
-    OK,
-    PAGE_SHIFT,
-    PG_FRESH,
-    ROWID_MASK,
-    ST_DROPPED,
-    ST_DUPLICATE,
-    ST_INVARIANT,
-    ST_MISSING,
-    ST_SPACE,
-    T_FRAGMENT_LIST,
-    T_FRAGMENTS,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
+from engine.rows import lcp_layout as E
 from engine.rows.lcp_kernels import checked_image_words
-from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, entry_fragment, entry_table
 from engine.rows.primary_kernels import entry_rowid, image_key, index_find, key_equals, tag_of
 from engine.rows.rows_kernels import map_get
+from engine.store import node_copy_layout as M
 from engine.store.backup_kernels import whole_entry_words
 from engine.store.disk_replay_kernels import checked_disk_words
 from engine.store.node_copy_kernels import N_NEXT, N_POSITION, N_ROWS, N_USED
-from engine.store.node_copy_layout import DELETED_WORDS, F_UNCOPIED, RANGE_WORDS, ROWID_END
 from engine.store.replay_kernels import live_row
 
-_entry_table = helper(entry_table)
-_entry_fragment = helper(entry_fragment)
-_pack_kind = helper(pack_kind)
+_entry_table = helper(E.entry_table)
+_entry_fragment = helper(E.entry_fragment)
+_pack_kind = helper(L.pack_kind)
 
 
 # --- the joiner: slices ---------------------------------------------------------------------------
@@ -74,19 +36,21 @@ def item_words(mem, fragment, words, at, stop):
     one of this fragment.
     """
     if words[at] < 0:
-        if at + RANGE_WORDS > stop or not 0 <= -1 - words[at] < words[at + 1] <= ROWID_END:
+        if at + M.RANGE_WORDS > stop or not 0 <= -1 - words[at] < words[at + 1] <= M.ROWID_END:
             return -1, 0
-        return RANGE_WORDS, 0
+        return M.RANGE_WORDS, 0
     size, part = whole_entry_words(
-        mem[fragment + F_FIXED_WORDS], mem[fragment + F_HAS_VAR], mem[fragment + F_HAS_DISK], words, at, stop
+        mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_HAS_VAR], mem[fragment + A.F_HAS_DISK], words, at, stop
     )
-    if size < 0 or words[at] & 0xFFFF >= mem[fragment + F_SLOTS]:
+    if size < 0 or words[at] & 0xFFFF >= mem[fragment + A.F_SLOTS]:
         return -1, 0
-    if _entry_table(words[at + 2]) != mem[fragment + F_TABLE]:
+    if _entry_table(words[at + 2]) != mem[fragment + A.F_TABLE]:
         return -1, 0
-    if _entry_fragment(words[at + 2]) != mem[fragment + F_NUMBER]:
+    if _entry_fragment(words[at + 2]) != mem[fragment + A.F_NUMBER]:
         return -1, 0
-    first, key_words = image_key(words, at + ENTRY_WORDS, mem[fragment + F_FIXED_WORDS], mem[fragment + F_KEY_WORDS])
+    first, key_words = image_key(
+        words, at + A.ENTRY_WORDS, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS]
+    )
     if first + key_words > at + size:
         return -1, 0
     return size, part
@@ -96,34 +60,34 @@ def item_words(mem, fragment, words, at, stop):
 def note_row(out, state, rowid):
     """Note a row by its ROWID; OK, or ST_SPACE."""
     if state[N_USED] >= out.size:
-        return ST_SPACE - 1
+        return A.ST_SPACE - 1
     out[state[N_USED]] = rowid
     state[N_USED] += 1
-    return OK
+    return A.OK
 
 
 @helper
 def rows_in_range(mem, fragment, first, stop, out, state):
     """Note every row at the slots [first, stop)."""
-    for logical in range(first >> 16, min(mem[fragment + F_PAGES], (stop + 0xFFFF) >> 16)):
+    for logical in range(first >> 16, min(mem[fragment + A.F_PAGES], (stop + 0xFFFF) >> 16)):
         page = map_get(mem, fragment, logical)
         if page > 0:
             begin = max(first, logical << 16) & 0xFFFF
-            end = mem[(page << PAGE_SHIFT) + PG_FRESH]
+            end = mem[(page << A.PAGE_SHIFT) + A.PG_FRESH]
             if stop >> 16 == logical:
                 end = min(end, stop & 0xFFFF)
             for slot in range(begin, end):
                 rowid = logical << 16 | slot
-                if live_row(mem, fragment, rowid) != 0 and note_row(out, state, rowid) != OK:
-                    return ST_SPACE - 1
-    return OK
+                if live_row(mem, fragment, rowid) != 0 and note_row(out, state, rowid) != A.OK:
+                    return A.ST_SPACE - 1
+    return A.OK
 
 
 @helper
 def rowid_of_key(mem, fragment, words, image):
     """Where the row with the key of an image is, -1 if there is none."""
-    first, key_words = image_key(words, image, mem[fragment + F_FIXED_WORDS], mem[fragment + F_KEY_WORDS])
-    tag = tag_of(words, first, key_words, mem[fragment + F_INDEX_SEED])
+    first, key_words = image_key(words, image, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS])
+    tag = tag_of(words, first, key_words, mem[fragment + A.F_INDEX_SEED])
     entry = index_find(mem, fragment, tag, words, first, key_words)
     return entry_rowid(mem, entry) if entry != 0 else -1
 
@@ -138,40 +102,40 @@ def find_in_the_way(mem, fragment, words, stop, out, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     at = 0
     last = state[N_POSITION] - 1
     while at < stop:
         state[N_NEXT] = at
         size, part = item_words(mem, fragment, words, at, stop)
         if size < 0:
-            return ST_INVARIANT
-        status = OK
+            return A.ST_INVARIANT
+        status = A.OK
         rowid = words[at] if words[at] >= 0 else -1 - words[at]
         if rowid <= last:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if part == 0:
             status = rows_in_range(mem, fragment, rowid, words[at + 1], out, state)
             last = words[at + 1] - 1
         else:
-            image = at + ENTRY_WORDS
+            image = at + A.ENTRY_WORDS
             last = rowid
             row = live_row(mem, fragment, rowid)
             if row != 0:
-                first, count = image_key(words, image, mem[fragment + F_FIXED_WORDS], mem[fragment + F_KEY_WORDS])
+                first, count = image_key(words, image, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS])
                 if not key_equals(mem, fragment, row, words, first, count):
                     status = note_row(out, state, rowid)
             other = rowid_of_key(mem, fragment, words, image)
             if other >= 0 and other != rowid:
                 if other < state[N_POSITION]:
-                    return ST_DUPLICATE
-                if status == OK:
+                    return A.ST_DUPLICATE
+                if status == A.OK:
                     status = note_row(out, state, other)
-        if status != OK:
+        if status != A.OK:
             return status
         at += size
     state[N_NEXT] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
@@ -183,29 +147,29 @@ def records_of_slice(mem, fragment, words, stop, identity, out, state):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     at = 0
     while at < stop:
         state[N_NEXT] = at
         size, part = item_words(mem, fragment, words, at, stop)
         if size < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if part > 0:
             to = state[N_USED]
-            need = OPERATION_WORDS + size - ENTRY_WORDS
+            need = L.OPERATION_WORDS + size - A.ENTRY_WORDS
             if to + need > out.size:
-                return ST_SPACE - need
-            kind = KIND_UPDATE if live_row(mem, fragment, words[at]) != 0 else KIND_INSERT
+                return A.ST_SPACE - need
+            kind = L.KIND_UPDATE if live_row(mem, fragment, words[at]) != 0 else L.KIND_INSERT
             out[to] = _pack_kind(kind, 0, need)
             out[to + 1] = identity
-            out[to + 2] = words[at] | 1 << COUNT_SHIFT
-            out[to + 3] = (words[at + 2] & ENTRY_AUTHOR_MASK) << AUTHOR_SHIFT
-            move_words(words, at + ENTRY_WORDS, out, to + OPERATION_WORDS, size - ENTRY_WORDS)
+            out[to + 2] = words[at] | 1 << A.COUNT_SHIFT
+            out[to + 3] = (words[at + 2] & E.ENTRY_AUTHOR_MASK) << L.AUTHOR_SHIFT
+            move_words(words, at + A.ENTRY_WORDS, out, to + L.OPERATION_WORDS, size - A.ENTRY_WORDS)
             state[N_USED] = to + need
             state[N_ROWS] += 1
         at += size
     state[N_NEXT] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)", nogil=True)
@@ -215,19 +179,19 @@ def stamp_slice(mem, fragment, words, stop):
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     at = 0
     while at < stop:
         size, part = item_words(mem, fragment, words, at, stop)
         if size < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if part > 0:
             row = live_row(mem, fragment, words[at])
             if row == 0:
-                return ST_MISSING
+                return A.ST_MISSING
             mem[row + 1] = words[at + 1]
         at += size
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
@@ -235,17 +199,17 @@ def set_uncopied(mem, fragment, position):
     """The slots from this ROWID on are still to be copied; none if it is ROWID_END. Returns OK."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    mem[fragment + F_UNCOPIED] = 0 if position >= ROWID_END else position + 1
-    return OK
+        return A.ST_DROPPED
+    mem[fragment + M.F_UNCOPIED] = 0 if position >= M.ROWID_END else position + 1
+    return A.OK
 
 
 # --- the joiner: groups of the stream, and the delete log -----------------------------------------
 @helper
 def uncopied_of(mem, fragment):
     """First ROWID of a fragment that is still to be copied."""
-    left = mem[fragment + F_UNCOPIED]
-    return left - 1 if left != 0 else ROWID_END
+    left = mem[fragment + M.F_UNCOPIED]
+    return left - 1 if left != 0 else M.ROWID_END
 
 
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
@@ -255,12 +219,12 @@ def find_schema_change(words, start, stop):
     """
     at = start
     while at < stop:
-        kind = words[at] & KIND_MASK
-        size = words[at] >> WORDS_SHIFT
-        if size < 2 or at + size > stop or (kind == KIND_TRANSACTION and size < TRANSACTION_WORDS):
+        kind = words[at] & L.KIND_MASK
+        size = words[at] >> L.WORDS_SHIFT
+        if size < 2 or at + size > stop or (kind == L.KIND_TRANSACTION and size < L.TRANSACTION_WORDS):
             return -1
-        if kind == KIND_TRANSACTION and size > TRANSACTION_WORDS:
-            if words[at + TRANSACTION_WORDS] & KIND_MASK == KIND_SCHEMA:
+        if kind == L.KIND_TRANSACTION and size > L.TRANSACTION_WORDS:
+            if words[at + L.TRANSACTION_WORDS] & L.KIND_MASK == L.KIND_SCHEMA:
                 return at
         at += size
     return stop
@@ -269,28 +233,28 @@ def find_schema_change(words, start, stop):
 @helper
 def record_fragment(mem, tables, identity):
     """Fragment a record is of, given its word 1; 0: it has gone, or is nobody's business; -1: there is none such."""
-    number = identity & TABLE_MASK
+    number = identity & L.TABLE_MASK
     table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-    place = (identity >> FRAGMENT_SHIFT) & FRAGMENT_MASK
+    place = (identity >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
     if table == 0:
         return 0
-    if place >= mem[table + T_FRAGMENTS]:
+    if place >= mem[table + A.T_FRAGMENTS]:
         return -1
-    return mem[mem[table + T_FRAGMENT_LIST] + place]
+    return mem[mem[table + A.T_FRAGMENT_LIST] + place]
 
 
 @helper
 def inserted_image_words(mem, fragment, words, at, image, stop):
     """Words of one image of the INSERT record at `at`, disk part included; -1 if it cannot be one."""
     part = checked_image_words(
-        mem[fragment + F_FIXED_WORDS], record_has_var(mem, fragment, words[at + 1]), words, image, stop
+        mem[fragment + A.F_FIXED_WORDS], record_has_var(mem, fragment, words[at + 1]), words, image, stop
     )
     if part < 0:
         return -1
-    first, key_words = image_key(words, image, mem[fragment + F_FIXED_WORDS], mem[fragment + F_KEY_WORDS])
+    first, key_words = image_key(words, image, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS])
     if first + key_words > image + part:
         return -1
-    if mem[fragment + F_HAS_DISK] == 0:
+    if mem[fragment + A.F_HAS_DISK] == 0:
         return part
     disk = checked_disk_words(words, image + part, stop)
     return -1 if disk < 0 else part + disk
@@ -299,8 +263,8 @@ def inserted_image_words(mem, fragment, words, at, image, stop):
 @helper
 def executed_rows(mem, fragment, words, at):
     """Rows of the record at `at` that are executed: those at slots that were copied, first in the record."""
-    first = words[at + 2] & ROWID_MASK
-    count = words[at + 2] >> COUNT_SHIFT if words[at] & KIND_MASK == KIND_INSERT else 1
+    first = words[at + 2] & A.ROWID_MASK
+    count = words[at + 2] >> A.COUNT_SHIFT if words[at] & L.KIND_MASK == L.KIND_INSERT else 1
     return max(0, min(count, uncopied_of(mem, fragment) - first))
 
 
@@ -310,21 +274,21 @@ def stale_of_record(mem, fragment, words, at, size, out, state):
     it inserts.
     """
     left = uncopied_of(mem, fragment)
-    kind = words[at] & KIND_MASK
-    rowid = words[at + 2] & ROWID_MASK
-    status = OK
-    if kind == KIND_DELETE:
+    kind = words[at] & L.KIND_MASK
+    rowid = words[at + 2] & A.ROWID_MASK
+    status = A.OK
+    if kind == L.KIND_DELETE:
         if rowid >= left and live_row(mem, fragment, rowid) != 0:
             status = note_stale(out, state, words[at + 1], rowid)
-    elif kind == KIND_INSERT:
-        image = at + OPERATION_WORDS
+    elif kind == L.KIND_INSERT:
+        image = at + L.OPERATION_WORDS
         for _ in range(executed_rows(mem, fragment, words, at)):
             words_of_image = inserted_image_words(mem, fragment, words, at, image, at + size)
             if words_of_image < 0:
-                return ST_INVARIANT
+                return A.ST_INVARIANT
             other = rowid_of_key(mem, fragment, words, image)
-            if other >= left and note_stale(out, state, words[at + 1], other) != OK:
-                return ST_SPACE - 2
+            if other >= left and note_stale(out, state, words[at + 1], other) != A.OK:
+                return A.ST_SPACE - 2
             image += words_of_image
     return status
 
@@ -334,11 +298,11 @@ def note_stale(out, state, identity, rowid):
     """Note a row by word 1 of a record, without its version, and its ROWID; OK, or ST_SPACE."""
     at = state[N_USED]
     if at + 2 > out.size:
-        return ST_SPACE - 2
-    out[at] = identity & (TABLE_MASK | FRAGMENT_MASK << FRAGMENT_SHIFT)
+        return A.ST_SPACE - 2
+    out[at] = identity & (L.TABLE_MASK | L.FRAGMENT_MASK << L.FRAGMENT_SHIFT)
     out[at + 1] = rowid
     state[N_USED] = at + 2
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
@@ -355,18 +319,18 @@ def find_stale(mem, tables, words, start, stop, out, state):
         state[N_NEXT] = at
         size, is_operation = record_words(words, at, stop)
         if size < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if is_operation:
             fragment = record_fragment(mem, tables, words[at + 1])
             if fragment < 0:
-                return ST_INVARIANT
-            if fragment > 0 and mem[fragment + F_UNCOPIED] != 0:
+                return A.ST_INVARIANT
+            if fragment > 0 and mem[fragment + M.F_UNCOPIED] != 0:
                 status = stale_of_record(mem, fragment, words, at, size, out, state)
-                if status != OK:
+                if status != A.OK:
                     return status
         at += size
     state[N_NEXT] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True)
@@ -377,21 +341,21 @@ def find_deleted(mem, tables, words, stop, out, state):
 
     tables: as there. OK; ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT].
     """
-    for at in range(0, stop, DELETED_WORDS):
+    for at in range(0, stop, M.DELETED_WORDS):
         state[N_NEXT] = at
-        fragment = record_fragment(mem, tables, words[at]) if at + DELETED_WORDS <= stop else -1
+        fragment = record_fragment(mem, tables, words[at]) if at + M.DELETED_WORDS <= stop else -1
         if fragment < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if fragment > 0:
-            first = words[at + 1] & ROWID_MASK
-            behind = first + (words[at + 1] >> COUNT_SHIFT)
+            first = words[at + 1] & A.ROWID_MASK
+            behind = first + (words[at + 1] >> A.COUNT_SHIFT)
             if behind <= first or (behind - 1) >> 16 != first >> 16:
-                return ST_INVARIANT
+                return A.ST_INVARIANT
             for rowid in range(max(first, uncopied_of(mem, fragment)), behind):
-                if live_row(mem, fragment, rowid) != 0 and note_stale(out, state, words[at], rowid) != OK:
-                    return ST_SPACE - 2
+                if live_row(mem, fragment, rowid) != 0 and note_stale(out, state, words[at], rowid) != A.OK:
+                    return A.ST_SPACE - 2
     state[N_NEXT] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
@@ -406,31 +370,31 @@ def executed_records(mem, tables, words, start, stop, out, state):
         state[N_NEXT] = at
         size, is_operation = record_words(words, at, stop)
         if size < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         fragment = record_fragment(mem, tables, words[at + 1]) if is_operation else 0
         if fragment < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if fragment > 0:
             rows = executed_rows(mem, fragment, words, at)
             kept = size
-            if rows > 0 and words[at] & KIND_MASK == KIND_INSERT and rows < words[at + 2] >> COUNT_SHIFT:
-                kept = OPERATION_WORDS
+            if rows > 0 and words[at] & L.KIND_MASK == L.KIND_INSERT and rows < words[at + 2] >> A.COUNT_SHIFT:
+                kept = L.OPERATION_WORDS
                 for _ in range(rows):
                     one = inserted_image_words(mem, fragment, words, at, at + kept, at + size)
                     if one < 0:
-                        return ST_INVARIANT
+                        return A.ST_INVARIANT
                     kept += one
             if rows > 0:
                 to = state[N_USED]
                 if to + kept > out.size:
-                    return ST_INVARIANT
+                    return A.ST_INVARIANT
                 move_words(words, at, out, to, kept)
                 if kept != size:
-                    out[to] = _pack_kind(KIND_INSERT, 0, kept)
-                    out[to + 2] = (words[at + 2] & ROWID_MASK) | rows << COUNT_SHIFT
+                    out[to] = _pack_kind(L.KIND_INSERT, 0, kept)
+                    out[to + 2] = (words[at + 2] & A.ROWID_MASK) | rows << A.COUNT_SHIFT
                 state[N_USED] = to + kept
             else:
                 state[N_ROWS] += 1
         at += size
     state[N_NEXT] = stop
-    return OK
+    return A.OK

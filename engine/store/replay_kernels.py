@@ -9,47 +9,9 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words, word_at
+from engine.log import redo_layout as L
 from engine.log.records_kernels import record_has_var
-from engine.log.redo_layout import (
-    FLAG_VAR_KEPT,
-    FLAGS_MASK,
-    FLAGS_SHIFT,
-    FRAGMENT_MASK,
-    FRAGMENT_SHIFT,
-    KIND_DELETE,
-    KIND_INSERT,
-    KIND_MASK,
-    KIND_TRANSACTION,
-    KIND_UPDATE,
-    OPERATION_WORDS,
-    TABLE_MASK,
-    TRANSACTION_WORDS,
-    WORDS_SHIFT,
-)
-from engine.memory.arena_layout import (
-    AUTHOR_SHIFT,
-    COUNT_SHIFT,
-    F_FIXED_WORDS,
-    F_HAS_DISK,
-    F_HAS_VAR,
-    F_INDEX_SEED,
-    F_KEY_WORDS,
-    F_REPLAY_EPOCH,
-    F_ROW_WORDS,
-    F_ROWS,
-    FREE,
-    LIVE,
-    OK,
-    ROW_HEADER_WORDS,
-    ROWID_MASK,
-    ST_INVARIANT,
-    ST_MEMORY,
-    ST_MISSING,
-    STATE_MASK,
-    STATE_SHIFT,
-    T_FRAGMENT_LIST,
-    T_FRAGMENTS,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.lcp_kernels import checked_image_words, place_row
 from engine.rows.primary_kernels import AHEAD_ROWS, image_key, index_remove, key_equals, row_tag
@@ -61,28 +23,28 @@ from engine.rows.var_parts_kernels import give_var, take_var
 @helper
 def replay_insert(mem, fragment, words, at, size, epoch):
     """INSERT run at its ROWIDs."""
-    rowid = words[at + 2] & ROWID_MASK
-    count = words[at + 2] >> COUNT_SHIFT
-    author = words[at + 3] >> AUTHOR_SHIFT
-    image = at + OPERATION_WORDS
-    fixed = mem[fragment + F_FIXED_WORDS]
+    rowid = words[at + 2] & A.ROWID_MASK
+    count = words[at + 2] >> A.COUNT_SHIFT
+    author = words[at + 3] >> A.AUTHOR_SHIFT
+    image = at + L.OPERATION_WORDS
+    fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = record_has_var(mem, fragment, words[at + 1])
     for number in range(count):
         image_size = checked_image_words(fixed, has_var, words, image, at + size)
         if image_size < 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         status = place_row(mem, fragment, rowid + number, epoch, author, words, image, image_size)
-        if status != OK:
+        if status != A.OK:
             return status
         image += image_size
-    return OK if image == at + size else ST_INVARIANT
+    return A.OK if image == at + size else A.ST_INVARIANT
 
 
 @helper
 def live_row(mem, fragment, rowid):
     """Address of a live row, or 0."""
     row = row_address(mem, fragment, rowid)
-    if row != 0 and (mem[row] >> STATE_SHIFT) & STATE_MASK == LIVE:
+    if row != 0 and (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE:
         return row
     return 0
 
@@ -90,55 +52,55 @@ def live_row(mem, fragment, rowid):
 @helper
 def replay_update(mem, fragment, words, at, size, epoch):
     """UPDATE of a live row with the same key."""
-    row = live_row(mem, fragment, words[at + 2] & ROWID_MASK)
+    row = live_row(mem, fragment, words[at + 2] & A.ROWID_MASK)
     if row == 0:
-        return ST_MISSING
-    fixed = mem[fragment + F_FIXED_WORDS]
-    image = at + OPERATION_WORDS
+        return A.ST_MISSING
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    image = at + L.OPERATION_WORDS
     has_var = record_has_var(mem, fragment, words[at + 1])
-    kept = (words[at] >> FLAGS_SHIFT) & FLAGS_MASK & FLAG_VAR_KEPT
+    kept = (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK & L.FLAG_VAR_KEPT
     if kept:
-        if size != OPERATION_WORDS + fixed:
-            return ST_INVARIANT
-    elif checked_image_words(fixed, has_var, words, image, at + size) != size - OPERATION_WORDS:
-        return ST_INVARIANT
-    if not kept or mem[fragment + F_KEY_WORDS] > 0:
-        first, key_words = image_key(words, image, fixed, mem[fragment + F_KEY_WORDS])
+        if size != L.OPERATION_WORDS + fixed:
+            return A.ST_INVARIANT
+    elif checked_image_words(fixed, has_var, words, image, at + size) != size - L.OPERATION_WORDS:
+        return A.ST_INVARIANT
+    if not kept or mem[fragment + A.F_KEY_WORDS] > 0:
+        first, key_words = image_key(words, image, fixed, mem[fragment + A.F_KEY_WORDS])
         if first + key_words > at + size or not key_equals(mem, fragment, row, words, first, key_words):
-            return ST_INVARIANT
+            return A.ST_INVARIANT
     if has_var and not kept:
         reference = 0
-        if not is_empty_var(mem, fragment, size - OPERATION_WORDS - fixed):
-            if make_side(mem, fragment, row) != OK:
-                return ST_MEMORY
-            reference = take_var(mem, fragment, words, image + fixed, size - OPERATION_WORDS - fixed)
+        if not is_empty_var(mem, fragment, size - L.OPERATION_WORDS - fixed):
+            if make_side(mem, fragment, row) != A.OK:
+                return A.ST_MEMORY
+            reference = take_var(mem, fragment, words, image + fixed, size - L.OPERATION_WORDS - fixed)
             if reference == 0:
-                return ST_MEMORY
+                return A.ST_MEMORY
         give_var(mem, fragment, set_var(mem, fragment, row, reference))
     # Its disk reference, the last word, stays.
-    move_words(words, image, mem, row + ROW_HEADER_WORDS, fixed - mem[fragment + F_HAS_DISK])
-    mem[row] = LIVE << STATE_SHIFT | (words[at + 3] >> AUTHOR_SHIFT) << AUTHOR_SHIFT
+    move_words(words, image, mem, row + A.ROW_HEADER_WORDS, fixed - mem[fragment + A.F_HAS_DISK])
+    mem[row] = A.LIVE << A.STATE_SHIFT | (words[at + 3] >> A.AUTHOR_SHIFT) << A.AUTHOR_SHIFT
     mem[row + 1] = epoch
-    return OK
+    return A.OK
 
 
 @helper
 def replay_delete(mem, fragment, words, at, epoch):
     """DELETE of a live row."""
-    rowid = words[at + 2] & ROWID_MASK
+    rowid = words[at + 2] & A.ROWID_MASK
     row = live_row(mem, fragment, rowid)
     if row == 0:
-        return ST_MISSING
-    tag = row_tag(mem, fragment, row, mem[fragment + F_INDEX_SEED])
-    if index_remove(mem, fragment, tag, rowid) != OK:
-        return ST_INVARIANT
-    if mem[fragment + F_HAS_VAR]:
+        return A.ST_MISSING
+    tag = row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED])
+    if index_remove(mem, fragment, tag, rowid) != A.OK:
+        return A.ST_INVARIANT
+    if mem[fragment + A.F_HAS_VAR]:
         give_var(mem, fragment, set_var(mem, fragment, row, 0))
-    mem[row] = FREE << STATE_SHIFT | (words[at + 3] >> AUTHOR_SHIFT) << AUTHOR_SHIFT
+    mem[row] = A.FREE << A.STATE_SHIFT | (words[at + 3] >> A.AUTHOR_SHIFT) << A.AUTHOR_SHIFT
     mem[row + 1] = epoch
     give_slot(mem, fragment, rowid, row)
-    mem[fragment + F_ROWS] -= 1
-    return OK
+    mem[fragment + A.F_ROWS] -= 1
+    return A.OK
 
 
 @helper
@@ -146,23 +108,23 @@ def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
     """Touch the rows the next records change, so that the misses overlap; where that ends. It trusts no record."""
     touched = 0
     for _ in range(AHEAD_ROWS):
-        if at + OPERATION_WORDS > stop:
+        if at + L.OPERATION_WORDS > stop:
             break
-        kind = words[at] & KIND_MASK
-        size = TRANSACTION_WORDS if kind == KIND_TRANSACTION else words[at] >> WORDS_SHIFT
+        kind = words[at] & L.KIND_MASK
+        size = L.TRANSACTION_WORDS if kind == L.KIND_TRANSACTION else words[at] >> L.WORDS_SHIFT
         if size < 2:
             break
-        if kind == KIND_UPDATE or kind == KIND_DELETE:
-            number = words[at + 1] & TABLE_MASK
+        if kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
+            number = words[at + 1] & L.TABLE_MASK
             table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-            place = (words[at + 1] >> FRAGMENT_SHIFT) & FRAGMENT_MASK
-            if table != 0 and place < mem[table + T_FRAGMENTS] and place % parts == part:
-                fragment = mem[mem[table + T_FRAGMENT_LIST] + place]
+            place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
+            if table != 0 and place < mem[table + A.T_FRAGMENTS] and place % parts == part:
+                fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
                 row = 0
                 if fragment != 0:
-                    row = row_address(mem, fragment, words[at + 2] & ROWID_MASK)
+                    row = row_address(mem, fragment, words[at + 2] & A.ROWID_MASK)
                 if row != 0:
-                    touched += word_at(mem, row) + word_at(mem, row + word_at(mem, fragment + F_ROW_WORDS) - 1)
+                    touched += word_at(mem, row) + word_at(mem, row + word_at(mem, fragment + A.F_ROW_WORDS) - 1)
         at += size
     state[2] = touched
     return at
@@ -181,34 +143,34 @@ def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
         if at >= touched:
             touched = look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state)
         state[0] = at
-        kind = words[at] & KIND_MASK
-        size = words[at] >> WORDS_SHIFT
-        if kind == KIND_TRANSACTION:
-            size = TRANSACTION_WORDS
+        kind = words[at] & L.KIND_MASK
+        size = words[at] >> L.WORDS_SHIFT
+        if kind == L.KIND_TRANSACTION:
+            size = L.TRANSACTION_WORDS
         if size < 2 or at + size > stop:
-            return ST_INVARIANT
-        if kind == KIND_INSERT or kind == KIND_UPDATE or kind == KIND_DELETE:
-            if size < OPERATION_WORDS:
-                return ST_INVARIANT
-            number = words[at + 1] & TABLE_MASK
+            return A.ST_INVARIANT
+        if kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
+            if size < L.OPERATION_WORDS:
+                return A.ST_INVARIANT
+            number = words[at + 1] & L.TABLE_MASK
             table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-            place = (words[at + 1] >> FRAGMENT_SHIFT) & FRAGMENT_MASK
-            if table != 0 and place >= mem[table + T_FRAGMENTS]:
-                return ST_INVARIANT
+            place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
+            if table != 0 and place >= mem[table + A.T_FRAGMENTS]:
+                return A.ST_INVARIANT
             if table != 0 and place % parts == part:
-                fragment = mem[mem[table + T_FRAGMENT_LIST] + place]
-                status = OK
+                fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
+                status = A.OK
                 # 0: its partition is dropped further down.
-                if fragment != 0 and epoch > mem[fragment + F_REPLAY_EPOCH]:
-                    if kind == KIND_INSERT:
+                if fragment != 0 and epoch > mem[fragment + A.F_REPLAY_EPOCH]:
+                    if kind == L.KIND_INSERT:
                         status = replay_insert(mem, fragment, words, at, size, epoch)
-                    elif kind == KIND_UPDATE:
+                    elif kind == L.KIND_UPDATE:
                         status = replay_update(mem, fragment, words, at, size, epoch)
                     else:
                         status = replay_delete(mem, fragment, words, at, epoch)
                     state[1] += 1
-                if status != OK:
+                if status != A.OK:
                     return status
         at += size
     state[0] = stop
-    return OK
+    return A.OK

@@ -11,45 +11,16 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
-from engine.log.redo_layout import (
-    AUTHOR_MASK,
-    AUTHOR_SHIFT,
-    FLAG_VAR_KEPT,
-    FLAGS_MASK,
-    FLAGS_SHIFT,
-    FRAGMENT_MASK,
-    FRAGMENT_SHIFT,
-    KIND_DELETE,
-    KIND_INSERT,
-    KIND_MASK,
-    KIND_TRANSACTION,
-    KIND_UPDATE,
-    OPERATION_WORDS,
-    SCHEMA_VERSION_MASK,
-    SCHEMA_VERSION_SHIFT,
-    TABLE_MASK,
-    TRANSACTION_WORDS,
-    WORDS_SHIFT,
-)
-from engine.memory.arena_layout import (
-    COUNT_SHIFT,
-    ENTRY_WORDS,
-    OK,
-    ROWID_MASK,
-    ST_DUPLICATE,
-    ST_INVARIANT,
-    ST_MISSING,
-    ST_SPACE,
-    VAR_WORDS_MASK,
-)
+from engine.log import redo_layout as L
+from engine.memory import arena_layout as A
+from engine.rows import lcp_layout as E
 from engine.rows.lcp_kernels import checked_image_words, packed_place
-from engine.rows.lcp_layout import entry_fragment, entry_table
 from engine.rows.primary_kernels import image_key
 from engine.rows.side_pages_kernels import NO_VALUES
 from engine.store.backup_kernels import live_bit, take_bit, whole_entry_words
 
-_entry_table = helper(entry_table)
-_entry_fragment = helper(entry_fragment)
+_entry_table = helper(E.entry_table)
+_entry_fragment = helper(E.entry_fragment)
 
 CHANGE_WORDS = 1  # before the record: the epoch
 
@@ -102,20 +73,20 @@ def collect_changes(words, start, stop, epoch, pool, places, state):
     at = max(start, state[R_NEXT])
     while at < stop:
         state[R_NEXT] = at
-        kind = words[at] & KIND_MASK
-        size = words[at] >> WORDS_SHIFT
-        if kind == KIND_TRANSACTION:
-            size = TRANSACTION_WORDS
+        kind = words[at] & L.KIND_MASK
+        size = words[at] >> L.WORDS_SHIFT
+        if kind == L.KIND_TRANSACTION:
+            size = L.TRANSACTION_WORDS
         if size < 2 or at + size > stop:
-            return ST_INVARIANT
-        if kind == KIND_INSERT or kind == KIND_UPDATE or kind == KIND_DELETE:
-            if size < OPERATION_WORDS:
-                return ST_INVARIANT
+            return A.ST_INVARIANT
+        if kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
+            if size < L.OPERATION_WORDS:
+                return A.ST_INVARIANT
             to = state[R_USED]
             count = state[R_COUNT]
             if to + CHANGE_WORDS + size > pool.size or 2 * count + 2 > places.size:
-                return ST_SPACE - CHANGE_WORDS - size
-            places[2 * count] = words[at + 1] & (TABLE_MASK | FRAGMENT_MASK << FRAGMENT_SHIFT)
+                return A.ST_SPACE - CHANGE_WORDS - size
+            places[2 * count] = words[at + 1] & (L.TABLE_MASK | L.FRAGMENT_MASK << L.FRAGMENT_SHIFT)
             places[2 * count + 1] = to
             pool[to] = epoch
             move_words(words, at, pool, to + CHANGE_WORDS, size)
@@ -123,7 +94,7 @@ def collect_changes(words, start, stop, epoch, pool, places, state):
             state[R_COUNT] = count + 1
         at += size
     state[R_NEXT] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1])", nogil=True)
@@ -133,14 +104,14 @@ def gather_changes(pool, offsets, stop, out, used, state):
     """
     while state[R_NEXT] < stop:
         at = offsets[state[R_NEXT]]
-        size = CHANGE_WORDS + (pool[at + CHANGE_WORDS] >> WORDS_SHIFT)
+        size = CHANGE_WORDS + (pool[at + CHANGE_WORDS] >> L.WORDS_SHIFT)
         if used[0] + size > out.size:
-            return ST_SPACE - size
+            return A.ST_SPACE - size
         move_words(pool, at, out, used[0], size)
         used[0] += size
         used[1] += 1
         state[R_NEXT] += 1
-    return OK
+    return A.OK
 
 
 @helper
@@ -148,7 +119,7 @@ def change_has_var(shape, identity):
     """Whether images of a record have a var part, given its word 1."""
     if shape[P_HAS_VAR] == 0:
         return 0
-    version = (identity >> SCHEMA_VERSION_SHIFT) & SCHEMA_VERSION_MASK
+    version = (identity >> L.SCHEMA_VERSION_SHIFT) & L.SCHEMA_VERSION_MASK
     return 1 if version >= shape[P_VAR_SINCE] else 0
 
 
@@ -162,48 +133,48 @@ def list_changes(changes, stop, shape, rowids, heads, images, state):
     while at < stop:
         state[R_NEXT] = at
         record = at + CHANGE_WORDS
-        if record + OPERATION_WORDS > stop or changes[at] < 0:
-            return ST_INVARIANT
-        kind = changes[record] & KIND_MASK
-        size = changes[record] >> WORDS_SHIFT
+        if record + L.OPERATION_WORDS > stop or changes[at] < 0:
+            return A.ST_INVARIANT
+        kind = changes[record] & L.KIND_MASK
+        size = changes[record] >> L.WORDS_SHIFT
         end = record + size
-        if size < OPERATION_WORDS or end > stop or changes[record + 1] & TABLE_MASK != shape[P_TABLE]:
-            return ST_INVARIANT
-        if (changes[record + 1] >> FRAGMENT_SHIFT) & FRAGMENT_MASK != shape[P_FRAGMENT]:
-            return ST_INVARIANT
-        first = changes[record + 2] & ROWID_MASK
-        rows = changes[record + 2] >> COUNT_SHIFT if kind == KIND_INSERT else 1
-        image = record + OPERATION_WORDS
-        if kind != KIND_INSERT and kind != KIND_UPDATE and kind != KIND_DELETE:
-            return ST_INVARIANT
+        if size < L.OPERATION_WORDS or end > stop or changes[record + 1] & L.TABLE_MASK != shape[P_TABLE]:
+            return A.ST_INVARIANT
+        if (changes[record + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK != shape[P_FRAGMENT]:
+            return A.ST_INVARIANT
+        first = changes[record + 2] & A.ROWID_MASK
+        rows = changes[record + 2] >> A.COUNT_SHIFT if kind == L.KIND_INSERT else 1
+        image = record + L.OPERATION_WORDS
+        if kind != L.KIND_INSERT and kind != L.KIND_UPDATE and kind != L.KIND_DELETE:
+            return A.ST_INVARIANT
         has_var = change_has_var(shape, changes[record + 1])
         for number in range(rows):
             if live_bit(first + number, shape[P_SLOTS]) < 0:
-                return ST_INVARIANT
+                return A.ST_INVARIANT
             if rowids.size:
                 rowids[count] = first + number
                 heads[count] = at
                 images[count] = image
             count += 1
-            if kind == KIND_INSERT:
+            if kind == L.KIND_INSERT:
                 words = checked_image_words(shape[P_FIXED], has_var, changes, image, end)
                 if words < 0:
-                    return ST_INVARIANT
+                    return A.ST_INVARIANT
                 image += words
-        if kind == KIND_INSERT and image != end:
-            return ST_INVARIANT
-        if kind == KIND_UPDATE:
-            if (changes[record] >> FLAGS_SHIFT) & FLAG_VAR_KEPT:
+        if kind == L.KIND_INSERT and image != end:
+            return A.ST_INVARIANT
+        if kind == L.KIND_UPDATE:
+            if (changes[record] >> L.FLAGS_SHIFT) & L.FLAG_VAR_KEPT:
                 image += shape[P_FIXED]
             else:
                 words = checked_image_words(shape[P_FIXED], has_var, changes, image, end)
                 image += max(words, 0)
             if image != end:
-                return ST_INVARIANT
+                return A.ST_INVARIANT
         at = end
     state[R_NEXT] = stop
     state[R_COUNT] = count
-    return OK
+    return A.OK
 
 
 @helper
@@ -230,12 +201,12 @@ def fold_changes(changes, rowids, heads, images, shape, folded, state):
     for i in range(rowids.size):
         state[R_NEXT] = i
         record = heads[i] + CHANGE_WORDS
-        kind = changes[record] & KIND_MASK
-        kept = kind == KIND_UPDATE and (changes[record] >> FLAGS_SHIFT) & FLAGS_MASK & FLAG_VAR_KEPT
+        kind = changes[record] & L.KIND_MASK
+        kept = kind == L.KIND_UPDATE and (changes[record] >> L.FLAGS_SHIFT) & L.FLAGS_MASK & L.FLAG_VAR_KEPT
         image = images[i]
         if i == 0 or rowids[i] != rowids[i - 1]:
             to += FOLDED_WORDS
-            is_there = is_base = 0 if kind == KIND_INSERT else 1
+            is_there = is_base = 0 if kind == L.KIND_INSERT else 1
             key = -1
             folded[to + D_ROWID] = rowids[i]
             folded[to + D_BASE] = BASE_WANTED if is_base else BASE_ABSENT
@@ -243,27 +214,27 @@ def fold_changes(changes, rowids, heads, images, shape, folded, state):
             folded[to + D_VAR] = VAR_KEPT if is_base else VAR_NONE
             folded[to + D_KEY] = -1
             folded[to + D_KEY_WORDS] = 0
-        if kind == KIND_INSERT and is_there:
-            return ST_DUPLICATE
-        if kind != KIND_INSERT and not is_there:
-            return ST_MISSING
+        if kind == L.KIND_INSERT and is_there:
+            return A.ST_DUPLICATE
+        if kind != L.KIND_INSERT and not is_there:
+            return A.ST_MISSING
         has_var = change_has_var(shape, changes[record + 1])
-        if kind == KIND_DELETE:
+        if kind == L.KIND_DELETE:
             folded[to + D_IMAGE] = -1
             is_there = is_base = 0
         else:
             folded[to + D_IMAGE] = image
             if has_var and not kept:
                 folded[to + D_VAR] = image + shape[P_FIXED]
-            elif kind == KIND_INSERT:
+            elif kind == L.KIND_INSERT:
                 folded[to + D_VAR] = VAR_NONE
             if not kept or shape[P_KEY_WORDS] > 0:
                 first, words = image_key(changes, image, shape[P_FIXED], shape[P_KEY_WORDS])
-                if first + words > record + (changes[record] >> WORDS_SHIFT):
-                    return ST_INVARIANT
-                if kind == KIND_UPDATE and key >= 0:
+                if first + words > record + (changes[record] >> L.WORDS_SHIFT):
+                    return A.ST_INVARIANT
+                if kind == L.KIND_UPDATE and key >= 0:
                     if words != key_words or not same_words(changes, first, changes, key, words):
-                        return ST_INVARIANT
+                        return A.ST_INVARIANT
                 if is_base and folded[to + D_KEY] < 0:
                     folded[to + D_KEY] = first
                     folded[to + D_KEY_WORDS] = words
@@ -271,10 +242,10 @@ def fold_changes(changes, rowids, heads, images, shape, folded, state):
                 key_words = words
             is_there = 1
         folded[to + D_EPOCH] = changes[heads[i]]
-        folded[to + D_AUTHOR] = (changes[record + 3] >> AUTHOR_SHIFT) & AUTHOR_MASK
+        folded[to + D_AUTHOR] = (changes[record + 3] >> L.AUTHOR_SHIFT) & L.AUTHOR_MASK
     state[R_NEXT] = rowids.size
     state[R_USED] = (to + FOLDED_WORDS) // FOLDED_WORDS
-    return OK
+    return A.OK
 
 
 @helper
@@ -286,20 +257,20 @@ def put_folded(folded, row, changes, words, var, var_words, shape, out, at):
     out[at + 1] = folded[row + D_EPOCH]
     out[at + 2] = packed_place(folded[row + D_AUTHOR], shape[P_TABLE], shape[P_FRAGMENT])
     fixed = shape[P_FIXED]
-    move_words(changes, folded[row + D_IMAGE], out, at + ENTRY_WORDS, fixed)
+    move_words(changes, folded[row + D_IMAGE], out, at + A.ENTRY_WORDS, fixed)
     if shape[P_HAS_VAR] == 0:
-        return ENTRY_WORDS + fixed
-    to = at + ENTRY_WORDS + fixed
+        return A.ENTRY_WORDS + fixed
+    to = at + A.ENTRY_WORDS + fixed
     place = folded[row + D_VAR]
     if place >= 0:
-        size = changes[place] & VAR_WORDS_MASK
+        size = changes[place] & A.VAR_WORDS_MASK
         move_words(changes, place, out, to, size)
-        return ENTRY_WORDS + fixed + size
+        return A.ENTRY_WORDS + fixed + size
     if place == VAR_KEPT and var_words > 0:
         move_words(words, var, out, to, var_words)
-        return ENTRY_WORDS + fixed + var_words
+        return A.ENTRY_WORDS + fixed + var_words
     out[to] = NO_VALUES
-    return ENTRY_WORDS + fixed + 1
+    return A.ENTRY_WORDS + fixed + 1
 
 
 @helper
@@ -307,9 +278,9 @@ def folded_words_max(folded, row, changes, var_words, shape):
     """Words the entry of a folded row may take."""
     if folded[row + D_IMAGE] < 0:
         return 0
-    words = ENTRY_WORDS + shape[P_FIXED] + 1 + var_words
+    words = A.ENTRY_WORDS + shape[P_FIXED] + 1 + var_words
     if shape[P_HAS_VAR] and folded[row + D_VAR] >= 0:
-        words += changes[folded[row + D_VAR]] & VAR_WORDS_MASK
+        words += changes[folded[row + D_VAR]] & A.VAR_WORDS_MASK
     return words
 
 
@@ -345,7 +316,7 @@ def merge_level(words, start, stop, shape, live, folded, changes, out, used, sta
         state[R_NEXT] = at
         size, part = whole_entry_words(fixed, has_var, 0, words, at, stop)
         if size < 0 or not belongs(words, at, state[R_ROWID], shape):
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         rowid = words[at]
         change = state[R_CHANGE]
         while change < rows and folded[change * FOLDED_WORDS + D_ROWID] < rowid:
@@ -357,23 +328,23 @@ def merge_level(words, start, stop, shape, live, folded, changes, out, used, sta
         if is_changed:
             need = folded_words_max(folded, row, changes, part - fixed, shape)
         if used[0] + need > out.size:
-            return ST_SPACE - need
+            return A.ST_SPACE - need
         chosen = take_bit(live, rowid, shape[P_SLOTS])
         if chosen < 0 or (shape[P_IS_NEWEST] and not chosen):
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if chosen:
-            image = at + ENTRY_WORDS
+            image = at + A.ENTRY_WORDS
             first, key_words = image_key(words, image, fixed, shape[P_KEY_WORDS])
             if first + key_words > at + size:
-                return ST_INVARIANT
+                return A.ST_INVARIANT
             state[R_COUNT] += 1
             if is_changed:
                 if folded[row + D_BASE] != BASE_WANTED:
-                    return ST_DUPLICATE
+                    return A.ST_DUPLICATE
                 key = folded[row + D_KEY]
                 if key >= 0:
                     if folded[row + D_KEY_WORDS] != key_words or not same_words(words, first, changes, key, key_words):
-                        return ST_INVARIANT
+                        return A.ST_INVARIANT
                 folded[row + D_BASE] = BASE_MET
                 if folded[row + D_IMAGE] >= 0:
                     used[0] += put_folded(folded, row, changes, words, image + fixed, part - fixed, shape, out, used[0])
@@ -388,7 +359,7 @@ def merge_level(words, start, stop, shape, live, folded, changes, out, used, sta
         state[R_ROWID] = rowid
         at += size
     state[R_NEXT] = stop
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
@@ -400,15 +371,15 @@ def put_new_rows(folded, changes, shape, out, used, state):
     while state[R_NEXT] < folded.size // FOLDED_WORDS:
         row = state[R_NEXT] * FOLDED_WORDS
         if folded[row + D_BASE] == BASE_WANTED:
-            return ST_MISSING
+            return A.ST_MISSING
         if folded[row + D_BASE] == BASE_ABSENT and folded[row + D_IMAGE] >= 0:
             need = folded_words_max(folded, row, changes, 0, shape)
             if used[0] + need > out.size:
-                return ST_SPACE - need
+                return A.ST_SPACE - need
             used[0] += put_folded(folded, row, changes, changes, 0, 0, shape, out, used[0])
             used[1] += 1
         state[R_NEXT] += 1
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
@@ -426,10 +397,10 @@ def take_epoch(changes, start, stop, out, state):
         state[R_NEXT] = at
         record = at + CHANGE_WORDS
         if record >= stop or epoch < 0:
-            return ST_INVARIANT
-        size = changes[record] >> WORDS_SHIFT
-        if size < OPERATION_WORDS or record + size > stop or state[R_USED] + size > out.size:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
+        size = changes[record] >> L.WORDS_SHIFT
+        if size < L.OPERATION_WORDS or record + size > stop or state[R_USED] + size > out.size:
+            return A.ST_INVARIANT
         move_words(changes, record, out, state[R_USED], size)
         state[R_USED] += size
         at = record + size

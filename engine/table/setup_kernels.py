@@ -5,60 +5,7 @@
 from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
-from engine.memory.arena_layout import (
-    BLOCK_WORDS,
-    F_CAPTURE,
-    F_DROPPED,
-    F_FIXED_PAGES,
-    F_FIXED_WORDS,
-    F_FREE_HEAD,
-    F_FREE_TAIL,
-    F_HAS_DISK,
-    F_HAS_VAR,
-    F_INDEX_SEED,
-    F_INDEXES,
-    F_KEY_WORDS,
-    F_MAP,
-    F_NUMBER,
-    F_PAGES,
-    F_POOL,
-    F_ROW_WORDS,
-    F_ROWS,
-    F_SCHEMA_VERSION,
-    F_SLOTS,
-    F_TABLE,
-    F_VAR_LISTS,
-    F_VAR_PAGES,
-    F_VAR_SINCE,
-    MAP_ROOTS,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    PAGE_WORDS,
-    PG_USED,
-    S_POOL,
-    SIDE_SHIFT,
-    ST_DROPPED,
-    ST_MORE,
-    T_CAPTURE,
-    T_FIXED_WORDS,
-    T_FRAGMENT_LIST,
-    T_FRAGMENTS,
-    T_HAS_DISK,
-    T_HAS_VAR,
-    T_ID,
-    T_INDEXES,
-    T_KEY_WORDS,
-    T_LIST_WORDS,
-    T_PARTITION,
-    T_ROW_WORDS,
-    T_SCHEMA_VERSION,
-    T_SEED,
-    T_VAR_SINCE,
-    TXN_WORDS,
-    VAR_CLASSES,
-    VP_NEXT,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of, renew_handle, take_descriptor
 from engine.memory.pool_kernels import give_block, give_page, take_block, take_page
 from engine.rows.growth_kernels import drop_index
@@ -73,9 +20,9 @@ def set_pool(mem, fragment, pool):
     """Let a fragment take memory from another pool."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    mem[fragment + F_POOL] = pool
-    return OK
+        return A.ST_DROPPED
+    mem[fragment + A.F_POOL] = pool
+    return A.OK
 
 
 @helper
@@ -84,20 +31,20 @@ def make_fragment(mem, table, number):
     fragment = take_descriptor(mem)
     if fragment == 0:
         return 0
-    mem[fragment + F_TABLE] = mem[table + T_ID]
-    mem[fragment + F_NUMBER] = number
-    mem[fragment + F_ROW_WORDS] = mem[table + T_ROW_WORDS]
-    mem[fragment + F_FIXED_WORDS] = mem[table + T_FIXED_WORDS]
-    mem[fragment + F_HAS_VAR] = mem[table + T_HAS_VAR]
-    mem[fragment + F_VAR_SINCE] = mem[table + T_VAR_SINCE]
-    mem[fragment + F_CAPTURE] = mem[table + T_CAPTURE]
-    mem[fragment + F_KEY_WORDS] = mem[table + T_KEY_WORDS]
-    mem[fragment + F_SLOTS] = (PAGE_WORDS - PAGE_HEADER_WORDS) // mem[table + T_ROW_WORDS]
-    mem[fragment + F_POOL] = S_POOL
-    mem[fragment + F_INDEX_SEED] = mem[table + T_SEED]
-    mem[fragment + F_SCHEMA_VERSION] = mem[table + T_SCHEMA_VERSION]
-    mem[fragment + F_HAS_DISK] = mem[table + T_HAS_DISK]
-    mem[fragment + F_INDEXES] = mem[table + T_INDEXES]
+    mem[fragment + A.F_TABLE] = mem[table + A.T_ID]
+    mem[fragment + A.F_NUMBER] = number
+    mem[fragment + A.F_ROW_WORDS] = mem[table + A.T_ROW_WORDS]
+    mem[fragment + A.F_FIXED_WORDS] = mem[table + A.T_FIXED_WORDS]
+    mem[fragment + A.F_HAS_VAR] = mem[table + A.T_HAS_VAR]
+    mem[fragment + A.F_VAR_SINCE] = mem[table + A.T_VAR_SINCE]
+    mem[fragment + A.F_CAPTURE] = mem[table + A.T_CAPTURE]
+    mem[fragment + A.F_KEY_WORDS] = mem[table + A.T_KEY_WORDS]
+    mem[fragment + A.F_SLOTS] = (A.PAGE_WORDS - A.PAGE_HEADER_WORDS) // mem[table + A.T_ROW_WORDS]
+    mem[fragment + A.F_POOL] = A.S_POOL
+    mem[fragment + A.F_INDEX_SEED] = mem[table + A.T_SEED]
+    mem[fragment + A.F_SCHEMA_VERSION] = mem[table + A.T_SCHEMA_VERSION]
+    mem[fragment + A.F_HAS_DISK] = mem[table + A.T_HAS_DISK]
+    mem[fragment + A.F_INDEXES] = mem[table + A.T_INDEXES]
     return fragment
 
 
@@ -113,21 +60,21 @@ def make_table(mem, shape):
         return 0
     count = shape[1]
     given = shape.size - SHAPE_WORDS
-    mem[table + T_ID] = shape[0]
-    mem[table + T_FRAGMENTS] = count
-    mem[table + T_FIXED_WORDS] = shape[2]
-    mem[table + T_HAS_VAR] = shape[3]
-    mem[table + T_KEY_WORDS] = shape[4]
-    mem[table + T_SEED] = shape[5]
-    mem[table + T_SCHEMA_VERSION] = shape[6]
-    mem[table + T_HAS_DISK] = shape[7]
+    mem[table + A.T_ID] = shape[0]
+    mem[table + A.T_FRAGMENTS] = count
+    mem[table + A.T_FIXED_WORDS] = shape[2]
+    mem[table + A.T_HAS_VAR] = shape[3]
+    mem[table + A.T_KEY_WORDS] = shape[4]
+    mem[table + A.T_SEED] = shape[5]
+    mem[table + A.T_SCHEMA_VERSION] = shape[6]
+    mem[table + A.T_HAS_DISK] = shape[7]
     # At least one word besides header and reference: a reserved row keeps the place of its image there.
-    mem[table + T_ROW_WORDS] = 2 + max(shape[2], 1) + shape[3]
+    mem[table + A.T_ROW_WORDS] = 2 + max(shape[2], 1) + shape[3]
     address = take_list(mem, table, count)
     if address == 0:
         give_descriptor(mem, table)
         return 0
-    mem[table + T_FRAGMENT_LIST] = address
+    mem[table + A.T_FRAGMENT_LIST] = address
     for place in range(given if given > 0 else count):
         number = shape[SHAPE_WORDS + place] if given > 0 else place
         fragment = make_fragment(mem, table, number)
@@ -148,11 +95,11 @@ def fragment_handles(mem, table, out):
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    for number in range(min(out.size, mem[table + T_FRAGMENTS])):
-        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        return A.ST_DROPPED
+    for number in range(min(out.size, mem[table + A.T_FRAGMENTS])):
+        fragment = mem[mem[table + A.T_FRAGMENT_LIST] + number]
         out[number] = 0 if fragment == 0 else handle_of(mem, fragment)
-    return mem[table + T_FRAGMENTS]
+    return mem[table + A.T_FRAGMENTS]
 
 
 @kernel("int64(int64[::1], int64)")
@@ -162,24 +109,24 @@ def withdraw_table(mem, table):
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    for number in range(mem[table + T_FRAGMENTS]):
-        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        return A.ST_DROPPED
+    for number in range(mem[table + A.T_FRAGMENTS]):
+        fragment = mem[mem[table + A.T_FRAGMENT_LIST] + number]
         if fragment != 0:
             renew_handle(mem, fragment)
     renew_handle(mem, table)
-    return OK
+    return A.OK
 
 
 @helper
 def take_list(mem, table, count):
     """Address of a zeroed array for `count` fragments of a table, 0 when memory is exhausted."""
-    mem[table + T_LIST_WORDS] = BLOCK_WORDS if count <= BLOCK_WORDS else PAGE_WORDS
-    if count <= BLOCK_WORDS:
-        return take_block(mem, S_POOL)
-    address = take_page(mem, S_POOL) << PAGE_SHIFT
+    mem[table + A.T_LIST_WORDS] = A.BLOCK_WORDS if count <= A.BLOCK_WORDS else A.PAGE_WORDS
+    if count <= A.BLOCK_WORDS:
+        return take_block(mem, A.S_POOL)
+    address = take_page(mem, A.S_POOL) << A.PAGE_SHIFT
     if address != 0:
-        for number in range(PAGE_WORDS):
+        for number in range(A.PAGE_WORDS):
             mem[address + number] = 0
     return address
 
@@ -187,20 +134,20 @@ def take_list(mem, table, count):
 @helper
 def give_list(mem, address, words):
     """Give the array of a table's fragments back."""
-    if words == BLOCK_WORDS:
-        give_block(mem, S_POOL, address)
+    if words == A.BLOCK_WORDS:
+        give_block(mem, A.S_POOL, address)
     else:
-        give_page(mem, S_POOL, address >> PAGE_SHIFT)
+        give_page(mem, A.S_POOL, address >> A.PAGE_SHIFT)
 
 
 @helper
 def free_table_block(mem, table):
     """Give back a table's descriptor, partition words and fragment list."""
-    give_list(mem, mem[table + T_FRAGMENT_LIST], mem[table + T_LIST_WORDS])
-    if mem[table + T_PARTITION] != 0:
-        give_partition_words(mem, mem[table + T_PARTITION])
-    if mem[table + T_INDEXES] != 0:
-        give_block(mem, S_POOL, mem[table + T_INDEXES])
+    give_list(mem, mem[table + A.T_FRAGMENT_LIST], mem[table + A.T_LIST_WORDS])
+    if mem[table + A.T_PARTITION] != 0:
+        give_partition_words(mem, mem[table + A.T_PARTITION])
+    if mem[table + A.T_INDEXES] != 0:
+        give_block(mem, A.S_POOL, mem[table + A.T_INDEXES])
     give_descriptor(mem, table)
 
 
@@ -209,29 +156,29 @@ def drop_fragment_pages(mem, fragment, budget):
     """Give back the pages of a fragment nobody can reach any more, a bounded number a call; OK or ST_MORE."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
-    pool = mem[fragment + F_POOL]
+        return A.ST_DROPPED
+    pool = mem[fragment + A.F_POOL]
     done = 0
-    while mem[fragment + F_PAGES] > 0:
-        logical = mem[fragment + F_PAGES] - 1
+    while mem[fragment + A.F_PAGES] > 0:
+        logical = mem[fragment + A.F_PAGES] - 1
         page = map_get(mem, fragment, logical)
         if page > 0:
-            if mem[(page << PAGE_SHIFT) + PG_USED] >> SIDE_SHIFT != 0:
-                give_page(mem, pool, mem[(page << PAGE_SHIFT) + PG_USED] >> SIDE_SHIFT)
+            if mem[(page << A.PAGE_SHIFT) + A.PG_USED] >> A.SIDE_SHIFT != 0:
+                give_page(mem, pool, mem[(page << A.PAGE_SHIFT) + A.PG_USED] >> A.SIDE_SHIFT)
             give_page(mem, pool, page)
-        mem[fragment + F_PAGES] = logical
+        mem[fragment + A.F_PAGES] = logical
         done += 1
         if done >= budget:
-            return ST_MORE
-    for number in range(VAR_CLASSES):
-        while mem[fragment + F_VAR_LISTS + number] != 0:
-            page = mem[fragment + F_VAR_LISTS + number]
-            mem[fragment + F_VAR_LISTS + number] = mem[(page << PAGE_SHIFT) + VP_NEXT]
+            return A.ST_MORE
+    for number in range(A.VAR_CLASSES):
+        while mem[fragment + A.F_VAR_LISTS + number] != 0:
+            page = mem[fragment + A.F_VAR_LISTS + number]
+            mem[fragment + A.F_VAR_LISTS + number] = mem[(page << A.PAGE_SHIFT) + A.VP_NEXT]
             give_page(mem, pool, page)
             done += 1
             if done >= budget:
-                return ST_MORE
-    return OK
+                return A.ST_MORE
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64)")
@@ -239,33 +186,33 @@ def drop_table_rest(mem, table):
     """Give back what is left of a withdrawn table whose pages are gone: maps, index, descriptors."""
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    for number in range(mem[table + T_FRAGMENTS]):
-        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        return A.ST_DROPPED
+    for number in range(mem[table + A.T_FRAGMENTS]):
+        fragment = mem[mem[table + A.T_FRAGMENT_LIST] + number]
         if fragment != 0:
             drop_rest(mem, fragment)
     free_table_block(mem, table)
-    return OK
+    return A.OK
 
 
 @helper
 def drop_rest(mem, fragment):
     """Give back what is left of a fragment whose pages are gone: map, index, descriptor."""
-    pool = mem[fragment + F_POOL]
+    pool = mem[fragment + A.F_POOL]
     drop_index(mem, fragment)
-    for root in range(MAP_ROOTS):
-        middle = mem[fragment + F_MAP + root]
+    for root in range(A.MAP_ROOTS):
+        middle = mem[fragment + A.F_MAP + root]
         if middle == 0:
             continue
-        for i in range(BLOCK_WORDS):
+        for i in range(A.BLOCK_WORDS):
             if mem[middle + i] != 0:
                 give_block(mem, pool, mem[middle + i])
         give_block(mem, pool, middle)
-    mem[fragment + F_ROWS] = 0
-    mem[fragment + F_FREE_HEAD] = 0
-    mem[fragment + F_FREE_TAIL] = 0
-    mem[fragment + F_FIXED_PAGES] = 0
-    mem[fragment + F_VAR_PAGES] = 0
+    mem[fragment + A.F_ROWS] = 0
+    mem[fragment + A.F_FREE_HEAD] = 0
+    mem[fragment + A.F_FREE_TAIL] = 0
+    mem[fragment + A.F_FIXED_PAGES] = 0
+    mem[fragment + A.F_VAR_PAGES] = 0
     give_descriptor(mem, fragment)
 
 
@@ -277,17 +224,17 @@ def add_fragment(mem, table, number):
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    if number >= mem[table + T_LIST_WORDS]:
-        before = mem[table + T_FRAGMENT_LIST]
-        words = mem[table + T_LIST_WORDS]
+        return A.ST_DROPPED
+    if number >= mem[table + A.T_LIST_WORDS]:
+        before = mem[table + A.T_FRAGMENT_LIST]
+        words = mem[table + A.T_LIST_WORDS]
         address = take_list(mem, table, number + 1)
         if address == 0:
-            mem[table + T_LIST_WORDS] = words
+            mem[table + A.T_LIST_WORDS] = words
             return 0
-        for place in range(mem[table + T_FRAGMENTS]):
+        for place in range(mem[table + A.T_FRAGMENTS]):
             mem[address + place] = mem[before + place]
-        mem[table + T_FRAGMENT_LIST] = address
+        mem[table + A.T_FRAGMENT_LIST] = address
         give_list(mem, before, words)
     fragment = make_fragment(mem, table, number)
     return 0 if fragment == 0 else handle_of(mem, fragment)
@@ -298,9 +245,9 @@ def drop_fragment_rest(mem, fragment):
     """`drop_table_rest` of a fragment whose partition was dropped, or never came to be."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     drop_rest(mem, fragment)
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
@@ -310,25 +257,25 @@ def change_partitions(mem, table, number, fragment, words, version):
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     if fragment != 0:
         fragment = descriptor_of(mem, fragment)
         if fragment == 0:
-            return ST_DROPPED
-    before = mem[mem[table + T_FRAGMENT_LIST] + number] if number < mem[table + T_FRAGMENTS] else 0
+            return A.ST_DROPPED
+    before = mem[mem[table + A.T_FRAGMENT_LIST] + number] if number < mem[table + A.T_FRAGMENTS] else 0
     if before != 0 and before != fragment:
-        mem[before + F_DROPPED] = 1
-    mem[mem[table + T_FRAGMENT_LIST] + number] = fragment
-    mem[table + T_FRAGMENTS] = max(mem[table + T_FRAGMENTS], number + 1)
-    if mem[table + T_PARTITION] != words:
-        give_partition_words(mem, mem[table + T_PARTITION])
-        mem[table + T_PARTITION] = words
-    mem[table + T_SCHEMA_VERSION] = version
-    for place in range(mem[table + T_FRAGMENTS]):
-        each = mem[mem[table + T_FRAGMENT_LIST] + place]
+        mem[before + A.F_DROPPED] = 1
+    mem[mem[table + A.T_FRAGMENT_LIST] + number] = fragment
+    mem[table + A.T_FRAGMENTS] = max(mem[table + A.T_FRAGMENTS], number + 1)
+    if mem[table + A.T_PARTITION] != words:
+        give_partition_words(mem, mem[table + A.T_PARTITION])
+        mem[table + A.T_PARTITION] = words
+    mem[table + A.T_SCHEMA_VERSION] = version
+    for place in range(mem[table + A.T_FRAGMENTS]):
+        each = mem[mem[table + A.T_FRAGMENT_LIST] + place]
         if each != 0:
-            mem[each + F_SCHEMA_VERSION] = version
-    return OK
+            mem[each + A.F_SCHEMA_VERSION] = version
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -336,9 +283,9 @@ def set_partition_words(mem, table, words):
     """Give a new table its partition words."""
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    mem[table + T_PARTITION] = words
-    return OK
+        return A.ST_DROPPED
+    mem[table + A.T_PARTITION] = words
+    return A.OK
 
 
-assert BLOCK_WORDS % TXN_WORDS == 0
+assert A.BLOCK_WORDS % A.TXN_WORDS == 0

@@ -5,43 +5,25 @@
 from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
-from engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
-from engine.memory.arena_layout import (
-    AUTHOR_MASK,
-    AUTHOR_SHIFT,
-    OK,
-    S_INDEX_GENERATION,
-    S_REDO_FREE,
-    S_REDO_RESERVED,
-    S_TXID,
-    ST_INVARIANT,
-    ST_REDO,
-    TXN_WORDS,
-    X_AUTHOR,
-    X_GENERATION,
-    X_REDO_WORDS,
-    X_SLOT,
-    X_STATE,
-    X_TAIL_WORD,
-    X_USED,
-)
+from engine.log import redo_layout as L
+from engine.memory import arena_layout as A
 
 
 @helper
 def promise_redo(mem, txn, words):
     """Promise room in the REDO log; OK or ST_REDO."""
-    if mem[S_REDO_RESERVED] + words > mem[S_REDO_FREE]:
-        return ST_REDO
-    mem[S_REDO_RESERVED] += words
-    mem[txn + X_REDO_WORDS] += words
-    return OK
+    if mem[A.S_REDO_RESERVED] + words > mem[A.S_REDO_FREE]:
+        return A.ST_REDO
+    mem[A.S_REDO_RESERVED] += words
+    mem[txn + A.X_REDO_WORDS] += words
+    return A.OK
 
 
 @kernel("int64(int64[::1])")
 def next_txid(mem):
     """A transaction id never given before: one call, so that none is given twice and the newest never goes back."""
-    mem[S_TXID] += 1
-    return mem[S_TXID]
+    mem[A.S_TXID] += 1
+    return mem[A.S_TXID]
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -56,17 +38,17 @@ def begin_transaction(mem, txn, slot, tail_word, redo_words):
 
     tail_word: any-value | author << 32 of its records. redo_words: promised room in the REDO log, padding included.
     """
-    for i in range(TXN_WORDS):
+    for i in range(A.TXN_WORDS):
         mem[txn + i] = 0
-    if promise_redo(mem, txn, redo_words) != OK:
-        return ST_REDO
-    mem[txn + X_SLOT] = slot
-    mem[txn + X_TAIL_WORD] = tail_word
-    mem[txn + X_AUTHOR] = (tail_word >> AUTHOR_SHIFT) & AUTHOR_MASK
-    mem[txn + X_USED] = GROUP_WORDS + TRANSACTION_WORDS
-    mem[txn + X_GENERATION] = mem[S_INDEX_GENERATION]
-    mem[txn + X_STATE] = 1
-    return OK
+    if promise_redo(mem, txn, redo_words) != A.OK:
+        return A.ST_REDO
+    mem[txn + A.X_SLOT] = slot
+    mem[txn + A.X_TAIL_WORD] = tail_word
+    mem[txn + A.X_AUTHOR] = (tail_word >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK
+    mem[txn + A.X_USED] = L.GROUP_WORDS + L.TRANSACTION_WORDS
+    mem[txn + A.X_GENERATION] = mem[A.S_INDEX_GENERATION]
+    mem[txn + A.X_STATE] = 1
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -74,10 +56,10 @@ def tag_transaction(mem, txn, tail_word):
     """Give the records a transaction makes from now on another any-value and author; OK, or ST_INVARIANT: operations of
     one transaction have one author, or none.
     """
-    author = (tail_word >> AUTHOR_SHIFT) & AUTHOR_MASK
-    if author != 0 and mem[txn + X_AUTHOR] != 0 and mem[txn + X_AUTHOR] != author:
-        return ST_INVARIANT
+    author = (tail_word >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK
+    if author != 0 and mem[txn + A.X_AUTHOR] != 0 and mem[txn + A.X_AUTHOR] != author:
+        return A.ST_INVARIANT
     if author != 0:
-        mem[txn + X_AUTHOR] = author
-    mem[txn + X_TAIL_WORD] = tail_word
-    return OK
+        mem[txn + A.X_AUTHOR] = author
+    mem[txn + A.X_TAIL_WORD] = tail_word
+    return A.OK

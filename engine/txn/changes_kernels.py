@@ -8,81 +8,14 @@ buffer. Nothing here changes what another transaction sees.
 
 from __future__ import annotations
 
+from engine.index import index_layout as X
 from engine.index.changes_kernels import promise_indexes, return_promises
-from engine.index.index_layout import XL_COUNT
 from engine.index.unique_changes_kernels import give_taken, lead_taken, row_place, take_entries, uniques_of
 from engine.jit.kernel import helper
 from engine.jit.words_kernels import move_words
+from engine.log import redo_layout as L
 from engine.log.own_images_kernels import is_image_away, newest_operation, own_fixed
-from engine.log.redo_layout import (
-    FLAG_DISK_KEPT,
-    FLAG_VAR_KEPT,
-    KIND_DELETE,
-    KIND_INSERT,
-    KIND_MASK,
-    KIND_NOOP,
-    KIND_UPDATE,
-    OPERATION_WORDS,
-    SCHEMA_VERSION_MASK,
-    SCHEMA_VERSION_SHIFT,
-    pack_identity,
-    pack_kind,
-    pack_rows,
-)
-from engine.memory.arena_layout import (
-    AUTHOR_SHIFT,
-    COUNT_SHIFT,
-    ENTRY_WORDS,
-    F_FIXED_WORDS,
-    F_HAS_DISK,
-    F_HAS_VAR,
-    F_INDEXES,
-    F_NUMBER,
-    F_RESERVED_ROWS,
-    F_SCHEMA_VERSION,
-    F_TABLE,
-    LCP_BIT,
-    LOCK_MASK,
-    LOCK_OP_MASK,
-    LOCK_SHARED,
-    O_BACK,
-    O_FRAGMENT,
-    O_NEXT,
-    O_PREVIOUS,
-    O_RECORD,
-    O_ROWID,
-    O_TXN,
-    O_VAR,
-    OK,
-    OP_AUTHORED,
-    OP_CANCELLED,
-    OP_DISK_KEPT,
-    OP_LOCK,
-    OP_RECORD_SHIFT,
-    RESERVED,
-    ROW_HEADER_WORDS,
-    ROWID_MASK,
-    RUN_MAX,
-    S_COPY_LIMIT,
-    S_COPY_RESERVED,
-    ST_COPIES,
-    ST_MEMORY,
-    ST_SPACE,
-    ST_SPOOLED,
-    STATE_MASK,
-    STATE_SHIFT,
-    VAR_WORDS_MASK,
-    X_CHANGES,
-    X_COPY_WORDS,
-    X_FIRST,
-    X_LAST,
-    X_OPS,
-    X_RUN,
-    X_SAVEPOINTS,
-    X_SPOOLED,
-    X_TAIL_WORD,
-    X_USED,
-)
+from engine.memory import arena_layout as A
 from engine.memory.pool_kernels import give_cell, take_cell
 from engine.rows.primary_kernels import index_insert, index_remove
 from engine.rows.rows_kernels import give_slot, known_row_address, take_slot
@@ -92,9 +25,9 @@ from engine.txn.before_images_kernels import leave_before
 
 INDEXED_RUN_MAX = 32  # rows of an insert record that a commit applies in one step, entries of indexes included
 
-_pack_kind = helper(pack_kind)
-_pack_identity = helper(pack_identity)
-_pack_rows = helper(pack_rows)
+_pack_kind = helper(L.pack_kind)
+_pack_identity = helper(L.pack_identity)
+_pack_rows = helper(L.pack_rows)
 
 
 @helper
@@ -102,9 +35,9 @@ def set_lock(mem, row, operation):
     """Point a row's lock at an operation (0 frees it); a mark that somebody waits stays while it is locked."""
     head = mem[row]
     if operation == 0:
-        mem[row] = head & ~LOCK_MASK
+        mem[row] = head & ~A.LOCK_MASK
     else:
-        mem[row] = (head & ~LOCK_OP_MASK & ~LOCK_SHARED) | operation >> 3
+        mem[row] = (head & ~A.LOCK_OP_MASK & ~A.LOCK_SHARED) | operation >> 3
 
 
 @helper
@@ -113,21 +46,21 @@ def add_operation(mem, txn, fragment, rowid, record, previous):
     operation = take_cell(mem)
     if operation == 0:
         return 0
-    mem[operation + O_NEXT] = 0
-    mem[operation + O_BACK] = mem[txn + X_LAST]
-    mem[operation + O_TXN] = txn
-    mem[operation + O_FRAGMENT] = fragment
-    mem[operation + O_ROWID] = rowid
-    mem[operation + O_RECORD] = record | (OP_AUTHORED if mem[txn + X_TAIL_WORD] >> AUTHOR_SHIFT else 0)
-    mem[operation + O_VAR] = 0
-    mem[operation + O_PREVIOUS] = previous
-    if mem[txn + X_LAST] != 0:
-        mem[mem[txn + X_LAST] + O_NEXT] = operation
+    mem[operation + A.O_NEXT] = 0
+    mem[operation + A.O_BACK] = mem[txn + A.X_LAST]
+    mem[operation + A.O_TXN] = txn
+    mem[operation + A.O_FRAGMENT] = fragment
+    mem[operation + A.O_ROWID] = rowid
+    mem[operation + A.O_RECORD] = record | (A.OP_AUTHORED if mem[txn + A.X_TAIL_WORD] >> A.AUTHOR_SHIFT else 0)
+    mem[operation + A.O_VAR] = 0
+    mem[operation + A.O_PREVIOUS] = previous
+    if mem[txn + A.X_LAST] != 0:
+        mem[mem[txn + A.X_LAST] + A.O_NEXT] = operation
     else:
-        mem[txn + X_FIRST] = operation
-    mem[txn + X_LAST] = operation
-    mem[txn + X_OPS] += 1
-    mem[txn + X_RUN] = 0
+        mem[txn + A.X_FIRST] = operation
+    mem[txn + A.X_LAST] = operation
+    mem[txn + A.X_OPS] += 1
+    mem[txn + A.X_RUN] = 0
     return operation
 
 
@@ -136,25 +69,27 @@ def lead_operation(mem, txn, fragment, rowid, record, previous):
     """`add_operation` for a row that is there; a mere lock becomes the operation, in its place, if no savepoint has
     begun since. Not where the order of operations on different rows counts: unique indexes, promises of UNDO.
     """
-    lock = mem[txn + X_SAVEPOINTS] << OP_RECORD_SHIFT | OP_LOCK
-    is_lock = previous != 0 and mem[previous + O_RECORD] & ~OP_AUTHORED == lock
-    if not is_lock or mem[fragment + F_HAS_DISK] != 0 or uniques_of(mem, fragment) != 0:
+    lock = mem[txn + A.X_SAVEPOINTS] << A.OP_RECORD_SHIFT | A.OP_LOCK
+    is_lock = previous != 0 and mem[previous + A.O_RECORD] & ~A.OP_AUTHORED == lock
+    if not is_lock or mem[fragment + A.F_HAS_DISK] != 0 or uniques_of(mem, fragment) != 0:
         return add_operation(mem, txn, fragment, rowid, record, previous)
-    mem[previous + O_RECORD] = record | (OP_AUTHORED if mem[txn + X_TAIL_WORD] >> AUTHOR_SHIFT else 0)
-    mem[txn + X_RUN] = 0
+    mem[previous + A.O_RECORD] = record | (A.OP_AUTHORED if mem[txn + A.X_TAIL_WORD] >> A.AUTHOR_SHIFT else 0)
+    mem[txn + A.X_RUN] = 0
     return previous
 
 
 @helper
 def write_record(mem, txn, buf, fragment, kind, flags, words, rowid, count):
     """Append a record header to the transaction's buffer; returns the record's offset."""
-    at = mem[txn + X_USED]
+    at = mem[txn + A.X_USED]
     buf[at] = _pack_kind(kind, flags, words)
-    buf[at + 1] = _pack_identity(mem[fragment + F_TABLE], mem[fragment + F_NUMBER], mem[fragment + F_SCHEMA_VERSION])
+    buf[at + 1] = _pack_identity(
+        mem[fragment + A.F_TABLE], mem[fragment + A.F_NUMBER], mem[fragment + A.F_SCHEMA_VERSION]
+    )
     buf[at + 2] = _pack_rows(rowid, count)
-    buf[at + 3] = mem[txn + X_TAIL_WORD]
-    mem[txn + X_USED] = at + words
-    mem[txn + X_CHANGES] += 1
+    buf[at + 3] = mem[txn + A.X_TAIL_WORD]
+    mem[txn + A.X_USED] = at + words
+    mem[txn + A.X_CHANGES] += 1
     return at
 
 
@@ -162,7 +97,7 @@ def write_record(mem, txn, buf, fragment, kind, flags, words, rowid, count):
 def image_words(images, at, fixed_words, has_var):
     """Words of a row image."""
     if has_var:
-        return fixed_words + (images[at + fixed_words] & VAR_WORDS_MASK)
+        return fixed_words + (images[at + fixed_words] & A.VAR_WORDS_MASK)
     return fixed_words
 
 
@@ -171,58 +106,58 @@ def promise_copy(mem, txn, words):
     """Promise room for a copy into a local checkpoint; OK or ST_COPIES. A lone transaction may exceed the limit; one
     that spools asks for copies slice by slice when it commits.
     """
-    if mem[txn + X_SPOOLED] != 0:
-        return OK
-    others = mem[S_COPY_RESERVED] - mem[txn + X_COPY_WORDS]
-    if others > 0 and mem[S_COPY_RESERVED] + words > mem[S_COPY_LIMIT]:
-        return ST_COPIES
-    mem[S_COPY_RESERVED] += words
-    mem[txn + X_COPY_WORDS] += words
-    return OK
+    if mem[txn + A.X_SPOOLED] != 0:
+        return A.OK
+    others = mem[A.S_COPY_RESERVED] - mem[txn + A.X_COPY_WORDS]
+    if others > 0 and mem[A.S_COPY_RESERVED] + words > mem[A.S_COPY_LIMIT]:
+        return A.ST_COPIES
+    mem[A.S_COPY_RESERVED] += words
+    mem[txn + A.X_COPY_WORDS] += words
+    return A.OK
 
 
 @helper
 def extend_run(mem, txn, buf, fragment, rowid, words):
     """Let the last insert record take one more row; returns its operation, 0 if it cannot."""
-    operation = mem[txn + X_RUN]
-    if operation == 0 or mem[operation + O_FRAGMENT] != fragment:
+    operation = mem[txn + A.X_RUN]
+    if operation == 0 or mem[operation + A.O_FRAGMENT] != fragment:
         return 0
-    if mem[fragment + F_INDEXES] != 0 and mem[operation + O_ROWID] >> COUNT_SHIFT >= INDEXED_RUN_MAX:
+    if mem[fragment + A.F_INDEXES] != 0 and mem[operation + A.O_ROWID] >> A.COUNT_SHIFT >= INDEXED_RUN_MAX:
         return 0
-    made_by = buf[(mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + 1] >> SCHEMA_VERSION_SHIFT
-    if made_by & SCHEMA_VERSION_MASK != mem[fragment + F_SCHEMA_VERSION]:
+    made_by = buf[(mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT) + 1] >> L.SCHEMA_VERSION_SHIFT
+    if made_by & L.SCHEMA_VERSION_MASK != mem[fragment + A.F_SCHEMA_VERSION]:
         return 0  # its images may have another form
-    first = mem[operation + O_ROWID] & ROWID_MASK
-    count = mem[operation + O_ROWID] >> COUNT_SHIFT
-    if count >= RUN_MAX or first + count != rowid or first >> 16 != rowid >> 16:
+    first = mem[operation + A.O_ROWID] & A.ROWID_MASK
+    count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
+    if count >= A.RUN_MAX or first + count != rowid or first >> 16 != rowid >> 16:
         return 0
-    record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
-    if buf[record + 3] != mem[txn + X_TAIL_WORD]:
+    record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
+    if buf[record + 3] != mem[txn + A.X_TAIL_WORD]:
         return 0
     buf[record] += words << 16
-    buf[record + 2] += 1 << COUNT_SHIFT
-    mem[operation + O_ROWID] += 1 << COUNT_SHIFT
-    mem[txn + X_USED] += words
+    buf[record + 2] += 1 << A.COUNT_SHIFT
+    mem[operation + A.O_ROWID] += 1 << A.COUNT_SHIFT
+    mem[txn + A.X_USED] += words
     return operation
 
 
 @helper
 def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
     """INSERT: `take_row`, and entries of the table's indexes promised or taken; OK or a status code."""
-    if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
-        return ST_MEMORY
+    if mem[fragment + A.F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != A.OK:
+        return A.ST_MEMORY
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         status = take_row(mem, txn, buf, fragment, tag, images, at, disk)
     else:
         status = take_entries(mem, txn, buf, indexes, fragment, images, at, 0)
-        if status == OK:
+        if status == A.OK:
             status = take_row(mem, txn, buf, fragment, tag, images, at, disk)
-            if status == OK:
+            if status == A.OK:
                 lead_taken(mem, txn, indexes, fragment)
             else:
-                give_taken(mem, indexes, mem[indexes + XL_COUNT], 0)
-    if status != OK:
+                give_taken(mem, indexes, mem[indexes + X.XL_COUNT], 0)
+    if status != A.OK:
         return_promises(mem, txn, fragment, 1)
     return status
 
@@ -233,81 +168,81 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
 
     disk: words of the disk part behind the image, which the record carries too.
     """
-    fixed = mem[fragment + F_FIXED_WORDS]
-    has_var = mem[fragment + F_HAS_VAR]
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    has_var = mem[fragment + A.F_HAS_VAR]
     words = image_words(images, at, fixed, has_var) + disk
-    if mem[txn + X_USED] + OPERATION_WORDS + words > buf.size:
-        return ST_SPACE
+    if mem[txn + A.X_USED] + L.OPERATION_WORDS + words > buf.size:
+        return A.ST_SPACE
     reference = 0
     if has_var and not is_empty_var(mem, fragment, words - disk - fixed):
         reference = take_var(mem, fragment, images, at + fixed, words - disk - fixed)
         if reference == 0:
-            return ST_MEMORY
+            return A.ST_MEMORY
     rowid = take_slot(mem, fragment)
     if rowid < 0:
         give_var(mem, fragment, reference)
         return rowid
     row = known_row_address(mem, fragment, rowid)
-    status = OK if reference == 0 else make_side(mem, fragment, row)
-    if status == OK:
+    status = A.OK if reference == 0 else make_side(mem, fragment, row)
+    if status == A.OK:
         status = index_insert(mem, fragment, tag, rowid)
-    if status != OK:
+    if status != A.OK:
         give_slot(mem, fragment, rowid, row)
         give_var(mem, fragment, reference)
         return status
     operation = extend_run(mem, txn, buf, fragment, rowid, words)
     if operation == 0:
-        record = mem[txn + X_USED]
+        record = mem[txn + A.X_USED]
         operation = add_operation(
-            mem, txn, fragment, rowid | 1 << COUNT_SHIFT, record << OP_RECORD_SHIFT | KIND_INSERT, 0
+            mem, txn, fragment, rowid | 1 << A.COUNT_SHIFT, record << A.OP_RECORD_SHIFT | L.KIND_INSERT, 0
         )
         if operation == 0:
             index_remove(mem, fragment, tag, rowid)
             give_slot(mem, fragment, rowid, row)
             give_var(mem, fragment, reference)
-            return ST_MEMORY
-        write_record(mem, txn, buf, fragment, KIND_INSERT, 0, OPERATION_WORDS + words, rowid, 1)
-        mem[txn + X_RUN] = operation
-    image = mem[txn + X_USED] - words
+            return A.ST_MEMORY
+        write_record(mem, txn, buf, fragment, L.KIND_INSERT, 0, L.OPERATION_WORDS + words, rowid, 1)
+        mem[txn + A.X_RUN] = operation
+    image = mem[txn + A.X_USED] - words
     move_words(images, at, buf, image, words)
-    mem[row] = (mem[row] & LCP_BIT) | RESERVED << STATE_SHIFT | operation >> 3
+    mem[row] = (mem[row] & A.LCP_BIT) | A.RESERVED << A.STATE_SHIFT | operation >> 3
     # The image goes into the slot at once: nobody sees a RESERVED row, and the index compares keys in rows.
-    move_words(images, at, mem, row + ROW_HEADER_WORDS, fixed)
+    move_words(images, at, mem, row + A.ROW_HEADER_WORDS, fixed)
     if has_var:
         set_var(mem, fragment, row, reference)
-    mem[fragment + F_RESERVED_ROWS] += 1
-    return OK
+    mem[fragment + A.F_RESERVED_ROWS] += 1
+    return A.OK
 
 
 @helper
 def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
     """UPDATE with an image, the image before in front of it if the table logs it; OK or a status code."""
-    used = mem[txn + X_USED]
-    again = leave_before(mem, txn, buf, fragment, rowid, row, record_flags & FLAG_DISK_KEPT)
+    used = mem[txn + A.X_USED]
+    again = leave_before(mem, txn, buf, fragment, rowid, row, record_flags & L.FLAG_DISK_KEPT)
     if again < 0:
         return again
     status = put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags | again)
-    if status != OK:
-        mem[txn + X_USED] = used
+    if status != A.OK:
+        mem[txn + A.X_USED] = used
     return status
 
 
 @helper
 def put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
     """UPDATE with an image: `put_image`, and entries of the table's indexes promised or taken; OK or a status code."""
-    if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
-        return ST_MEMORY
+    if mem[fragment + A.F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != A.OK:
+        return A.ST_MEMORY
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         status = put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags)
     else:
         place = row_place(mem, fragment, rowid)
         status = take_entries(mem, txn, buf, indexes, fragment, images, at, place)
-        if status == OK:
+        if status == A.OK:
             status = put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags)
-            if status != OK:
-                give_taken(mem, indexes, mem[indexes + XL_COUNT], place)
-    if status != OK:
+            if status != A.OK:
+                give_taken(mem, indexes, mem[indexes + X.XL_COUNT], place)
+    if status != A.OK:
         return_promises(mem, txn, fragment, 1)
     return status
 
@@ -318,43 +253,43 @@ def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, reco
 
     flags: of the operation. disk: words of the disk part behind the image, which the record carries too.
     """
-    fixed = mem[fragment + F_FIXED_WORDS]
-    has_var = mem[fragment + F_HAS_VAR]
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    has_var = mem[fragment + A.F_HAS_VAR]
     words = image_words(images, at, fixed, has_var) + disk
-    if mem[txn + X_USED] + OPERATION_WORDS + words > buf.size:
-        return ST_SPACE
+    if mem[txn + A.X_USED] + L.OPERATION_WORDS + words > buf.size:
+        return A.ST_SPACE
     status = promise_copy(mem, txn, copy_words(mem, fragment, row))
-    if status != OK:
+    if status != A.OK:
         return status
     reference = 0
     if has_var and not is_empty_var(mem, fragment, words - disk - fixed):
-        if make_side(mem, fragment, row) != OK:
-            return ST_MEMORY
+        if make_side(mem, fragment, row) != A.OK:
+            return A.ST_MEMORY
         reference = take_var(mem, fragment, images, at + fixed, words - disk - fixed)
         if reference == 0:
-            return ST_MEMORY
+            return A.ST_MEMORY
     previous = newest_operation(mem[row])
-    record = mem[txn + X_USED] << OP_RECORD_SHIFT | flags | KIND_UPDATE
-    if record_flags & FLAG_DISK_KEPT:
-        record |= OP_DISK_KEPT
+    record = mem[txn + A.X_USED] << A.OP_RECORD_SHIFT | flags | L.KIND_UPDATE
+    if record_flags & L.FLAG_DISK_KEPT:
+        record |= A.OP_DISK_KEPT
     operation = lead_operation(mem, txn, fragment, rowid, record, previous)
     if operation == 0:
         give_var(mem, fragment, reference)
-        return ST_MEMORY
-    mem[operation + O_VAR] = reference
-    record = write_record(mem, txn, buf, fragment, KIND_UPDATE, record_flags, OPERATION_WORDS + words, rowid, 1)
-    move_words(images, at, buf, record + OPERATION_WORDS, words)
+        return A.ST_MEMORY
+    mem[operation + A.O_VAR] = reference
+    record = write_record(mem, txn, buf, fragment, L.KIND_UPDATE, record_flags, L.OPERATION_WORDS + words, rowid, 1)
+    move_words(images, at, buf, record + L.OPERATION_WORDS, words)
     set_lock(mem, row, operation)
-    return OK
+    return A.OK
 
 
 @helper
 def copy_words(mem, fragment, row):
     """Words a copy of a committed row takes in a local checkpoint; 0 for a row nobody else has seen."""
-    if (mem[row] >> STATE_SHIFT) & STATE_MASK == RESERVED:
+    if (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.RESERVED:
         return 0
-    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
-    if mem[fragment + F_HAS_VAR]:
+    words = A.ENTRY_WORDS + mem[fragment + A.F_FIXED_WORDS]
+    if mem[fragment + A.F_HAS_VAR]:
         return words + words_of_var(mem, var_of(mem, fragment, row))
     return words + 1  # a header, should a local checkpoint begin behind the change that gives the table var parts
 
@@ -364,17 +299,17 @@ def touch_update(mem, txn, buf, fragment, rowid, row):
     """UPDATE of fixed columns, none of a unique index: image before, `put_current`, entries of indexes promised; OK or
     a status code.
     """
-    used = mem[txn + X_USED]
+    used = mem[txn + A.X_USED]
     again = leave_before(mem, txn, buf, fragment, rowid, row, True)
     if again < 0:
         return again
-    if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
-        mem[txn + X_USED] = used
-        return ST_MEMORY
+    if mem[fragment + A.F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != A.OK:
+        mem[txn + A.X_USED] = used
+        return A.ST_MEMORY
     status = put_current(mem, txn, buf, fragment, rowid, row, again)
-    if status != OK:
+    if status != A.OK:
         return_promises(mem, txn, fragment, 1)
-        mem[txn + X_USED] = used
+        mem[txn + A.X_USED] = used
     return status
 
 
@@ -383,94 +318,98 @@ def put_current(mem, txn, buf, fragment, rowid, row, flags):
     """Lock a row, write a record with its current image, to be patched by the caller; OK or a status code. flags: of
     the record.
     """
-    fixed = mem[fragment + F_FIXED_WORDS]
-    if mem[txn + X_USED] + OPERATION_WORDS + fixed > buf.size:
-        return ST_SPACE
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    if mem[txn + A.X_USED] + L.OPERATION_WORDS + fixed > buf.size:
+        return A.ST_SPACE
     if is_image_away(mem, buf, row):
-        return ST_SPOOLED
+        return A.ST_SPOOLED
     status = promise_copy(mem, txn, copy_words(mem, fragment, row))
-    if status != OK:
+    if status != A.OK:
         return status
     in_buffer, source = own_fixed(mem, buf, row)
     previous = newest_operation(mem[row])
-    operation = lead_operation(mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_UPDATE, previous)
+    operation = lead_operation(
+        mem, txn, fragment, rowid, mem[txn + A.X_USED] << A.OP_RECORD_SHIFT | L.KIND_UPDATE, previous
+    )
     if operation == 0:
-        return ST_MEMORY
-    if mem[fragment + F_HAS_VAR]:
-        flags |= FLAG_VAR_KEPT
-    if mem[fragment + F_HAS_DISK]:
-        flags |= FLAG_DISK_KEPT
-        mem[operation + O_RECORD] |= OP_DISK_KEPT
-    record = write_record(mem, txn, buf, fragment, KIND_UPDATE, flags, OPERATION_WORDS + fixed, rowid, 1)
+        return A.ST_MEMORY
+    if mem[fragment + A.F_HAS_VAR]:
+        flags |= L.FLAG_VAR_KEPT
+    if mem[fragment + A.F_HAS_DISK]:
+        flags |= L.FLAG_DISK_KEPT
+        mem[operation + A.O_RECORD] |= A.OP_DISK_KEPT
+    record = write_record(mem, txn, buf, fragment, L.KIND_UPDATE, flags, L.OPERATION_WORDS + fixed, rowid, 1)
     if in_buffer:
-        move_words(buf, source, buf, record + OPERATION_WORDS, fixed)
+        move_words(buf, source, buf, record + L.OPERATION_WORDS, fixed)
     else:
-        move_words(mem, source, buf, record + OPERATION_WORDS, fixed)
-    if mem[fragment + F_HAS_DISK]:
-        buf[record + OPERATION_WORDS + fixed - 1] = 0  # nothing is planned for its disk part
+        move_words(mem, source, buf, record + L.OPERATION_WORDS, fixed)
+    if mem[fragment + A.F_HAS_DISK]:
+        buf[record + L.OPERATION_WORDS + fixed - 1] = 0  # nothing is planned for its disk part
     set_lock(mem, row, operation)
-    return OK
+    return A.OK
 
 
 @helper
 def touch_delete(mem, txn, buf, fragment, rowid, row):
     """DELETE: image before, lock and record; OK or a status code."""
-    used = mem[txn + X_USED]
+    used = mem[txn + A.X_USED]
     again = leave_before(mem, txn, buf, fragment, rowid, row, False)
     if again < 0:
         return again
     status = put_delete(mem, txn, buf, fragment, rowid, row, again)
-    if status != OK:
-        mem[txn + X_USED] = used
+    if status != A.OK:
+        mem[txn + A.X_USED] = used
     return status
 
 
 @helper
 def put_delete(mem, txn, buf, fragment, rowid, row, flags):
     """Lock a row and write the record of its DELETE; OK or a status code."""
-    if mem[txn + X_USED] + OPERATION_WORDS > buf.size:
-        return ST_SPACE
+    if mem[txn + A.X_USED] + L.OPERATION_WORDS > buf.size:
+        return A.ST_SPACE
     status = promise_copy(mem, txn, copy_words(mem, fragment, row))
-    if status != OK:
+    if status != A.OK:
         return status
     previous = newest_operation(mem[row])
-    operation = lead_operation(mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_DELETE, previous)
+    operation = lead_operation(
+        mem, txn, fragment, rowid, mem[txn + A.X_USED] << A.OP_RECORD_SHIFT | L.KIND_DELETE, previous
+    )
     if operation == 0:
-        return ST_MEMORY
-    write_record(mem, txn, buf, fragment, KIND_DELETE, flags, OPERATION_WORDS, rowid, 1)
+        return A.ST_MEMORY
+    write_record(mem, txn, buf, fragment, L.KIND_DELETE, flags, L.OPERATION_WORDS, rowid, 1)
     set_lock(mem, row, operation)
-    if mem[fragment + F_INDEXES] != 0:
+    if mem[fragment + A.F_INDEXES] != 0:
         promise_indexes(mem, txn, fragment, 0)
-    return OK
+    return A.OK
 
 
 @helper
 def touch_lock(mem, txn, fragment, rowid, row):
     """Only lock a row; OK or ST_MEMORY."""
-    if mem[row] & LOCK_OP_MASK:
-        return OK
-    operation = add_operation(mem, txn, fragment, rowid, mem[txn + X_SAVEPOINTS] << OP_RECORD_SHIFT | OP_LOCK, 0)
+    if mem[row] & A.LOCK_OP_MASK:
+        return A.OK
+    operation = add_operation(mem, txn, fragment, rowid, mem[txn + A.X_SAVEPOINTS] << A.OP_RECORD_SHIFT | A.OP_LOCK, 0)
     if operation == 0:
-        return ST_MEMORY
+        return A.ST_MEMORY
     set_lock(mem, row, operation)
-    return OK
+    return A.OK
 
 
 @helper
 def take_back_delete(mem, buf, row):
     """An insert of a key this transaction deleted: the delete becomes nothing, the insert an update of its ROWID."""
     operation = newest_operation(mem[row])
-    record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
-    mem[operation + O_RECORD] |= OP_CANCELLED
-    buf[record] = (buf[record] & ~KIND_MASK) | KIND_NOOP
+    record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
+    mem[operation + A.O_RECORD] |= A.OP_CANCELLED
+    buf[record] = (buf[record] & ~L.KIND_MASK) | L.KIND_NOOP
 
 
 @helper
 def restore_delete(mem, buf, operation):
     """Undo `take_back_delete` on the DELETE operation."""
-    record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
-    mem[operation + O_RECORD] &= ~OP_CANCELLED
-    buf[record] = (buf[record] & ~KIND_MASK) | KIND_DELETE
+    record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
+    mem[operation + A.O_RECORD] &= ~A.OP_CANCELLED
+    buf[record] = (buf[record] & ~L.KIND_MASK) | L.KIND_DELETE
 
 
 @helper

@@ -14,87 +14,9 @@ from engine.index.changes_kernels import return_promises
 from engine.index.unique_changes_kernels import give_inserted, give_updated
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
+from engine.log import redo_layout as L
 from engine.log.own_images_kernels import is_away, newest_operation
-from engine.log.redo_layout import (
-    FLAG_DISK_KEPT,
-    FLAG_VAR_KEPT,
-    FLAGS_SHIFT,
-    GROUP_WORDS,
-    KIND_DELETE,
-    KIND_INSERT,
-    KIND_TRANSACTION,
-    KIND_UPDATE,
-    OPERATION_WORDS,
-    pack_kind,
-)
-from engine.memory.arena_layout import (
-    AUTHOR_SHIFT,
-    COUNT_SHIFT,
-    ENTRY_WORDS,
-    F_FIXED_WORDS,
-    F_HAS_DISK,
-    F_HAS_VAR,
-    F_INDEX_SEED,
-    F_LCP_ACTIVE,
-    F_LCP_COPIED,
-    F_LCP_HAS_VAR,
-    F_LCP_PAGES,
-    F_LCP_POSITION,
-    F_RESERVED_ROWS,
-    F_ROW_WORDS,
-    F_ROWS,
-    FREE,
-    LCP_BIT,
-    LIVE,
-    LOCK_MASK,
-    LOCK_SHARED,
-    LOCK_WAITED,
-    O_BACK,
-    O_FRAGMENT,
-    O_NEXT,
-    O_PREVIOUS,
-    O_RECORD,
-    O_ROWID,
-    O_VAR,
-    OK,
-    OP_ABSENT,
-    OP_AUTHORED,
-    OP_CANCELLED,
-    OP_KIND_MASK,
-    OP_RECORD_SHIFT,
-    OP_REINSERT,
-    OP_WAS_SHARED,
-    ROW_HEADER_WORDS,
-    ROWID_MASK,
-    S_COPY_RESERVED,
-    S_REDO_FREE,
-    S_REDO_RESERVED,
-    S_SNAPSHOT_NEWEST,
-    ST_COPIES,
-    ST_INDEXED,
-    ST_INVARIANT,
-    ST_MORE,
-    ST_PAGE,
-    ST_SPACE,
-    ST_SPOOLED,
-    STATE_SHIFT,
-    X_AUTHOR,
-    X_CHANGES,
-    X_COPY_WORDS,
-    X_CURSOR,
-    X_DISK,
-    X_FIRST,
-    X_INDEXED,
-    X_LAST,
-    X_OPS,
-    X_REDO_WORDS,
-    X_RUN,
-    X_SAVEPOINTS,
-    X_STATE,
-    X_UNDO_PAGE,
-    X_USED,
-    X_WOKEN,
-)
+from engine.memory import arena_layout as A
 from engine.rows.lcp_kernels import write_lcp_entry
 from engine.rows.primary_kernels import index_remove, row_tag
 from engine.rows.rows_kernels import give_slot, known_row_address
@@ -104,7 +26,7 @@ from engine.txn.changes_kernels import drop_operation, restore_delete, set_lock
 from engine.txn.delete_log_kernels import note_delete
 from engine.txn.versions_kernels import keep_version
 
-_pack_kind = helper(pack_kind)
+_pack_kind = helper(L.pack_kind)
 
 COMMIT_LOGGED = 1
 COMMIT_WOKEN = 2
@@ -116,40 +38,40 @@ FILL_PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 @helper
 def author_of(mem, txn, word):
     """Author of the rows an operation changes, whose word O_RECORD this is."""
-    return mem[txn + X_AUTHOR] if word & OP_AUTHORED else 0
+    return mem[txn + A.X_AUTHOR] if word & A.OP_AUTHORED else 0
 
 
 @helper
 def not_passed(mem, fragment, rowid):
     """Whether a running local checkpoint has yet to reach this ROWID."""
     return (
-        mem[fragment + F_LCP_ACTIVE] != 0
-        and rowid >= mem[fragment + F_LCP_POSITION]
-        and rowid >> 16 < mem[fragment + F_LCP_PAGES]
+        mem[fragment + A.F_LCP_ACTIVE] != 0
+        and rowid >= mem[fragment + A.F_LCP_POSITION]
+        and rowid >> 16 < mem[fragment + A.F_LCP_PAGES]
     )
 
 
 @helper
 def keep_old(mem, fragment, rowid, row, copies):
     """Before a row changes: copy it for the running local checkpoint if that still needs it. OK or ST_INVARIANT."""
-    if mem[row] & LCP_BIT or not not_passed(mem, fragment, rowid):
-        return OK
-    if mem[fragment + F_LCP_ACTIVE] == 1:
-        need = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
-        if mem[fragment + F_LCP_HAS_VAR]:
+    if mem[row] & A.LCP_BIT or not not_passed(mem, fragment, rowid):
+        return A.OK
+    if mem[fragment + A.F_LCP_ACTIVE] == 1:
+        need = A.ENTRY_WORDS + mem[fragment + A.F_FIXED_WORDS]
+        if mem[fragment + A.F_LCP_HAS_VAR]:
             need += words_of_var(mem, var_of(mem, fragment, row))
         if copies[0] + need > copies.size:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         copies[0] += write_lcp_entry(mem, fragment, rowid, row, copies, copies[0])
-        mem[fragment + F_LCP_COPIED] += 1
-    mem[row] |= LCP_BIT
-    return OK
+        mem[fragment + A.F_LCP_COPIED] += 1
+    mem[row] |= A.LCP_BIT
+    return A.OK
 
 
 @helper
 def stamp(mem, txn, row, state, epoch, author):
     """Set state, epoch and author of a changed row, keeping lock and checkpoint bit."""
-    mem[row] = (mem[row] & (LOCK_MASK | LCP_BIT)) | state << STATE_SHIFT | author << AUTHOR_SHIFT
+    mem[row] = (mem[row] & (A.LOCK_MASK | A.LCP_BIT)) | state << A.STATE_SHIFT | author << A.AUTHOR_SHIFT
     mem[row + 1] = epoch
 
 
@@ -157,9 +79,9 @@ def stamp(mem, txn, row, state, epoch, author):
 def release_row(mem, txn, row, operation):
     """Free a row's lock if this operation is the newest on it; count those somebody waits for."""
     if newest_operation(mem[row]) == operation:
-        if mem[row] & LOCK_WAITED:
-            mem[txn + X_WOKEN] += 1
-        mem[row] &= ~LOCK_MASK
+        if mem[row] & A.LOCK_WAITED:
+            mem[txn + A.X_WOKEN] += 1
+        mem[row] &= ~A.LOCK_MASK
 
 
 @helper
@@ -167,147 +89,147 @@ def release_lock(mem, txn, operation):
     """End an operation that is but a lock, and with the lock of an absent row the slot that held its key. OK or
     ST_INVARIANT.
     """
-    fragment = mem[operation + O_FRAGMENT]
-    rowid = mem[operation + O_ROWID] & ROWID_MASK
+    fragment = mem[operation + A.O_FRAGMENT]
+    rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     row = known_row_address(mem, fragment, rowid)
-    if not mem[operation + O_RECORD] & OP_ABSENT:
+    if not mem[operation + A.O_RECORD] & A.OP_ABSENT:
         release_row(mem, txn, row, operation)
-        return OK
-    status = index_remove(mem, fragment, row_tag(mem, fragment, row, mem[fragment + F_INDEX_SEED]), rowid)
-    if mem[fragment + F_HAS_VAR]:
+        return A.OK
+    status = index_remove(mem, fragment, row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED]), rowid)
+    if mem[fragment + A.F_HAS_VAR]:
         give_var(mem, fragment, set_var(mem, fragment, row, 0))
     release_row(mem, txn, row, operation)
-    mem[row] = mem[row] & LCP_BIT
+    mem[row] = mem[row] & A.LCP_BIT
     give_slot(mem, fragment, rowid, row)
-    mem[fragment + F_RESERVED_ROWS] -= 1
-    return OK if status == OK else ST_INVARIANT
+    mem[fragment + A.F_RESERVED_ROWS] -= 1
+    return A.OK if status == A.OK else A.ST_INVARIANT
 
 
 @helper
 def apply_insert(mem, txn, operation, epoch, author):
     """Make the reserved rows of an insert run live; their images are in place."""
-    fragment = mem[operation + O_FRAGMENT]
-    first = mem[operation + O_ROWID] & ROWID_MASK
-    count = mem[operation + O_ROWID] >> COUNT_SHIFT
-    words = mem[fragment + F_ROW_WORDS]
+    fragment = mem[operation + A.O_FRAGMENT]
+    first = mem[operation + A.O_ROWID] & A.ROWID_MASK
+    count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
+    words = mem[fragment + A.F_ROW_WORDS]
     row = known_row_address(mem, fragment, first)
     for rowid in range(first, first + count):
-        stamp(mem, txn, row, LIVE, epoch, author)
+        stamp(mem, txn, row, A.LIVE, epoch, author)
         if not_passed(mem, fragment, rowid):
-            mem[row] |= LCP_BIT
+            mem[row] |= A.LCP_BIT
         release_row(mem, txn, row, operation)
         row += words
-    mem[fragment + F_ROWS] += count
-    mem[fragment + F_RESERVED_ROWS] -= count
+    mem[fragment + A.F_ROWS] += count
+    mem[fragment + A.F_RESERVED_ROWS] -= count
 
 
 @helper
 def apply_update(mem, txn, buf, operation, epoch, author, copies):
     """Replace a row by its after-image; OK, ST_SPOOLED and nothing done, or ST_INVARIANT."""
     if is_away(mem, buf, operation):
-        return ST_SPOOLED
-    fragment = mem[operation + O_FRAGMENT]
-    rowid = mem[operation + O_ROWID] & ROWID_MASK
+        return A.ST_SPOOLED
+    fragment = mem[operation + A.O_FRAGMENT]
+    rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     row = known_row_address(mem, fragment, rowid)
     status = keep_old(mem, fragment, rowid, row, copies)
-    if status != OK:
+    if status != A.OK:
         return status
-    record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
-    if mem[S_SNAPSHOT_NEWEST] != 0:
-        keep_version(mem, fragment, rowid, row, epoch, (buf[record] >> FLAGS_SHIFT) & FLAG_DISK_KEPT != 0)
-    at = record + OPERATION_WORDS
+    record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
+    if mem[A.S_SNAPSHOT_NEWEST] != 0:
+        keep_version(mem, fragment, rowid, row, epoch, (buf[record] >> L.FLAGS_SHIFT) & L.FLAG_DISK_KEPT != 0)
+    at = record + L.OPERATION_WORDS
     # Its disk reference, the last word, stays.
-    move_words(buf, at, mem, row + ROW_HEADER_WORDS, mem[fragment + F_FIXED_WORDS] - mem[fragment + F_HAS_DISK])
-    if mem[operation + O_VAR] != 0:
-        give_var(mem, fragment, set_var(mem, fragment, row, mem[operation + O_VAR]))
-    stamp(mem, txn, row, LIVE, epoch, author)
+    move_words(buf, at, mem, row + A.ROW_HEADER_WORDS, mem[fragment + A.F_FIXED_WORDS] - mem[fragment + A.F_HAS_DISK])
+    if mem[operation + A.O_VAR] != 0:
+        give_var(mem, fragment, set_var(mem, fragment, row, mem[operation + A.O_VAR]))
+    stamp(mem, txn, row, A.LIVE, epoch, author)
     release_row(mem, txn, row, operation)
-    return OK
+    return A.OK
 
 
 @helper
 def apply_delete(mem, txn, operation, epoch, author, copies):
     """Remove a row: index entry, var part, slot. The slot keeps the epoch."""
-    fragment = mem[operation + O_FRAGMENT]
-    rowid = mem[operation + O_ROWID] & ROWID_MASK
+    fragment = mem[operation + A.O_FRAGMENT]
+    rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     row = known_row_address(mem, fragment, rowid)
     status = keep_old(mem, fragment, rowid, row, copies)
-    if status != OK:
+    if status != A.OK:
         return status
-    if mem[S_SNAPSHOT_NEWEST] != 0:
+    if mem[A.S_SNAPSHOT_NEWEST] != 0:
         keep_version(mem, fragment, rowid, row, epoch, False)
-    tag = row_tag(mem, fragment, row, mem[fragment + F_INDEX_SEED])
+    tag = row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED])
     status = index_remove(mem, fragment, tag, rowid)
-    if status != OK:
-        return ST_INVARIANT
-    if mem[fragment + F_HAS_VAR]:
+    if status != A.OK:
+        return A.ST_INVARIANT
+    if mem[fragment + A.F_HAS_VAR]:
         give_var(mem, fragment, set_var(mem, fragment, row, 0))
     release_row(mem, txn, row, operation)
-    stamp(mem, txn, row, FREE, epoch, author)
+    stamp(mem, txn, row, A.FREE, epoch, author)
     give_slot(mem, fragment, rowid, row)
     note_delete(mem, fragment, rowid, epoch)
-    mem[fragment + F_ROWS] -= 1
-    return OK
+    mem[fragment + A.F_ROWS] -= 1
+    return A.OK
 
 
 @helper
 def apply_operations(mem, txn, buf, copies, epoch, budget):
     """Apply up to about `budget` rows; OK when all are applied, ST_MORE, ST_SPOOLED, or ST_INVARIANT."""
     done = 0
-    operation = mem[txn + X_CURSOR]
+    operation = mem[txn + A.X_CURSOR]
     while operation != 0:
         if done >= budget:
-            mem[txn + X_CURSOR] = operation
-            return ST_MORE
-        word = mem[operation + O_RECORD]
-        kind = word & OP_KIND_MASK
+            mem[txn + A.X_CURSOR] = operation
+            return A.ST_MORE
+        word = mem[operation + A.O_RECORD]
+        kind = word & A.OP_KIND_MASK
         author = author_of(mem, txn, word)
-        status = OK
+        status = A.OK
         done += 1
-        if kind == KIND_INSERT:
+        if kind == L.KIND_INSERT:
             apply_insert(mem, txn, operation, epoch, author)
-            done += mem[operation + O_ROWID] >> COUNT_SHIFT
-        elif kind == KIND_UPDATE:
+            done += mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
+        elif kind == L.KIND_UPDATE:
             status = apply_update(mem, txn, buf, operation, epoch, author, copies)
-        elif kind == KIND_DELETE:
-            if not word & OP_CANCELLED:
+        elif kind == L.KIND_DELETE:
+            if not word & A.OP_CANCELLED:
                 status = apply_delete(mem, txn, operation, epoch, author, copies)
         else:
             status = release_lock(mem, txn, operation)
-        if status != OK:
-            mem[txn + X_CURSOR] = operation
+        if status != A.OK:
+            mem[txn + A.X_CURSOR] = operation
             return status
-        after = mem[operation + O_NEXT]
+        after = mem[operation + A.O_NEXT]
         drop_operation(mem, operation)
         operation = after
     finish(mem, txn)
-    return OK
+    return A.OK
 
 
 @helper
 def finish(mem, txn):
     """A transaction has ended: nothing is left of its operations and promises."""
-    mem[S_COPY_RESERVED] -= mem[txn + X_COPY_WORDS]
-    mem[txn + X_COPY_WORDS] = 0
-    mem[S_REDO_RESERVED] -= mem[txn + X_REDO_WORDS]
-    mem[txn + X_REDO_WORDS] = 0
+    mem[A.S_COPY_RESERVED] -= mem[txn + A.X_COPY_WORDS]
+    mem[txn + A.X_COPY_WORDS] = 0
+    mem[A.S_REDO_RESERVED] -= mem[txn + A.X_REDO_WORDS]
+    mem[txn + A.X_REDO_WORDS] = 0
     undo_unpromise(mem, txn)
-    mem[txn + X_DISK] = 0
-    mem[txn + X_INDEXED] = 0
-    mem[txn + X_FIRST] = 0
-    mem[txn + X_LAST] = 0
-    mem[txn + X_CURSOR] = 0
-    mem[txn + X_OPS] = 0
-    mem[txn + X_STATE] = 2
+    mem[txn + A.X_DISK] = 0
+    mem[txn + A.X_INDEXED] = 0
+    mem[txn + A.X_FIRST] = 0
+    mem[txn + A.X_LAST] = 0
+    mem[txn + A.X_CURSOR] = 0
+    mem[txn + A.X_OPS] = 0
+    mem[txn + A.X_STATE] = 2
 
 
 @helper
 def write_transaction_record(mem, txn, buf, txid):
     """Complete the record that leads the transaction's records."""
-    buf[GROUP_WORDS] = _pack_kind(KIND_TRANSACTION, 0, mem[txn + X_USED] - GROUP_WORDS)
-    buf[GROUP_WORDS + 1] = txid
-    buf[GROUP_WORDS + 2] = mem[txn + X_CHANGES]
-    buf[GROUP_WORDS + 3] = 0
+    buf[L.GROUP_WORDS] = _pack_kind(L.KIND_TRANSACTION, 0, mem[txn + A.X_USED] - L.GROUP_WORDS)
+    buf[L.GROUP_WORDS + 1] = txid
+    buf[L.GROUP_WORDS + 2] = mem[txn + A.X_CHANGES]
+    buf[L.GROUP_WORDS + 3] = 0
 
 
 @helper
@@ -317,21 +239,21 @@ def log_records(mem, txn, buf, fill, copies, txid):
     COMMIT_LOGGED or 0; or, nothing done, ST_MORE (too large for one step), ST_COPIES (no room in copies), ST_SPACE
     (none in fill).
     """
-    words = mem[txn + X_USED] - GROUP_WORDS
-    if mem[txn + X_OPS] > SMALL_OPERATIONS or words > SMALL_WORDS:
-        return ST_MORE
-    if copies.size > 0 and copies[0] + mem[txn + X_COPY_WORDS] > copies.size:
-        return ST_COPIES
-    if mem[txn + X_CHANGES] == 0:
+    words = mem[txn + A.X_USED] - L.GROUP_WORDS
+    if mem[txn + A.X_OPS] > SMALL_OPERATIONS or words > SMALL_WORDS:
+        return A.ST_MORE
+    if copies.size > 0 and copies[0] + mem[txn + A.X_COPY_WORDS] > copies.size:
+        return A.ST_COPIES
+    if mem[txn + A.X_CHANGES] == 0:
         return 0
     at = fill[0]
     if at + words + FILL_PAD_WORDS > fill.size:
-        return ST_SPACE
+        return A.ST_SPACE
     write_transaction_record(mem, txn, buf, txid)
-    move_words(buf, GROUP_WORDS, fill, at, words)
+    move_words(buf, L.GROUP_WORDS, fill, at, words)
     fill[0] = at + words
     fill[1] += 1
-    mem[S_REDO_FREE] -= words
+    mem[A.S_REDO_FREE] -= words
     return COMMIT_LOGGED
 
 
@@ -344,27 +266,27 @@ def commit_small(mem, txn, buf, fill, copies, epoch, txid):
     waits for a lock it freed; or, nothing done, ST_INDEXED (it changes ordered indexes, see `commit_indexed`), ST_PAGE
     (it changes disk parts, see `commit_disk`) or what `log_records` refuses; or ST_INVARIANT.
     """
-    if mem[txn + X_INDEXED] > 0:
-        return ST_INDEXED
-    if mem[txn + X_DISK] > 0:
-        return ST_PAGE
+    if mem[txn + A.X_INDEXED] > 0:
+        return A.ST_INDEXED
+    if mem[txn + A.X_DISK] > 0:
+        return A.ST_PAGE
     logged = log_records(mem, txn, buf, fill, copies, txid)
     if logged < 0:
         return logged
-    mem[txn + X_CURSOR] = mem[txn + X_FIRST]
+    mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
     status = apply_operations(mem, txn, buf, copies, epoch, 1 << 60)
-    if status != OK:
+    if status != A.OK:
         return status
-    return logged + (COMMIT_WOKEN if mem[txn + X_WOKEN] > 0 else 0)
+    return logged + (COMMIT_WOKEN if mem[txn + A.X_WOKEN] > 0 else 0)
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)")
 def commit_begin(mem, txn, buf, txid):
     """First step of a large commit: complete the buffer, which becomes a REDO group itself; returns words used."""
     write_transaction_record(mem, txn, buf, txid)
-    mem[txn + X_CURSOR] = mem[txn + X_FIRST]
-    mem[txn + X_STATE] = 3
-    return mem[txn + X_USED]
+    mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
+    mem[txn + A.X_STATE] = 3
+    return mem[txn + A.X_USED]
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
@@ -376,22 +298,22 @@ def commit_step(mem, txn, buf, copies, epoch, budget):
 @helper
 def abort_insert(mem, txn, operation):
     """Give back what an insert run reserved. Keys are those of the slots: its record may be away."""
-    fragment = mem[operation + O_FRAGMENT]
-    first = mem[operation + O_ROWID] & ROWID_MASK
-    count = mem[operation + O_ROWID] >> COUNT_SHIFT
-    status = OK
+    fragment = mem[operation + A.O_FRAGMENT]
+    first = mem[operation + A.O_ROWID] & A.ROWID_MASK
+    count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
+    status = A.OK
     for rowid in range(first, first + count):
         row = known_row_address(mem, fragment, rowid)
-        tag = row_tag(mem, fragment, row, mem[fragment + F_INDEX_SEED])
-        if index_remove(mem, fragment, tag, rowid) != OK:
-            status = ST_INVARIANT
+        tag = row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED])
+        if index_remove(mem, fragment, tag, rowid) != A.OK:
+            status = A.ST_INVARIANT
         give_inserted(mem, txn, fragment, rowid)
-        if mem[fragment + F_HAS_VAR]:
+        if mem[fragment + A.F_HAS_VAR]:
             give_var(mem, fragment, set_var(mem, fragment, row, 0))
         release_row(mem, txn, row, operation)
-        mem[row] = mem[row] & LCP_BIT
+        mem[row] = mem[row] & A.LCP_BIT
         give_slot(mem, fragment, rowid, row)
-    mem[fragment + F_RESERVED_ROWS] -= count
+    mem[fragment + A.F_RESERVED_ROWS] -= count
     return_promises(mem, txn, fragment, count)
     return status
 
@@ -402,32 +324,32 @@ def abort_one(mem, txn, buf, operation, until):
 
     until: see `undo_until`; if it is 0, no record is needed any more.
     """
-    word = mem[operation + O_RECORD]
-    kind = word & OP_KIND_MASK
-    if kind == KIND_INSERT:
+    word = mem[operation + A.O_RECORD]
+    kind = word & A.OP_KIND_MASK
+    if kind == L.KIND_INSERT:
         return abort_insert(mem, txn, operation)
-    if word & OP_ABSENT:
+    if word & A.OP_ABSENT:
         return release_lock(mem, txn, operation)
-    if word & OP_REINSERT and until != 0 and is_away(mem, buf, mem[operation + O_PREVIOUS]):
-        return ST_SPOOLED
-    fragment = mem[operation + O_FRAGMENT]
-    row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
-    if kind == KIND_UPDATE:
+    if word & A.OP_REINSERT and until != 0 and is_away(mem, buf, mem[operation + A.O_PREVIOUS]):
+        return A.ST_SPOOLED
+    fragment = mem[operation + A.O_FRAGMENT]
+    row = known_row_address(mem, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)
+    if kind == L.KIND_UPDATE:
         give_updated(mem, txn, buf, operation, fragment, row)
-    if mem[operation + O_VAR] != 0:
-        give_var(mem, fragment, mem[operation + O_VAR])
-    if kind == KIND_UPDATE:
+    if mem[operation + A.O_VAR] != 0:
+        give_var(mem, fragment, mem[operation + A.O_VAR])
+    if kind == L.KIND_UPDATE:
         return_promises(mem, txn, fragment, 1)
-    previous = mem[operation + O_PREVIOUS]
-    if word & OP_REINSERT and until != 0:
+    previous = mem[operation + A.O_PREVIOUS]
+    if word & A.OP_REINSERT and until != 0:
         restore_delete(mem, buf, previous)
     if previous != 0:
         set_lock(mem, row, previous)
     else:
         release_row(mem, txn, row, operation)
-        if word & OP_WAS_SHARED:
-            mem[row] |= LOCK_SHARED
-    return OK
+        if word & A.OP_WAS_SHARED:
+            mem[row] |= A.LOCK_SHARED
+    return A.OK
 
 
 @helper
@@ -435,27 +357,27 @@ def undo_until(mem, txn, buf, until, budget):
     """Undo operations newer than `until` (0: all), newest first, about `budget` rows. OK, ST_MORE, ST_SPOOLED or
     ST_INVARIANT.
     """
-    status = OK
+    status = A.OK
     done = 0
-    while mem[txn + X_LAST] != until:
-        operation = mem[txn + X_LAST]
+    while mem[txn + A.X_LAST] != until:
+        operation = mem[txn + A.X_LAST]
         if operation == 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         if done >= budget:
-            return ST_MORE
-        done += 1 + (mem[operation + O_ROWID] >> COUNT_SHIFT)
+            return A.ST_MORE
+        done += 1 + (mem[operation + A.O_ROWID] >> A.COUNT_SHIFT)
         undone = abort_one(mem, txn, buf, operation, until)
-        if undone == ST_SPOOLED:
-            return ST_SPOOLED
-        if undone != OK:
-            status = ST_INVARIANT
-        back = mem[operation + O_BACK]
-        mem[txn + X_LAST] = back
+        if undone == A.ST_SPOOLED:
+            return A.ST_SPOOLED
+        if undone != A.OK:
+            status = A.ST_INVARIANT
+        back = mem[operation + A.O_BACK]
+        mem[txn + A.X_LAST] = back
         if back != 0:
-            mem[back + O_NEXT] = 0
+            mem[back + A.O_NEXT] = 0
         else:
-            mem[txn + X_FIRST] = 0
-        mem[txn + X_OPS] -= 1
+            mem[txn + A.X_FIRST] = 0
+        mem[txn + A.X_OPS] -= 1
         drop_operation(mem, operation)
     return status
 
@@ -464,7 +386,7 @@ def undo_until(mem, txn, buf, until, budget):
 def abort_step(mem, txn, buf, budget):
     """One slice of a rollback; OK when the transaction has ended, ST_MORE or ST_INVARIANT."""
     status = undo_until(mem, txn, buf, 0, budget)
-    if status == OK:
+    if status == A.OK:
         finish(mem, txn)
     return status
 
@@ -476,20 +398,20 @@ def abort_to_savepoint_step(mem, txn, buf, until, used, changes, budget):
     until, used, changes: the newest operation, X_USED and X_CHANGES at the savepoint. Promises of REDO and copies stay.
     """
     status = undo_until(mem, txn, buf, until, budget)
-    if status == OK:
-        mem[txn + X_USED] = used
-        mem[txn + X_CHANGES] = changes
-        mem[txn + X_RUN] = 0
-        mem[txn + X_UNDO_PAGE] = 0
+    if status == A.OK:
+        mem[txn + A.X_USED] = used
+        mem[txn + A.X_CHANGES] = changes
+        mem[txn + A.X_RUN] = 0
+        mem[txn + A.X_UNDO_PAGE] = 0
     return status
 
 
 @kernel("int64(int64[::1], int64, int64)")
 def end_run(mem, txn, savepoints):
     """The next insert starts a record of its own; `savepoints` begin here (1 or 0). Returns the newest operation."""
-    mem[txn + X_RUN] = 0
-    mem[txn + X_SAVEPOINTS] += savepoints
-    return mem[txn + X_LAST]
+    mem[txn + A.X_RUN] = 0
+    mem[txn + A.X_SAVEPOINTS] += savepoints
+    return mem[txn + A.X_LAST]
 
 
-assert FLAG_VAR_KEPT
+assert L.FLAG_VAR_KEPT

@@ -9,9 +9,9 @@ the buffer.
 
 from __future__ import annotations
 
+from engine.disk import cache_layout as C
+from engine.disk import disk_layout as D
 from engine.disk.cache_kernels import frame_of
-from engine.disk.cache_layout import SLOT_BITS, TS_CACHE
-from engine.disk.disk_layout import PIECE_HEADER_WORDS, UNDO_RECORD_WORDS
 from engine.disk.parts_kernels import (
     chunks_of,
     part_on_page,
@@ -23,63 +23,10 @@ from engine.disk.parts_kernels import (
 )
 from engine.disk.undo_kernels import undo_promise
 from engine.jit.kernel import helper, kernel
+from engine.log import redo_layout as L
 from engine.log.own_images_kernels import is_away, lock_owner, newest_operation, own_kind
 from engine.log.records_kernels import record_has_var
-from engine.log.redo_layout import (
-    FLAG_DISK_KEPT,
-    KIND_DELETE,
-    KIND_INSERT,
-    KIND_UPDATE,
-    OPERATION_WORDS,
-)
-from engine.memory.arena_layout import (
-    COUNT_SHIFT,
-    F_DISK_WORDS,
-    F_FIXED_WORDS,
-    F_HAS_DISK,
-    F_HAS_VAR,
-    F_INDEX_BLOCKS,
-    F_TABLESPACE,
-    LOCK_MASK,
-    MODE_BITS,
-    MODE_MASK,
-    MODE_UPDATE,
-    MODE_UPDATE_KEPT,
-    O_BACK,
-    O_FRAGMENT,
-    O_PREVIOUS,
-    O_RECORD,
-    O_ROWID,
-    OK,
-    OP_DISK_KEPT,
-    OP_KIND_MASK,
-    OP_RECORD_SHIFT,
-    OP_REINSERT,
-    ROW_HEADER_WORDS,
-    ST_ALTERED,
-    ST_DAMAGED,
-    ST_DROPPED,
-    ST_MISSING,
-    ST_MORE,
-    ST_PAGE,
-    ST_SPACE,
-    ST_SPOOLED,
-    T_FIXED_WORDS,
-    T_FORMAT,
-    T_FRAGMENT_LIST,
-    T_KEY_WORDS,
-    T_SEED,
-    TAG_BITS,
-    TAG_MASK,
-    VAR_WORDS_MASK,
-    X_CURSOR,
-    X_DISK,
-    X_LAST,
-    X_PAGE,
-    X_ROW,
-    X_UNDO_WORDS,
-    X_USED,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of
 from engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
 from engine.rows.rows_kernels import known_row_address
@@ -96,13 +43,13 @@ from engine.txn.operations_kernels import busy, cancel_delete, meet_row, refused
 @helper
 def reference_at(mem, fragment, row):
     """Address of a row's disk reference: the last word of its fixed image."""
-    return row + ROW_HEADER_WORDS + mem[fragment + F_FIXED_WORDS] - 1
+    return row + A.ROW_HEADER_WORDS + mem[fragment + A.F_FIXED_WORDS] - 1
 
 
 @helper
 def is_disk_kept(word):
     """Whether an operation's record, whose word O_RECORD this is, carries no disk part."""
-    return word & OP_DISK_KEPT
+    return word & A.OP_DISK_KEPT
 
 
 @helper
@@ -110,11 +57,11 @@ def disk_operation(mem, row):
     """Its lock holder's newest operation on a row that has a disk part; 0 if there is none."""
     operation = newest_operation(mem[row])
     while operation != 0:
-        word = mem[operation + O_RECORD]
-        kind = word & OP_KIND_MASK
-        if kind == KIND_INSERT or (kind == KIND_UPDATE and not is_disk_kept(word)):
+        word = mem[operation + A.O_RECORD]
+        kind = word & A.OP_KIND_MASK
+        if kind == L.KIND_INSERT or (kind == L.KIND_UPDATE and not is_disk_kept(word)):
             return operation
-        operation = mem[operation + O_PREVIOUS]
+        operation = mem[operation + A.O_PREVIOUS]
     return 0
 
 
@@ -125,13 +72,13 @@ def own_disk(mem, buf, fragment, row):
     if operation == 0:
         return -1
     if is_away(mem, buf, operation):
-        return ST_SPOOLED
-    word = mem[operation + O_RECORD]
-    if word & OP_KIND_MASK == KIND_INSERT:
+        return A.ST_SPOOLED
+    word = mem[operation + A.O_RECORD]
+    if word & A.OP_KIND_MASK == L.KIND_INSERT:
         return mem[reference_at(mem, fragment, row)]
-    image = (word >> OP_RECORD_SHIFT) + OPERATION_WORDS
+    image = (word >> A.OP_RECORD_SHIFT) + L.OPERATION_WORDS
     return image + image_words(
-        buf, image, mem[fragment + F_FIXED_WORDS], record_has_var(mem, fragment, buf[image - OPERATION_WORDS + 1])
+        buf, image, mem[fragment + A.F_FIXED_WORDS], record_has_var(mem, fragment, buf[image - L.OPERATION_WORDS + 1])
     )
 
 
@@ -141,95 +88,97 @@ def current_part(mem, txn, buf, fragment, rowid, row):
 
     ST_PAGE and ST_DAMAGED leave the page in X_PAGE.
     """
-    own = own_disk(mem, buf, fragment, row) if mem[row] & LOCK_MASK else -1
+    own = own_disk(mem, buf, fragment, row) if mem[row] & A.LOCK_MASK else -1
     if own >= 0:
-        return OK, buf[own] & VAR_WORDS_MASK, 0
-    if own == ST_SPOOLED:
-        return ST_SPOOLED, 0, 0
+        return A.OK, buf[own] & A.VAR_WORDS_MASK, 0
+    if own == A.ST_SPOOLED:
+        return A.ST_SPOOLED, 0, 0
     reference = mem[reference_at(mem, fragment, row)]
-    page = reference >> SLOT_BITS
-    if mem[fragment + F_DISK_WORDS] > 0:
-        return OK, mem[fragment + F_DISK_WORDS] - PIECE_HEADER_WORDS, page
-    mem[txn + X_PAGE] = page
-    if frame_of(mem, mem[mem[fragment + F_TABLESPACE] + TS_CACHE], page) == 0:
-        return ST_PAGE, 0, 0
+    page = reference >> C.SLOT_BITS
+    if mem[fragment + A.F_DISK_WORDS] > 0:
+        return A.OK, mem[fragment + A.F_DISK_WORDS] - D.PIECE_HEADER_WORDS, page
+    mem[txn + A.X_PAGE] = page
+    if frame_of(mem, mem[mem[fragment + A.F_TABLESPACE] + C.TS_CACHE], page) == 0:
+        return A.ST_PAGE, 0, 0
     address, _, words, _, _ = part_on_page(mem, fragment, rowid, reference)
     if address == 0:
-        return ST_DAMAGED, 0, 0
-    return OK, words, page
+        return A.ST_DAMAGED, 0, 0
+    return A.OK, words, page
 
 
 @helper
 def reserve_disk_row(mem, txn, buf, fragment, tag, images, at):
     """INSERT of a row with a disk part; OK or a status code."""
-    fixed = mem[fragment + F_FIXED_WORDS]
-    part = image_words(images, at, fixed, mem[fragment + F_HAS_VAR])
-    disk = images[at + part] & VAR_WORDS_MASK
-    if mem[txn + X_USED] + OPERATION_WORDS + part + disk > buf.size:
-        return ST_SPACE
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    part = image_words(images, at, fixed, mem[fragment + A.F_HAS_VAR])
+    disk = images[at + part] & A.VAR_WORDS_MASK
+    if mem[txn + A.X_USED] + L.OPERATION_WORDS + part + disk > buf.size:
+        return A.ST_SPACE
     status, plan = plan_part(mem, fragment, disk, 0)
-    if status != OK:
+    if status != A.OK:
         return status
-    before = mem[txn + X_UNDO_WORDS]
-    status = promise_undo_of(mem, txn, mem[fragment + F_TABLESPACE], disk, planned_page(mem, plan), False)
-    if status == OK:
+    before = mem[txn + A.X_UNDO_WORDS]
+    status = promise_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
+    if status == A.OK:
         status = reserve_row(mem, txn, buf, fragment, tag, images, at, disk)
-    if status != OK:
+    if status != A.OK:
         restore_promise(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)
         return status
-    image = mem[txn + X_USED] - part - disk
+    image = mem[txn + A.X_USED] - part - disk
     buf[image + fixed - 1] = plan
-    operation = mem[txn + X_LAST]
-    rowid = (mem[operation + O_ROWID] & ((1 << COUNT_SHIFT) - 1)) + (mem[operation + O_ROWID] >> COUNT_SHIFT) - 1
+    operation = mem[txn + A.X_LAST]
+    rowid = (
+        (mem[operation + A.O_ROWID] & ((1 << A.COUNT_SHIFT) - 1)) + (mem[operation + A.O_ROWID] >> A.COUNT_SHIFT) - 1
+    )
     mem[reference_at(mem, fragment, known_row_address(mem, fragment, rowid))] = image + part
-    mem[txn + X_DISK] += 1
-    return OK
+    mem[txn + A.X_DISK] += 1
+    return A.OK
 
 
 @helper
 def change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode):
     """UPDATE of a row with a disk part; OK or a status code. MODE_UPDATE_KEPT: the image has none, it stays."""
-    fixed = mem[fragment + F_FIXED_WORDS]
-    space = mem[fragment + F_TABLESPACE]
-    if mode == MODE_UPDATE_KEPT:
-        status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, 0, FLAG_DISK_KEPT)
-        if status == OK:
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    space = mem[fragment + A.F_TABLESPACE]
+    if mode == A.MODE_UPDATE_KEPT:
+        status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, 0, L.FLAG_DISK_KEPT)
+        if status == A.OK:
             buf[newest_image(mem, row) + fixed - 1] = 0
         return status
-    part = image_words(images, at, fixed, mem[fragment + F_HAS_VAR])
-    disk = images[at + part] & VAR_WORDS_MASK
-    if mem[txn + X_USED] + OPERATION_WORDS + part + disk > buf.size:
-        return ST_SPACE
+    part = image_words(images, at, fixed, mem[fragment + A.F_HAS_VAR])
+    disk = images[at + part] & A.VAR_WORDS_MASK
+    if mem[txn + A.X_USED] + L.OPERATION_WORDS + part + disk > buf.size:
+        return A.ST_SPACE
     status, current, page = current_part(mem, txn, buf, fragment, rowid, row)
-    if status != OK:
+    if status != A.OK:
         return status
-    before = mem[txn + X_UNDO_WORDS]
+    before = mem[txn + A.X_UNDO_WORDS]
     plan = 0
     if current == disk and chunks_of(mem, space, disk) == 0:
-        status = undo_promise(mem, txn, UNDO_RECORD_WORDS + PIECE_HEADER_WORDS + disk, page)
+        status = undo_promise(mem, txn, D.UNDO_RECORD_WORDS + D.PIECE_HEADER_WORDS + disk, page)
     else:
         status, plan = plan_part(mem, fragment, disk, page)
-        if status != OK:
+        if status != A.OK:
             return status
         status = promise_undo_of(mem, txn, space, disk, planned_page(mem, plan), False)
-        if status == OK:
+        if status == A.OK:
             status = promise_undo_of(mem, txn, space, current, page, True)
-    if status == OK:
+    if status == A.OK:
         status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, 0)
-    if status != OK:
+    if status != A.OK:
         restore_promise(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)
         return status
     buf[newest_image(mem, row) + fixed - 1] = plan
-    mem[txn + X_DISK] += 1
-    return OK
+    mem[txn + A.X_DISK] += 1
+    return A.OK
 
 
 @helper
 def newest_image(mem, row):
     """Offset in its lock holder's buffer of the image of a row's newest operation."""
-    return (mem[newest_operation(mem[row]) + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
+    return (mem[newest_operation(mem[row]) + A.O_RECORD] >> A.OP_RECORD_SHIFT) + L.OPERATION_WORDS
 
 
 @helper
@@ -240,10 +189,10 @@ def put_disk_existing(mem, txn, buf, fragment, rowid, images, at, mode):
     if flags < 0:
         return flags
     head = mem[row]
-    if flags == OP_REINSERT and is_away(mem, buf, newest_operation(head)):
-        return ST_SPOOLED
+    if flags == A.OP_REINSERT and is_away(mem, buf, newest_operation(head)):
+        return A.ST_SPOOLED
     status = change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode)
-    if status == OK and flags == OP_REINSERT:
+    if status == A.OK and flags == A.OP_REINSERT:
         cancel_delete(mem, buf, row, head)
     return status
 
@@ -255,45 +204,45 @@ def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, s
     """`put_rows` for a table with disk columns; `offsets` is never empty. X_PAGE is the page of ST_PAGE, ST_DAMAGED."""
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    if mode >> MODE_BITS != mem[table + T_FORMAT]:
-        mem[txn + X_ROW] = start
-        return ST_ALTERED
-    mode &= MODE_MASK
-    fixed = mem[table + T_FIXED_WORDS]
-    held = mem[table + T_KEY_WORDS]
-    fragments = mem[table + T_FRAGMENT_LIST]
+        return A.ST_DROPPED
+    if mode >> A.MODE_BITS != mem[table + A.T_FORMAT]:
+        mem[txn + A.X_ROW] = start
+        return A.ST_ALTERED
+    mode &= A.MODE_MASK
+    fixed = mem[table + A.T_FIXED_WORDS]
+    held = mem[table + A.T_KEY_WORDS]
+    fragments = mem[table + A.T_FRAGMENT_LIST]
     for position in range(start, stop):
         i = order[position] if order.size else position
         at = offsets[i]
         first, words = image_key(images, at, fixed, held)
         if hashes.size:
-            tag = hashes[i] & TAG_MASK
-            fragment = mem[fragments + (hashes[i] >> TAG_BITS)]
+            tag = hashes[i] & A.TAG_MASK
+            fragment = mem[fragments + (hashes[i] >> A.TAG_BITS)]
         else:
-            tag = tag_of(images, first, words, mem[table + T_SEED])
+            tag = tag_of(images, first, words, mem[table + A.T_SEED])
             fragment = 0
         if fragment == 0:  # not looked for yet, or dropped since
             fragment = fragment_of(mem, table, images, first, words)
             if fragment == 0:
-                mem[txn + X_ROW] = position
+                mem[txn + A.X_ROW] = position
                 return refused_status(mode)
-        blocks = mem[fragment + F_INDEX_BLOCKS]
+        blocks = mem[fragment + A.F_INDEX_BLOCKS]
         entry = index_find(mem, fragment, tag, images, first, words)
         if entry != 0:
             status = put_disk_existing(mem, txn, buf, fragment, entry_rowid(mem, entry), images, at, mode)
-        elif mode == MODE_UPDATE or mode == MODE_UPDATE_KEPT:
-            status = ST_MISSING
+        elif mode == A.MODE_UPDATE or mode == A.MODE_UPDATE_KEPT:
+            status = A.ST_MISSING
         else:
             status = reserve_disk_row(mem, txn, buf, fragment, tag, images, at)
-        mem[txn + X_ROW] = position
-        if status != OK:
+        mem[txn + A.X_ROW] = position
+        if status != A.OK:
             return status
-        if mem[fragment + F_INDEX_BLOCKS] != blocks and position + 1 < stop:
-            mem[txn + X_ROW] = position + 1
-            return ST_MORE
-    mem[txn + X_ROW] = stop
-    return OK
+        if mem[fragment + A.F_INDEX_BLOCKS] != blocks and position + 1 < stop:
+            mem[txn + A.X_ROW] = position + 1
+            return A.ST_MORE
+    mem[txn + A.X_ROW] = stop
+    return A.OK
 
 
 @helper
@@ -301,23 +250,23 @@ def delete_disk_row(mem, txn, buf, fragment, rowid):
     """DELETE of a row with a disk part; OK or a status code."""
     row = known_row_address(mem, fragment, rowid)
     head = mem[row]
-    if head & LOCK_MASK:
+    if head & A.LOCK_MASK:
         if lock_owner(mem, head) != txn:
             return busy(mem, txn, fragment, rowid, head)
-        if own_kind(mem, row) == KIND_DELETE:
-            return ST_MISSING
+        if own_kind(mem, row) == L.KIND_DELETE:
+            return A.ST_MISSING
     status, current, page = current_part(mem, txn, buf, fragment, rowid, row)
-    if status != OK:
+    if status != A.OK:
         return status
-    before = mem[txn + X_UNDO_WORDS]
-    status = promise_undo_of(mem, txn, mem[fragment + F_TABLESPACE], current, page, True)
-    if status == OK:
+    before = mem[txn + A.X_UNDO_WORDS]
+    status = promise_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], current, page, True)
+    if status == A.OK:
         status = touch_delete(mem, txn, buf, fragment, rowid, row)
-    if status != OK:
+    if status != A.OK:
         restore_promise(mem, txn, before)
         return status
-    mem[txn + X_DISK] += 1
-    return OK
+    mem[txn + A.X_DISK] += 1
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
@@ -325,8 +274,8 @@ def delete_disk_rows(mem, table, txn, buf, keys, offsets, stride, start, stop):
     """`touch_rows` with MODE_DELETE for a table with disk columns."""
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    seed = mem[table + T_SEED]
+        return A.ST_DROPPED
+    seed = mem[table + A.T_SEED]
     for i in range(start, stop):
         first = offsets[i] if offsets.size else i * stride
         words = offsets[i + 1] - first if offsets.size else stride
@@ -334,14 +283,14 @@ def delete_disk_rows(mem, table, txn, buf, keys, offsets, stride, start, stop):
         entry = 0
         if fragment != 0:
             entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
-        status = ST_MISSING
+        status = A.ST_MISSING
         if entry != 0:
             status = delete_disk_row(mem, txn, buf, fragment, entry_rowid(mem, entry))
-        mem[txn + X_ROW] = i
-        if status != OK:
+        mem[txn + A.X_ROW] = i
+        if status != A.OK:
             return status
-    mem[txn + X_ROW] = stop
-    return OK
+    mem[txn + A.X_ROW] = stop
+    return A.OK
 
 
 @helper
@@ -349,20 +298,20 @@ def unplan_operation(mem, buf, operation):
     """Take back what one operation planned for disk parts; doing it again changes nothing. Rows it stood for, or
     ST_SPOOLED.
     """
-    fragment = mem[operation + O_FRAGMENT]
-    word = mem[operation + O_RECORD]
-    kind = word & OP_KIND_MASK
-    record = word >> OP_RECORD_SHIFT
-    if mem[fragment + F_HAS_DISK] == 0 or (kind != KIND_INSERT and kind != KIND_UPDATE) or is_disk_kept(word):
+    fragment = mem[operation + A.O_FRAGMENT]
+    word = mem[operation + A.O_RECORD]
+    kind = word & A.OP_KIND_MASK
+    record = word >> A.OP_RECORD_SHIFT
+    if mem[fragment + A.F_HAS_DISK] == 0 or (kind != L.KIND_INSERT and kind != L.KIND_UPDATE) or is_disk_kept(word):
         return 1
     if is_away(mem, buf, operation):
-        return ST_SPOOLED
-    fixed = mem[fragment + F_FIXED_WORDS]
-    count = mem[operation + O_ROWID] >> COUNT_SHIFT if kind == KIND_INSERT else 1
-    image = record + OPERATION_WORDS
+        return A.ST_SPOOLED
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT if kind == L.KIND_INSERT else 1
+    image = record + L.OPERATION_WORDS
     for _ in range(count):
         part = image + image_words(buf, image, fixed, record_has_var(mem, fragment, buf[record + 1]))
-        disk = buf[part] & VAR_WORDS_MASK
+        disk = buf[part] & A.VAR_WORDS_MASK
         plan = buf[image + fixed - 1]
         buf[image + fixed - 1] = 0
         unplan_part(mem, fragment, disk, plan)
@@ -376,19 +325,19 @@ def unplan_step(mem, txn, buf, until, budget):
 
     OK when done, else ST_MORE or ST_SPOOLED; X_CURSOR keeps the place.
     """
-    operation = mem[txn + X_CURSOR]
+    operation = mem[txn + A.X_CURSOR]
     if operation == 0:
-        operation = mem[txn + X_LAST]
+        operation = mem[txn + A.X_LAST]
     done = 0
     while operation != 0 and operation != until:
         if done >= budget:
-            mem[txn + X_CURSOR] = operation
-            return ST_MORE
+            mem[txn + A.X_CURSOR] = operation
+            return A.ST_MORE
         rows = unplan_operation(mem, buf, operation)
-        if rows == ST_SPOOLED:
-            mem[txn + X_CURSOR] = operation
-            return ST_SPOOLED
+        if rows == A.ST_SPOOLED:
+            mem[txn + A.X_CURSOR] = operation
+            return A.ST_SPOOLED
         done += rows
-        operation = mem[operation + O_BACK]
-    mem[txn + X_CURSOR] = 0
-    return OK
+        operation = mem[operation + A.O_BACK]
+    mem[txn + A.X_CURSOR] = 0
+    return A.OK

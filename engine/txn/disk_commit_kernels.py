@@ -8,17 +8,9 @@ two calls a slice may end behind any row and behind any chunk; X_PIECE, X_CHUNK,
 
 from __future__ import annotations
 
+from engine.disk import cache_layout as C
+from engine.disk import disk_layout as D
 from engine.disk.cache_kernels import cache_of, frame_of, owner_of
-from engine.disk.cache_layout import (
-    OP_CHAIN,
-    PL_CHUNK,
-    SLOT_BITS,
-    SLOT_MASK,
-    TS_CACHE,
-    TS_PAGE_WORDS,
-    TS_PAYLOAD,
-)
-from engine.disk.disk_layout import DP_OWNER, PIECE_CHAINED, UNDO_RECORD_WORDS
 from engine.disk.page_kernels import page_piece
 from engine.disk.parts_kernels import (
     drop_chunks,
@@ -32,49 +24,10 @@ from engine.disk.parts_kernels import (
 from engine.disk.space_kernels import space_is_fresh, space_word
 from engine.disk.undo_kernels import undo_has_room
 from engine.jit.kernel import helper, kernel
+from engine.log import redo_layout as L
 from engine.log.own_images_kernels import is_away
 from engine.log.records_kernels import record_has_var
-from engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_UPDATE, OPERATION_WORDS
-from engine.memory.arena_layout import (
-    COUNT_SHIFT,
-    F_DISK_WORDS,
-    F_FIXED_WORDS,
-    F_HAS_DISK,
-    F_HAS_VAR,
-    F_RESERVED_ROWS,
-    F_ROW_WORDS,
-    F_ROWS,
-    F_TABLESPACE,
-    LCP_BIT,
-    LIVE,
-    O_FRAGMENT,
-    O_NEXT,
-    O_RECORD,
-    O_ROWID,
-    OK,
-    OP_CANCELLED,
-    OP_KIND_MASK,
-    OP_RECORD_SHIFT,
-    ROWID_MASK,
-    ST_INVARIANT,
-    ST_MORE,
-    ST_PAGE,
-    ST_SPOOLED,
-    ST_UNDO,
-    STATE_MASK,
-    STATE_SHIFT,
-    VAR_WORDS_MASK,
-    X_CHUNK,
-    X_CURSOR,
-    X_FIRST,
-    X_FREEING,
-    X_LINK,
-    X_OPS,
-    X_PIECE,
-    X_STATE,
-    X_UNDO_WORDS,
-    X_WOKEN,
-)
+from engine.memory import arena_layout as A
 from engine.rows.rows_kernels import known_row_address
 from engine.rows.side_pages_kernels import var_of
 from engine.rows.var_parts_kernels import var_words
@@ -114,27 +67,27 @@ def add_page(out, page):
 def add_planned(mem, txn, plan, is_begun, out):
     """Note the pages a planned disk part goes to; 1 if there is no room for all."""
     if plan < 0:
-        chunk = mem[PL_CHUNK - plan]
-        if is_begun and mem[txn + X_CHUNK] > 0:
-            chunk = mem[txn + X_LINK]
+        chunk = mem[C.PL_CHUNK - plan]
+        if is_begun and mem[txn + A.X_CHUNK] > 0:
+            chunk = mem[txn + A.X_LINK]
         while chunk != 0:
             if add_page(out, chunk):
                 return 1
-            chunk = mem[OP_CHAIN - mem[space_word(mem, chunk)]]
+            chunk = mem[C.OP_CHAIN - mem[space_word(mem, chunk)]]
     return add_page(out, planned_page(mem, plan))
 
 
 @helper
 def add_chunks(mem, fragment, link, out):
     """Note the pages of old chunks as far as they can be followed; 1 if that was not all."""
-    space = mem[fragment + F_TABLESPACE]
+    space = mem[fragment + A.F_TABLESPACE]
     while link != 0:
-        if add_page(out, link >> SLOT_BITS):
+        if add_page(out, link >> C.SLOT_BITS):
             return 1
-        frame = frame_of(mem, mem[space + TS_CACHE], link >> SLOT_BITS)
+        frame = frame_of(mem, mem[space + C.TS_CACHE], link >> C.SLOT_BITS)
         if frame == 0:
             return 1
-        piece = page_piece(mem, frame, mem[space + TS_PAGE_WORDS], link & SLOT_MASK)
+        piece = page_piece(mem, frame, mem[space + C.TS_PAGE_WORDS], link & C.SLOT_MASK)
         link = mem[piece + 1] if piece != 0 else 0
     return 0
 
@@ -142,16 +95,16 @@ def add_chunks(mem, fragment, link, out):
 @helper
 def add_old(mem, fragment, reference, out):
     """Note the pages of a disk part that will be freed; 1 if that was not all."""
-    space = mem[fragment + F_TABLESPACE]
-    if add_page(out, reference >> SLOT_BITS):
+    space = mem[fragment + A.F_TABLESPACE]
+    if add_page(out, reference >> C.SLOT_BITS):
         return 1
-    if mem[fragment + F_DISK_WORDS] >= 0:
+    if mem[fragment + A.F_DISK_WORDS] >= 0:
         return 0  # no part of this table is chained
-    frame = frame_of(mem, mem[space + TS_CACHE], reference >> SLOT_BITS)
+    frame = frame_of(mem, mem[space + C.TS_CACHE], reference >> C.SLOT_BITS)
     if frame == 0:
         return 1
-    piece = page_piece(mem, frame, mem[space + TS_PAGE_WORDS], reference & SLOT_MASK)
-    if piece == 0 or not mem[piece] & PIECE_CHAINED:
+    piece = page_piece(mem, frame, mem[space + C.TS_PAGE_WORDS], reference & C.SLOT_MASK)
+    if piece == 0 or not mem[piece] & D.PIECE_CHAINED:
         return 0
     return add_chunks(mem, fragment, mem[piece + 1], out)
 
@@ -159,15 +112,15 @@ def add_old(mem, fragment, reference, out):
 @helper
 def add_inserted(mem, txn, buf, operation, begun, out):
     """Note the pages of an insert run from row `begun` on; 1 if there is no room for all."""
-    fragment = mem[operation + O_FRAGMENT]
-    fixed = mem[fragment + F_FIXED_WORDS]
-    count = mem[operation + O_ROWID] >> COUNT_SHIFT
-    row = known_row_address(mem, fragment, (mem[operation + O_ROWID] & ROWID_MASK) + begun)
+    fragment = mem[operation + A.O_FRAGMENT]
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
+    row = known_row_address(mem, fragment, (mem[operation + A.O_ROWID] & A.ROWID_MASK) + begun)
     for number in range(begun, count):
         image = insert_image(mem, fragment, row)
-        if add_planned(mem, txn, buf[image + fixed - 1], number == begun and begun == mem[txn + X_PIECE], out):
+        if add_planned(mem, txn, buf[image + fixed - 1], number == begun and begun == mem[txn + A.X_PIECE], out):
             return 1
-        row += mem[fragment + F_ROW_WORDS]
+        row += mem[fragment + A.F_ROW_WORDS]
     return 0
 
 
@@ -175,10 +128,10 @@ def add_inserted(mem, txn, buf, operation, begun, out):
 def insert_image(mem, fragment, row):
     """Offset in the buffer of the image of a RESERVED row, whose reference word leads to its disk part."""
     part = mem[reference_at(mem, fragment, row)]
-    reference = var_of(mem, fragment, row) if mem[fragment + F_HAS_VAR] else 0
+    reference = var_of(mem, fragment, row) if mem[fragment + A.F_HAS_VAR] else 0
     if reference != 0:
         part -= var_words(mem, reference)
-    return part - mem[fragment + F_FIXED_WORDS]
+    return part - mem[fragment + A.F_FIXED_WORDS]
 
 
 @helper
@@ -187,43 +140,45 @@ def list_pages(mem, txn, buf, out):
     ST_SPOOLED if nothing can be told before a record is brought back.
     """
     out[0] = 0
-    is_begun = mem[txn + X_STATE] == 3
-    operation = mem[txn + X_CURSOR] if is_begun else mem[txn + X_FIRST]
+    is_begun = mem[txn + A.X_STATE] == 3
+    operation = mem[txn + A.X_CURSOR] if is_begun else mem[txn + A.X_FIRST]
     is_first = is_begun
     while operation != 0:
-        fragment = mem[operation + O_FRAGMENT]
-        word = mem[operation + O_RECORD]
-        kind = word & OP_KIND_MASK
-        record = word >> OP_RECORD_SHIFT
+        fragment = mem[operation + A.O_FRAGMENT]
+        word = mem[operation + A.O_RECORD]
+        kind = word & A.OP_KIND_MASK
+        record = word >> A.OP_RECORD_SHIFT
         more = 0
-        if mem[fragment + F_HAS_DISK]:
-            has_part = kind == KIND_INSERT or (kind == KIND_UPDATE and not is_disk_kept(word))
+        if mem[fragment + A.F_HAS_DISK]:
+            has_part = kind == L.KIND_INSERT or (kind == L.KIND_UPDATE and not is_disk_kept(word))
             if has_part and is_away(mem, buf, operation):
                 # Only the first may ask for its record: bringing one further on could take the first one away again.
-                return ST_SPOOLED if operation == mem[txn + X_CURSOR] else ST_MORE
-            if is_first and mem[txn + X_FREEING]:
-                more = add_chunks(mem, fragment, mem[txn + X_LINK], out)
-            elif kind == KIND_INSERT:
-                more = add_inserted(mem, txn, buf, operation, mem[txn + X_PIECE] if is_first else 0, out)
-            elif (kind == KIND_UPDATE and not is_disk_kept(word)) or (kind == KIND_DELETE and not word & OP_CANCELLED):
-                row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
+                return A.ST_SPOOLED if operation == mem[txn + A.X_CURSOR] else A.ST_MORE
+            if is_first and mem[txn + A.X_FREEING]:
+                more = add_chunks(mem, fragment, mem[txn + A.X_LINK], out)
+            elif kind == L.KIND_INSERT:
+                more = add_inserted(mem, txn, buf, operation, mem[txn + A.X_PIECE] if is_first else 0, out)
+            elif (kind == L.KIND_UPDATE and not is_disk_kept(word)) or (
+                kind == L.KIND_DELETE and not word & A.OP_CANCELLED
+            ):
+                row = known_row_address(mem, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)
                 reference = mem[reference_at(mem, fragment, row)]
                 plan = 0
-                if kind == KIND_UPDATE:
-                    plan = buf[record + OPERATION_WORDS + mem[fragment + F_FIXED_WORDS] - 1]
+                if kind == L.KIND_UPDATE:
+                    plan = buf[record + L.OPERATION_WORDS + mem[fragment + A.F_FIXED_WORDS] - 1]
                     if plan != 0:
                         more = add_planned(mem, txn, plan, is_first, out)
                 if more == 0 and is_placed(mem, row):
                     more = (
                         add_old(mem, fragment, reference, out)
-                        if plan or kind == KIND_DELETE
-                        else add_page(out, reference >> SLOT_BITS)
+                        if plan or kind == L.KIND_DELETE
+                        else add_page(out, reference >> C.SLOT_BITS)
                     )
         if more:
-            return ST_MORE
+            return A.ST_MORE
         is_first = False
-        operation = mem[operation + O_NEXT]
-    return OK
+        operation = mem[operation + A.O_NEXT]
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
@@ -237,7 +192,7 @@ def are_at_hand(mem, out):
     """1 if all pages of out[1 : 1 + out[0]] are in memory, and none of them would have to be formatted."""
     for i in range(1, 1 + out[0]):
         frame = frame_of(mem, cache_of(mem, out[i]), out[i])
-        if frame == 0 or (space_is_fresh(mem, out[i]) and mem[frame + DP_OWNER] != owner_of(mem, out[i])):
+        if frame == 0 or (space_is_fresh(mem, out[i]) and mem[frame + D.DP_OWNER] != owner_of(mem, out[i])):
             return 0
     return 1
 
@@ -245,7 +200,7 @@ def are_at_hand(mem, out):
 @helper
 def is_placed(mem, row):
     """Whether a row's disk reference is one: a row this transaction inserts has none before its insert is applied."""
-    return (mem[row] >> STATE_SHIFT) & STATE_MASK == LIVE
+    return (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE
 
 
 # --- applying -------------------------------------------------------------------------------------
@@ -253,62 +208,62 @@ def is_placed(mem, row):
 def apply_disk_insert(mem, txn, buf, operation, epoch, author):
     """Write the disk parts of an insert run and make its rows live, one by one; OK or why it stopped."""
     if is_away(mem, buf, operation):
-        return ST_SPOOLED
-    fragment = mem[operation + O_FRAGMENT]
-    fixed = mem[fragment + F_FIXED_WORDS]
-    count = mem[operation + O_ROWID] >> COUNT_SHIFT
-    while mem[txn + X_PIECE] < count:
-        rowid = (mem[operation + O_ROWID] & ROWID_MASK) + mem[txn + X_PIECE]
+        return A.ST_SPOOLED
+    fragment = mem[operation + A.O_FRAGMENT]
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
+    while mem[txn + A.X_PIECE] < count:
+        rowid = (mem[operation + A.O_ROWID] & A.ROWID_MASK) + mem[txn + A.X_PIECE]
         row = known_row_address(mem, fragment, rowid)
         where = reference_at(mem, fragment, row)
         at = mem[where]
         plan = buf[insert_image(mem, fragment, row) + fixed - 1]
-        words = buf[at] & VAR_WORDS_MASK
+        words = buf[at] & A.VAR_WORDS_MASK
         if plan < 0:
             status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, words, epoch)
-            if status != OK:
+            if status != A.OK:
                 return status
         status = is_at_hand(mem, txn, fragment, planned_page(mem, plan), 0)
-        if status != OK:
+        if status != A.OK:
             return status
         reference = write_first_piece(mem, fragment, rowid, plan, buf, at, words, epoch)
         if reference == 0:
-            return ST_INVARIANT
+            return A.ST_INVARIANT
         mem[where] = reference
-        stamp(mem, txn, row, LIVE, epoch, author)
+        stamp(mem, txn, row, A.LIVE, epoch, author)
         if not_passed(mem, fragment, rowid):
-            mem[row] |= LCP_BIT
+            mem[row] |= A.LCP_BIT
         release_row(mem, txn, row, operation)
-        mem[fragment + F_ROWS] += 1
-        mem[fragment + F_RESERVED_ROWS] -= 1
-        mem[txn + X_CHUNK] = 0
-        mem[txn + X_PIECE] += 1
-    mem[txn + X_PIECE] = 0
-    return OK
+        mem[fragment + A.F_ROWS] += 1
+        mem[fragment + A.F_RESERVED_ROWS] -= 1
+        mem[txn + A.X_CHUNK] = 0
+        mem[txn + A.X_PIECE] += 1
+    mem[txn + A.X_PIECE] = 0
+    return A.OK
 
 
 @helper
 def prepare_disk_update(mem, txn, buf, operation, epoch):
     """What goes before a row and its disk part are replaced; OK, or why it must wait."""
-    record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
-    fragment = mem[operation + O_FRAGMENT]
-    space = mem[fragment + F_TABLESPACE]
-    fixed = mem[fragment + F_FIXED_WORDS]
-    rowid = mem[operation + O_ROWID] & ROWID_MASK
+    record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
+    fragment = mem[operation + A.O_FRAGMENT]
+    space = mem[fragment + A.F_TABLESPACE]
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     old = mem[reference_at(mem, fragment, known_row_address(mem, fragment, rowid))]
-    image = record + OPERATION_WORDS
+    image = record + L.OPERATION_WORDS
     plan = buf[image + fixed - 1]
     if plan < 0:
         at = image + image_words(buf, image, fixed, record_has_var(mem, fragment, buf[record + 1]))
-        status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, buf[at] & VAR_WORDS_MASK, epoch)
-        if status != OK:
+        status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, buf[at] & A.VAR_WORDS_MASK, epoch)
+        if status != A.OK:
             return status
-    status = is_at_hand(mem, txn, fragment, old >> SLOT_BITS, mem[space + TS_PAYLOAD])
-    if status == OK and plan != 0:
+    status = is_at_hand(mem, txn, fragment, old >> C.SLOT_BITS, mem[space + C.TS_PAYLOAD])
+    if status == A.OK and plan != 0:
         status = is_at_hand(mem, txn, fragment, planned_page(mem, plan), 0)
-        if status == OK and not undo_has_room(mem, 2 * UNDO_RECORD_WORDS + mem[space + TS_PAYLOAD]):
-            status = ST_UNDO
-    if status == OK:
+        if status == A.OK and not undo_has_room(mem, 2 * D.UNDO_RECORD_WORDS + mem[space + C.TS_PAYLOAD]):
+            status = A.ST_UNDO
+    if status == A.OK:
         status = await_part(mem, txn, fragment, rowid, known_row_address(mem, fragment, rowid))
     return status
 
@@ -316,38 +271,38 @@ def prepare_disk_update(mem, txn, buf, operation, epoch):
 @helper
 def finish_disk_update(mem, txn, buf, operation, epoch):
     """The row has its after-image: replace its disk part, to which its reference still leads; OK or why it stopped."""
-    fragment = mem[operation + O_FRAGMENT]
-    fixed = mem[fragment + F_FIXED_WORDS]
-    rowid = mem[operation + O_ROWID] & ROWID_MASK
+    fragment = mem[operation + A.O_FRAGMENT]
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     where = reference_at(mem, fragment, known_row_address(mem, fragment, rowid))
     old = mem[where]
-    image = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
-    has_var = record_has_var(mem, fragment, buf[image - OPERATION_WORDS + 1])
+    image = (mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT) + L.OPERATION_WORDS
+    has_var = record_has_var(mem, fragment, buf[image - L.OPERATION_WORDS + 1])
     at = image + image_words(buf, image, fixed, has_var)
-    words = buf[at] & VAR_WORDS_MASK
+    words = buf[at] & A.VAR_WORDS_MASK
     plan = buf[image + fixed - 1]
-    mem[txn + X_CHUNK] = 0
+    mem[txn + A.X_CHUNK] = 0
     if plan == 0:
         return replace_piece(mem, fragment, old, buf, at, words, epoch)
     mem[where] = write_first_piece(mem, fragment, rowid, plan, buf, at, words, epoch)
-    if mem[where] == 0 or drop_first_piece(mem, txn, fragment, old, epoch) != OK:
-        return ST_INVARIANT
+    if mem[where] == 0 or drop_first_piece(mem, txn, fragment, old, epoch) != A.OK:
+        return A.ST_INVARIANT
     return drop_chunks(mem, txn, fragment, epoch)
 
 
 @helper
 def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
     """Replace a row and its disk part; OK or why it stopped."""
-    if is_disk_kept(mem[operation + O_RECORD]):
+    if is_disk_kept(mem[operation + A.O_RECORD]):
         return apply_update(mem, txn, buf, operation, epoch, author, copies)
-    if mem[txn + X_FREEING]:
-        return drop_chunks(mem, txn, mem[operation + O_FRAGMENT], epoch)
+    if mem[txn + A.X_FREEING]:
+        return drop_chunks(mem, txn, mem[operation + A.O_FRAGMENT], epoch)
     if is_away(mem, buf, operation):
-        return ST_SPOOLED
+        return A.ST_SPOOLED
     status = prepare_disk_update(mem, txn, buf, operation, epoch)
-    if status == OK:
+    if status == A.OK:
         status = apply_update(mem, txn, buf, operation, epoch, author, copies)
-    if status != OK:
+    if status != A.OK:
         return status
     return finish_disk_update(mem, txn, buf, operation, epoch)
 
@@ -355,12 +310,12 @@ def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
 @helper
 def prepare_disk_delete(mem, txn, operation):
     """(OK, or why a row cannot be removed yet; the reference to its disk part)."""
-    fragment = mem[operation + O_FRAGMENT]
-    rowid = mem[operation + O_ROWID] & ROWID_MASK
+    fragment = mem[operation + A.O_FRAGMENT]
+    rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     row = known_row_address(mem, fragment, rowid)
     old = mem[reference_at(mem, fragment, row)]
-    status = is_at_hand(mem, txn, fragment, old >> SLOT_BITS, mem[mem[fragment + F_TABLESPACE] + TS_PAYLOAD])
-    if status == OK:
+    status = is_at_hand(mem, txn, fragment, old >> C.SLOT_BITS, mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD])
+    if status == A.OK:
         status = await_part(mem, txn, fragment, rowid, row)
     return status, old
 
@@ -368,21 +323,21 @@ def prepare_disk_delete(mem, txn, operation):
 @helper
 def finish_disk_delete(mem, txn, fragment, old, epoch):
     """The row is gone: remove the disk part that `old` leads to; OK or why it stopped."""
-    if drop_first_piece(mem, txn, fragment, old, epoch) != OK:
-        return ST_INVARIANT
+    if drop_first_piece(mem, txn, fragment, old, epoch) != A.OK:
+        return A.ST_INVARIANT
     return drop_chunks(mem, txn, fragment, epoch)
 
 
 @helper
 def apply_disk_delete(mem, txn, operation, epoch, author, copies):
     """Remove a row and its disk part; OK or why it stopped."""
-    fragment = mem[operation + O_FRAGMENT]
-    if mem[txn + X_FREEING]:
+    fragment = mem[operation + A.O_FRAGMENT]
+    if mem[txn + A.X_FREEING]:
         return drop_chunks(mem, txn, fragment, epoch)
     status, old = prepare_disk_delete(mem, txn, operation)
-    if status == OK:
+    if status == A.OK:
         status = apply_delete(mem, txn, operation, epoch, author, copies)
-    if status != OK:
+    if status != A.OK:
         return status
     return finish_disk_delete(mem, txn, fragment, old, epoch)
 
@@ -390,22 +345,22 @@ def apply_disk_delete(mem, txn, operation, epoch, author, copies):
 @helper
 def apply_one(mem, txn, buf, operation, epoch, author, copies):
     """Apply one operation of a transaction that changes disk parts; OK or why it stopped."""
-    word = mem[operation + O_RECORD]
-    kind = word & OP_KIND_MASK
-    fragment = mem[operation + O_FRAGMENT]
-    has_disk = mem[fragment + F_HAS_DISK]
-    if kind == KIND_INSERT:
+    word = mem[operation + A.O_RECORD]
+    kind = word & A.OP_KIND_MASK
+    fragment = mem[operation + A.O_FRAGMENT]
+    has_disk = mem[fragment + A.F_HAS_DISK]
+    if kind == L.KIND_INSERT:
         if has_disk:
             return apply_disk_insert(mem, txn, buf, operation, epoch, author)
         apply_insert(mem, txn, operation, epoch, author)
-        return OK
-    if kind == KIND_UPDATE:
+        return A.OK
+    if kind == L.KIND_UPDATE:
         if has_disk:
             return apply_disk_update(mem, txn, buf, operation, epoch, author, copies)
         return apply_update(mem, txn, buf, operation, epoch, author, copies)
-    if kind == KIND_DELETE:
-        if word & OP_CANCELLED:
-            return OK
+    if kind == L.KIND_DELETE:
+        if word & A.OP_CANCELLED:
+            return A.OK
         if has_disk:
             return apply_disk_delete(mem, txn, operation, epoch, author, copies)
         return apply_delete(mem, txn, operation, epoch, author, copies)
@@ -415,22 +370,22 @@ def apply_one(mem, txn, buf, operation, epoch, author, copies):
 @helper
 def apply_disk_operations(mem, txn, buf, copies, epoch, budget):
     """Apply operations from X_CURSOR on: OK when all are, ST_MORE behind `budget` of them, or why it stopped."""
-    operation = mem[txn + X_CURSOR]
+    operation = mem[txn + A.X_CURSOR]
     done = 0
     while operation != 0:
         if done >= budget:
-            return ST_MORE
-        author = author_of(mem, txn, mem[operation + O_RECORD])
+            return A.ST_MORE
+        author = author_of(mem, txn, mem[operation + A.O_RECORD])
         status = apply_one(mem, txn, buf, operation, epoch, author, copies)
-        if status != OK:
+        if status != A.OK:
             return status
-        after = mem[operation + O_NEXT]
+        after = mem[operation + A.O_NEXT]
         drop_operation(mem, operation)
         operation = after
-        mem[txn + X_CURSOR] = operation
+        mem[txn + A.X_CURSOR] = operation
         done += 1
     finish(mem, txn)
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64)")
@@ -447,24 +402,24 @@ def commit_at_hand(mem, txn, buf, fill, copies, epoch, txid, out):
     """`commit_disk` if all pages are in memory, without a pin: nobody else runs until the call ends. ST_PAGE, nothing
     done, if they are not, they or the operations are more than `out` takes behind its first word, or there is no room.
     """
-    if mem[txn + X_OPS] >= out.size or list_pages(mem, txn, buf, out) != OK or are_at_hand(mem, out) == 0:
-        return ST_PAGE
+    if mem[txn + A.X_OPS] >= out.size or list_pages(mem, txn, buf, out) != A.OK or are_at_hand(mem, out) == 0:
+        return A.ST_PAGE
     status = commit_on_pages(mem, txn, buf, fill, copies, epoch, txid)
-    return status if status >= 0 or status == ST_INVARIANT else ST_PAGE
+    return status if status >= 0 or status == A.ST_INVARIANT else A.ST_PAGE
 
 
 @helper
 def commit_on_pages(mem, txn, buf, fill, copies, epoch, txid):
     """Commit on pages that stay where they are; see `commit_disk`."""
-    if not undo_has_room(mem, mem[txn + X_UNDO_WORDS]):
-        return ST_UNDO
+    if not undo_has_room(mem, mem[txn + A.X_UNDO_WORDS]):
+        return A.ST_UNDO
     logged = log_records(mem, txn, buf, fill, copies, txid)
     if logged < 0:
         return logged
-    mem[txn + X_CURSOR] = mem[txn + X_FIRST]
-    if apply_disk_operations(mem, txn, buf, copies, epoch, 1 << 60) != OK:
-        return ST_INVARIANT
-    return logged + (COMMIT_WOKEN if mem[txn + X_WOKEN] > 0 else 0)
+    mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
+    if apply_disk_operations(mem, txn, buf, copies, epoch, 1 << 60) != A.OK:
+        return A.ST_INVARIANT
+    return logged + (COMMIT_WOKEN if mem[txn + A.X_WOKEN] > 0 else 0)
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")

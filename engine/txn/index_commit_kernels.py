@@ -19,36 +19,9 @@ from engine.index.changes_kernels import (
 )
 from engine.index.unique_changes_kernels import leave_deleted, leave_replaced
 from engine.jit.kernel import helper, kernel
+from engine.log import redo_layout as L
 from engine.log.own_images_kernels import is_away
-from engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_UPDATE, OPERATION_WORDS
-from engine.memory.arena_layout import (
-    COUNT_SHIFT,
-    F_HAS_DISK,
-    O_FRAGMENT,
-    O_NEXT,
-    O_RECORD,
-    O_ROWID,
-    O_VAR,
-    OK,
-    OP_CANCELLED,
-    OP_KIND_MASK,
-    OP_RECORD_SHIFT,
-    ROWID_MASK,
-    ST_INVARIANT,
-    ST_MORE,
-    ST_PAGE,
-    ST_SPOOLED,
-    ST_UNDO,
-    X_CURSOR,
-    X_DISK,
-    X_FIRST,
-    X_FREEING,
-    X_INDEXED,
-    X_OPS,
-    X_PIECE,
-    X_UNDO_WORDS,
-    X_WOKEN,
-)
+from engine.memory import arena_layout as A
 from engine.rows.rows_kernels import known_row_address
 from engine.txn.changes_kernels import drop_operation
 from engine.txn.commit_kernels import (
@@ -78,20 +51,20 @@ SMALL_ENTRIES = 160  # more entries are changed in slices, or one kernel call wo
 @helper
 def apply_indexed_insert(mem, txn, buf, operation, epoch, author):
     """Make the rows of an insert run live, and add their entries; OK or why it stopped."""
-    fragment = mem[operation + O_FRAGMENT]
-    first = mem[operation + O_ROWID] & ROWID_MASK
+    fragment = mem[operation + A.O_FRAGMENT]
+    first = mem[operation + A.O_ROWID] & A.ROWID_MASK
     begin = 0
-    end = mem[operation + O_ROWID] >> COUNT_SHIFT
-    status = OK
-    if mem[fragment + F_HAS_DISK]:
-        begin = mem[txn + X_PIECE]
+    end = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
+    status = A.OK
+    if mem[fragment + A.F_HAS_DISK]:
+        begin = mem[txn + A.X_PIECE]
         status = apply_disk_insert(mem, txn, buf, operation, epoch, author)
-        if status != OK:
-            end = mem[txn + X_PIECE]
+        if status != A.OK:
+            end = mem[txn + A.X_PIECE]
     else:
         apply_insert(mem, txn, operation, epoch, author)
-    if add_entries(mem, txn, fragment, first + begin, end - begin, -1) != OK:
-        return ST_INVARIANT
+    if add_entries(mem, txn, fragment, first + begin, end - begin, -1) != A.OK:
+        return A.ST_INVARIANT
     return_promises(mem, txn, fragment, end - begin)
     return status
 
@@ -99,50 +72,52 @@ def apply_indexed_insert(mem, txn, buf, operation, epoch, author):
 @helper
 def apply_indexed_update(mem, txn, buf, operation, epoch, author, copies):
     """Replace a row by its after-image and move the entries whose key changes; OK or why it stopped."""
-    fragment = mem[operation + O_FRAGMENT]
-    rowid = mem[operation + O_ROWID] & ROWID_MASK
-    record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
-    has_part = mem[fragment + F_HAS_DISK] != 0 and not is_disk_kept(mem[operation + O_RECORD])
+    fragment = mem[operation + A.O_FRAGMENT]
+    rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
+    record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
+    has_part = mem[fragment + A.F_HAS_DISK] != 0 and not is_disk_kept(mem[operation + A.O_RECORD])
     if has_part:
-        if mem[txn + X_FREEING]:
+        if mem[txn + A.X_FREEING]:
             return drop_chunks(mem, txn, fragment, epoch)
     if is_away(mem, buf, operation):
-        return ST_SPOOLED
+        return A.ST_SPOOLED
     if has_part:
         status = prepare_disk_update(mem, txn, buf, operation, epoch)
-        if status != OK:
+        if status != A.OK:
             return status
     row = known_row_address(mem, fragment, rowid)
     leave_replaced(mem, txn, buf, operation, fragment, rowid, row)
-    changed = remove_changed(mem, txn, fragment, rowid, row, buf, record + OPERATION_WORDS, mem[operation + O_VAR] != 0)
+    changed = remove_changed(
+        mem, txn, fragment, rowid, row, buf, record + L.OPERATION_WORDS, mem[operation + A.O_VAR] != 0
+    )
     if changed < 0:
-        return ST_INVARIANT
+        return A.ST_INVARIANT
     status = apply_update(mem, txn, buf, operation, epoch, author, copies)
-    if status == OK:
+    if status == A.OK:
         status = add_entries(mem, txn, fragment, rowid, 1, changed)
-    if status != OK:
+    if status != A.OK:
         return status
     return_promises(mem, txn, fragment, 1)
-    return finish_disk_update(mem, txn, buf, operation, epoch) if has_part else OK
+    return finish_disk_update(mem, txn, buf, operation, epoch) if has_part else A.OK
 
 
 @helper
 def apply_indexed_delete(mem, txn, operation, epoch, author, copies):
     """Remove a row and its entries; OK or why it stopped."""
-    fragment = mem[operation + O_FRAGMENT]
-    has_disk = mem[fragment + F_HAS_DISK]
+    fragment = mem[operation + A.O_FRAGMENT]
+    has_disk = mem[fragment + A.F_HAS_DISK]
     old = 0
     if has_disk:
-        if mem[txn + X_FREEING]:
+        if mem[txn + A.X_FREEING]:
             return drop_chunks(mem, txn, fragment, epoch)
         status, old = prepare_disk_delete(mem, txn, operation)
-        if status != OK:
+        if status != A.OK:
             return status
-    leave_deleted(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)
-    status = remove_entries(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)
-    if status == OK:
+    leave_deleted(mem, txn, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)
+    status = remove_entries(mem, txn, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)
+    if status == A.OK:
         status = apply_delete(mem, txn, operation, epoch, author, copies)
-    if status != OK or not has_disk:
+    if status != A.OK or not has_disk:
         return status
     return finish_disk_delete(mem, txn, fragment, old, epoch)
 
@@ -150,15 +125,15 @@ def apply_indexed_delete(mem, txn, operation, epoch, author, copies):
 @helper
 def apply_indexed_one(mem, txn, buf, operation, epoch, author, copies):
     """Apply one operation of a transaction that changes indexes, and maybe disk parts; OK or why it stopped."""
-    word = mem[operation + O_RECORD]
-    kind = word & OP_KIND_MASK
-    if kind == KIND_INSERT:
+    word = mem[operation + A.O_RECORD]
+    kind = word & A.OP_KIND_MASK
+    if kind == L.KIND_INSERT:
         return apply_indexed_insert(mem, txn, buf, operation, epoch, author)
-    if kind == KIND_UPDATE:
+    if kind == L.KIND_UPDATE:
         return apply_indexed_update(mem, txn, buf, operation, epoch, author, copies)
-    if kind == KIND_DELETE:
-        if word & OP_CANCELLED:
-            return OK
+    if kind == L.KIND_DELETE:
+        if word & A.OP_CANCELLED:
+            return A.OK
         return apply_indexed_delete(mem, txn, operation, epoch, author, copies)
     return release_lock(mem, txn, operation)
 
@@ -166,22 +141,22 @@ def apply_indexed_one(mem, txn, buf, operation, epoch, author, copies):
 @helper
 def apply_indexed_operations(mem, txn, buf, copies, epoch, budget):
     """Apply operations from X_CURSOR on: OK when all are, ST_MORE behind about `budget` entries, or why it stopped."""
-    operation = mem[txn + X_CURSOR]
+    operation = mem[txn + A.X_CURSOR]
     done = 0
     while operation != 0:
         if done >= budget:
-            return ST_MORE
-        author = author_of(mem, txn, mem[operation + O_RECORD])
+            return A.ST_MORE
+        author = author_of(mem, txn, mem[operation + A.O_RECORD])
         status = apply_indexed_one(mem, txn, buf, operation, epoch, author, copies)
-        if status != OK:
+        if status != A.OK:
             return status
-        done += 1 + max(1, mem[operation + O_ROWID] >> COUNT_SHIFT) * entries_of(mem, mem[operation + O_FRAGMENT])
-        after = mem[operation + O_NEXT]
+        done += 1 + max(1, mem[operation + A.O_ROWID] >> A.COUNT_SHIFT) * entries_of(mem, mem[operation + A.O_FRAGMENT])
+        after = mem[operation + A.O_NEXT]
         drop_operation(mem, operation)
         operation = after
-        mem[txn + X_CURSOR] = operation
+        mem[txn + A.X_CURSOR] = operation
     finish(mem, txn)
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")
@@ -194,17 +169,17 @@ def commit_indexed(mem, txn, buf, fill, copies, epoch, txid, budget, out):
     """
     if budget > 0:
         return apply_indexed_operations(mem, txn, buf, copies, epoch, budget)
-    if mem[txn + X_INDEXED] > SMALL_ENTRIES:
-        return ST_MORE
-    if out.size > 0 and mem[txn + X_DISK] > 0:
-        if mem[txn + X_OPS] >= out.size or list_pages(mem, txn, buf, out) != OK or are_at_hand(mem, out) == 0:
-            return ST_PAGE
-    if mem[txn + X_DISK] > 0 and not undo_has_room(mem, mem[txn + X_UNDO_WORDS]):
-        return ST_UNDO
+    if mem[txn + A.X_INDEXED] > SMALL_ENTRIES:
+        return A.ST_MORE
+    if out.size > 0 and mem[txn + A.X_DISK] > 0:
+        if mem[txn + A.X_OPS] >= out.size or list_pages(mem, txn, buf, out) != A.OK or are_at_hand(mem, out) == 0:
+            return A.ST_PAGE
+    if mem[txn + A.X_DISK] > 0 and not undo_has_room(mem, mem[txn + A.X_UNDO_WORDS]):
+        return A.ST_UNDO
     logged = log_records(mem, txn, buf, fill, copies, txid)
     if logged < 0:
         return logged
-    mem[txn + X_CURSOR] = mem[txn + X_FIRST]
-    if apply_indexed_operations(mem, txn, buf, copies, epoch, 1 << 60) != OK:
-        return ST_INVARIANT
-    return logged + (COMMIT_WOKEN if mem[txn + X_WOKEN] > 0 else 0)
+    mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
+    if apply_indexed_operations(mem, txn, buf, copies, epoch, 1 << 60) != A.OK:
+        return A.ST_INVARIANT
+    return logged + (COMMIT_WOKEN if mem[txn + A.X_WOKEN] > 0 else 0)

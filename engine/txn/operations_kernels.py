@@ -10,51 +10,9 @@ from there.
 from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
+from engine.log import redo_layout as L
 from engine.log.own_images_kernels import is_away, lock_owner, newest_operation, own_kind
-from engine.log.redo_layout import KIND_DELETE
-from engine.memory.arena_layout import (
-    F_INDEX_BLOCKS,
-    LIVE,
-    LOCK_MASK,
-    LOCK_SHARED,
-    LOCK_WAITED,
-    MODE_BITS,
-    MODE_DELETE,
-    MODE_FIND,
-    MODE_INSERT,
-    MODE_MASK,
-    MODE_UPDATE,
-    MODE_WRITE,
-    O_RECORD,
-    OK,
-    OP_ABSENT,
-    OP_REINSERT,
-    OP_WAS_SHARED,
-    S_TOUCHED,
-    ST_ALTERED,
-    ST_BUSY,
-    ST_DROPPED,
-    ST_DUPLICATE,
-    ST_MEMORY,
-    ST_MISSING,
-    ST_MORE,
-    ST_PARTITION,
-    ST_SPOOLED,
-    STATE_MASK,
-    STATE_SHIFT,
-    T_FIXED_WORDS,
-    T_FORMAT,
-    T_FRAGMENT_LIST,
-    T_KEY_WORDS,
-    T_SEED,
-    TAG_BITS,
-    TAG_MASK,
-    X_FRAGMENT,
-    X_LOCK,
-    X_ROW,
-    X_ROWID,
-    X_USED,
-)
+from engine.memory import arena_layout as A
 from engine.memory.handles_kernels import descriptor_of, handle_of
 from engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
 from engine.rows.rows_kernels import known_row_address, row_address
@@ -74,10 +32,10 @@ from engine.txn.changes_kernels import (
 @helper
 def busy(mem, txn, fragment, rowid, head):
     """Leave evidence of the row whose lock must be waited for."""
-    mem[txn + X_FRAGMENT] = handle_of(mem, fragment)
-    mem[txn + X_ROWID] = rowid
-    mem[txn + X_LOCK] = head & LOCK_MASK
-    return ST_BUSY
+    mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment)
+    mem[txn + A.X_ROWID] = rowid
+    mem[txn + A.X_LOCK] = head & A.LOCK_MASK
+    return A.ST_BUSY
 
 
 @helper
@@ -86,17 +44,19 @@ def meet_row(mem, txn, fragment, rowid, row, mode):
     has deleted it, or a status code.
     """
     head = mem[row]
-    if head & LOCK_MASK == 0:
-        return ST_DUPLICATE if mode == MODE_INSERT else OK
-    if mode == MODE_INSERT and head & LOCK_SHARED:
-        return ST_DUPLICATE  # nobody changes it, so there is nothing to wait for
+    if head & A.LOCK_MASK == 0:
+        return A.ST_DUPLICATE if mode == A.MODE_INSERT else A.OK
+    if mode == A.MODE_INSERT and head & A.LOCK_SHARED:
+        return A.ST_DUPLICATE  # nobody changes it, so there is nothing to wait for
     if lock_owner(mem, head) != txn:
         return busy(mem, txn, fragment, rowid, head)
-    if own_kind(mem, row) == KIND_DELETE:
-        if mem[newest_operation(head) + O_RECORD] & OP_ABSENT:
-            return ST_MISSING if mode == MODE_UPDATE else ST_DUPLICATE  # it told of the absence, see `lock_absent`
-        return OP_REINSERT if mode == MODE_INSERT or mode == MODE_WRITE else ST_MISSING
-    return ST_DUPLICATE if mode == MODE_INSERT else OK
+    if own_kind(mem, row) == L.KIND_DELETE:
+        if mem[newest_operation(head) + A.O_RECORD] & A.OP_ABSENT:
+            return (
+                A.ST_MISSING if mode == A.MODE_UPDATE else A.ST_DUPLICATE
+            )  # it told of the absence, see `lock_absent`
+        return A.OP_REINSERT if mode == A.MODE_INSERT or mode == A.MODE_WRITE else A.ST_MISSING
+    return A.ST_DUPLICATE if mode == A.MODE_INSERT else A.OK
 
 
 @helper
@@ -107,10 +67,10 @@ def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
     if flags < 0:
         return flags
     head = mem[row]
-    if flags == OP_REINSERT and is_away(mem, buf, newest_operation(head)):
-        return ST_SPOOLED
+    if flags == A.OP_REINSERT and is_away(mem, buf, newest_operation(head)):
+        return A.ST_SPOOLED
     status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, 0, 0)
-    if status == OK and flags == OP_REINSERT:
+    if status == A.OK and flags == A.OP_REINSERT:
         cancel_delete(mem, buf, row, head)
     return status
 
@@ -137,14 +97,14 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    if mode >> MODE_BITS != mem[table + T_FORMAT]:
-        mem[txn + X_ROW] = start
-        return ST_ALTERED
-    mode &= MODE_MASK
-    fixed = mem[table + T_FIXED_WORDS]
-    held = mem[table + T_KEY_WORDS]
-    fragments = mem[table + T_FRAGMENT_LIST]
+        return A.ST_DROPPED
+    if mode >> A.MODE_BITS != mem[table + A.T_FORMAT]:
+        mem[txn + A.X_ROW] = start
+        return A.ST_ALTERED
+    mode &= A.MODE_MASK
+    fixed = mem[table + A.T_FIXED_WORDS]
+    held = mem[table + A.T_KEY_WORDS]
+    fragments = mem[table + A.T_FRAGMENT_LIST]
     touched = start
     for position in range(start, stop):
         if position == touched and hashes.size:
@@ -154,32 +114,32 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
         at = offsets[i] if offsets.size else i * fixed
         first, words = image_key(images, at, fixed, held)
         if hashes.size:
-            tag = hashes[i] & TAG_MASK
-            fragment = mem[fragments + (hashes[i] >> TAG_BITS)]
+            tag = hashes[i] & A.TAG_MASK
+            fragment = mem[fragments + (hashes[i] >> A.TAG_BITS)]
         else:
-            tag = tag_of(images, first, words, mem[table + T_SEED])
+            tag = tag_of(images, first, words, mem[table + A.T_SEED])
             fragment = 0
         if fragment == 0:  # not looked for yet, or dropped since
             fragment = fragment_of(mem, table, images, first, words)
             if fragment == 0:
-                mem[txn + X_ROW] = position
+                mem[txn + A.X_ROW] = position
                 return refused_status(mode)
-        blocks = mem[fragment + F_INDEX_BLOCKS]
+        blocks = mem[fragment + A.F_INDEX_BLOCKS]
         entry = index_find(mem, fragment, tag, images, first, words)
         if entry != 0:
             status = put_existing(mem, txn, buf, fragment, entry_rowid(mem, entry), images, at, mode)
-        elif mode == MODE_UPDATE:
-            status = ST_MISSING
+        elif mode == A.MODE_UPDATE:
+            status = A.ST_MISSING
         else:
             status = reserve_row(mem, txn, buf, fragment, tag, images, at, 0)
-        mem[txn + X_ROW] = position
-        if status != OK:
+        mem[txn + A.X_ROW] = position
+        if status != A.OK:
             return status
-        if mem[fragment + F_INDEX_BLOCKS] != blocks and position + 1 < stop:
-            mem[txn + X_ROW] = position + 1
-            return ST_MORE
-    mem[txn + X_ROW] = stop
-    return OK
+        if mem[fragment + A.F_INDEX_BLOCKS] != blocks and position + 1 < stop:
+            mem[txn + A.X_ROW] = position + 1
+            return A.ST_MORE
+    mem[txn + A.X_ROW] = stop
+    return A.OK
 
 
 @helper
@@ -188,16 +148,16 @@ def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
     touched = 0
     for position in range(begin, end):
         i = order[position] if order.size else position
-        fragment = mem[fragments + (hashes[i] >> TAG_BITS)]
+        fragment = mem[fragments + (hashes[i] >> A.TAG_BITS)]
         if fragment != 0:
-            touched += touch_buckets(mem, fragment, hashes[i] & TAG_MASK)
-    mem[S_TOUCHED] = touched
+            touched += touch_buckets(mem, fragment, hashes[i] & A.TAG_MASK)
+    mem[A.S_TOUCHED] = touched
 
 
 @helper
 def refused_status(mode):
     """Why a row that no partition takes cannot be put."""
-    return ST_PARTITION if mode == MODE_INSERT or mode == MODE_WRITE else ST_MISSING
+    return A.ST_PARTITION if mode == A.MODE_INSERT or mode == A.MODE_WRITE else A.ST_MISSING
 
 
 @helper
@@ -205,18 +165,18 @@ def touch_row(mem, txn, buf, fragment, rowid, mode):
     """UPDATE (of fixed columns), DELETE, LOCK or FIND of a row that has an index entry."""
     row = known_row_address(mem, fragment, rowid)
     head = mem[row]
-    is_shared = mode == MODE_FIND and head & LOCK_SHARED
-    if head & LOCK_MASK and not is_shared:
+    is_shared = mode == A.MODE_FIND and head & A.LOCK_SHARED
+    if head & A.LOCK_MASK and not is_shared:
         if lock_owner(mem, head) != txn:
             return busy(mem, txn, fragment, rowid, head)
-        if own_kind(mem, row) == KIND_DELETE:
-            return ST_MISSING
-    if mode == MODE_FIND:
+        if own_kind(mem, row) == L.KIND_DELETE:
+            return A.ST_MISSING
+    if mode == A.MODE_FIND:
         busy(mem, txn, fragment, rowid, head)
-        return OK
-    if mode == MODE_UPDATE:
+        return A.OK
+    if mode == A.MODE_UPDATE:
         return touch_update(mem, txn, buf, fragment, rowid, row)
-    if mode == MODE_DELETE:
+    if mode == A.MODE_DELETE:
         return touch_delete(mem, txn, buf, fragment, rowid, row)
     return touch_lock(mem, txn, fragment, rowid, row)
 
@@ -229,8 +189,8 @@ def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
-    seed = mem[table + T_SEED]
+        return A.ST_DROPPED
+    seed = mem[table + A.T_SEED]
     for i in range(start, stop):
         first = offsets[i] if offsets.size else i * stride
         words = offsets[i + 1] - first if offsets.size else stride
@@ -238,14 +198,14 @@ def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
         entry = 0
         if fragment != 0:
             entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
-        status = ST_MISSING
+        status = A.ST_MISSING
         if entry != 0:
             status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode)
-        mem[txn + X_ROW] = i
-        if status != OK:
+        mem[txn + A.X_ROW] = i
+        if status != A.OK:
             return status
-    mem[txn + X_ROW] = stop
-    return OK
+    mem[txn + A.X_ROW] = stop
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
@@ -256,17 +216,17 @@ def touch_int_key(mem, table, txn, buf, key, mode):
     """
     table = descriptor_of(mem, table)
     if table == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     buf[0] = key  # the group header of a filling buffer is free; it serves as the key's scratch word
     fragment = fragment_of(mem, table, buf, 0, 1)
     entry = 0
     if fragment != 0:
-        entry = index_find(mem, fragment, tag_of(buf, 0, 1, mem[table + T_SEED]), buf, 0, 1)
-    mem[txn + X_ROW] = 0
+        entry = index_find(mem, fragment, tag_of(buf, 0, 1, mem[table + A.T_SEED]), buf, 0, 1)
+    mem[txn + A.X_ROW] = 0
     if entry == 0:
-        return ST_MISSING
+        return A.ST_MISSING
     status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode)
-    return mem[txn + X_USED] if status == OK else status
+    return mem[txn + A.X_USED] if status == A.OK else status
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")
@@ -274,9 +234,9 @@ def mark_waited(mem, fragment, rowid, lock):
     """Say that somebody waits for a row's lock; 0 if the lock has changed meanwhile (try again instead of waiting)."""
     fragment = descriptor_of(mem, fragment)
     row = 0 if fragment == 0 else row_address(mem, fragment, rowid)
-    if row == 0 or mem[row] & LOCK_MASK & ~LOCK_WAITED != lock & ~LOCK_WAITED:
+    if row == 0 or mem[row] & A.LOCK_MASK & ~A.LOCK_WAITED != lock & ~A.LOCK_WAITED:
         return 0
-    mem[row] |= LOCK_WAITED
+    mem[row] |= A.LOCK_WAITED
     return 1
 
 
@@ -285,17 +245,17 @@ def upgrade_lock(mem, txn, fragment, rowid):
     """Make a transaction's shared lock, the only one on the row, exclusive; OK, ST_MISSING if it changed, ST_MEMORY."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     row = row_address(mem, fragment, rowid)
-    if row == 0 or (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
-        return ST_MISSING
-    if mem[row] & LOCK_MASK & ~LOCK_WAITED != LOCK_SHARED:
-        return ST_MISSING
-    operation = add_operation(mem, txn, fragment, rowid, OP_WAS_SHARED, 0)
+    if row == 0 or (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK != A.LIVE:
+        return A.ST_MISSING
+    if mem[row] & A.LOCK_MASK & ~A.LOCK_WAITED != A.LOCK_SHARED:
+        return A.ST_MISSING
+    operation = add_operation(mem, txn, fragment, rowid, A.OP_WAS_SHARED, 0)
     if operation == 0:
-        return ST_MEMORY
+        return A.ST_MEMORY
     set_lock(mem, row, operation)
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
@@ -306,10 +266,10 @@ def exchange_lock(mem, fragment, rowid, expected, lock):
     """
     fragment = descriptor_of(mem, fragment)
     row = 0 if fragment == 0 else row_address(mem, fragment, rowid)
-    if row == 0 or (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
+    if row == 0 or (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK != A.LIVE:
         return 0
-    before = mem[row] & LOCK_MASK
-    if before & ~LOCK_WAITED != expected & ~LOCK_WAITED:
+    before = mem[row] & A.LOCK_MASK
+    if before & ~A.LOCK_WAITED != expected & ~A.LOCK_WAITED:
         return 0
-    mem[row] = (mem[row] & ~LOCK_MASK) | lock | (before & LOCK_WAITED if lock else 0)
+    mem[row] = (mem[row] & ~A.LOCK_MASK) | lock | (before & A.LOCK_WAITED if lock else 0)
     return 1

@@ -6,52 +6,24 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
-from engine.log.redo_layout import (
-    GROUP_WORDS,
-    KIND_BEFORE,
-    KIND_DELETE,
-    KIND_MASK,
-    KIND_TRANSACTION,
-    KIND_UPDATE,
-    TABLE_MASK,
-    TRANSACTION_WORDS,
-    WORDS_SHIFT,
-    pack_kind,
-)
-from engine.memory.arena_layout import (
-    O_FRAGMENT,
-    O_NEXT,
-    O_RECORD,
-    O_ROWID,
-    OP_KIND_MASK,
-    ROWID_MASK,
-    S_COPY_RESERVED,
-    S_REDO_RESERVED,
-    X_CHANGES,
-    X_COPY_WORDS,
-    X_CURSOR,
-    X_FIRST,
-    X_REDO_WORDS,
-    X_RUN,
-    X_SPOOLED,
-    X_STATE,
-)
+from engine.log import redo_layout as L
+from engine.memory import arena_layout as A
 from engine.rows.rows_kernels import known_row_address
 from engine.txn.changes_kernels import copy_words
 
-_pack_kind = helper(pack_kind)
+_pack_kind = helper(L.pack_kind)
 
 
 @kernel("int64(int64[::1], int64, int64)")
 def begin_spool(mem, txn, redo_words):
     """From here on a transaction's records go to a file: of its promises `redo_words` of the log are left."""
-    mem[S_COPY_RESERVED] -= mem[txn + X_COPY_WORDS]
-    mem[txn + X_COPY_WORDS] = 0
-    left = min(mem[txn + X_REDO_WORDS], redo_words)
-    mem[S_REDO_RESERVED] -= mem[txn + X_REDO_WORDS] - left
-    mem[txn + X_REDO_WORDS] = left
-    mem[txn + X_RUN] = 0
-    mem[txn + X_SPOOLED] = 1
+    mem[A.S_COPY_RESERVED] -= mem[txn + A.X_COPY_WORDS]
+    mem[txn + A.X_COPY_WORDS] = 0
+    left = min(mem[txn + A.X_REDO_WORDS], redo_words)
+    mem[A.S_REDO_RESERVED] -= mem[txn + A.X_REDO_WORDS] - left
+    mem[txn + A.X_REDO_WORDS] = left
+    mem[txn + A.X_RUN] = 0
+    mem[txn + A.X_SPOOLED] = 1
     return left
 
 
@@ -63,9 +35,9 @@ def block_end(buf, start, stop, words):
     """
     at = start
     kind = 0
-    while at < stop and (at - start < words or kind == KIND_BEFORE):
-        kind = buf[at] & KIND_MASK
-        size = buf[at] >> WORDS_SHIFT
+    while at < stop and (at - start < words or kind == L.KIND_BEFORE):
+        kind = buf[at] & L.KIND_MASK
+        size = buf[at] >> L.WORDS_SHIFT
         if size < 2 or at + size > stop:
             return -1
         at += size
@@ -77,12 +49,12 @@ def has_updates(buf, start, stop, tables):
     """Whether an UPDATE of one of these tables is among the whole records buf[start:stop]."""
     at = start
     while at < stop:
-        size = buf[at] >> WORDS_SHIFT
+        size = buf[at] >> L.WORDS_SHIFT
         if size < 2:
             return 0
-        if buf[at] & KIND_MASK == KIND_UPDATE:
+        if buf[at] & L.KIND_MASK == L.KIND_UPDATE:
             for i in range(tables.size):
-                if buf[at + 1] & TABLE_MASK == tables[i]:
+                if buf[at + 1] & L.TABLE_MASK == tables[i]:
                     return 1
         at += size
     return 0
@@ -92,29 +64,29 @@ def has_updates(buf, start, stop, tables):
 def slice_copy_words(mem, txn, budget):
     """Most words the next `budget` operations of a commit copy for a running local checkpoint."""
     words = 0
-    operation = mem[txn + X_CURSOR]
+    operation = mem[txn + A.X_CURSOR]
     for _ in range(budget):
         if operation == 0:
             break
-        kind = mem[operation + O_RECORD] & OP_KIND_MASK
-        if kind == KIND_UPDATE or kind == KIND_DELETE:
-            fragment = mem[operation + O_FRAGMENT]
-            row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
+        kind = mem[operation + A.O_RECORD] & A.OP_KIND_MASK
+        if kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
+            fragment = mem[operation + A.O_FRAGMENT]
+            row = known_row_address(mem, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)
             words += copy_words(mem, fragment, row)
-        operation = mem[operation + O_NEXT]
+        operation = mem[operation + A.O_NEXT]
     return words
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
 def commit_spooled(mem, txn, words, txid, record):
     """First step of a commit by reference: the group with the record that names the files; returns words used."""
-    at = GROUP_WORDS
-    words[at] = _pack_kind(KIND_TRANSACTION, 0, TRANSACTION_WORDS + record.size)
+    at = L.GROUP_WORDS
+    words[at] = _pack_kind(L.KIND_TRANSACTION, 0, L.TRANSACTION_WORDS + record.size)
     words[at + 1] = txid
-    words[at + 2] = mem[txn + X_CHANGES]
+    words[at + 2] = mem[txn + A.X_CHANGES]
     words[at + 3] = 0
-    at += TRANSACTION_WORDS
+    at += L.TRANSACTION_WORDS
     move_words(record, 0, words, at, record.size)
-    mem[txn + X_CURSOR] = mem[txn + X_FIRST]
-    mem[txn + X_STATE] = 3
+    mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
+    mem[txn + A.X_STATE] = 3
     return at + record.size

@@ -8,65 +8,18 @@ in the same kernel call; it cannot fail. Room is made by cutting what nobody nee
 
 from __future__ import annotations
 
+from engine.disk import cache_layout as C
+from engine.disk import disk_layout as D
 from engine.disk.cache_kernels import frame_of
-from engine.disk.cache_layout import C_FRAMES, SLOT_BITS, SLOT_MASK, TS_CACHE, TS_PAGE_WORDS
-from engine.disk.disk_layout import PIECE_CHUNK, PIECE_ROWID_MASK
 from engine.disk.page_kernels import page_piece, page_piece_words
 from engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
 from engine.jit.kernel import helper, kernel
 from engine.jit.words_kernels import move_words
 from engine.log.own_images_kernels import entry_words, write_entry
-from engine.memory.arena_layout import (
-    COMPACT_SLOT_BITS,
-    F_DISK_WORDS,
-    F_FIXED_WORDS,
-    F_HAS_DISK,
-    F_INDEX_SEED,
-    F_TABLESPACE,
-    OK,
-    ROW_HEADER_WORDS,
-    S_CAPTURE_WAITS,
-    S_SNAPSHOT_COUNT,
-    S_SNAPSHOT_LIST,
-    S_SNAPSHOT_NEWEST,
-    S_SNAPSHOTS_GIVEN_UP,
-    S_VERSION_BUCKETS,
-    S_VERSION_HEAD,
-    S_VERSION_MASK,
-    S_VERSION_RING,
-    S_VERSION_RING_WORDS,
-    S_VERSION_TAIL,
-    S_VERSIONS_KEPT,
-    ST_DAMAGED,
-    ST_INVARIANT,
-    ST_MORE,
-    ST_PAGE,
-    ST_SPACE,
-    ST_TOO_OLD,
-    X_STATE,
-)
+from engine.memory import arena_layout as A
 from engine.rows.primary_kernels import row_tag
 from engine.rows.rows_kernels import map_get
-from engine.txn.versions_layout import (
-    BUCKET_SHARE_SHIFT,
-    CAPTURE_WORDS_MAX,
-    DISK_KEPT,
-    DISK_LOST,
-    DISK_WHOLE,
-    SNAPSHOTS_LISTED,
-    V_DISK,
-    V_DISK_MASK,
-    V_ENDED,
-    V_ENTRY_SHIFT,
-    V_FRAGMENT,
-    V_KEY_LINK,
-    V_PLACE,
-    V_ROW,
-    V_ROW_LINK,
-    V_TAG,
-    V_UNIT_WORDS,
-    V_WORDS,
-)
+from engine.txn import versions_layout as V
 
 SLICED = 3  # X_STATE of a commit in slices
 AWAITED_PAGES_MAX = 64
@@ -78,34 +31,34 @@ _HASH_MULTIPLIER = -7046029254386353131  # odd, 2**64 / golden ratio
 @kernel("int64(int64[::1], int64, int64)")
 def setup_versions(mem, region, words):
     """Lay the store out in `words` zeroed words at `region`; OK, or ST_SPACE if they are too few."""
-    buckets = V_UNIT_WORDS
-    while 2 * buckets <= words >> BUCKET_SHARE_SHIFT:
+    buckets = V.V_UNIT_WORDS
+    while 2 * buckets <= words >> V.BUCKET_SHARE_SHIFT:
         buckets *= 2
-    ring = (words - SNAPSHOTS_LISTED - 2 * buckets) // V_UNIT_WORDS * V_UNIT_WORDS
+    ring = (words - V.SNAPSHOTS_LISTED - 2 * buckets) // V.V_UNIT_WORDS * V.V_UNIT_WORDS
     if ring < 2 * buckets:
-        return ST_SPACE
-    mem[S_SNAPSHOT_LIST] = region
-    mem[S_VERSION_BUCKETS] = region + SNAPSHOTS_LISTED
-    mem[S_VERSION_MASK] = buckets - 1
-    mem[S_VERSION_RING] = region + SNAPSHOTS_LISTED + 2 * buckets
-    mem[S_VERSION_RING_WORDS] = ring
-    mem[S_VERSION_HEAD] = ring
-    mem[S_VERSION_TAIL] = ring
-    return OK
+        return A.ST_SPACE
+    mem[A.S_SNAPSHOT_LIST] = region
+    mem[A.S_VERSION_BUCKETS] = region + V.SNAPSHOTS_LISTED
+    mem[A.S_VERSION_MASK] = buckets - 1
+    mem[A.S_VERSION_RING] = region + V.SNAPSHOTS_LISTED + 2 * buckets
+    mem[A.S_VERSION_RING_WORDS] = ring
+    mem[A.S_VERSION_HEAD] = ring
+    mem[A.S_VERSION_TAIL] = ring
+    return A.OK
 
 
 @helper
 def find_open(mem, epoch):
     """Place of a snapshot in the list, -1 if it is not open."""
     first = 0
-    last = mem[S_SNAPSHOT_COUNT]
+    last = mem[A.S_SNAPSHOT_COUNT]
     while first < last:
         middle = (first + last) // 2
-        if mem[mem[S_SNAPSHOT_LIST] + middle] < epoch:
+        if mem[mem[A.S_SNAPSHOT_LIST] + middle] < epoch:
             first = middle + 1
         else:
             last = middle
-    if first < mem[S_SNAPSHOT_COUNT] and mem[mem[S_SNAPSHOT_LIST] + first] == epoch:
+    if first < mem[A.S_SNAPSHOT_COUNT] and mem[mem[A.S_SNAPSHOT_LIST] + first] == epoch:
         return first
     return -1
 
@@ -113,18 +66,18 @@ def find_open(mem, epoch):
 @helper
 def forget_snapshot(mem, place):
     """Take a snapshot off the list; with the last one the ring is empty."""
-    count = mem[S_SNAPSHOT_COUNT] - 1
+    count = mem[A.S_SNAPSHOT_COUNT] - 1
     for i in range(place, count):
-        mem[mem[S_SNAPSHOT_LIST] + i] = mem[mem[S_SNAPSHOT_LIST] + i + 1]
-    mem[S_SNAPSHOT_COUNT] = count
+        mem[mem[A.S_SNAPSHOT_LIST] + i] = mem[mem[A.S_SNAPSHOT_LIST] + i + 1]
+    mem[A.S_SNAPSHOT_COUNT] = count
     if count > 0:
-        mem[S_SNAPSHOT_NEWEST] = mem[mem[S_SNAPSHOT_LIST] + count - 1]
+        mem[A.S_SNAPSHOT_NEWEST] = mem[mem[A.S_SNAPSHOT_LIST] + count - 1]
         return
-    mem[S_SNAPSHOT_NEWEST] = 0
-    size = mem[S_VERSION_RING_WORDS]
+    mem[A.S_SNAPSHOT_NEWEST] = 0
+    size = mem[A.S_VERSION_RING_WORDS]
     # From the ring's first word again: a store whose snapshots need little touches little.
-    mem[S_VERSION_HEAD] = (mem[S_VERSION_HEAD] + size - 1) // size * size
-    mem[S_VERSION_TAIL] = mem[S_VERSION_HEAD]
+    mem[A.S_VERSION_HEAD] = (mem[A.S_VERSION_HEAD] + size - 1) // size * size
+    mem[A.S_VERSION_TAIL] = mem[A.S_VERSION_HEAD]
 
 
 @kernel("int64(int64[::1], int64)")
@@ -133,15 +86,15 @@ def open_snapshot(mem, epoch):
 
     OK; ST_SPACE if too many are open; ST_INVARIANT if it is not the latest.
     """
-    count = mem[S_SNAPSHOT_COUNT]
-    if epoch <= mem[S_SNAPSHOT_NEWEST]:
-        return ST_INVARIANT
-    if count >= SNAPSHOTS_LISTED:
-        return ST_SPACE
-    mem[mem[S_SNAPSHOT_LIST] + count] = epoch
-    mem[S_SNAPSHOT_COUNT] = count + 1
-    mem[S_SNAPSHOT_NEWEST] = epoch
-    return OK
+    count = mem[A.S_SNAPSHOT_COUNT]
+    if epoch <= mem[A.S_SNAPSHOT_NEWEST]:
+        return A.ST_INVARIANT
+    if count >= V.SNAPSHOTS_LISTED:
+        return A.ST_SPACE
+    mem[mem[A.S_SNAPSHOT_LIST] + count] = epoch
+    mem[A.S_SNAPSHOT_COUNT] = count + 1
+    mem[A.S_SNAPSHOT_NEWEST] = epoch
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64)")
@@ -149,34 +102,34 @@ def close_snapshot(mem, epoch):
     """Take a snapshot off the list; OK, or ST_TOO_OLD if it is not open. `cut_versions` frees what it needed."""
     place = find_open(mem, epoch)
     if place < 0:
-        return ST_TOO_OLD
+        return A.ST_TOO_OLD
     forget_snapshot(mem, place)
-    return OK
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64)")
 def find_snapshot(mem, epoch):
     """OK if a snapshot is open, else ST_TOO_OLD."""
-    return OK if find_open(mem, epoch) >= 0 else ST_TOO_OLD
+    return A.OK if find_open(mem, epoch) >= 0 else A.ST_TOO_OLD
 
 
 # --- the ring -------------------------------------------------------------------------------------
 @helper
 def version_at(mem, position):
     """Address of the entry at a position."""
-    return mem[S_VERSION_RING] + position % mem[S_VERSION_RING_WORDS]
+    return mem[A.S_VERSION_RING] + position % mem[A.S_VERSION_RING_WORDS]
 
 
 @helper
 def cut_one(mem):
     """Cut the oldest entry off if no open snapshot needs it; whether it did."""
-    tail = mem[S_VERSION_TAIL]
-    if tail >= mem[S_VERSION_HEAD]:
+    tail = mem[A.S_VERSION_TAIL]
+    if tail >= mem[A.S_VERSION_HEAD]:
         return False
     at = version_at(mem, tail)
-    if mem[S_SNAPSHOT_COUNT] > 0 and mem[at + V_ENDED] > mem[mem[S_SNAPSHOT_LIST]]:
+    if mem[A.S_SNAPSHOT_COUNT] > 0 and mem[at + V.V_ENDED] > mem[mem[A.S_SNAPSHOT_LIST]]:
         return False
-    mem[S_VERSION_TAIL] = tail + mem[at + V_WORDS]
+    mem[A.S_VERSION_TAIL] = tail + mem[at + V.V_WORDS]
     return True
 
 
@@ -185,29 +138,29 @@ def cut_versions(mem, budget):
     """Cut entries off that no open snapshot needs, at most `budget`; OK when done, or ST_MORE."""
     for _ in range(budget):
         if not cut_one(mem):
-            return OK
-    return ST_MORE
+            return A.OK
+    return A.ST_MORE
 
 
 @helper
 def take_room(mem, words, ended):
     """Position of `words` words in one piece, a multiple of V_UNIT_WORDS; -1 if all snapshots were given up for it."""
-    size = mem[S_VERSION_RING_WORDS]
-    while mem[S_SNAPSHOT_COUNT] > 0:
-        head = mem[S_VERSION_HEAD]
+    size = mem[A.S_VERSION_RING_WORDS]
+    while mem[A.S_SNAPSHOT_COUNT] > 0:
+        head = mem[A.S_VERSION_HEAD]
         filling = size - head % size
         if filling >= words:
             filling = 0
-        if head + filling + words - mem[S_VERSION_TAIL] <= size:
+        if head + filling + words - mem[A.S_VERSION_TAIL] <= size:
             if filling > 0:
                 at = version_at(mem, head)
-                mem[at + V_WORDS] = filling
-                mem[at + V_ENDED] = ended
-                mem[at + V_FRAGMENT] = 0
-            mem[S_VERSION_HEAD] = head + filling + words
+                mem[at + V.V_WORDS] = filling
+                mem[at + V.V_ENDED] = ended
+                mem[at + V.V_FRAGMENT] = 0
+            mem[A.S_VERSION_HEAD] = head + filling + words
             return head + filling
         if not cut_one(mem):
-            mem[S_SNAPSHOTS_GIVEN_UP] += 1
+            mem[A.S_SNAPSHOTS_GIVEN_UP] += 1
             forget_snapshot(mem, 0)
     return -1
 
@@ -216,25 +169,25 @@ def take_room(mem, words, ended):
 def row_bucket(mem, fragment, rowid):
     """Address of the head of a row's chain."""
     mixed = ((fragment ^ rowid << 20) * _HASH_MULTIPLIER) >> 32
-    return mem[S_VERSION_BUCKETS] + (mixed & mem[S_VERSION_MASK])
+    return mem[A.S_VERSION_BUCKETS] + (mixed & mem[A.S_VERSION_MASK])
 
 
 @helper
 def key_bucket(mem, fragment, tag):
     """Address of the head of a key's chain."""
     mixed = ((fragment ^ tag << 20) * _HASH_MULTIPLIER) >> 32
-    return mem[S_VERSION_BUCKETS] + mem[S_VERSION_MASK] + 1 + (mixed & mem[S_VERSION_MASK])
+    return mem[A.S_VERSION_BUCKETS] + mem[A.S_VERSION_MASK] + 1 + (mixed & mem[A.S_VERSION_MASK])
 
 
 @helper
 def newest_version(mem, fragment, rowid):
     """Address of the newest entry of a row, 0 if there is none."""
     position = mem[row_bucket(mem, fragment, rowid)]
-    while position >= mem[S_VERSION_TAIL]:
+    while position >= mem[A.S_VERSION_TAIL]:
         at = version_at(mem, position)
-        if mem[at + V_FRAGMENT] == fragment and mem[at + V_ROW] == rowid:
+        if mem[at + V.V_FRAGMENT] == fragment and mem[at + V.V_ROW] == rowid:
             return at
-        position = mem[at + V_ROW_LINK]
+        position = mem[at + V.V_ROW_LINK]
     return 0
 
 
@@ -245,14 +198,14 @@ def find_version(mem, fragment, rowid, epoch):
     """
     source = 0
     position = mem[row_bucket(mem, fragment, rowid)]
-    while position >= mem[S_VERSION_TAIL]:
+    while position >= mem[A.S_VERSION_TAIL]:
         at = version_at(mem, position)
-        if mem[at + V_FRAGMENT] == fragment and mem[at + V_ROW] == rowid:
-            if mem[at + V_DISK] & V_DISK_MASK != DISK_KEPT:
+        if mem[at + V.V_FRAGMENT] == fragment and mem[at + V.V_ROW] == rowid:
+            if mem[at + V.V_DISK] & V.V_DISK_MASK != V.DISK_KEPT:
                 source = at
-            if mem[at + V_ROW + 1] <= epoch:
-                return (at, source) if epoch < mem[at + V_ENDED] else (0, 0)
-        position = mem[at + V_ROW_LINK]
+            if mem[at + V.V_ROW + 1] <= epoch:
+                return (at, source) if epoch < mem[at + V.V_ENDED] else (0, 0)
+        position = mem[at + V.V_ROW_LINK]
     return 0, 0
 
 
@@ -262,27 +215,27 @@ def walk_chunks(mem, fragment, rowid, link, stamp, at, stop, is_copied):
     """Copy the chunks that `link` leads to into mem[at:stop], or only look: OK, ST_PAGE if one is not in memory, or
     ST_DAMAGED.
     """
-    space = mem[fragment + F_TABLESPACE]
+    space = mem[fragment + A.F_TABLESPACE]
     size = chunk_words(mem, space)
     while at < stop:
         if link == 0 or at + size > stop:
-            return ST_DAMAGED
-        frame = frame_of(mem, mem[space + TS_CACHE], link >> SLOT_BITS)
+            return A.ST_DAMAGED
+        frame = frame_of(mem, mem[space + C.TS_CACHE], link >> C.SLOT_BITS)
         if frame == 0:
-            return ST_PAGE
-        piece = page_piece(mem, frame, mem[space + TS_PAGE_WORDS], link & SLOT_MASK)
+            return A.ST_PAGE
+        piece = page_piece(mem, frame, mem[space + C.TS_PAGE_WORDS], link & C.SLOT_MASK)
         if piece == 0:
-            return ST_DAMAGED
-        found = page_piece_words(mem, frame, mem[space + TS_PAGE_WORDS], link & SLOT_MASK)
-        if found != LINKED_WORDS + size or mem[piece] & PIECE_CHUNK == 0:
-            return ST_DAMAGED
-        if mem[piece] & PIECE_ROWID_MASK != rowid or mem[piece + 2] != stamp:
-            return ST_DAMAGED
+            return A.ST_DAMAGED
+        found = page_piece_words(mem, frame, mem[space + C.TS_PAGE_WORDS], link & C.SLOT_MASK)
+        if found != LINKED_WORDS + size or mem[piece] & D.PIECE_CHUNK == 0:
+            return A.ST_DAMAGED
+        if mem[piece] & D.PIECE_ROWID_MASK != rowid or mem[piece + 2] != stamp:
+            return A.ST_DAMAGED
         if is_copied:
             move_words(mem, piece + LINKED_WORDS, mem, at, size)
         at += size
         link = mem[piece + 1]
-    return OK
+    return A.OK
 
 
 @helper
@@ -290,17 +243,17 @@ def part_to_keep(mem, fragment, rowid, row):
     """(OK, or why a row's disk part cannot be copied: ST_PAGE, ST_SPACE, ST_DAMAGED; address, words there, in all,
     link, stamp).
     """
-    reference = mem[row + ROW_HEADER_WORDS + mem[fragment + F_FIXED_WORDS] - 1]
-    space = mem[fragment + F_TABLESPACE]
-    if frame_of(mem, mem[space + TS_CACHE], reference >> SLOT_BITS) == 0:
-        return ST_PAGE, 0, 0, 0, 0, 0
+    reference = mem[row + A.ROW_HEADER_WORDS + mem[fragment + A.F_FIXED_WORDS] - 1]
+    space = mem[fragment + A.F_TABLESPACE]
+    if frame_of(mem, mem[space + C.TS_CACHE], reference >> C.SLOT_BITS) == 0:
+        return A.ST_PAGE, 0, 0, 0, 0, 0
     address, here, words, link, stamp = part_on_page(mem, fragment, rowid, reference)
     if address == 0:
-        return ST_DAMAGED, 0, 0, 0, 0, 0
-    status = OK
+        return A.ST_DAMAGED, 0, 0, 0, 0, 0
+    status = A.OK
     if here < words:
-        status = ST_SPACE
-        if words <= CAPTURE_WORDS_MAX:
+        status = A.ST_SPACE
+        if words <= V.CAPTURE_WORDS_MAX:
             status = walk_chunks(mem, fragment, rowid, link, stamp, here, words, False)
     return status, address, here, words, link, stamp
 
@@ -308,12 +261,12 @@ def part_to_keep(mem, fragment, rowid, row):
 @helper
 def is_to_keep(mem, fragment, rowid, row, keeps_disk):
     """Whether a row that changes must be appended: an open snapshot shows it, or its disk part alone."""
-    if mem[row + 1] <= mem[S_SNAPSHOT_NEWEST]:
+    if mem[row + 1] <= mem[A.S_SNAPSHOT_NEWEST]:
         return True
-    if keeps_disk or not mem[fragment + F_HAS_DISK]:
+    if keeps_disk or not mem[fragment + A.F_HAS_DISK]:
         return False
     newest = newest_version(mem, fragment, rowid)
-    return newest != 0 and mem[newest + V_DISK] & V_DISK_MASK == DISK_KEPT
+    return newest != 0 and mem[newest + V.V_DISK] & V.V_DISK_MASK == V.DISK_KEPT
 
 
 @helper
@@ -324,20 +277,20 @@ def await_part(mem, txn, fragment, rowid, row):
     The commit reads these pages anyway, to free them. All must fit into what a commit holds; and since others may
     displace them again, there is an end to it.
     """
-    if mem[S_SNAPSHOT_NEWEST] == 0 or mem[txn + X_STATE] != SLICED or mem[fragment + F_DISK_WORDS] >= 0:
-        return OK
+    if mem[A.S_SNAPSHOT_NEWEST] == 0 or mem[txn + A.X_STATE] != SLICED or mem[fragment + A.F_DISK_WORDS] >= 0:
+        return A.OK
     if not is_to_keep(mem, fragment, rowid, row, False):
-        return OK
+        return A.OK
     status, _, here, words, _, _ = part_to_keep(mem, fragment, rowid, row)
-    if status == ST_PAGE:
-        space = mem[fragment + F_TABLESPACE]
+    if status == A.ST_PAGE:
+        space = mem[fragment + A.F_TABLESPACE]
         pages = 2 + (words - here) // chunk_words(mem, space)  # and the first ones of the old and the new part
-        mem[S_CAPTURE_WAITS] += 1
-        fits = pages <= min(AWAITED_PAGES_MAX, mem[mem[space + TS_CACHE] + C_FRAMES] // 4)
-        if fits and mem[S_CAPTURE_WAITS] <= CAPTURE_WAITS_MAX:
-            return ST_PAGE
-    mem[S_CAPTURE_WAITS] = 0
-    return OK
+        mem[A.S_CAPTURE_WAITS] += 1
+        fits = pages <= min(AWAITED_PAGES_MAX, mem[mem[space + C.TS_CACHE] + C.C_FRAMES] // 4)
+        if fits and mem[A.S_CAPTURE_WAITS] <= CAPTURE_WAITS_MAX:
+            return A.ST_PAGE
+    mem[A.S_CAPTURE_WAITS] = 0
+    return A.OK
 
 
 @helper
@@ -349,36 +302,36 @@ def keep_version(mem, fragment, rowid, row, ended, keeps_disk):
     if not is_to_keep(mem, fragment, rowid, row, keeps_disk):
         return
     words = entry_words(mem, fragment, row, False)
-    disk, address, here, more, link, stamp = DISK_WHOLE, 0, 0, 0, 0, 0
+    disk, address, here, more, link, stamp = V.DISK_WHOLE, 0, 0, 0, 0, 0
     if keeps_disk:
-        disk = DISK_KEPT
-    elif mem[fragment + F_HAS_DISK]:
+        disk = V.DISK_KEPT
+    elif mem[fragment + A.F_HAS_DISK]:
         status, address, here, more, link, stamp = part_to_keep(mem, fragment, rowid, row)
-        if status != OK:
-            disk = DISK_LOST
+        if status != A.OK:
+            disk = V.DISK_LOST
             more = 0
-    total = (V_ROW + words + more + V_UNIT_WORDS - 1) // V_UNIT_WORDS * V_UNIT_WORDS
+    total = (V.V_ROW + words + more + V.V_UNIT_WORDS - 1) // V.V_UNIT_WORDS * V.V_UNIT_WORDS
     position = take_room(mem, total, ended)
     if position < 0:
         return
     at = version_at(mem, position)
-    tag = row_tag(mem, fragment, row, mem[fragment + F_INDEX_SEED])
+    tag = row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED])
     by_row = row_bucket(mem, fragment, rowid)
     by_key = key_bucket(mem, fragment, tag)
-    mem[at + V_WORDS] = total
-    mem[at + V_ENDED] = ended
-    mem[at + V_ROW_LINK] = mem[by_row]
-    mem[at + V_KEY_LINK] = mem[by_key]
-    mem[at + V_FRAGMENT] = fragment
-    mem[at + V_PLACE] = map_get(mem, fragment, rowid >> 16) << COMPACT_SLOT_BITS | rowid & 0xFFFF
+    mem[at + V.V_WORDS] = total
+    mem[at + V.V_ENDED] = ended
+    mem[at + V.V_ROW_LINK] = mem[by_row]
+    mem[at + V.V_KEY_LINK] = mem[by_key]
+    mem[at + V.V_FRAGMENT] = fragment
+    mem[at + V.V_PLACE] = map_get(mem, fragment, rowid >> 16) << A.COMPACT_SLOT_BITS | rowid & 0xFFFF
     # Its words, for the table may get var parts later.
-    mem[at + V_DISK] = disk | words << V_ENTRY_SHIFT
-    mem[at + V_TAG] = tag
-    write_entry(mem, mem, fragment, rowid, row, False, mem, at + V_ROW)
+    mem[at + V.V_DISK] = disk | words << V.V_ENTRY_SHIFT
+    mem[at + V.V_TAG] = tag
+    write_entry(mem, mem, fragment, rowid, row, False, mem, at + V.V_ROW)
     if more > 0:
-        target = at + V_ROW + words
+        target = at + V.V_ROW + words
         move_words(mem, address, mem, target, here)
         walk_chunks(mem, fragment, rowid, link, stamp, target + here, target + more, True)
     mem[by_row] = position
     mem[by_key] = position
-    mem[S_VERSIONS_KEPT] += 1
+    mem[A.S_VERSIONS_KEPT] += 1

@@ -10,15 +10,7 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.sealed.keyed_hash_kernels import headed_hash
-from replication.applier.key_sets_layout import (
-    KEY_SET_BROKEN,
-    KS_HEAD_WORDS,
-    KS_KEYS,
-    KS_LENGTH_MASK,
-    KS_SEED,
-    KS_TABLE_SHIFT,
-    KS_WORDS,
-)
+from replication.applier import key_sets_layout as W
 
 
 @helper
@@ -30,7 +22,7 @@ def _slot_of(head, words, start, length, slots, data, seed):
         record = slots[at] - 1
         if data[record] == head:
             same = 0
-            while same < length and data[record + KS_HEAD_WORDS + same] == words[start + same]:
+            while same < length and data[record + W.KS_HEAD_WORDS + same] == words[start + same]:
                 same += 1
             if same == length:
                 return at
@@ -43,7 +35,7 @@ def _bounds(offsets, stride, row, words):
     """(first word, words) of a key; no words at all if it lies outside."""
     first = offsets[row] if offsets.size else row * stride
     length = offsets[row + 1] - first if offsets.size else stride
-    if first < 0 or length < 0 or length > KS_LENGTH_MASK or first + length > words.size:
+    if first < 0 or length < 0 or length > W.KS_LENGTH_MASK or first + length > words.size:
         return 0, -1
     return first, length
 
@@ -60,23 +52,23 @@ def add_keys(table, words, offsets, stride, start, stop, slots, data, state):
     there is none. offsets: a word more than keys, or empty with `stride` words a key. KEY_SET_BROKEN, and the rest is
     not added, if a key lies outside of `words` or there is too little room.
     """
-    if not _has_rows(offsets, start, stop) or state[KS_KEYS] + (stop - start) >= slots.size:
-        return KEY_SET_BROKEN
+    if not _has_rows(offsets, start, stop) or state[W.KS_KEYS] + (stop - start) >= slots.size:
+        return W.KEY_SET_BROKEN
     for row in range(start, stop):
         first, length = _bounds(offsets, stride, row, words)
-        record = state[KS_WORDS]
-        if length < 0 or record + KS_HEAD_WORDS + length > data.size:
-            return KEY_SET_BROKEN
-        head = table << KS_TABLE_SHIFT | length
-        at = _slot_of(head, words, first, length, slots, data, state[KS_SEED])
+        record = state[W.KS_WORDS]
+        if length < 0 or record + W.KS_HEAD_WORDS + length > data.size:
+            return W.KEY_SET_BROKEN
+        head = table << W.KS_TABLE_SHIFT | length
+        at = _slot_of(head, words, first, length, slots, data, state[W.KS_SEED])
         if slots[at] != 0:
             return row
         slots[at] = record + 1
         data[record] = head
         for i in range(length):
-            data[record + KS_HEAD_WORDS + i] = words[first + i]
-        state[KS_WORDS] = record + KS_HEAD_WORDS + length
-        state[KS_KEYS] += 1
+            data[record + W.KS_HEAD_WORDS + i] = words[first + i]
+        state[W.KS_WORDS] = record + W.KS_HEAD_WORDS + length
+        state[W.KS_KEYS] += 1
     return stop
 
 
@@ -86,14 +78,14 @@ def find_keys(table, words, offsets, stride, slots, data, state, out):
     of `words`.
     """
     if not _has_rows(offsets, 0, out.size):
-        return KEY_SET_BROKEN
+        return W.KEY_SET_BROKEN
     found = 0
     for row in range(out.size):
         first, length = _bounds(offsets, stride, row, words)
         if length < 0:
-            return KEY_SET_BROKEN
-        head = table << KS_TABLE_SHIFT | length
-        out[row] = 1 if slots[_slot_of(head, words, first, length, slots, data, state[KS_SEED])] != 0 else 0
+            return W.KEY_SET_BROKEN
+        head = table << W.KS_TABLE_SHIFT | length
+        out[row] = 1 if slots[_slot_of(head, words, first, length, slots, data, state[W.KS_SEED])] != 0 else 0
         found += out[row]
     return found
 
@@ -104,12 +96,12 @@ def rehash_keys(slots, data, state):
     record = 0
     count = 0
     mask = slots.size - 1
-    while record < state[KS_WORDS]:
-        length = data[record] & KS_LENGTH_MASK
-        at = headed_hash(data[record], data, record + KS_HEAD_WORDS, length, state[KS_SEED]) & mask
+    while record < state[W.KS_WORDS]:
+        length = data[record] & W.KS_LENGTH_MASK
+        at = headed_hash(data[record], data, record + W.KS_HEAD_WORDS, length, state[W.KS_SEED]) & mask
         while slots[at] != 0:
             at = (at + 1) & mask
         slots[at] = record + 1
-        record += KS_HEAD_WORDS + length
+        record += W.KS_HEAD_WORDS + length
         count += 1
     return count

@@ -11,25 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.jit.kernel import helper, kernel
-from replication.binlog.rows_layout import (
-    CELL_NULL,
-    CELL_SIZE_BITS,
-    CELL_SIZE_MASK,
-    ROW_BIT,
-    ROW_CODE_WORDS,
-    ROW_DATE,
-    ROW_DATETIME,
-    ROW_DECIMAL,
-    ROW_ENUM,
-    ROW_SIGNED,
-    ROW_STRING,
-    ROW_TIME,
-    ROW_TIMESTAMP,
-    ROW_YEAR,
-    RW_CODE,
-    RW_SCALE,
-    RW_SIZE,
-)
+from replication.binlog import rows_layout as B
 from replication.binlog.values_kernels import (
     NO_VALUE,
     decimal_bytes,
@@ -50,18 +32,18 @@ _YEAR_ZERO = 1900
 @helper
 def _value_bytes(codes, code):
     """Bytes of a value that is no string."""
-    kind = codes[code + RW_CODE]
-    if kind == ROW_DECIMAL:
-        return decimal_bytes(codes[code + RW_SIZE], codes[code + RW_SCALE])
-    if kind == ROW_DATE:
+    kind = codes[code + B.RW_CODE]
+    if kind == B.ROW_DECIMAL:
+        return decimal_bytes(codes[code + B.RW_SIZE], codes[code + B.RW_SCALE])
+    if kind == B.ROW_DATE:
         return 3
-    if kind == ROW_TIME:
-        return 3 + fraction_bytes(codes[code + RW_SCALE])
-    if kind == ROW_DATETIME:
-        return 5 + fraction_bytes(codes[code + RW_SCALE])
-    if kind == ROW_TIMESTAMP:
-        return 4 + fraction_bytes(codes[code + RW_SCALE])
-    return codes[code + RW_SIZE]
+    if kind == B.ROW_TIME:
+        return 3 + fraction_bytes(codes[code + B.RW_SCALE])
+    if kind == B.ROW_DATETIME:
+        return 5 + fraction_bytes(codes[code + B.RW_SCALE])
+    if kind == B.ROW_TIMESTAMP:
+        return 4 + fraction_bytes(codes[code + B.RW_SCALE])
+    return codes[code + B.RW_SIZE]
 
 
 @helper
@@ -73,11 +55,11 @@ def _find_image(cells, cell, body, size, at, codes, first, columns):
         return -1
     for number in range(columns):
         if np.int64(body[np.uint64(nulls + (number >> 3))]) & (1 << (number & 7)):
-            cells[np.uint64(cell + number)] = CELL_NULL
+            cells[np.uint64(cell + number)] = B.CELL_NULL
             continue
-        code = (first + number) * ROW_CODE_WORDS
-        if codes[code + RW_CODE] == ROW_STRING:
-            prefix = codes[code + RW_SIZE]
+        code = (first + number) * B.ROW_CODE_WORDS
+        if codes[code + B.RW_CODE] == B.ROW_STRING:
+            prefix = codes[code + B.RW_SIZE]
             if at + prefix > size:
                 return -1
             length = take_little(body, at, prefix)
@@ -86,7 +68,7 @@ def _find_image(cells, cell, body, size, at, codes, first, columns):
             length = _value_bytes(codes, code)
         if length < 0 or length > size - at:
             return -1
-        cells[np.uint64(cell + number)] = at << CELL_SIZE_BITS | length
+        cells[np.uint64(cell + number)] = at << B.CELL_SIZE_BITS | length
         at += length
     return at
 
@@ -103,7 +85,7 @@ def find_cells(cells, ends, body, start, codes, before_columns, after_columns):
     """
     columns = before_columns + after_columns
     size = body.size
-    if columns < 1 or columns * ROW_CODE_WORDS > codes.size or columns * ends.size > cells.size or start < 0:
+    if columns < 1 or columns * B.ROW_CODE_WORDS > codes.size or columns * ends.size > cells.size or start < 0:
         return -1
     row = 0
     at = start
@@ -130,10 +112,10 @@ def read_numbers(target, bitmap, body, cells, cell, step, codes, count):
     `codes` are the column's own. A decimal takes two words of `target`, low first; all else one. Returns the NULLs, or
     -1 - row of the first value that the column's type does not have.
     """
-    kind = codes[RW_CODE]
-    size = codes[RW_SIZE]
-    digits = codes[RW_SCALE]
-    width = 2 if kind == ROW_DECIMAL else 1
+    kind = codes[B.RW_CODE]
+    size = codes[B.RW_SIZE]
+    digits = codes[B.RW_SCALE]
+    width = 2 if kind == B.ROW_DECIMAL else 1
     if cell < 0 or step < 1 or (count > 0 and cell + (count - 1) * step >= cells.size):
         return -1
     if count * width > target.size or count > bitmap.size << 3:
@@ -141,43 +123,43 @@ def read_numbers(target, bitmap, body, cells, cell, step, codes, count):
     nulls = 0
     for row in range(count):
         where = cells[np.uint64(cell + row * step)]
-        if where == CELL_NULL:
+        if where == B.CELL_NULL:
             nulls += 1
             target[row * width] = 0
             if width == 2:
                 target[row * 2 + 1] = 0
             continue
         bitmap[row >> 3] |= 1 << (row & 7)
-        at = where >> CELL_SIZE_BITS
-        if kind == ROW_DECIMAL:
+        at = where >> B.CELL_SIZE_BITS
+        if kind == B.ROW_DECIMAL:
             low, high, sound = take_decimal(body, at, size, digits)
             if not sound:
                 return -1 - row
             target[row * 2] = low
             target[row * 2 + 1] = high
             continue
-        if kind == ROW_DATE:
+        if kind == B.ROW_DATE:
             value = take_date(body, at)
-        elif kind == ROW_TIME:
+        elif kind == B.ROW_TIME:
             value = take_time(body, at, digits)
-        elif kind == ROW_DATETIME:
+        elif kind == B.ROW_DATETIME:
             value = take_datetime(body, at, digits)
-        elif kind == ROW_TIMESTAMP:
+        elif kind == B.ROW_TIMESTAMP:
             value = take_timestamp(body, at, digits)
-        elif kind == ROW_BIT:
+        elif kind == B.ROW_BIT:
             value = take_big(body, at, size)
         else:
             value = take_little(body, at, size)
-            if kind == ROW_SIGNED:
+            if kind == B.ROW_SIGNED:
                 value = extend_sign(value, size)
-            elif kind == ROW_YEAR:
+            elif kind == B.ROW_YEAR:
                 value += _YEAR_ZERO if value > 0 else 0
-            elif kind == ROW_ENUM:
+            elif kind == B.ROW_ENUM:
                 value -= 1
                 # Place 0 is what MySQL keeps for a string that is no member.
                 if value < 0 or value >= digits:
                     return -1 - row
-        if value == NO_VALUE and kind >= ROW_DATE and kind <= ROW_TIMESTAMP:
+        if value == NO_VALUE and kind >= B.ROW_DATE and kind <= B.ROW_TIMESTAMP:
             return -1 - row
         target[row] = value
     return nulls
@@ -195,11 +177,11 @@ def measure_strings(offsets, bitmap, cells, cell, step, count):
     offsets[0] = 0
     for row in range(count):
         where = cells[np.uint64(cell + row * step)]
-        if where == CELL_NULL:
+        if where == B.CELL_NULL:
             nulls += 1
         else:
             bitmap[row >> 3] |= 1 << (row & 7)
-            total += where & CELL_SIZE_MASK
+            total += where & B.CELL_SIZE_MASK
         offsets[row + 1] = total
     return nulls
 
@@ -216,7 +198,7 @@ def copy_strings(target, body, offsets, cells, cell, step, count):
     for row in range(count):
         begin = np.uint64(offsets[row])
         length = offsets[row + 1] - offsets[row]
-        source = np.uint64(cells[np.uint64(cell + row * step)] >> CELL_SIZE_BITS)
+        source = np.uint64(cells[np.uint64(cell + row * step)] >> B.CELL_SIZE_BITS)
         for i in range(length):
             target[begin + np.uint64(i)] = body[source + np.uint64(i)]
     return count

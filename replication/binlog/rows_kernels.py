@@ -11,13 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.jit.kernel import helper, kernel
-from engine.programs.program_layout import (
-    H_COLUMNS,
-    H_DISK_FIXED_WORDS,
-    H_FIXED_WORDS,
-    H_HAS_VAR,
-    PROGRAM_HEADER_WORDS,
-)
+from engine.programs import program_layout as P
 from engine.programs.vm_columns_kernels import (
     IS_ABSENT,
     IS_DAMAGED,
@@ -30,31 +24,8 @@ from engine.programs.vm_columns_kernels import (
     var_part_words,
     var_value,
 )
-from engine.rows.columns_layout import (
-    COLUMN_WORDS,
-    CW_AT,
-    CW_BYTES,
-    CW_MISSING,
-    CW_MISSING_BYTES,
-    CW_PART,
-    PART_DISK,
-    PART_FIXED,
-    PART_KEY,
-    PART_VAR,
-)
-from replication.binlog.rows_layout import (
-    ROW_CODE_WORDS,
-    ROW_DATE,
-    ROW_DATETIME,
-    ROW_DECIMAL,
-    ROW_ENUM,
-    ROW_STRING,
-    ROW_TIME,
-    RW_CODE,
-    RW_SCALE,
-    RW_SIZE,
-    RW_WIDTH,
-)
+from engine.rows import columns_layout as K
+from replication.binlog import rows_layout as B
 from replication.binlog.values_kernels import (
     decimal_bytes,
     extend_sign,
@@ -74,20 +45,20 @@ _FULL = -1
 @helper
 def _row_code(plan, number):
     """Offset of the four words that say how MySQL writes a column."""
-    return PROGRAM_HEADER_WORDS + plan[H_COLUMNS] * COLUMN_WORDS + number * ROW_CODE_WORDS
+    return P.PROGRAM_HEADER_WORDS + plan[P.H_COLUMNS] * K.COLUMN_WORDS + number * B.ROW_CODE_WORDS
 
 
 @helper
 def _disk_part(words, plan, start):
     """Where the disk part of the image at a word address begins, -1 if the image contradicts itself, 0 without one."""
-    fixed_words = plan[H_FIXED_WORDS]
+    fixed_words = plan[P.H_FIXED_WORDS]
     if start < 0 or start + fixed_words > words.size:
         return -1
-    disk_words = plan[H_DISK_FIXED_WORDS]
+    disk_words = plan[P.H_DISK_FIXED_WORDS]
     if disk_words == 0:
         return 0
     at = start + fixed_words
-    if plan[H_HAS_VAR]:
+    if plan[P.H_HAS_VAR]:
         var_words = var_part_words(words, at)
         if var_words == 0:
             return -1
@@ -98,42 +69,42 @@ def _disk_part(words, plan, start):
 @helper
 def _value(words, plan, column, start, disk):
     """(byte address, length) of a column in an image; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
-    part = plan[column + CW_PART]
-    if part == PART_FIXED or part == PART_DISK:
-        base = start if part == PART_FIXED else disk
+    part = plan[column + K.CW_PART]
+    if part == K.PART_FIXED or part == K.PART_DISK:
+        base = start if part == K.PART_FIXED else disk
         if is_fixed_null(words, base, plan, column):
             return 0, IS_NULL
-        return (base << 3) + plan[column + CW_AT], plan[column + CW_BYTES]
-    if part == PART_KEY:
-        return key_piece(words, plan, start + plan[H_FIXED_WORDS], column)
-    if part == PART_VAR:
-        return var_value(words, start + plan[H_FIXED_WORDS], plan[column + CW_AT])
-    return var_value(words, disk + plan[H_DISK_FIXED_WORDS], plan[column + CW_AT])
+        return (base << 3) + plan[column + K.CW_AT], plan[column + K.CW_BYTES]
+    if part == K.PART_KEY:
+        return key_piece(words, plan, start + plan[P.H_FIXED_WORDS], column)
+    if part == K.PART_VAR:
+        return var_value(words, start + plan[P.H_FIXED_WORDS], plan[column + K.CW_AT])
+    return var_value(words, disk + plan[P.H_DISK_FIXED_WORDS], plan[column + K.CW_AT])
 
 
 @helper
 def _put_number(out, to, words, at, plan, code):
     """Write a value that is no string; returns its bytes."""
-    kind = plan[code + RW_CODE]
-    size = plan[code + RW_SIZE]
-    width = plan[code + RW_WIDTH]
-    if kind == ROW_DECIMAL:
+    kind = plan[code + B.RW_CODE]
+    size = plan[code + B.RW_SIZE]
+    width = plan[code + B.RW_WIDTH]
+    if kind == B.ROW_DECIMAL:
         low = load_bytes(words, at, 8)
         high = low >> 63
         if width > 8:
             high = load_bytes(words, at + 8, 8)
-        return put_decimal(out, to, low, high, size, plan[code + RW_SCALE])
+        return put_decimal(out, to, low, high, size, plan[code + B.RW_SCALE])
     value = load_bytes(words, at, width)
-    if kind == ROW_DATE:
+    if kind == B.ROW_DATE:
         put_date(out, to, extend_sign(value, width))
         return 3
-    if kind == ROW_TIME:
+    if kind == B.ROW_TIME:
         put_time(out, to, value)
         return 6
-    if kind == ROW_DATETIME:
+    if kind == B.ROW_DATETIME:
         put_datetime(out, to, value)
         return 8
-    if kind == ROW_ENUM:
+    if kind == B.ROW_ENUM:
         value += 1
     store_little(out, to, value, size)
     return size
@@ -142,18 +113,18 @@ def _put_number(out, to, words, at, plan, code):
 @helper
 def _number_bytes(plan, code):
     """Bytes of a value that is no string."""
-    kind = plan[code + RW_CODE]
-    if kind == ROW_DECIMAL:
-        return decimal_bytes(plan[code + RW_SIZE], plan[code + RW_SCALE])
-    if kind == ROW_DATE or kind == ROW_TIME or kind == ROW_DATETIME:
+    kind = plan[code + B.RW_CODE]
+    if kind == B.ROW_DECIMAL:
+        return decimal_bytes(plan[code + B.RW_SIZE], plan[code + B.RW_SCALE])
+    if kind == B.ROW_DATE or kind == B.ROW_TIME or kind == B.ROW_DATETIME:
         return _CALENDAR_BYTES
-    return plan[code + RW_SIZE]
+    return plan[code + B.RW_SIZE]
 
 
 @helper
 def _put_image(out, to, words, octets, start, plan, constant_octets):
     """NULL bitmap and values of one image; returns where they end, _FULL or _DAMAGED."""
-    count = plan[H_COLUMNS]
+    count = plan[P.H_COLUMNS]
     nulls = to
     bitmap_bytes = (count + 7) >> 3
     to += bitmap_bytes
@@ -175,27 +146,27 @@ def _put_image(out, to, words, octets, start, plan, constant_octets):
         source_octets = octets
         if length == IS_ABSENT:
             length = IS_NULL
-            if plan[column + CW_MISSING] >= 0:
+            if plan[column + K.CW_MISSING] >= 0:
                 source = plan
                 source_octets = constant_octets
-                at = (constants_at(plan) << 3) + plan[column + CW_MISSING]
-                length = plan[column + CW_MISSING_BYTES]
+                at = (constants_at(plan) << 3) + plan[column + K.CW_MISSING]
+                length = plan[column + K.CW_MISSING_BYTES]
         if length == IS_DAMAGED:
             return _DAMAGED
         if length == IS_NULL:
             out[np.uint64(nulls + (number >> 3))] |= 1 << (number & 7)
             continue
-        if plan[code + RW_CODE] != ROW_STRING:
-            if length < plan[code + RW_WIDTH]:
+        if plan[code + B.RW_CODE] != B.ROW_STRING:
+            if length < plan[code + B.RW_WIDTH]:
                 return _DAMAGED
             if to + _number_bytes(plan, code) > out.size:
                 return _FULL
             to += _put_number(out, to, source, at, plan, code)
             continue
-        if plan[code + RW_WIDTH] > 0:
+        if plan[code + B.RW_WIDTH] > 0:
             while length > 0 and byte_at(source, at + length - 1) == 0:
                 length -= 1
-        size = plan[code + RW_SIZE]
+        size = plan[code + B.RW_SIZE]
         if size < 4 and length >> (size << 3) != 0:
             return _DAMAGED
         if to + size + length > out.size:
@@ -262,11 +233,11 @@ def _same(words, at, length, other, other_length):
 @helper
 def _same_as_default(words, plan, column, at, length):
     """Whether a value is what an absent one of its column reads as."""
-    if plan[column + CW_MISSING] < 0:
+    if plan[column + K.CW_MISSING] < 0:
         return length == IS_NULL
-    if length != plan[column + CW_MISSING_BYTES]:
+    if length != plan[column + K.CW_MISSING_BYTES]:
         return False
-    default = (constants_at(plan) << 3) + plan[column + CW_MISSING]
+    default = (constants_at(plan) << 3) + plan[column + K.CW_MISSING]
     for i in range(length):
         if byte_at(words, at + i) != byte_at(plan, default + i):
             return False
@@ -279,7 +250,7 @@ def changed_columns(masks, words, before, after, plan, first, count):
 
     Returns count, or -1 - row (counted from `first`) of the first image that contradicts itself.
     """
-    columns = plan[H_COLUMNS]
+    columns = plan[P.H_COLUMNS]
     mask_bytes = (columns + 7) >> 3
     if first < 0 or first + count > min(before.size, after.size) or count * mask_bytes > masks.size:
         return -1

@@ -11,39 +11,13 @@ from __future__ import annotations
 
 from engine.jit.kernel import helper, kernel
 from engine.sealed.keyed_hash_kernels import headed_hash
-from replication.conflict.dependencies_layout import (
-    D_EDGES,
-    D_KEY_WORDS,
-    D_KEYS,
-    D_MARKED,
-    D_MAY_REPEAT,
-    D_PART,
-    D_PARTS,
-    D_SEED,
-    D_TRANSACTIONS,
-    DEPENDENCY_BROKEN,
-    DEPENDENCY_REPEATED,
-    E_NEXT,
-    E_TO,
-    EDGE_WORDS,
-    INVALID_ID,
-    K_DATA,
-    K_HEAD,
-    K_OWNER,
-    KEY_LENGTH_MASK,
-    KEY_TABLE_SHIFT,
-    PART_SHIFT,
-    T_FIRST,
-    T_ID,
-    T_MARK,
-    TRANSACTION_WORDS,
-)
+from replication.conflict import dependencies_layout as W
 
 
 @helper
 def _hash_of_id(id_, state):
     """Hash of a transaction id."""
-    return headed_hash(id_, state, 0, 0, state[D_SEED])
+    return headed_hash(id_, state, 0, 0, state[W.D_SEED])
 
 
 @helper
@@ -55,46 +29,46 @@ def _number_of(id_, names, transactions, state):
         known = names[at]
         if known == 0:
             break
-        if transactions[(known - 1) * TRANSACTION_WORDS + T_ID] == id_:
+        if transactions[(known - 1) * W.TRANSACTION_WORDS + W.T_ID] == id_:
             return known - 1
         at = (at + 1) & mask
-    number = state[D_TRANSACTIONS]
+    number = state[W.D_TRANSACTIONS]
     names[at] = number + 1
-    transactions[number * TRANSACTION_WORDS + T_ID] = id_
-    transactions[number * TRANSACTION_WORDS + T_FIRST] = 0
-    transactions[number * TRANSACTION_WORDS + T_MARK] = 0
-    state[D_TRANSACTIONS] = number + 1
+    transactions[number * W.TRANSACTION_WORDS + W.T_ID] = id_
+    transactions[number * W.TRANSACTION_WORDS + W.T_FIRST] = 0
+    transactions[number * W.TRANSACTION_WORDS + W.T_MARK] = 0
+    state[W.D_TRANSACTIONS] = number + 1
     return number
 
 
 @helper
 def _is_full(count, names, transactions, state, stack):
     """Whether so many more transactions might not fit."""
-    total = state[D_TRANSACTIONS] + count
-    return total >= names.size or total * TRANSACTION_WORDS > transactions.size or total > stack.size
+    total = state[W.D_TRANSACTIONS] + count
+    return total >= names.size or total * W.TRANSACTION_WORDS > transactions.size or total > stack.size
 
 
 @helper
 def _mark(number, transactions, edges, state, stack):
     """Mark a transaction and all that come behind it; each goes onto the stack once."""
-    if transactions[number * TRANSACTION_WORDS + T_MARK]:
+    if transactions[number * W.TRANSACTION_WORDS + W.T_MARK]:
         return 0
-    transactions[number * TRANSACTION_WORDS + T_MARK] = 1
+    transactions[number * W.TRANSACTION_WORDS + W.T_MARK] = 1
     stack[0] = number
     depth = 1
     marked = 1
     while depth > 0:
         depth -= 1
-        edge = transactions[stack[depth] * TRANSACTION_WORDS + T_FIRST]
+        edge = transactions[stack[depth] * W.TRANSACTION_WORDS + W.T_FIRST]
         while edge:
-            to = edges[(edge - 1) * EDGE_WORDS + E_TO]
-            if transactions[to * TRANSACTION_WORDS + T_MARK] == 0:
-                transactions[to * TRANSACTION_WORDS + T_MARK] = 1
+            to = edges[(edge - 1) * W.EDGE_WORDS + W.E_TO]
+            if transactions[to * W.TRANSACTION_WORDS + W.T_MARK] == 0:
+                transactions[to * W.TRANSACTION_WORDS + W.T_MARK] = 1
                 stack[depth] = to
                 depth += 1
                 marked += 1
-            edge = edges[(edge - 1) * EDGE_WORDS + E_NEXT]
-    state[D_MARKED] += marked
+            edge = edges[(edge - 1) * W.EDGE_WORDS + W.E_NEXT]
+    state[W.D_MARKED] += marked
     return marked
 
 
@@ -108,21 +82,21 @@ def _key_record(head, hash_, data, start, length, slots, keys, state):
         if known == 0:
             break
         record = known - 1
-        if keys[record + K_HEAD] == head:
+        if keys[record + W.K_HEAD] == head:
             same = 0
-            while same < length and keys[record + K_DATA + same] == data[start + same]:
+            while same < length and keys[record + W.K_DATA + same] == data[start + same]:
                 same += 1
             if same == length:
                 return record
         at = (at + 1) & mask
-    record = state[D_KEY_WORDS]
+    record = state[W.D_KEY_WORDS]
     slots[at] = record + 1
-    keys[record + K_HEAD] = head
-    keys[record + K_OWNER] = -1
+    keys[record + W.K_HEAD] = head
+    keys[record + W.K_OWNER] = -1
     for i in range(length):
-        keys[record + K_DATA + i] = data[start + i]
-    state[D_KEY_WORDS] = record + K_DATA + length
-    state[D_KEYS] += 1
+        keys[record + W.K_DATA + i] = data[start + i]
+    state[W.D_KEY_WORDS] = record + W.K_DATA + length
+    state[W.D_KEYS] += 1
     return record
 
 
@@ -141,41 +115,45 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
     """
     count = ids.size
     if tables.size < count or offsets.size <= count or _is_full(count, names, transactions, state, stack):
-        return DEPENDENCY_BROKEN
-    words = state[D_KEY_WORDS]
+        return W.DEPENDENCY_BROKEN
+    words = state[W.D_KEY_WORDS]
     for i in range(count):
         length = offsets[i + 1] - offsets[i]
         if offsets[i] < 0 or length < 0 or offsets[i + 1] > data.size:
-            return DEPENDENCY_BROKEN
-        words += K_DATA + length
-    if words > keys.size or state[D_KEYS] + count >= slots.size or (state[D_EDGES] + count) * EDGE_WORDS > edges.size:
-        return DEPENDENCY_BROKEN
-    parts = max(state[D_PARTS], 1) - 1
+            return W.DEPENDENCY_BROKEN
+        words += W.K_DATA + length
+    if (
+        words > keys.size
+        or state[W.D_KEYS] + count >= slots.size
+        or (state[W.D_EDGES] + count) * W.EDGE_WORDS > edges.size
+    ):
+        return W.DEPENDENCY_BROKEN
+    parts = max(state[W.D_PARTS], 1) - 1
     for i in range(count):
         start = offsets[i]
         length = offsets[i + 1] - start
-        head = tables[i] << KEY_TABLE_SHIFT | length
-        hash_ = headed_hash(head, data, start, length, state[D_SEED])
-        if (hash_ >> PART_SHIFT) & parts != state[D_PART]:
+        head = tables[i] << W.KEY_TABLE_SHIFT | length
+        hash_ = headed_hash(head, data, start, length, state[W.D_SEED])
+        if (hash_ >> W.PART_SHIFT) & parts != state[W.D_PART]:
             continue
         number = _number_of(ids[i], names, transactions, state)
         record = _key_record(head, hash_, data, start, length, slots, keys, state)
-        before = keys[record + K_OWNER]
-        keys[record + K_OWNER] = number
+        before = keys[record + W.K_OWNER]
+        keys[record + W.K_OWNER] = number
         if before == number:
-            if ids[i] != INVALID_ID and not state[D_MAY_REPEAT]:
-                return DEPENDENCY_REPEATED - i
+            if ids[i] != W.INVALID_ID and not state[W.D_MAY_REPEAT]:
+                return W.DEPENDENCY_REPEATED - i
             continue
         if before < 0:
             continue
-        first = transactions[before * TRANSACTION_WORDS + T_FIRST]
-        if first == 0 or edges[(first - 1) * EDGE_WORDS + E_TO] != number:
-            edge = state[D_EDGES]
-            edges[edge * EDGE_WORDS + E_TO] = number
-            edges[edge * EDGE_WORDS + E_NEXT] = first
-            transactions[before * TRANSACTION_WORDS + T_FIRST] = edge + 1
-            state[D_EDGES] = edge + 1
-        if transactions[before * TRANSACTION_WORDS + T_MARK]:
+        first = transactions[before * W.TRANSACTION_WORDS + W.T_FIRST]
+        if first == 0 or edges[(first - 1) * W.EDGE_WORDS + W.E_TO] != number:
+            edge = state[W.D_EDGES]
+            edges[edge * W.EDGE_WORDS + W.E_TO] = number
+            edges[edge * W.EDGE_WORDS + W.E_NEXT] = first
+            transactions[before * W.TRANSACTION_WORDS + W.T_FIRST] = edge + 1
+            state[W.D_EDGES] = edge + 1
+        if transactions[before * W.TRANSACTION_WORDS + W.T_MARK]:
             _mark(number, transactions, edges, state, stack)
     return count
 
@@ -186,7 +164,7 @@ def mark_transactions(ids, names, transactions, edges, state, stack):
     new, DEPENDENCY_BROKEN without room.
     """
     if _is_full(ids.size, names, transactions, state, stack):
-        return DEPENDENCY_BROKEN
+        return W.DEPENDENCY_BROKEN
     marked = 0
     for i in range(ids.size):
         number = _number_of(ids[i], names, transactions, state)
@@ -204,8 +182,8 @@ def read_marks(ids, names, transactions, state, out):
         out[i] = 0
         while names[at]:
             number = names[at] - 1
-            if transactions[number * TRANSACTION_WORDS + T_ID] == ids[i]:
-                out[i] = transactions[number * TRANSACTION_WORDS + T_MARK]
+            if transactions[number * W.TRANSACTION_WORDS + W.T_ID] == ids[i]:
+                out[i] = transactions[number * W.TRANSACTION_WORDS + W.T_MARK]
                 break
             at = (at + 1) & mask
         found += out[i]
@@ -218,20 +196,20 @@ def rehash_dependencies(names, transactions, slots, keys, state):
     have.
     """
     mask = names.size - 1
-    for number in range(state[D_TRANSACTIONS]):
-        at = _hash_of_id(transactions[number * TRANSACTION_WORDS + T_ID], state) & mask
+    for number in range(state[W.D_TRANSACTIONS]):
+        at = _hash_of_id(transactions[number * W.TRANSACTION_WORDS + W.T_ID], state) & mask
         while names[at]:
             at = (at + 1) & mask
         names[at] = number + 1
     mask = slots.size - 1
-    parts = max(state[D_PARTS], 1) - 1
+    parts = max(state[W.D_PARTS], 1) - 1
     record = 0
     kept = 0
-    state[D_KEYS] = 0
-    while record < state[D_KEY_WORDS]:
-        words = K_DATA + (keys[record + K_HEAD] & KEY_LENGTH_MASK)
-        hash_ = headed_hash(keys[record + K_HEAD], keys, record + K_DATA, words - K_DATA, state[D_SEED])
-        if (hash_ >> PART_SHIFT) & parts == state[D_PART]:
+    state[W.D_KEYS] = 0
+    while record < state[W.D_KEY_WORDS]:
+        words = W.K_DATA + (keys[record + W.K_HEAD] & W.KEY_LENGTH_MASK)
+        hash_ = headed_hash(keys[record + W.K_HEAD], keys, record + W.K_DATA, words - W.K_DATA, state[W.D_SEED])
+        if (hash_ >> W.PART_SHIFT) & parts == state[W.D_PART]:
             at = hash_ & mask
             while slots[at]:
                 at = (at + 1) & mask
@@ -239,7 +217,7 @@ def rehash_dependencies(names, transactions, slots, keys, state):
             for i in range(words):
                 keys[kept + i] = keys[record + i]
             kept += words
-            state[D_KEYS] += 1
+            state[W.D_KEYS] += 1
         record += words
-    state[D_KEY_WORDS] = kept
-    return state[D_TRANSACTIONS] + state[D_KEYS]
+    state[W.D_KEY_WORDS] = kept
+    return state[W.D_TRANSACTIONS] + state[W.D_KEYS]

@@ -11,19 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from engine.jit.kernel import helper, kernel
-from replication.binlog.rows_layout import CELL_NULL, CELL_SIZE_BITS
+from replication.binlog import rows_layout as B
 from replication.binlog.values_kernels import take_little
-from replication.ingest.result_rows_layout import (
-    LENGTH_2,
-    LENGTH_3,
-    LENGTH_8,
-    PACKET_BYTES_MAX,
-    PACKET_END,
-    PACKET_END_BYTES_MAX,
-    PACKET_ERROR,
-    PACKET_HEADER_BYTES,
-    VALUE_NULL,
-)
+from replication.ingest import result_rows_layout as W
 
 
 @helper
@@ -34,18 +24,18 @@ def _find_row(cells, cell, octets, at, end, columns):
             return False
         length = np.int64(octets[np.uint64(at)])
         at += 1
-        if length == VALUE_NULL:
-            cells[np.uint64(cell + number)] = CELL_NULL
+        if length == W.VALUE_NULL:
+            cells[np.uint64(cell + number)] = B.CELL_NULL
             continue
-        if length > VALUE_NULL:
-            prefix = 2 if length == LENGTH_2 else 3 if length == LENGTH_3 else 8 if length == LENGTH_8 else 0
+        if length > W.VALUE_NULL:
+            prefix = 2 if length == W.LENGTH_2 else 3 if length == W.LENGTH_3 else 8 if length == W.LENGTH_8 else 0
             if prefix == 0 or prefix > end - at:
                 return False
             length = take_little(octets, at, prefix)
             at += prefix
         if length < 0 or length > end - at:
             return False
-        cells[np.uint64(cell + number)] = at << CELL_SIZE_BITS | length
+        cells[np.uint64(cell + number)] = at << B.CELL_SIZE_BITS | length
         at += length
     return at == end
 
@@ -62,14 +52,14 @@ def find_result_cells(cells, ends, octets, start, stop, columns):
         return -1
     row = 0
     at = start
-    while row < ends.size and stop - at >= PACKET_HEADER_BYTES:
+    while row < ends.size and stop - at >= W.PACKET_HEADER_BYTES:
         size = take_little(octets, at, 3)
-        begin = at + PACKET_HEADER_BYTES
-        if size == PACKET_BYTES_MAX or size > stop - begin:
+        begin = at + W.PACKET_HEADER_BYTES
+        if size == W.PACKET_BYTES_MAX or size > stop - begin:
             break
         if size > 0:
             first = np.int64(octets[np.uint64(begin)])
-            if first == PACKET_ERROR or (first == PACKET_END and size < PACKET_END_BYTES_MAX):
+            if first == W.PACKET_ERROR or (first == W.PACKET_END and size < W.PACKET_END_BYTES_MAX):
                 break
         if not _find_row(cells, row * columns, octets, begin, begin + size, columns):
             return -1 - row

@@ -64,8 +64,8 @@ CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "blocks-never-become-pages",
         "engine.memory.pool_kernels",
-        "if mem[mem[S_BLOCK_COUNTS] + page] == BLOCKS_PER_PAGE:",
-        "if mem[mem[S_BLOCK_COUNTS] + page] > BLOCKS_PER_PAGE:",
+        "if mem[mem[A.S_BLOCK_COUNTS] + page] == A.BLOCKS_PER_PAGE:",
+        "if mem[mem[A.S_BLOCK_COUNTS] + page] > A.BLOCKS_PER_PAGE:",
         "pool",
     ),
     Defect(
@@ -78,8 +78,8 @@ CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "cell-past-the-end",
         "engine.memory.pool_kernels",
-        "    if cell + CELL_WORDS > mem[S_CELL_LIMIT]:",
-        "    if cell > mem[S_CELL_LIMIT]:",
+        "    if cell + A.CELL_WORDS > mem[A.S_CELL_LIMIT]:",
+        "    if cell > mem[A.S_CELL_LIMIT]:",
         "pool",
     ),
     Defect(
@@ -87,14 +87,14 @@ CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
         "engine.access.reads_kernels",
         """    fragment = descriptor_of(mem, fragment)
     if fragment == 0:
-        return ST_DROPPED
+        return A.ST_DROPPED
     position = state[2]
-    row_words = mem[fragment + F_ROW_WORDS]
+    row_words = mem[fragment + A.F_ROW_WORDS]
     looked = 0
 """,
         """    fragment = (fragment & 0x7FFFFFFF) << 9
     position = state[2]
-    row_words = mem[fragment + F_ROW_WORDS]
+    row_words = mem[fragment + A.F_ROW_WORDS]
     looked = 0
 """,
         "withdrawn",
@@ -109,8 +109,8 @@ CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "handle-comes-again",
         "engine.memory.handles_kernels",
-        "    mem[descriptor + D_GENERATION] = generation\n",
-        "    mem[descriptor + D_GENERATION] = 1\n",
+        "    mem[descriptor + A.D_GENERATION] = generation\n",
+        "    mem[descriptor + A.D_GENERATION] = 1\n",
         "withdrawn",
     ),
 )

@@ -316,15 +316,15 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "scan-position-off-by-one",
         "engine.txn.commit_kernels",
-        "and rowid >= mem[fragment + F_LCP_POSITION]",
-        "and rowid > mem[fragment + F_LCP_POSITION] + 3",
+        "and rowid >= mem[fragment + A.F_LCP_POSITION]",
+        "and rowid > mem[fragment + A.F_LCP_POSITION] + 3",
         "states",
     ),
     Defect(
         "inserted-row-not-marked",
         "engine.txn.commit_kernels",
-        "        if not_passed(mem, fragment, rowid):\n            mem[row] |= LCP_BIT",
-        "        if False:\n            mem[row] |= LCP_BIT",
+        "        if not_passed(mem, fragment, rowid):\n            mem[row] |= A.LCP_BIT",
+        "        if False:\n            mem[row] |= A.LCP_BIT",
         "states",
     ),
     Defect(
@@ -337,15 +337,15 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "build-position-not-advanced",
         "engine.index.tree_build_kernels",
-        "        mem[tree + I_BUILT_ROWID] = state[0]\n        if place == -1:",
+        "        mem[tree + X.I_BUILT_ROWID] = state[0]\n        if place == -1:",
         "        if place == -1:",
         "life",
     ),
     Defect(
         "entry-of-a-deleted-row-stays",
         "engine.txn.index_commit_kernels",
-        "    status = remove_entries(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)",
-        "    status = OK",
+        "    status = remove_entries(mem, txn, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)",
+        "    status = A.OK",
         "life",
     ),
     Defect(
@@ -358,8 +358,8 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "records-of-a-dropped-partition-not-passed-over",
         "engine.store.replay_kernels",
-        "                if fragment != 0 and epoch > mem[fragment + F_REPLAY_EPOCH]:",
-        "                if epoch > mem[fragment + F_REPLAY_EPOCH]:",
+        "                if fragment != 0 and epoch > mem[fragment + A.F_REPLAY_EPOCH]:",
+        "                if epoch > mem[fragment + A.F_REPLAY_EPOCH]:",
         "partition-states",
     ),
     Defect(
@@ -372,7 +372,7 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "unique-entry-of-a-deleted-row-stays",
         "engine.txn.index_commit_kernels",
-        "    leave_deleted(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)\n",
+        "    leave_deleted(mem, txn, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)\n",
         "    pass\n",
         "unique",
     ),
@@ -393,8 +393,8 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "savepoint-ends-its-transaction",
         "engine.txn.commit_kernels",
-        "        mem[txn + X_CHANGES] = changes\n",
-        "        mem[txn + X_CHANGES] = changes\n        finish(mem, txn)\n",
+        "        mem[txn + A.X_CHANGES] = changes\n",
+        "        mem[txn + A.X_CHANGES] = changes\n        finish(mem, txn)\n",
         "stateful",
     ),
 )

@@ -105,8 +105,8 @@ DISK_KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "filter-drops-structure",
         "engine.disk.undo_kernels",
-        "        if words[at] & UNDO_KIND_MASK == UNDO_UPDATE and epoch <= restorable_epoch:",
-        "        if words[at] & UNDO_KIND_MASK <= UNDO_FREE and epoch <= restorable_epoch:",
+        "        if words[at] & D.UNDO_KIND_MASK == D.UNDO_UPDATE and epoch <= restorable_epoch:",
+        "        if words[at] & D.UNDO_KIND_MASK <= D.UNDO_FREE and epoch <= restorable_epoch:",
         "disk-states",
     ),
     Defect(

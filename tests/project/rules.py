@@ -21,6 +21,34 @@ ROOMS = (
     *("base", "files", "jit", "sealed", "memory", "schema", "rows", "log", "programs", "index", "disk", "table", "txn"),
     *("access", "store"),
 )
+# Kernels reach the words of a layout through one letter, the same in all of them (docs/architecture.md). What is of one
+# room alone above the engine is W.
+LETTERS = {
+    "engine.memory.arena_layout": "A",
+    "replication.binlog.rows_layout": "B",
+    "engine.disk.cache_layout": "C",
+    "engine.disk.disk_layout": "D",
+    "engine.rows.lcp_layout": "E",
+    "engine.log.load_layout": "F",
+    "engine.log.row_changes_layout": "G",
+    "engine.schema.partitions_layout": "H",
+    "engine.rows.columns_layout": "K",
+    "engine.log.redo_layout": "L",
+    "engine.store.node_copy_layout": "M",
+    "engine.log.load_arena_layout": "N",
+    "engine.store.group_apply_layout": "O",
+    "engine.programs.program_layout": "P",
+    "engine.access.program_scan_layout": "Q",
+    "engine.schema.row_layout": "R",
+    "engine.log.spool_layout": "T",
+    "engine.index.unique_layout": "U",
+    "engine.txn.versions_layout": "V",
+    "engine.index.index_layout": "X",
+    "engine.txn.delete_log_layout": "Y",
+    "replication.applier.key_sets_layout": "W",
+    "replication.conflict.dependencies_layout": "W",
+    "replication.ingest.result_rows_layout": "W",
+}
 # Modules of kernels and of layouts: compiled code is made of these alone, and its cache is kept by their sources.
 COMPILED = ("_kernels", "_layout", "limits")
 
@@ -314,6 +342,16 @@ def check_compiled(source: Source) -> Iterator[str]:
             yield f"{source.module}:{line} imports {name}, whose source is in no digest"
 
 
+def check_letters(source: Source) -> Iterator[str]:
+    """Kernels reach a layout through its letter."""
+    if not source.module.endswith("_kernels"):
+        return
+    for node, name, alias in source.imports:
+        layout = name if name.endswith("_layout") else name.rpartition(".")[0]
+        if layout.endswith("_layout") and (name, alias) != (layout, LETTERS.get(layout)):
+            yield f"{source.module}:{node.lineno} imports {name}; take {layout} as {LETTERS.get(layout, '?')}"
+
+
 def check_cycles(sources: list[Source]) -> Iterator[str]:
     """No module reaches itself through imports, lazy ones and those for type checkers included."""
     known = {source.module for source in sources}
@@ -597,6 +635,7 @@ PACKAGE_RULES = (
     check_floors,
     check_rooms,
     check_compiled,
+    check_letters,
     check_homes,
     check_os,
     check_builtins,

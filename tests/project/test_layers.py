@@ -87,6 +87,8 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (rules.check_rooms, "engine.schema.types", "if TYPE_CHECKING:\n    from engine.store.store import Store"),
     (rules.check_compiled, "engine.rows.rows_kernels", "from engine.base.ids import SLOT_BITS"),
     (rules.check_compiled, "engine.rows.lcp_layout", "from engine.rows import row_format"),
+    (rules.check_letters, "engine.rows.rows_kernels", "from engine.memory.arena_layout import PAGE_SHIFT"),
+    (rules.check_letters, "engine.rows.rows_kernels", "from engine.memory import arena_layout as B"),
     (rules.check_homes, "engine.table.table", "import numba"),
     (rules.check_homes, "engine.table.table", "from numba import njit"),
     (rules.check_homes, "engine.table.table", "def f():\n    import lmdb"),
