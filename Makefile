@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 4
 # Kernels first, by all cores: else each process that runs tests compiles what it meets, and tests of nodes that must
 # answer in time do so while others compile.
-KERNELS = $(BIN)/python -m engine.jit
+KERNELS = $(BIN)/python -m tidemark.engine.jit
 PYTEST = $(KERNELS) && $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 	--max-worker-restart 0 -p no:benchmark
 # Of `make soak`: how long, and with which seeds.

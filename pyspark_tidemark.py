@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.spark.source import TidemarkSource
+from tidemark.recovery.spark.source import TidemarkSource
 
 if TYPE_CHECKING:
-    from recovery.spark.changes import Opener
+    from tidemark.recovery.spark.changes import Opener
 
 __all__ = ["DefaultSource"]
 
 
 def _open_changes() -> Opener:
     # Only now: Spark imports this module to learn that there is such a source.
-    from replication.injector.change_files import open_change_files
+    from tidemark.replication.injector.change_files import open_change_files
 
     return open_change_files
 

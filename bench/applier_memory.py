@@ -23,23 +23,23 @@ import numpy as np
 import tidemark as tm
 from bench.report import RESULTS
 from bench.rows import COLUMNS, make_table
-from engine.access.batch_operations import read_keys
-from engine.base.clock import SystemClock
-from engine.files.directory import PosixFiles
-from engine.memory.arena_layout import PAGE_BYTES
-from engine.rows.columnar import encode_keys
-from replication.applier.applier import Applier
-from replication.applier.transactions import LogFolder
-from replication.binlog import events as e
-from replication.binlog.row_plan import RowImages, TablePlans
-from replication.binlog.writer import BinlogWriter, WriterOptions
-from replication.channel.channel import ChannelOptions, ReplicaChannel
-from replication.channel.receiver import LocalReceiver
-from replication.channel.source import BinlogEnd, SourceBinlog
-from replication.injector.images import BinlogOptions, RowBatch, image_rule
-from replication.settings.setup import SiteSettings
-from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
-from replication.wire.handshake import Site
+from tidemark.engine.access.batch_operations import read_keys
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.memory.arena_layout import PAGE_BYTES
+from tidemark.engine.rows.columnar import encode_keys
+from tidemark.replication.applier.applier import Applier
+from tidemark.replication.applier.transactions import LogFolder
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.row_plan import RowImages, TablePlans
+from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
+from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel
+from tidemark.replication.channel.receiver import LocalReceiver
+from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
+from tidemark.replication.injector.images import BinlogOptions, RowBatch, image_rule
+from tidemark.replication.settings.setup import SiteSettings
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
+from tidemark.replication.wire.handshake import Site
 
 TABLE = "d.t"
 SOURCE, OWN = 2, 1

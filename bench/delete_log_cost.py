@@ -14,13 +14,13 @@ import numpy as np
 
 import tidemark as tm
 from bench.rows import COLUMNS, make_table
-from engine.base.clock import SystemClock
-from engine.base.options import Options
-from engine.log.redo_layout import KIND_DELETE, KIND_UPDATE, OPERATION_WORDS, pack_kind, pack_rows
-from engine.memory.arena_layout import PAGE_WORDS, S_DELETE_LOG
-from engine.txn.delete_log_kernels import note_deletes_of, setup_delete_log
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.database import Database
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.options import Options
+from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_UPDATE, OPERATION_WORDS, pack_kind, pack_rows
+from tidemark.engine.memory.arena_layout import PAGE_WORDS, S_DELETE_LOG
+from tidemark.engine.txn.delete_log_kernels import note_deletes_of, setup_delete_log
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 ROWS = 200_000
 BATCH = 10_000

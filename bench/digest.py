@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 import tidemark as tm
-from recovery.verification.digest_tasks import diff_files
+from tidemark.recovery.verification.digest_tasks import diff_files
 
 ROUNDS = 3
 SEED = 21

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.report import RESULTS, keep
-from engine.disk import cache_layout as d
-from engine.disk.extents_kernels import add_data_file, add_extents, join_tablespace, setup_tablespace
-from engine.disk.space_kernels import space_cleaned, space_reserve, space_settle, space_word, unused_words
-from engine.jit.kernel import REGISTRY, kernel
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from engine.table.setup_kernels import fragment_handles, make_table, setup_pool
+from tidemark.engine.disk import cache_layout as d
+from tidemark.engine.disk.extents_kernels import add_data_file, add_extents, join_tablespace, setup_tablespace
+from tidemark.engine.disk.space_kernels import space_cleaned, space_reserve, space_settle, space_word, unused_words
+from tidemark.engine.jit.kernel import REGISTRY, kernel
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.table.setup_kernels import fragment_handles, make_table, setup_pool
 
 Words = NDArray[np.int64]
 

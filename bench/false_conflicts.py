@@ -25,13 +25,13 @@ from typing import Any
 import tidemark as tm
 from bench.pair import HOST, SECRET, DelayProxy, Remote
 from bench.report import RESULTS
-from engine.files.directory import PosixFiles
-from engine.jit.kernel import compile_declared
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.index import Position
-from replication.binlog.reader import BinlogReader, StatementMaps
-from replication.settings.any_value import FLAG_REFRESH
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.jit.kernel import compile_declared
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
+from tidemark.replication.settings.any_value import FLAG_REFRESH
 
 SEED = 31_337
 TABLE = "hot.t"

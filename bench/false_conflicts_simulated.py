@@ -24,14 +24,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import replication.conflict.programs as programs
-from replication.settings.epoch_bits import saturated_from
+import tidemark.replication.conflict.programs as programs
 from tests.simulation.sites.epoch_promises import PRIMARY, SECONDARY, judged_changes
 from tests.simulation.sites.plan import BY_NAME, PAIR, Faults, Plan, SitePlan, plan_of
 from tests.simulation.sites.promises import check_promises
 from tests.simulation.sites.tables import SHARED_FROM
 from tests.simulation.sites.work import Change, Row, Work
 from tests.simulation.sites.world import World
+from tidemark.replication.settings.epoch_bits import saturated_from
 
 SEED = 20_261
 ROWS = 50

@@ -12,10 +12,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from engine.jit.kernel import kernel
-from engine.log.own_images_kernels import entry_words, write_entry
-from engine.memory.arena import address_of
-from engine.memory.arena_layout import (
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.log.own_images_kernels import entry_words, write_entry
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.memory.arena_layout import (
     F_LCP_ACTIVE,
     F_LCP_PAGES,
     F_LCP_POSITION,
@@ -33,11 +33,11 @@ from engine.memory.arena_layout import (
     STATE_MASK,
     STATE_SHIFT,
 )
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.lcp_kernels import LCP_ABANDONED, LCP_OFF, start_lcp
-from engine.rows.rows_kernels import map_get
-from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, data_name, new_span
-from recovery.local_checkpoint.writer import SCAN_SLOTS
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.lcp_kernels import LCP_ABANDONED, LCP_OFF, start_lcp
+from tidemark.engine.rows.rows_kernels import map_get
+from tidemark.recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, data_name, new_span
+from tidemark.recovery.local_checkpoint.writer import SCAN_SLOTS
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")

@@ -20,9 +20,9 @@ import numpy as np
 
 import tidemark as tm
 from bench.rows import COLUMNS, make_table
-from engine.log.geometry import open_files
-from engine.log.reader import LogReader
-from engine.store.group_apply import GroupApplier
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.log.reader import LogReader
+from tidemark.engine.store.group_apply import GroupApplier
 
 ROUNDS = 3
 BATCH = 10_000

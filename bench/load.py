@@ -21,8 +21,8 @@ from statistics import median
 from typing import Any
 
 import tidemark as tm
-from recovery import load
 from tidemark.demo.data import LINEITEM, generate, read
+from tidemark.recovery import load
 
 ROUNDS = 3
 KEY = ["l_orderkey", "l_linenumber"]

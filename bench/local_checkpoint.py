@@ -23,9 +23,9 @@ from bench.fuzzy import fuzzy_checkpoint
 from bench.report import RESULTS, keep
 from bench.rows import COLUMNS, make_table
 from bench.workload import SEED, Stretch, Writer
-from engine.jit.kernel import compile_declared
-from engine.memory.arena import address_of
-from engine.memory.arena_layout import ENTRY_WORDS, F_LCP_COPIED
+from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_LCP_COPIED
 
 RATES = {10_000: "10 k/s", 50_000: "50 k/s", 0: "one row, no limit", -1: "1,000 rows, no limit"}
 SKEWS = ("uniform", "zipf 0.99")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import SystemClock
+from tidemark.engine.base.clock import SystemClock
 
 CLOCK = SystemClock()
 HOST = "127.0.0.1"

@@ -41,18 +41,18 @@ from bench.node_restart_live import (
     rows_of,
 )
 from bench.report import RESULTS, keep, put_table
-from engine.base.clock import SystemClock
-from engine.base.options import Options
-from engine.files.directory import PosixFiles
-from engine.jit.kernel import compile_declared
-from recovery.local_checkpoint.copies import CopySink
-from recovery.local_checkpoint.writer import LocalCheckpoint
-from recovery.node_restart.finish import make_recoverable
-from recovery.node_restart.joiner import Join
-from recovery.node_restart.messages import DELETE_LOG, VARIANTS, End
-from recovery.system_restart.restart import Restart
-from recovery.system_restart.through import Through
-from replication.node_group.codec import decode, encode
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.options import Options
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.jit.kernel import compile_declared
+from tidemark.recovery.local_checkpoint.copies import CopySink
+from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
+from tidemark.recovery.node_restart.finish import make_recoverable
+from tidemark.recovery.node_restart.joiner import Join
+from tidemark.recovery.node_restart.messages import DELETE_LOG, VARIANTS, End
+from tidemark.recovery.system_restart.restart import Restart
+from tidemark.recovery.system_restart.through import Through
+from tidemark.replication.node_group.codec import decode, encode
 
 ROWS = 125_000
 FACTORS = (1, 4, 16)

@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 import tidemark as tm
-from engine.jit.kernel import compile_declared
-from engine.log.group import Group
-from engine.log.reader import described
-from engine.memory.arena_layout import OK
-from engine.store.node_copy_kernels import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
-from recovery.node_restart.messages import Deletes, GroupPart, Plan, Ready, Slice, Taken
-from recovery.node_restart.source import Source
-from replication.node_group.codec import decode, encode
+from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.log.group import Group
+from tidemark.engine.log.reader import described
+from tidemark.engine.memory.arena_layout import OK
+from tidemark.engine.store.node_copy_kernels import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
+from tidemark.recovery.node_restart.messages import Deletes, GroupPart, Plan, Ready, Slice, Taken
+from tidemark.recovery.node_restart.source import Source
+from tidemark.replication.node_group.codec import decode, encode
 
 SEED = 20_261
 NAME = "test.t"

@@ -22,9 +22,9 @@ import tidemark as tm
 from bench.node_restart import FOLDER
 from bench.node_restart_live import BATCH, COLUMNS, FRAGMENTS, NAME, SEED, options_of, rows_of
 from bench.report import RESULTS, keep, put_table
-from engine.jit.kernel import compile_declared
-from recovery.node_restart.messages import ROWID_SYNC, Plan, Ready, Slice, Taken
-from recovery.node_restart.source import SLICE_SLOTS, SLICE_WORDS, Source
+from tidemark.engine.jit.kernel import compile_declared
+from tidemark.recovery.node_restart.messages import ROWID_SYNC, Plan, Ready, Slice, Taken
+from tidemark.recovery.node_restart.source import SLICE_SLOTS, SLICE_WORDS, Source
 
 ROWS = 2_000_000
 SHARES = (0.0, 0.01, 0.1, 1.0)

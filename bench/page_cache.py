@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from bench.report import RESULTS, keep
-from engine.disk.cache_layout import CLAIM_LOAD, POLICY_LIRS, POLICY_LRU
-from engine.disk.frames_kernels import cache_region_words, claim_pages, heads_of, loaded_page, setup_cache
-from engine.memory.arena_layout import P_SCRATCH, PAGE_WORDS, S_POOL
+from tidemark.engine.disk.cache_layout import CLAIM_LOAD, POLICY_LIRS, POLICY_LRU
+from tidemark.engine.disk.frames_kernels import cache_region_words, claim_pages, heads_of, loaded_page, setup_cache
+from tidemark.engine.memory.arena_layout import P_SCRATCH, PAGE_WORDS, S_POOL
 
 PAGES = 20_000
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)

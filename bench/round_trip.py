@@ -22,9 +22,9 @@ from bench.goals.p06_durable_update import RAW, raw_file
 from bench.node_processes import HOST, MEMORY, SECRET, Group, free_ports, running
 from bench.rounds import Work, interleave, timed
 from bench.rows import COLUMNS, make_table
-from engine.base.options import Durability
-from engine.log.group import Group as LogGroup
-from engine.log.partner import CommitPartner
+from tidemark.engine.base.options import Durability
+from tidemark.engine.log.group import Group as LogGroup
+from tidemark.engine.log.partner import CommitPartner
 from tidemark.node_group import NodeGroup
 
 NAME = "test.t"

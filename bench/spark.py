@@ -23,8 +23,8 @@ import tidemark as tm
 import tidemark.backup
 import tidemark.spark as ts
 from bench.report import OURS, Line, keep
-from recovery.spark.load import write_load
 from tidemark.demo.data import LINEITEM, generate
+from tidemark.recovery.spark.load import write_load
 
 FRAGMENTS = 16
 KEY = ["l_orderkey", "l_linenumber"]

@@ -24,10 +24,10 @@ from bench.round_trip import DURABLE, SHARED, THREADS, through_clients
 from bench.round_trip import measure as measure_commits
 from bench.rows import COLUMNS, make_table, to_tuples
 from bench.takeover_figures import NAMES, Kill, draw_picture, judged, shown, table_of
-from engine.base.errors import NotPrimary, OutcomeUnknown, PeerError, Retryable
-from engine.jit.kernel import compile_declared
-from replication.calls.conversation import CallLink
-from replication.wire.wire import parse_address
+from tidemark.engine.base.errors import NotPrimary, OutcomeUnknown, PeerError, Retryable
+from tidemark.engine.jit.kernel import compile_declared
+from tidemark.replication.calls.conversation import CallLink
+from tidemark.replication.wire.wire import parse_address
 
 NAME = "test.t"
 ROWS = 10_000

@@ -25,7 +25,7 @@ import pyarrow as pa
 import tidemark as tm
 from bench.disk_child import DISK_COLUMNS, NOTE_BYTES, PAGE_BYTES, PIECE_ROWS, ROWS_PER_PAGE, rows_with_notes
 from bench.report import RESULTS, keep, put_table
-from engine.disk.undo_kernels import FILTER_DROPPED, FILTER_KEPT
+from tidemark.engine.disk.undo_kernels import FILTER_DROPPED, FILTER_KEPT
 
 SEED = 20_261
 TICK_MS = 20

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 import tidemark as tm
-from engine.memory.arena import address_of
-from engine.memory.arena_layout import F_LCP_ACTIVE, F_LCP_PAGES, F_LCP_POSITION
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.memory.arena_layout import F_LCP_ACTIVE, F_LCP_PAGES, F_LCP_POSITION
 
 SEED = 4_711
 ZIPF = 0.99

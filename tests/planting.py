@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class _Planter(SourceFileLoader):
@@ -43,3 +47,16 @@ def plant(module: str, change: Callable[[str], str]) -> None:
     if module in sys.modules:
         raise RuntimeError(f"{module} is loaded already; what is planted would have no effect")
     sys.meta_path.insert(0, _Finder(module, change))
+
+
+@contextmanager
+def without_the_face() -> Iterator[None]:
+    """Within the block a module of a floor comes without the public face, whose import loads most of the program."""
+    assert "tidemark" not in sys.modules, "the program is loaded already"
+    package = ModuleType("tidemark")
+    package.__path__ = [str(ROOT / "tidemark")]
+    sys.modules["tidemark"] = package
+    try:
+        yield
+    finally:
+        del sys.modules["tidemark"]

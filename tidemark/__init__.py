@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 # First, before anything of ours: it refuses what cannot work.
 from tidemark import _preflight as _preflight  # isort: skip
 
-from engine.base.errors import (
+from tidemark.database import Database
+from tidemark.engine.base.errors import (
     BackupDamaged,
     BinlogDamaged,
     BinlogOverloaded,
@@ -96,12 +97,12 @@ from engine.base.errors import (
     ViewDamaged,
     WrongThread,
 )
-from engine.base.options import Options
-from engine.files.private_files import read_secret
-from engine.programs.expressions import Expression, col
-from engine.programs.interpreter import Assembler, Program
-from engine.schema.column import Column
-from engine.schema.partition import (
+from tidemark.engine.base.options import Options
+from tidemark.engine.files.private_files import read_secret
+from tidemark.engine.programs.expressions import Expression, col
+from tidemark.engine.programs.interpreter import Assembler, Program
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.partition import (
     MAXVALUE,
     HashPartition,
     KeyPartition,
@@ -110,7 +111,7 @@ from engine.schema.partition import (
     Partition,
     RangePartition,
 )
-from engine.schema.types import (
+from tidemark.engine.schema.types import (
     Blob,
     Bool,
     Date,
@@ -131,8 +132,7 @@ from engine.schema.types import (
     UInt32,
     UInt64,
 )
-from engine.schema.types_text import Binary, Char, VarBinary, VarChar
-from tidemark.database import Database
+from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
 from tidemark.handles import TableHandle
 from tidemark.opening import open_or_attach as open
 from tidemark.read_only import ReadOnlyDatabase

@@ -1,20 +1,13 @@
 """What must hold before any other module of Tidemark is imported.
 
-Three things go wrong on a user's machine in ways that would show up far from their cause: asserts switched off, a
-Python without the GIL that the store uses as its latch (D13), and a module of the user's own that hides one of our
-floors, whose names are short. Each is refused here by one line that says what to do.
-
-Imports the standard library only: nothing else is known to be ours yet.
+Asserts that are switched off and a Python without the GIL, which the store uses as its latch (D13), would show up far
+from their cause. Each is refused here by one line that says what to do.
 """
 
 from __future__ import annotations
 
 import sys
 import sysconfig
-from importlib.util import find_spec
-from pathlib import PurePath
-
-FLOORS = ("engine", "recovery", "replication")
 
 
 def check_interpreter(optimize: int, is_free_threaded: bool) -> None:
@@ -33,35 +26,4 @@ def check_interpreter(optimize: int, is_free_threaded: bool) -> None:
         )
 
 
-def check_floor(name: str, root: PurePath) -> None:
-    """Refuse a module `name` that is not the package beside ours in the folder `root`; nothing is imported.
-
-    Raises: ImportError.
-    """
-    try:
-        spec = find_spec(name)
-        found = spec.origin if spec else None
-    except ValueError:
-        # A module already imported that carries no spec: made by hand, certainly not ours.
-        found = getattr(sys.modules[name], "__file__", None) or "a module made at run time"
-    expected = root / name / "__init__.py"
-    if found is None:
-        raise ImportError(f"tidemark's package {name!r} is missing from {root}; install tidemark again")
-    if PurePath(found) != expected:
-        raise ImportError(
-            f"tidemark's package {name!r} is hidden by {found}; rename that module or take its folder off sys.path"
-        )
-
-
-def check() -> None:
-    """Run every check.
-
-    Raises: ImportError.
-    """
-    check_interpreter(sys.flags.optimize, bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
-    root = PurePath(__file__).parent.parent
-    for name in FLOORS:
-        check_floor(name, root)
-
-
-check()
+check_interpreter(sys.flags.optimize, bool(sysconfig.get_config_var("Py_GIL_DISABLED")))

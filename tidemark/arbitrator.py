@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from engine.base.clock import SystemClock
-from engine.files.directory import PosixFiles
-from replication.node_group.arbitrator_process import ArbitratorProcess, check_begin
-from replication.node_group.carrier import Secrets
-from replication.node_group.configuration import GroupConfiguration
-from replication.node_group.view import ARBITRATOR
-from replication.wire.wire import TlsContext, check_secret_at, parse_address
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.replication.node_group.arbitrator_process import ArbitratorProcess, check_begin
+from tidemark.replication.node_group.carrier import Secrets
+from tidemark.replication.node_group.configuration import GroupConfiguration
+from tidemark.replication.node_group.view import ARBITRATOR
+from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
 
 
 class Arbitrator:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     InvariantBroken,
     NotPrimary,
     OutcomeUnknown,
@@ -20,14 +20,14 @@ from engine.base.errors import (
     StoreFailed,
     TooManyFiles,
 )
-from engine.base.owner import call_owner
+from tidemark.engine.base.owner import call_owner
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from recovery.backup.archiver import Archiver
-    from recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
-    from recovery.system_restart.restart import Opened
-    from replication.injector.attached import AttachedBinlog
+    from tidemark.engine.files.protocol import Files
+    from tidemark.recovery.backup.archiver import Archiver
+    from tidemark.recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
+    from tidemark.recovery.system_restart.restart import Opened
+    from tidemark.replication.injector.attached import AttachedBinlog
 
 _log = logging.getLogger("tidemark")
 

@@ -9,31 +9,31 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
-from engine.base.clock import SystemClock
-from engine.base.errors import Rejected
-from engine.base.out_of_memory import types_memory_error
-from engine.files.directory import PosixFiles
-from recovery.backup.manifest import find_backups
-from recovery.backup.plan import check_number, make_plan
-from recovery.backup.planner import planned_tasks
-from recovery.backup.restore import How, Restore, clear
-from recovery.backup.retention import prune as prune_files
-from recovery.backup.segments import Until
-from recovery.backup.storage import at_place, full_disk_named
-from recovery.backup.verify import verify as verify_files
-from recovery.backup.workers import Workers
-from recovery.system_restart.load import PARTS
-from replication.injector.binlog_restore import RestoreBinlog
-from replication.injector.index_table import made_table
-from replication.settings.options import OpenKeywords, divided
-from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX
 from tidemark.database import check_store
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import Rejected
+from tidemark.engine.base.out_of_memory import types_memory_error
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.backup.manifest import find_backups
+from tidemark.recovery.backup.plan import check_number, make_plan
+from tidemark.recovery.backup.planner import planned_tasks
+from tidemark.recovery.backup.restore import How, Restore, clear
+from tidemark.recovery.backup.retention import prune as prune_files
+from tidemark.recovery.backup.segments import Until
+from tidemark.recovery.backup.storage import at_place, full_disk_named
+from tidemark.recovery.backup.verify import verify as verify_files
+from tidemark.recovery.backup.workers import Workers
+from tidemark.recovery.system_restart.load import PARTS
+from tidemark.replication.injector.binlog_restore import RestoreBinlog
+from tidemark.replication.injector.index_table import made_table
+from tidemark.replication.settings.options import OpenKeywords, divided
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.store.store import Store
-    from recovery.backup.restore_task import Runner
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.backup.restore_task import Runner
 
 Progress = Callable[[int, int, str], None]
 Place = Any  # a path, a URI, or (pyarrow filesystem, path)

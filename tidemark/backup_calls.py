@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import Error, ForeignFile, Rejected
-from engine.files.directory import PosixFiles
-from recovery.backup.archiver import Archiver
-from recovery.backup.storage import at_place, open_place
-from recovery.backup.writer import BackupWriter
+from tidemark.engine.base.errors import Error, ForeignFile, Rejected
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.backup.archiver import Archiver
+from tidemark.recovery.backup.storage import at_place, open_place
+from tidemark.recovery.backup.writer import BackupWriter
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from recovery.system_restart.restart import Opened
+    from tidemark.engine.files.protocol import Files
+    from tidemark.recovery.system_restart.restart import Opened
 
 Progress = Callable[[int, int, str], None]
 Place = Any  # a path, a URI, or (pyarrow filesystem, path)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.access.snapshot import Snapshot
-from engine.base.errors import Rejected
-from engine.log.follower import FollowPoint, LogFollower
-from replication.injector.mark import leave_mark
+from tidemark.engine.access.snapshot import Snapshot
+from tidemark.engine.base.errors import Rejected
+from tidemark.engine.log.follower import FollowPoint, LogFollower
+from tidemark.replication.injector.mark import leave_mark
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from recovery.system_restart.restart import Opened
-    from replication.channel.endpoint import Endpoint
-    from replication.injector.attached import AttachedBinlog
+    from tidemark.engine.files.protocol import Files
+    from tidemark.recovery.system_restart.restart import Opened
+    from tidemark.replication.channel.endpoint import Endpoint
+    from tidemark.replication.injector.attached import AttachedBinlog
 
 
 def attach(
@@ -29,7 +29,9 @@ def attach(
     if values["log_bin"] is None:
         leave_mark(files)
         return None
-    from replication.injector.attached import AttachedBinlog  # most stores have none, and it is a tenth of the start
+    from tidemark.replication.injector.attached import (
+        AttachedBinlog,  # most stores have none, and it is a tenth of the start
+    )
 
     store, sysfile = opened.store, opened.sysfile
     point, epoch, newest_epoch, seam_epoch = FollowPoint(), 0, sysfile.closed_epoch, 0
@@ -59,8 +61,8 @@ def attach(
 
 def check_binlog(endpoint: Endpoint, progress: Callable[[int, int, str], None] | None = None) -> dict[str, Any]:
     """See `Database.check_binlog`."""
-    from recovery.verification.binlog_check import BinlogCheck
-    from replication.injector.binlog_pieces import KeptBinlog
+    from tidemark.recovery.verification.binlog_check import BinlogCheck
+    from tidemark.replication.injector.binlog_pieces import KeptBinlog
 
     store = endpoint.store
     began = store.clock.monotonic()

@@ -15,22 +15,22 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
-from engine.base.errors import BinlogDamaged, EpochGap, FileMissing, PeerRefused, Rejected, SchemaInvalid
-from replication.applier.applier import ApplierOptions
-from replication.channel.channel import DEFAULT_NAME, ReplicaChannel
-from replication.channel.endpoint import rows_of_settings
-from replication.channel.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
-from replication.channel.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
-from replication.conflict.roles import Role
-from replication.settings.options import validated
-from replication.wire.copying import pack_request
-from replication.wire.handshake import Site
-from replication.wire.link import Caller, LinkOptions
-from replication.wire.messages import Settings
-from replication.wire.wire import TlsContext
 from tidemark.channel_links import ChannelKeywords, Link, Source, channel_options, link_to
 from tidemark.database import Database
+from tidemark.engine.base.errors import BinlogDamaged, EpochGap, FileMissing, PeerRefused, Rejected, SchemaInvalid
 from tidemark.failover import Failover, check_failover_options
+from tidemark.replication.applier.applier import ApplierOptions
+from tidemark.replication.channel.channel import DEFAULT_NAME, ReplicaChannel
+from tidemark.replication.channel.endpoint import rows_of_settings
+from tidemark.replication.channel.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
+from tidemark.replication.channel.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
+from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.options import validated
+from tidemark.replication.wire.copying import pack_request
+from tidemark.replication.wire.handshake import Site
+from tidemark.replication.wire.link import Caller, LinkOptions
+from tidemark.replication.wire.messages import Settings
+from tidemark.replication.wire.wire import TlsContext
 
 
 class Applied(NamedTuple):

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from engine.base.errors import SchemaInvalid
-from engine.base.options import parse_size
-from replication.channel.channel import ChannelOptions, check_name
-from replication.channel.endpoint import Endpoint, check_source
-from replication.settings.options import settings, validated
-from replication.wire.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
-from replication.wire.wire import TlsContext, check_secret_at, parse_address
 from tidemark.database import Database
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.options import parse_size
+from tidemark.replication.channel.channel import ChannelOptions, check_name
+from tidemark.replication.channel.endpoint import Endpoint, check_source
+from tidemark.replication.settings.options import settings, validated
+from tidemark.replication.wire.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
 
 if TYPE_CHECKING:
-    from engine.base.options import Size
+    from tidemark.engine.base.options import Size
 
 Source = Database | str | tuple[str, int]
 

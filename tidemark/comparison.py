@@ -7,24 +7,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine.access import snapshot as engine_snapshot
-from engine.base.errors import FileMissing, Rejected, ValueOutOfRange
-from engine.base.out_of_memory import types_memory_error
-from engine.files.directory import PosixFiles
-from recovery.backup.plan import make_plan
-from recovery.backup.segments import Until
-from recovery.backup.storage import LOCAL, open_place
-from recovery.system_restart.sysfile import NAMES
-from recovery.verification.digest_reading import BY_KEY, BY_ROWID
-from recovery.verification.report import Pair
-from recovery.verification.sides import BackupSide, Side, SnapshotSide, ViewSide
 from tidemark.database import Database
+from tidemark.engine.access import snapshot as engine_snapshot
+from tidemark.engine.base.errors import FileMissing, Rejected, ValueOutOfRange
+from tidemark.engine.base.out_of_memory import types_memory_error
+from tidemark.engine.files.directory import PosixFiles
 from tidemark.opening import open_or_attach
 from tidemark.read_only import ReadOnlyDatabase
+from tidemark.recovery.backup.plan import make_plan
+from tidemark.recovery.backup.segments import Until
+from tidemark.recovery.backup.storage import LOCAL, open_place
+from tidemark.recovery.system_restart.sysfile import NAMES
+from tidemark.recovery.verification.digest_reading import BY_KEY, BY_ROWID
+from tidemark.recovery.verification.report import Pair
+from tidemark.recovery.verification.sides import BackupSide, Side, SnapshotSide, ViewSide
 from tidemark.repairs import Repair
 
 if TYPE_CHECKING:
-    from engine.base.options import Size
+    from tidemark.engine.base.options import Size
 
 Progress = Callable[[int, int, str], None]
 Copy = Any  # a Database, ReadOnlyDatabase, Snapshot, path, place of backups, or (place, number of a backup)

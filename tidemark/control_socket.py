@@ -27,11 +27,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from engine.base import errors
-from engine.base.clock import Clock
-from engine.base.errors import Error, PeerError
-from engine.base.limited_log import LimitedLog
-from engine.files.directory import PosixFiles, is_own_user
+from tidemark.engine.base import errors
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import Error, PeerError
+from tidemark.engine.base.limited_log import LimitedLog
+from tidemark.engine.files.directory import PosixFiles, is_own_user
 
 _log = logging.getLogger("tidemark")
 

@@ -13,8 +13,11 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
-from engine.base.clock import SystemClock
-from engine.base.errors import (
+from tidemark.background import Clockwork
+from tidemark.binlog import attach
+from tidemark.control_socket import ControlSocket, serve
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import (
     FileMissing,
     Retryable,
     SchemaInvalid,
@@ -22,26 +25,23 @@ from engine.base.errors import (
     StoreFailed,
     Unsupported,
 )
-from engine.base.options import Options
-from engine.base.out_of_memory import types_memory_errors
-from engine.base.owner import call_owner
-from engine.files.directory import PosixFiles
-from engine.schema.catalog import Catalog
-from engine.store.outcome import find_outcome
-from recovery.local_checkpoint.copies import CopySink
-from recovery.local_checkpoint.writer import LocalCheckpoint, Progress
-from recovery.system_restart.restart import Restart
-from recovery.system_restart.sysfile import NAMES, Sysfile
-from recovery.system_restart.through import Through
-from recovery.verification.check import check_closed, check_live
-from replication.channel.status_report import ReplicationStatus
-from replication.injector.mark import leave_mark
-from replication.settings.options import OpenKeywords, divided, settings
-from tidemark.background import Clockwork
-from tidemark.binlog import attach
-from tidemark.control_socket import ControlSocket, serve
+from tidemark.engine.base.options import Options
+from tidemark.engine.base.out_of_memory import types_memory_errors
+from tidemark.engine.base.owner import call_owner
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.schema.catalog import Catalog
+from tidemark.engine.store.outcome import find_outcome
 from tidemark.load_calls import LoadCalls
 from tidemark.locator import Locator
+from tidemark.recovery.local_checkpoint.copies import CopySink
+from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Progress
+from tidemark.recovery.system_restart.restart import Restart
+from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile
+from tidemark.recovery.system_restart.through import Through
+from tidemark.recovery.verification.check import check_closed, check_live
+from tidemark.replication.channel.status_report import ReplicationStatus
+from tidemark.replication.injector.mark import leave_mark
+from tidemark.replication.settings.options import OpenKeywords, divided, settings
 from tidemark.schema_calls import SchemaCalls
 from tidemark.session import Transaction
 from tidemark.snapshot import Snapshot
@@ -49,16 +49,16 @@ from tidemark.space_report import space_report
 from tidemark.store_status import store_status
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.files.protocol import Files
-    from engine.store.store import Store
-    from recovery.backup.archiver import Archiver
-    from recovery.system_restart.restart import Opened
-    from replication.channel.endpoint import Endpoint
-    from replication.injector.attached import AttachedBinlog
-    from replication.injector.changes import Changes
-    from replication.settings.check import Peer
-    from replication.settings.match import ReplicationRow
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.backup.archiver import Archiver
+    from tidemark.recovery.system_restart.restart import Opened
+    from tidemark.replication.channel.endpoint import Endpoint
+    from tidemark.replication.injector.attached import AttachedBinlog
+    from tidemark.replication.injector.changes import Changes
+    from tidemark.replication.settings.check import Peer
+    from tidemark.replication.settings.match import ReplicationRow
 
 _log = logging.getLogger("tidemark")
 R = TypeVar("R")
@@ -295,7 +295,7 @@ class Database(SchemaCalls, LoadCalls):
         with self._catalog_turn:
             if self._endpoint is None:
                 self.check_usable()
-                from replication.channel.endpoint import Endpoint, OpenStore
+                from tidemark.replication.channel.endpoint import Endpoint, OpenStore
 
                 opened = OpenStore(
                     self._store, self._files, self._opened.identity, self._values, self._binlog, self._replication
@@ -318,7 +318,7 @@ class Database(SchemaCalls, LoadCalls):
         yet, Rejected without a binlog, StoreFailed.
         """
         self.check_usable()
-        from replication.injector.changes import Changes
+        from tidemark.replication.injector.changes import Changes
 
         made = Changes(self.endpoint, since, tables, follow)
         self._readers.add(made)

@@ -11,15 +11,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import Error, SchemaInvalid
-from replication.applier.filters import Filter
-from replication.applier.heartbeat import HEARTBEAT, newest
-from replication.channel.failover import FAILOVER_MS_MAX, HeartbeatWatch
-from replication.settings.options import SERVER_ID_MAX
+from tidemark.engine.base.errors import Error, SchemaInvalid
+from tidemark.replication.applier.filters import Filter
+from tidemark.replication.applier.heartbeat import HEARTBEAT, newest
+from tidemark.replication.channel.failover import FAILOVER_MS_MAX, HeartbeatWatch
+from tidemark.replication.settings.options import SERVER_ID_MAX
 
 if TYPE_CHECKING:
-    from replication.channel.endpoint import Endpoint
     from tidemark.channel_links import Link
+    from tidemark.replication.channel.endpoint import Endpoint
 
 _log = logging.getLogger("tidemark.replication")
 

@@ -12,24 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from engine.base.errors import SchemaInvalid
-from engine.disk import disk_layout as disk
-from engine.disk.disk_layout import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
-from engine.files.directory import PosixFiles
-from engine.files.protocol import Files
-from engine.log import redo_layout as redo
-from engine.log.group_layout import GROUP
-from engine.log.load_layout import LOAD_MANIFEST
-from engine.log.spool_layout import SPOOL_BLOCK
-from engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_BLOCK, BACKUP_MANIFEST
-from engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
-from engine.schema import row_layout as row
-from engine.schema.catalog_layout import CATALOG_SEAL, CATALOG_VALUE
-from engine.sealed.sealed_layout import FORMAT_VERSION, SEAL
-from recovery.system_restart.sysfile_layout import SYSFILE
-from replication.binlog import binlog_layout as binlog
-from replication.node_group.view_layout import VIEW
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.disk import disk_layout as disk
+from tidemark.engine.disk.disk_layout import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.files.protocol import Files
+from tidemark.engine.log import redo_layout as redo
+from tidemark.engine.log.group_layout import GROUP
+from tidemark.engine.log.load_layout import LOAD_MANIFEST
+from tidemark.engine.log.spool_layout import SPOOL_BLOCK
+from tidemark.engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_BLOCK, BACKUP_MANIFEST
+from tidemark.engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
+from tidemark.engine.schema import row_layout as row
+from tidemark.engine.schema.catalog_layout import CATALOG_SEAL, CATALOG_VALUE
+from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, SEAL
 from tidemark.format_notes import NOTES, bit_fields, constants
+from tidemark.recovery.system_restart.sysfile_layout import SYSFILE
+from tidemark.replication.binlog import binlog_layout as binlog
+from tidemark.replication.node_group.view_layout import VIEW
 
 STRUCTURES: dict[str, np.dtype[Any]] = {
     "seal": SEAL,

@@ -6,22 +6,22 @@ them.
 
 from __future__ import annotations
 
-from engine.base import ids
-from engine.disk import cache_layout as disk_arena
-from engine.disk import disk_layout as disk
-from engine.log import group_layout as log
-from engine.log import load_layout as load
-from engine.log import redo_layout as redo
-from engine.log import spool_layout as spool
-from engine.memory import arena_layout as arena
-from engine.rows import backup_layout as backup
-from engine.rows import lcp_layout as lcp
-from engine.schema import catalog_layout as catalog
-from engine.schema import definition as schema
-from engine.schema import row_layout as row
-from engine.sealed import sealed_layout as sealed
-from recovery.system_restart import sysfile_layout as sysfile
-from replication.node_group import view_layout as view
+from tidemark.engine.base import ids
+from tidemark.engine.disk import cache_layout as disk_arena
+from tidemark.engine.disk import disk_layout as disk
+from tidemark.engine.log import group_layout as log
+from tidemark.engine.log import load_layout as load
+from tidemark.engine.log import redo_layout as redo
+from tidemark.engine.log import spool_layout as spool
+from tidemark.engine.memory import arena_layout as arena
+from tidemark.engine.rows import backup_layout as backup
+from tidemark.engine.rows import lcp_layout as lcp
+from tidemark.engine.schema import catalog_layout as catalog
+from tidemark.engine.schema import definition as schema
+from tidemark.engine.schema import row_layout as row
+from tidemark.engine.sealed import sealed_layout as sealed
+from tidemark.recovery.system_restart import sysfile_layout as sysfile
+from tidemark.replication.node_group import view_layout as view
 
 NOTES: dict[str, dict[str, str]] = {
     "seal": {

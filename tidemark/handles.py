@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
-from engine.base.errors import RowNotFound
-from engine.base.out_of_memory import no_memory, types_memory_errors
-from engine.memory.arena_layout import F_ROWS
-from engine.programs.expressions import Expression
-from engine.programs.interpreter import Program
-from engine.schema.partition import ListPartition, RangePartition
+from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
+from tidemark.engine.base.errors import RowNotFound
+from tidemark.engine.base.out_of_memory import no_memory, types_memory_errors
+from tidemark.engine.memory.arena_layout import F_ROWS
+from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.scans import ByIndex, Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema.definition import TableDefinition
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 Progress = Callable[[int, int, str], None]
 Where = Expression | Program | None

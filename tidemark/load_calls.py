@@ -1,6 +1,7 @@
 """`db.plan_load`, `db.adopt` and `db.load`: rows by the million into an open store (docs/load.md).
 
-`recovery.load` is imported by the calls: most programs load nothing in bulk, and should not start later for it.
+`tidemark.recovery.load` is imported by the calls: most programs load nothing in bulk, and should not start later for
+it.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import Rejected
-from engine.base.out_of_memory import types_memory_errors
-from engine.rows.column_input import BATCH_ROWS, Batch, to_columns
+from tidemark.engine.base.errors import Rejected
+from tidemark.engine.base.out_of_memory import types_memory_errors
+from tidemark.engine.rows.column_input import BATCH_ROWS, Batch, to_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.files.protocol import Files
-    from engine.schema.definition import TableDefinition
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from recovery.load.adopt import AdoptReport
-    from recovery.load.job import LoadJob
-    from recovery.system_restart.restart import Opened
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.recovery.load.adopt import AdoptReport
+    from tidemark.recovery.load.job import LoadJob
+    from tidemark.recovery.system_restart.restart import Opened
     from tidemark.session import Transaction
 
 Progress = Callable[[int, int, str], None]
@@ -45,13 +46,13 @@ class LoadCalls:
     transaction: Callable[[], Transaction]
 
     def plan_load(self, table: str, directory: str | os.PathLike[str] | None = None) -> LoadJob:
-        """A job to load rows into a table from many processes, which need the job and nothing else (`recovery.load`).
+        """A job to load rows into a table from many processes, which need the job and nothing else.
 
         directory: a path or URI that all of them see, made if it is missing; None: in the store's own directory, and
         the job ends when the store is closed. The store does not change. Raises: NoSuchTable, Rejected, StorageFull,
         StoreFailed.
         """
-        from recovery.load.plan import plan_load
+        from tidemark.recovery.load.plan import plan_load
 
         self.check_usable()
         place = None if directory is None else str(directory)
@@ -65,7 +66,7 @@ class LoadCalls:
         `examples`) if keys exist or the table was changed, LoadDamaged, ForeignFile, LockTimeout, MemoryExhausted,
         StorageFull, RedoOverloaded; and nothing happened. CommitInterrupted, CommitOnFailedStore: call it again.
         """
-        from recovery.load.adopt import Adopter
+        from tidemark.recovery.load.adopt import Adopter
 
         self.check_usable()
         return Adopter(self._store, self._files, self._opened.identity).adopt(job, progress=progress)
@@ -91,10 +92,10 @@ class LoadCalls:
         few, is_all = _first_rows(batches)
         if is_all:
             return self._insert(table, few)
-        from recovery.load.commit import abort, publish
-        from recovery.load.directory import own_directory
-        from recovery.load.native import write_natively
-        from recovery.load.plan import plan_load
+        from tidemark.recovery.load.commit import abort, publish
+        from tidemark.recovery.load.directory import own_directory
+        from tidemark.recovery.load.native import write_natively
+        from tidemark.recovery.load.plan import plan_load
 
         job = plan_load(table, self._opened.identity, self._files, self._directory)
         place = None if self._directory is not None else own_directory(self._files)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replication.ingest.address import Address
-from replication.ingest.ingest import Ingest, IngestOptions
 from tidemark.database import Database
+from tidemark.replication.ingest.address import Address
+from tidemark.replication.ingest.ingest import Ingest, IngestOptions
 
 # The upper half of all server ids, where few people give any by hand.
 _HIGH_HALF = 1 << 31

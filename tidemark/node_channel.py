@@ -12,20 +12,20 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from engine.base.errors import Error, Rejected, SchemaInvalid
-from replication.channel.channel import DEFAULT_NAME
-from replication.channel.receiver import Worker, is_passing
-from replication.settings.options import validated
-from replication.wire.wire import check_secret_at, parse_address
 from tidemark.channel import Channel
 from tidemark.channel_links import ChannelKeywords, channel_options
+from tidemark.engine.base.errors import Error, Rejected, SchemaInvalid
 from tidemark.failover import check_failover_options
+from tidemark.replication.channel.channel import DEFAULT_NAME
+from tidemark.replication.channel.receiver import Worker, is_passing
+from tidemark.replication.settings.options import validated
+from tidemark.replication.wire.wire import check_secret_at, parse_address
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from replication.conflict.roles import Role
-    from replication.wire.wire import TlsContext
     from tidemark.database import Database
+    from tidemark.engine.base.clock import Clock
+    from tidemark.replication.conflict.roles import Role
+    from tidemark.replication.wire.wire import TlsContext
 
 _log = logging.getLogger("tidemark.replication")
 

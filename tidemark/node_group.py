@@ -8,43 +8,43 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
-from engine.base.clock import SystemClock
-from engine.base.errors import Error, FileMissing, NotPrimary, PeerTimeout, Rejected, Retryable, SchemaInvalid
-from engine.files.directory import PosixFiles
-from engine.files.firm import make_folder
-from engine.jit.kernel import compile_declared
-from engine.store.group_apply import GroupApplier
-from recovery.node_restart.finish import make_recoverable
-from recovery.node_restart.messages import ROWID_SYNC, VARIANTS
-from recovery.node_restart.restart import bring_back
-from recovery.system_restart.sysfile import read_sysfile
-from recovery.system_restart.through import Through
-from replication.calls.conversation import Abandoned, CallServer
-from replication.injector.mark import FOLDER as BINLOG_FOLDER
-from replication.injector.table_rules import TableRules, capture, replication_rows
-from replication.node_group.carrier import Secrets
-from replication.node_group.configuration import GroupConfiguration
-from replication.node_group.node import GroupNode
-from replication.node_group.party import OptionValue
-from replication.settings.options import OF_SITE, OpenKeywords, divided
-from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, make
-from replication.wire.messages import HEARTBEAT_MS_MAX
-from replication.wire.wire import check_secret_at, parse_address
 from tidemark.database import Database
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import Error, FileMissing, NotPrimary, PeerTimeout, Rejected, Retryable, SchemaInvalid
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.files.firm import make_folder
+from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.store.group_apply import GroupApplier
 from tidemark.node_channel import NodeChannel, NodeChannelKeywords
+from tidemark.recovery.node_restart.finish import make_recoverable
+from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
+from tidemark.recovery.node_restart.restart import bring_back
+from tidemark.recovery.system_restart.sysfile import read_sysfile
+from tidemark.recovery.system_restart.through import Through
 from tidemark.remote.database import TIMEOUT_MS, RemoteDatabase, connect
 from tidemark.remote.executor import Executor
+from tidemark.replication.calls.conversation import Abandoned, CallServer
+from tidemark.replication.injector.mark import FOLDER as BINLOG_FOLDER
+from tidemark.replication.injector.table_rules import TableRules, capture, replication_rows
+from tidemark.replication.node_group.carrier import Secrets
+from tidemark.replication.node_group.configuration import GroupConfiguration
+from tidemark.replication.node_group.node import GroupNode
+from tidemark.replication.node_group.party import OptionValue
+from tidemark.replication.settings.options import OF_SITE, OpenKeywords, divided
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, make
+from tidemark.replication.wire.messages import HEARTBEAT_MS_MAX
+from tidemark.replication.wire.wire import check_secret_at, parse_address
 from tidemark.serving import serve
 
 if TYPE_CHECKING:
-    from engine.base.options import Options
-    from engine.files.protocol import Files
-    from engine.store.store import Store
-    from recovery.node_restart.joiner import Link
-    from recovery.node_restart.messages import Welcome
-    from recovery.system_restart.restart import Opened
-    from replication.wire.wire import TlsContext
     from tidemark.channel import Channel
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.node_restart.joiner import Link
+    from tidemark.recovery.node_restart.messages import Welcome
+    from tidemark.recovery.system_restart.restart import Opened
+    from tidemark.replication.wire.wire import TlsContext
 
 _log = logging.getLogger("tidemark.node")
 

@@ -6,18 +6,18 @@ import difflib
 import os
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from engine.base.clock import SystemClock
-from engine.base.errors import SchemaInvalid
-from engine.base.out_of_memory import types_memory_error
-from engine.files.directory import PosixFiles
-from replication.settings.options import OpenKeywords, divided
 from tidemark.database import Database, open_database
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.out_of_memory import types_memory_error
+from tidemark.engine.files.directory import PosixFiles
 from tidemark.locator import Locator
 from tidemark.read_only import ReadOnlyDatabase
+from tidemark.replication.settings.options import OpenKeywords, divided
 
 if TYPE_CHECKING:
-    from engine.base.options import Size
-    from recovery.system_restart.load import Progress
+    from tidemark.engine.base.options import Size
+    from tidemark.recovery.system_restart.load import Progress
 
 # The others are about writing, and a view does not write.
 READ_ONLY_OPTIONS = ("data_memory",)

@@ -14,28 +14,28 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
-from engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed, Unsupported
-from engine.base.out_of_memory import types_memory_errors
-from engine.memory.arena_layout import PAGE_BYTES
-from engine.schema.names import is_system_table
-from recovery.system_restart.attach import Attachment, View
+from tidemark.engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed, Unsupported
+from tidemark.engine.base.out_of_memory import types_memory_errors
+from tidemark.engine.memory.arena_layout import PAGE_BYTES
+from tidemark.engine.schema.names import is_system_table
 from tidemark.handles import TableHandle, index_counters
 from tidemark.locator import Locator
+from tidemark.recovery.system_restart.attach import Attachment, View
 from tidemark.scans import Scan
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.base.clock import Clock
-    from engine.base.failure import Failure
-    from engine.base.options import Options
-    from engine.files.protocol import Files
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from recovery.system_restart.load import Progress
-    from replication.settings.check import Peer
-    from replication.settings.match import ReplicationRow
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.failure import Failure
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.recovery.system_restart.load import Progress
+    from tidemark.replication.settings.check import Peer
+    from tidemark.replication.settings.match import ReplicationRow
 
 R = TypeVar("R")
 

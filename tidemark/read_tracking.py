@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.access.noted_rows import track_reads
-from engine.schema.types import Enum
+from tidemark.engine.access.noted_rows import track_reads
+from tidemark.engine.schema.types import Enum
 from tidemark.scans import Scan
 from tidemark.session import Lock, Transaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.table.table import Table
+    from tidemark.engine.table.table import Table
 
 
 class TrackingTransaction(Transaction):

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import DuplicateKey
-from recovery.verification.digest_rows import digests
+from tidemark.engine.base.errors import DuplicateKey
+from tidemark.recovery.verification.digest_rows import digests
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recovery.verification.compare import Group
-    from recovery.verification.definitions import Comparable
     from tidemark.database import Database
+    from tidemark.recovery.verification.compare import Group
+    from tidemark.recovery.verification.definitions import Comparable
     from tidemark.session import Transaction
 
 _ATTEMPTS = 10  # at inserting rows while somebody else inserts some of them

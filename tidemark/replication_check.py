@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from replication.settings.check import Peer, can_read_rows, check
-from replication.settings.match import ReplicationRow, row_of
-from replication.settings.options import settings
-from replication.settings.setup import SiteSettings
-from replication.settings.system_tables import NDB_REPLICATION
+from tidemark.replication.settings.check import Peer, can_read_rows, check
+from tidemark.replication.settings.match import ReplicationRow, row_of
+from tidemark.replication.settings.options import settings
+from tidemark.replication.settings.setup import SiteSettings
+from tidemark.replication.settings.system_tables import NDB_REPLICATION
 
 if TYPE_CHECKING:
-    from engine.schema.definition import TableDefinition
-    from engine.store.store import Store
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.store.store import Store
 
 Scan = Callable[[str], Iterable[Any]]  # the rows of a table by name
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base.errors import Rejected, Unsupported
+from tidemark.engine.base.errors import Rejected, Unsupported
 
 SUFFIXES = (".svg", ".png")
 CLASS_NAMES = ("wholly free", "any row", "small rows", "full")

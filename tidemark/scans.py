@@ -12,25 +12,25 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from engine.access import row_operations
-from engine.access.batch_operations import ScanBatch, decode_entries, scan
-from engine.access.conditions import FIRST_IMAGE, Condition, Running
-from engine.access.index_choice import choose, rows_of
-from engine.access.index_only import answers_alone, count_by_index, scan_index
-from engine.access.index_scans import KeyRange
-from engine.access.program_scans import accepted_batches, aggregate, scan_where
-from engine.base.errors import Error, SchemaInvalid
-from engine.base.out_of_memory import no_memory, types_memory_errors
-from engine.memory.arena_layout import ENTRY_WORDS
-from engine.rows.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
+from tidemark.engine.access import row_operations
+from tidemark.engine.access.batch_operations import ScanBatch, decode_entries, scan
+from tidemark.engine.access.conditions import FIRST_IMAGE, Condition, Running
+from tidemark.engine.access.index_choice import choose, rows_of
+from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
+from tidemark.engine.access.index_scans import KeyRange
+from tidemark.engine.access.program_scans import accepted_batches, aggregate, scan_where
+from tidemark.engine.base.errors import Error, SchemaInvalid
+from tidemark.engine.base.out_of_memory import no_memory, types_memory_errors
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.rows.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.programs.expressions import Expression
-    from engine.programs.interpreter import Program
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.programs.expressions import Expression
+    from tidemark.engine.programs.interpreter import Program
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 ROWID = "$ROWID"
 EPOCH = "$EPOCH"

@@ -7,22 +7,22 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     CatalogDamaged,
     Rejected,
     StorageFull,
     TooManyFiles,
 )
-from engine.base.options import Size, parse_size
-from engine.base.out_of_memory import types_memory_errors
-from engine.disk.tablespaces import TablespaceDefinition
-from engine.schema.catalog import Catalog
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from engine.schema.index_definition import IndexDefinition
-from engine.schema.names import EXCEPTIONS_SUFFIX, is_system_table
-from engine.schema.partition import HashPartition, Partition
-from engine.store.schema_changes import (
+from tidemark.engine.base.options import Size, parse_size
+from tidemark.engine.base.out_of_memory import types_memory_errors
+from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.schema.catalog import Catalog
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.index_definition import IndexDefinition
+from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, is_system_table
+from tidemark.engine.schema.partition import HashPartition, Partition
+from tidemark.engine.store.schema_changes import (
     change_columns,
     fresh,
     with_column,
@@ -32,16 +32,16 @@ from engine.store.schema_changes import (
     with_wider_column,
     without_column,
 )
-from recovery.local_checkpoint.writer import Progress
-from replication.settings import system_tables
 from tidemark.handles import TableHandle
+from tidemark.recovery.local_checkpoint.writer import Progress
+from tidemark.replication.settings import system_tables
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.schema.types_base import ColumnType
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from recovery.system_restart.restart import Opened
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.recovery.system_restart.restart import Opened
 
 _log = logging.getLogger("tidemark")
 
@@ -97,7 +97,7 @@ class SchemaCalls:
 
     def _tell_of_exceptions(self, definition: TableDefinition) -> None:
         """What is wrong with an exceptions table is told now, and not at the first conflict; and when it counts."""
-        from replication.settings.setup import check_exceptions
+        from tidemark.replication.settings.setup import check_exceptions
 
         main = self._store.tables.get(definition.name.removesuffix(EXCEPTIONS_SUFFIX))
         for finding in check_exceptions(definition, None if main is None else main.definition):

@@ -6,12 +6,12 @@ import logging
 import threading
 from typing import Any
 
-from engine.base.errors import NotPrimary, Retryable, SchemaInvalid
-from replication.channel.receiver import Worker
-from replication.wire.link import LinkOptions, Listener
-from replication.wire.messages import HEARTBEAT_MS_MAX
-from replication.wire.wire import TlsContext, check_secret_at, parse_address
 from tidemark.database import Database
+from tidemark.engine.base.errors import NotPrimary, Retryable, SchemaInvalid
+from tidemark.replication.channel.receiver import Worker
+from tidemark.replication.wire.link import LinkOptions, Listener
+from tidemark.replication.wire.messages import HEARTBEAT_MS_MAX
+from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
 
 _log = logging.getLogger("tidemark.replication")
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
-from engine.base.errors import SchemaInvalid
-from engine.base.out_of_memory import types_memory_errors
-from engine.programs.expressions import Expression
-from engine.programs.interpreter import Program
-from engine.txn.transaction import Transaction as EngineTransaction
+from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.out_of_memory import types_memory_errors
+from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.txn.transaction import Transaction as EngineTransaction
 from tidemark.scans import ByIndex, Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.table.table import Table
+    from tidemark.engine.table.table import Table
 
 Lock = Literal["shared", "exclusive"] | None
 Progress = Callable[[int, int, str], None]

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.access import snapshot as engine_snapshot
-from engine.access import snapshot_reads
-from engine.access.batch_operations import ScanBatch, decode_entries
-from engine.access.program_scans import accepted_batches
-from engine.access.snapshot_index import SnapshotIndexScan
-from engine.base.errors import RowNotFound
-from engine.base.out_of_memory import types_memory_errors
-from engine.programs.expressions import Expression
-from engine.programs.interpreter import Program
-from engine.rows.columnar import encode_keys
-from engine.schema.names import is_system_table
+from tidemark.engine.access import snapshot as engine_snapshot
+from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.batch_operations import ScanBatch, decode_entries
+from tidemark.engine.access.program_scans import accepted_batches
+from tidemark.engine.access.snapshot_index import SnapshotIndexScan
+from tidemark.engine.base.errors import RowNotFound
+from tidemark.engine.base.out_of_memory import types_memory_errors
+from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.rows.columnar import encode_keys
+from tidemark.engine.schema.names import is_system_table
 from tidemark.scans import NO_INDEX, ByIndex, Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema.definition import TableDefinition
-    from engine.table.table import Table
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.table.table import Table
 
 Progress = Callable[[int, int, str], None]
 Where = Expression | Program | None

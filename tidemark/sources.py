@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import Rejected, ValueOutOfRange
-from engine.rows.column_values import decimals_of_text
-from engine.schema.definition import TableDefinition
-from engine.schema.types import Decimal, Enum
-from engine.schema.types_text import Char, LongText, VarChar
+from tidemark.engine.base.errors import Rejected, ValueOutOfRange
+from tidemark.engine.rows.column_values import decimals_of_text
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types import Decimal, Enum
+from tidemark.engine.schema.types_text import Char, LongText, VarChar
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, TS_EXTENT_PAGES, TS_PAYLOAD
-from engine.disk.matrix_kernels import (
+from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, TS_EXTENT_PAGES, TS_PAYLOAD
+from tidemark.engine.disk.matrix_kernels import (
     FILL_STEPS,
     MATRIX_LISTS,
     MATRIX_WORDS,
@@ -22,11 +22,11 @@ from engine.disk.matrix_kernels import (
     fill_of_extents,
     matrix_of,
 )
-from engine.memory.arena_layout import DISK_CLASSES, F_TABLESPACE, MATRIX_ROWS, OK, ST_MORE
+from tidemark.engine.memory.arena_layout import DISK_CLASSES, F_TABLESPACE, MATRIX_ROWS, OK, ST_MORE
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.table.table import Table
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
 
 EXTENTS_PER_CALL = 256
 MAP_EXTENTS_MAX = 512  # of one table; what a picture can show

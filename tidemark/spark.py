@@ -11,29 +11,29 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from engine.base.errors import Damaged, Rejected, Retryable
-from engine.files.directory import PosixFiles
-from recovery.backup.storage import at_place
-from recovery.backup.verify import verify as verify_files
-from recovery.load import abort as give_up
-from recovery.spark import jobs
-from recovery.spark.conditions import to_text as condition
-from recovery.spark.failures import typed_errors
-from recovery.spark.plan import newest_local_checkpoint, option_map
-from recovery.spark.session import session
-from recovery.verification.digest_tasks import diff_files
 from tidemark.backup import PROCESSES_MAX, Place
 from tidemark.backup import restore as restore_natively
+from tidemark.engine.base.errors import Damaged, Rejected, Retryable
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.backup.storage import at_place
+from tidemark.recovery.backup.verify import verify as verify_files
+from tidemark.recovery.load import abort as give_up
+from tidemark.recovery.spark import jobs
+from tidemark.recovery.spark.conditions import to_text as condition
+from tidemark.recovery.spark.failures import typed_errors
+from tidemark.recovery.spark.plan import newest_local_checkpoint, option_map
+from tidemark.recovery.spark.session import session
+from tidemark.recovery.verification.digest_tasks import diff_files
 
 Progress = Callable[[int, int, str], None]
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from engine.programs.expressions import Expression
-    from recovery.load.adopt import AdoptReport
-    from replication.settings.options import OpenKeywords
     from tidemark.database import Database
+    from tidemark.engine.programs.expressions import Expression
+    from tidemark.recovery.load.adopt import AdoptReport
+    from tidemark.replication.settings.options import OpenKeywords
 
 __all__ = [
     "Pinned",
@@ -185,7 +185,7 @@ def load(
     Durable on return: all rows. Raises: LoadRefused (values that are none of their columns, keys that are there
     already; `examples` of both), NoSuchColumn, TypeMismatch, StorageFull; and nothing is loaded then.
     """
-    from recovery.spark.load import write_load
+    from tidemark.recovery.spark.load import write_load
 
     job = db.plan_load(table, directory)
     try:

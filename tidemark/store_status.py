@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tidemark.handles import index_counters
 
 if TYPE_CHECKING:
-    from recovery.local_checkpoint.writer import LocalCheckpoint
-    from recovery.system_restart.restart import Opened
+    from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
+    from tidemark.recovery.system_restart.restart import Opened
 
 PAGE_BYTES = 32_768
 

@@ -12,7 +12,7 @@ from bench.context import Context
 from bench.report import OURS, Line, at_least, line_of, times_faster
 from bench.rounds import Timing, Work, interleave, timed
 from bench.rows import COLUMNS
-from engine.memory.arena_layout import ROW_HEADER_WORDS
+from tidemark.engine.memory.arena_layout import ROW_HEADER_WORDS
 
 try:
     import duckdb

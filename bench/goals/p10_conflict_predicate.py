@@ -11,17 +11,17 @@ import numpy as np
 from bench.context import Context
 from bench.report import OURS, Line, at_most, line_of, times_faster
 from bench.rounds import Work, interleave, timed
-from engine.jit.kernel import kernel
-from engine.memory.arena_layout import ENTRY_WORDS
-from engine.programs import program_layout as p
-from engine.programs.expression_programs import compile_aggregates, compile_filter
-from engine.programs.expressions import col
-from engine.programs.interpreter import Assembler, Program
-from engine.programs.vm_batch_kernels import run_batch
-from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.expression_programs import compile_aggregates, compile_filter
+from tidemark.engine.programs.expressions import col
+from tidemark.engine.programs.interpreter import Assembler, Program
+from tidemark.engine.programs.vm_batch_kernels import run_batch
+from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
 
 ROWS = 65_536
 LOOP_ROWS = 4_096

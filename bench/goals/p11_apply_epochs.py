@@ -21,20 +21,20 @@ from bench.context import Context
 from bench.report import OURS, Line, at_most, line_of, times_faster
 from bench.rounds import Run, Work, interleave
 from bench.rows import COLUMNS
-from engine.access.batch_operations import read_keys, scan
-from engine.base.clock import SystemClock
-from engine.files.directory import PosixFiles
-from engine.rows.columnar import encode_keys
-from replication.applier.applier import Applier
-from replication.applier.transactions import EpochTransaction, LogFolder, transactions
-from replication.binlog import events as e
-from replication.binlog.index import Position
-from replication.binlog.row_plan import RowImages, TablePlans
-from replication.binlog.writer import BinlogWriter, WriterOptions
-from replication.injector.images import BinlogOptions, RowBatch, image_rule
-from replication.settings.setup import SiteSettings
-from replication.settings.system_tables import MADE_WITH_STORE, NDB_APPLY_STATUS, NDB_REPLICATION_TABLE
 from tests.replication.mariadb_rig import mysqlbinlog, running_server
+from tidemark.engine.access.batch_operations import read_keys, scan
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.rows.columnar import encode_keys
+from tidemark.replication.applier.applier import Applier
+from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.row_plan import RowImages, TablePlans
+from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
+from tidemark.replication.injector.images import BinlogOptions, RowBatch, image_rule
+from tidemark.replication.settings.setup import SiteSettings
+from tidemark.replication.settings.system_tables import MADE_WITH_STORE, NDB_APPLY_STATUS, NDB_REPLICATION_TABLE
 
 TABLE = "d.t"
 EPOCHS = 20

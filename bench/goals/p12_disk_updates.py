@@ -21,7 +21,7 @@ from bench.context import Context
 from bench.disk_child import DISK_COLUMNS, PAGE_BYTES, PIECE_ROWS, ROWS_PER_PAGE, rows_with_notes
 from bench.report import OURS, Goal, Line, at_most, line_of, times_faster
 from bench.rounds import Timing, Work, interleave
-from engine.disk.cache_layout import C_POLICY, POLICY_LIRS, POLICY_LRU
+from tidemark.engine.disk.cache_layout import C_POLICY, POLICY_LIRS, POLICY_LRU
 
 SEED = 12
 SCANS = 6

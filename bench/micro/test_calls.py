@@ -8,12 +8,12 @@ import numpy as np
 
 from bench.micro.conftest import ROWS
 from bench.rows import make_table
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import MODE_INSERT, MODE_UPDATE, OK, ST_MORE, X_ROW
-from engine.rows.column_input import to_columns
-from engine.rows.columnar import encode_rows
-from engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
-from engine.txn.operations_kernels import put_rows, touch_int_key
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_UPDATE, OK, ST_MORE, X_ROW
+from tidemark.engine.rows.column_input import to_columns
+from tidemark.engine.rows.columnar import encode_rows
+from tidemark.engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
+from tidemark.engine.txn.operations_kernels import put_rows, touch_int_key
 
 BATCH = 1_000
 KEYS = 200

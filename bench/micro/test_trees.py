@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bench.micro.conftest import ROWS
-from engine.index.key_words_kernels import encode_places
-from engine.index.ordered import OrderedIndex
-from engine.index.tree_changes_kernels import tree_delete_run, tree_insert_run
+from tidemark.engine.index.key_words_kernels import encode_places
+from tidemark.engine.index.ordered import OrderedIndex
+from tidemark.engine.index.tree_changes_kernels import tree_delete_run, tree_insert_run
 
 BATCH = 1_000
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.disk.cache_layout import U_USED
-from engine.disk.disk_layout import UNDO_UPDATE
-from engine.disk.undo import UndoLog
-from engine.disk.undo_kernels import append_undo, setup_undo, undo_region_words
-from engine.disk.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
-from engine.files.directory import PosixFiles
+from tidemark.engine.disk.cache_layout import U_USED
+from tidemark.engine.disk.disk_layout import UNDO_UPDATE
+from tidemark.engine.disk.undo import UndoLog
+from tidemark.engine.disk.undo_kernels import append_undo, setup_undo, undo_region_words
+from tidemark.engine.disk.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
+from tidemark.engine.files.directory import PosixFiles
 
 AT = 256
 PIECE_WORDS = 33  # a row of 256 bytes and its back reference

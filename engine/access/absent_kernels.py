@@ -8,19 +8,19 @@ found as for rows. There is no record, no entry of another index, and nothing is
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import lock_owner, own_kind
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.primary_kernels import entry_rowid, image_key, index_find, index_insert, index_remove, tag_of
-from engine.rows.rows_kernels import give_slot, known_row_address, take_slot
-from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from engine.rows.var_parts_kernels import give_var, take_var
-from engine.schema.partitions_kernels import fragment_of
-from engine.txn.changes_kernels import add_operation, image_words
-from engine.txn.operations_kernels import busy
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import lock_owner, own_kind
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, index_insert, index_remove, tag_of
+from tidemark.engine.rows.rows_kernels import give_slot, known_row_address, take_slot
+from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
+from tidemark.engine.rows.var_parts_kernels import give_var, take_var
+from tidemark.engine.schema.partitions_kernels import fragment_of
+from tidemark.engine.txn.changes_kernels import add_operation, image_words
+from tidemark.engine.txn.operations_kernels import busy
 
 
 @helper

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from engine.access.reads_kernels import HINT_MASK, HINT_SHIFT, confirmed, look_ahead
-from engine.jit.kernel import kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid
-from engine.txn.operations_kernels import touch_row
+from tidemark.engine.access.reads_kernels import HINT_MASK, HINT_SHIFT, confirmed, look_ahead
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid
+from tidemark.engine.txn.operations_kernels import touch_row
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")

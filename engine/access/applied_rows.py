@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.applied_kernels import lock_found
-from engine.access.batch_operations import PUT_SLICE_ROWS, again_if_altered, put_images, read_keys, touch_many
-from engine.access.conditions import Running, failed
-from engine.access.row_operations import check_table, settle
-from engine.base.errors import DuplicateKey, RowNotFound
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_UPDATE_KEPT, OK, X_ROW
-from engine.programs import program_layout as p
-from engine.rows.column_patch import encode_columns_patch
-from engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
-from engine.table.table import TableAltered
+from tidemark.engine.access.applied_kernels import lock_found
+from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, again_if_altered, put_images, read_keys, touch_many
+from tidemark.engine.access.conditions import Running, failed
+from tidemark.engine.access.row_operations import check_table, settle
+from tidemark.engine.base.errors import DuplicateKey, RowNotFound
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_UPDATE_KEPT, OK, X_ROW
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.rows.column_patch import encode_columns_patch
+from tidemark.engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
+from tidemark.engine.table.table import TableAltered
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.memory.arena import Words
-    from engine.programs.interpreter import Program
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.programs.interpreter import Program
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 # Outcomes of a row.
 APPLIED = 0

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from engine.access.disk_reading import DiskScan
-from engine.access.disk_reading import read_keys as read_disk_keys
-from engine.access.duplicate_keys import refused
-from engine.access.reads_kernels import read_rows, scan_rows
-from engine.access.row_operations import check_table, is_new, lock_shared, no_partition, settle
-from engine.base.errors import DuplicateKey, Rejected, RowNotFound
-from engine.log.redo_layout import OPERATION_WORDS
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import (
+from tidemark.engine.access.disk_reading import DiskScan
+from tidemark.engine.access.disk_reading import read_keys as read_disk_keys
+from tidemark.engine.access.duplicate_keys import refused
+from tidemark.engine.access.reads_kernels import read_rows, scan_rows
+from tidemark.engine.access.row_operations import check_table, is_new, lock_shared, no_partition, settle
+from tidemark.engine.base.errors import DuplicateKey, Rejected, RowNotFound
+from tidemark.engine.log.redo_layout import OPERATION_WORDS
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import (
     ENTRY_WORDS,
     F_INDEX_COUNT,
     MODE_DELETE,
@@ -40,26 +40,26 @@ from engine.memory.arena_layout import (
     X_ROW,
     X_USED,
 )
-from engine.rows.column_input import Batch, rows_expected, to_columns
-from engine.rows.column_output import decode_rows
-from engine.rows.column_patch import encode_columns_patch
-from engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
-from engine.rows.growth_kernels import reserve_index
-from engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
-from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
-from engine.schema.partitions_layout import HH_PARTITION
-from engine.table.table import KEY_ROOM_WORDS, TableAltered
-from engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
-from engine.txn.operations_kernels import put_rows, touch_rows
-from engine.txn.transaction import PAD_WORDS
+from tidemark.engine.rows.column_input import Batch, rows_expected, to_columns
+from tidemark.engine.rows.column_output import decode_rows
+from tidemark.engine.rows.column_patch import encode_columns_patch
+from tidemark.engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
+from tidemark.engine.rows.growth_kernels import reserve_index
+from tidemark.engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
+from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
+from tidemark.engine.schema.partitions_layout import HH_PARTITION
+from tidemark.engine.table.table import KEY_ROOM_WORDS, TableAltered
+from tidemark.engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
+from tidemark.engine.txn.operations_kernels import put_rows, touch_rows
+from tidemark.engine.txn.transaction import PAD_WORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.memory.arena import Words
-    from engine.rows.row_format import RowFormat
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.rows.row_format import RowFormat
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 Progress = Callable[[int, int, str], None]
 R = TypeVar("R")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access import row_operations
-from engine.access.batch_operations import (
+from tidemark.engine.access import row_operations
+from tidemark.engine.access.batch_operations import (
     again_if_altered,
     decode_entries,
     put_images,
@@ -20,30 +20,30 @@ from engine.access.batch_operations import (
     scan,
     touch_many,
 )
-from engine.access.conditions import FIRST_IMAGE, Condition, Running, failed
-from engine.access.program_scans import scan_where
-from engine.base.errors import SchemaInvalid
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
-from engine.programs import program_layout as p
-from engine.programs.compiled import compile_update
-from engine.programs.expressions import Expression
-from engine.programs.interpreter import Program, bits_float
-from engine.rows.column_buffers import build_fixed
-from engine.rows.column_input import to_columns
-from engine.rows.column_patch import encode_columns_patch
-from engine.rows.columnar import EncodedKeys, encode_keys
-from engine.schema.types import Decimal, Floating, Integer
-from engine.table.table import TableAltered
+from tidemark.engine.access.conditions import FIRST_IMAGE, Condition, Running, failed
+from tidemark.engine.access.program_scans import scan_where
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.compiled import compile_update
+from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.interpreter import Program, bits_float
+from tidemark.engine.rows.column_buffers import build_fixed
+from tidemark.engine.rows.column_input import to_columns
+from tidemark.engine.rows.column_patch import encode_columns_patch
+from tidemark.engine.rows.columnar import EncodedKeys, encode_keys
+from tidemark.engine.schema.types import Decimal, Floating, Integer
+from tidemark.engine.table.table import TableAltered
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.memory.arena import Words
-    from engine.schema.column import Column
-    from engine.schema.definition import TableDefinition
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.column import Column
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 _WIDE_BYTES = 16
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     NotNullViolation,
     PageDamaged,
     ProgramFailed,
@@ -20,24 +20,24 @@ from engine.base.errors import (
     TypeMismatch,
     ValueOutOfRange,
 )
-from engine.memory.arena import NOTHING, Words
-from engine.memory.arena_layout import ENTRY_WORDS
-from engine.programs import program_layout as p
-from engine.programs.compiled import compile_filter
-from engine.programs.condition_ranges import known_of
-from engine.programs.expressions import Expression
-from engine.programs.interpreter import Program
-from engine.programs.vm_batch_kernels import run_batch
-from engine.rows import columns_layout as c
-from engine.schema.partition_pruning import Known, partitions_for
-from engine.schema.types_base import shown
+from tidemark.engine.memory.arena import NOTHING, Words
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.compiled import compile_filter
+from tidemark.engine.programs.condition_ranges import known_of
+from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.programs.vm_batch_kernels import run_batch
+from tidemark.engine.rows import columns_layout as c
+from tidemark.engine.schema.partition_pruning import Known, partitions_for
+from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.rows.row_format import RowFormat
-    from engine.schema.definition import TableDefinition
-    from engine.table.table import Table
+    from tidemark.engine.rows.row_format import RowFormat
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.table.table import Table
 
 FIRST_IMAGE: Words = np.array([ENTRY_WORDS], dtype=np.int64)  # where the image of a single entry begins
 # What a vector of rows may cost in a call that holds the GIL; an instruction on numbers counts 1, about half a µs.

@@ -9,17 +9,17 @@ slices, so what its pieces lack is no fault.
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.disk.cache_kernels import find_entry, frame_of
-from engine.disk.page_kernels import page_check, page_entries, page_piece, page_piece_words
-from engine.disk.parts_kernels import LINKED_WORDS, chunk_words, chunks_of, fragment_owner, part_on_page
-from engine.disk.space_kernels import space_word, unused_words
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.rows_kernels import map_get, row_address
-from engine.txn.disk_changes_kernels import reference_at
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.cache_kernels import find_entry, frame_of
+from tidemark.engine.disk.page_kernels import page_check, page_entries, page_piece, page_piece_words
+from tidemark.engine.disk.parts_kernels import LINKED_WORDS, chunk_words, chunks_of, fragment_owner, part_on_page
+from tidemark.engine.disk.space_kernels import space_word, unused_words
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.rows_kernels import map_get, row_address
+from tidemark.engine.txn.disk_changes_kernels import reference_at
 
 DISK_PLACE = 1  # the page is another one
 DISK_OWNER = 2  # its owner is not its extent's

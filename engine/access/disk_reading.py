@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.disk_reads_kernels import (
+from tidemark.engine.access.disk_reads_kernels import (
     ENTRY_INCOMPLETE,
     chunk_words_of,
     pages_of_keys,
@@ -21,8 +21,8 @@ from engine.access.disk_reads_kernels import (
     read_disk_rowids,
     scan_pages,
 )
-from engine.memory.arena import NOTHING, Words
-from engine.memory.arena_layout import (
+from tidemark.engine.memory.arena import NOTHING, Words
+from tidemark.engine.memory.arena_layout import (
     ENTRY_WORDS,
     OK,
     ST_DAMAGED,
@@ -34,18 +34,18 @@ from engine.memory.arena_layout import (
     ST_SPOOLED,
     VAR_WORDS_MASK,
 )
-from engine.rows.lcp_layout import entry_fragment
-from engine.rows.row_part import image_words
-from engine.rows.row_var import unexpected_var_words
-from engine.schema.row_layout import WORD_BYTES
+from tidemark.engine.rows.lcp_layout import entry_fragment
+from tidemark.engine.rows.row_part import image_words
+from tidemark.engine.rows.row_var import unexpected_var_words
+from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.disk.columns import DiskColumns
-    from engine.rows.columnar import EncodedKeys
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.disk.columns import DiskColumns
+    from tidemark.engine.rows.columnar import EncodedKeys
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 OUT_WORDS = 2_048
 KEYS_SLICE = 2_000

@@ -8,22 +8,22 @@ ENTRY_INCOMPLETE is set in the entry's word 2, and where the rest goes begin lin
 
 from __future__ import annotations
 
-from engine.access.reads_kernels import visible
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.disk.cache_kernels import frame_of
-from engine.disk.lirs_kernels import touch_page
-from engine.disk.page_kernels import page_piece, page_piece_words
-from engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log.own_images_kernels import entry_words, is_image_away, write_entry
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.primary_kernels import entry_rowid, index_find, tag_of
-from engine.rows.rows_kernels import known_row_address, map_get, row_address
-from engine.schema.partitions_kernels import fragment_of
-from engine.txn.disk_changes_kernels import disk_operation, own_disk, reference_at
+from tidemark.engine.access.reads_kernels import visible
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.cache_kernels import frame_of
+from tidemark.engine.disk.lirs_kernels import touch_page
+from tidemark.engine.disk.page_kernels import page_piece, page_piece_words
+from tidemark.engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log.own_images_kernels import entry_words, is_image_away, write_entry
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.primary_kernels import entry_rowid, index_find, tag_of
+from tidemark.engine.rows.rows_kernels import known_row_address, map_get, row_address
+from tidemark.engine.schema.partitions_kernels import fragment_of
+from tidemark.engine.txn.disk_changes_kernels import disk_operation, own_disk, reference_at
 
 ENTRY_INCOMPLETE = 1 << 60
 PAGE_OF_OWN = 0  # among wanted pages: nothing has to be brought in

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import DuplicateKey
-from engine.memory.arena_layout import X_UNIQUE
+from tidemark.engine.base.errors import DuplicateKey
+from tidemark.engine.memory.arena_layout import X_UNIQUE
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
-    from engine.schema.index_definition import IndexDefinition
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.index_definition import IndexDefinition
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 
 def refused(txn: Transaction, table: Table, image: Words, row: int | None = None) -> DuplicateKey:

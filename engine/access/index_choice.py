@@ -12,23 +12,23 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.access.index_only import answers_alone
-from engine.access.index_scans import Bounds
-from engine.base.errors import Rejected
-from engine.index.stored import StoredIndex
-from engine.memory.arena_layout import F_ROWS
-from engine.programs.condition_ranges import starts_of
-from engine.schema.partition_pruning import Between
-from engine.schema.types import Floating
+from tidemark.engine.access.index_only import answers_alone
+from tidemark.engine.access.index_scans import Bounds
+from tidemark.engine.base.errors import Rejected
+from tidemark.engine.index.stored import StoredIndex
+from tidemark.engine.memory.arena_layout import F_ROWS
+from tidemark.engine.programs.condition_ranges import starts_of
+from tidemark.engine.schema.partition_pruning import Between
+from tidemark.engine.schema.types import Floating
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.access.conditions import Condition
-    from engine.index.key_values import KeyShape
-    from engine.schema.column import Column
-    from engine.schema.partition_pruning import Known
-    from engine.table.table import Table
+    from tidemark.engine.access.conditions import Condition
+    from tidemark.engine.index.key_values import KeyShape
+    from tidemark.engine.schema.column import Column
+    from tidemark.engine.schema.partition_pruning import Known
+    from tidemark.engine.table.table import Table
 
 RANGES_MAX = 64
 # Nanoseconds, as measured on rows of about 100 bytes that are not in the cache; only their proportions matter.

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.batch_operations import ScanBatch
-from engine.access.index_only_kernels import count_entries, images_of_keys, index_keys
-from engine.access.index_scans import IndexScan
-from engine.access.row_operations import check_table
-from engine.index import index_layout as ix
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, X_CHANGES
-from engine.memory.handles_kernels import descriptor_word
+from tidemark.engine.access.batch_operations import ScanBatch
+from tidemark.engine.access.index_only_kernels import count_entries, images_of_keys, index_keys
+from tidemark.engine.access.index_scans import IndexScan
+from tidemark.engine.access.row_operations import check_table
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, X_CHANGES
+from tidemark.engine.memory.handles_kernels import descriptor_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from engine.access.index_scans import Bounds, KeyRange
-    from engine.index.stored import StoredIndex
-    from engine.memory.arena import Words
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.access.index_scans import Bounds, KeyRange
+    from tidemark.engine.index.stored import StoredIndex
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 CALL_KEYS = 4_096  # of one kernel call: about 100 µs
 CALL_LEAVES = 512  # about 100 µs

@@ -8,17 +8,17 @@ it is wrong. Place and page header give ROWID and fragment; what only the row kn
 
 from __future__ import annotations
 
-from engine.access.index_reads_kernels import is_passed_over
-from engine.index import index_layout as X
-from engine.index.key_columns_kernels import take_bits
-from engine.index.key_words_kernels import LOWEST, row_of_place
-from engine.index.tree_scans_kernels import entries_before, find_target, leaf_of, move_cursor, next_entries
-from engine.index.tree_search_kernels import compare_entry
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows import columns_layout as K
-from engine.rows.lcp_kernels import packed_place
+from tidemark.engine.access.index_reads_kernels import is_passed_over
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.key_columns_kernels import take_bits
+from tidemark.engine.index.key_words_kernels import LOWEST, row_of_place
+from tidemark.engine.index.tree_scans_kernels import entries_before, find_target, leaf_of, move_cursor, next_entries
+from tidemark.engine.index.tree_search_kernels import compare_entry
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows import columns_layout as K
+from tidemark.engine.rows.lcp_kernels import packed_place
 
 
 @kernel(

@@ -8,16 +8,16 @@ are no part of the stream: rows it had changed when the scan began are passed ov
 
 from __future__ import annotations
 
-from engine.access.disk_reads_kernels import disk_page_of, read_whole
-from engine.access.reads_kernels import visible
-from engine.index import index_layout as X
-from engine.index.key_words_kernels import encode_row, row_of_place, side_part
-from engine.index.tree_scans_kernels import entries_before, next_entries
-from engine.jit.kernel import helper, kernel
-from engine.log.own_images_kernels import entry_words, is_image_away, lock_owner, newest_operation, write_entry
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.rows_kernels import known_row_address
+from tidemark.engine.access.disk_reads_kernels import disk_page_of, read_whole
+from tidemark.engine.access.reads_kernels import visible
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.key_words_kernels import encode_row, row_of_place, side_part
+from tidemark.engine.index.tree_scans_kernels import entries_before, next_entries
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.log.own_images_kernels import entry_words, is_image_away, lock_owner, newest_operation, write_entry
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.rows_kernels import known_row_address
 
 
 @helper

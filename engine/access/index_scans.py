@@ -11,24 +11,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.access.batch_operations import ScanBatch
-from engine.access.disk_reading import hold_instead, is_complete, read_rowid
-from engine.access.index_reads_kernels import index_pages, index_rows
-from engine.access.own_changes import OwnChanges, key_matrix, sorted_order, widened
-from engine.access.row_operations import check_table
-from engine.base.errors import SchemaInvalid
-from engine.index import index_layout as ix
-from engine.index.key_words_kernels import LOWEST
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_DAMAGED, ST_DROPPED, ST_MORE, ST_SPACE, X_CHANGES, X_USED
-from engine.rows.lcp_layout import entry_fragment
+from tidemark.engine.access.batch_operations import ScanBatch
+from tidemark.engine.access.disk_reading import hold_instead, is_complete, read_rowid
+from tidemark.engine.access.index_reads_kernels import index_pages, index_rows
+from tidemark.engine.access.own_changes import OwnChanges, key_matrix, sorted_order, widened
+from tidemark.engine.access.row_operations import check_table
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.key_words_kernels import LOWEST
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import (
+    ENTRY_WORDS,
+    OK,
+    ST_DAMAGED,
+    ST_DROPPED,
+    ST_MORE,
+    ST_SPACE,
+    X_CHANGES,
+    X_USED,
+)
+from tidemark.engine.rows.lcp_layout import entry_fragment
 
 if TYPE_CHECKING:
-    from engine.index.key_values import KeyShape
-    from engine.index.stored import StoredIndex
-    from engine.memory.arena import Words
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.index.key_values import KeyShape
+    from tidemark.engine.index.stored import StoredIndex
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 CALL_ENTRIES = 512  # of one kernel call: about 200 µs
 BATCH_ROWS_FIRST = 256

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.absent_kernels import lock_absent
-from engine.access.applied_rows import MISSING, touch_rows_again
-from engine.access.batch_operations import PUT_SLICE_ROWS, again_if_altered
-from engine.access.row_operations import check_table, settle
-from engine.base.errors import InvariantBroken
-from engine.log.redo_layout import ANY_VALUE_READ, FLAG_DISK_KEPT, KIND_REFRESH
-from engine.memory.arena_layout import AUTHOR_SHIFT, OK, X_ROW
-from engine.rows.column_values import conform
-from engine.rows.columnar import encode_arrays
-from engine.schema.types import Enum
-from engine.txn.before_images_kernels import note_rows
-from engine.txn.begin_kernels import tag_transaction
+from tidemark.engine.access.absent_kernels import lock_absent
+from tidemark.engine.access.applied_rows import MISSING, touch_rows_again
+from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, again_if_altered
+from tidemark.engine.access.row_operations import check_table, settle
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.log.redo_layout import ANY_VALUE_READ, FLAG_DISK_KEPT, KIND_REFRESH
+from tidemark.engine.memory.arena_layout import AUTHOR_SHIFT, OK, X_ROW
+from tidemark.engine.rows.column_values import conform
+from tidemark.engine.rows.columnar import encode_arrays
+from tidemark.engine.schema.types import Enum
+from tidemark.engine.txn.before_images_kernels import note_rows
+from tidemark.engine.txn.begin_kernels import tag_transaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.memory.arena import Words
-    from engine.schema.column import Column
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.column import Column
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 
 def tag(txn: Transaction, any_value: int, author: int) -> None:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.disk_reading import read_rowid
-from engine.access.index_reads_kernels import own_rows
-from engine.index import index_layout as ix
-from engine.index.key_words_kernels import LOWEST, encode_images
-from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_MORE, ST_SPACE, ST_SPOOLED, X_USED
+from tidemark.engine.access.disk_reading import read_rowid
+from tidemark.engine.access.index_reads_kernels import own_rows
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.key_words_kernels import LOWEST, encode_images
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_MORE, ST_SPACE, ST_SPOOLED, X_USED
 
 if TYPE_CHECKING:
-    from engine.index.key_values import KeyShape
-    from engine.memory.arena import Words
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.index.key_values import KeyShape
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 SLICE_ROWS = 1_000
 ENCODE_ROWS = 1_024

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.access import program_scan_layout as Q
-from engine.access.reads_kernels import visible
-from engine.jit.kernel import helper, kernel
-from engine.log.own_images_kernels import entry_words, is_image_away, write_entry
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.programs import program_layout as P
-from engine.programs.vm_rows_kernels import add_wide
-from engine.programs.vm_run_kernels import run_rows
-from engine.programs.vm_words_kernels import bits_of, float_of
-from engine.rows.rows_kernels import known_row_address, map_get
+from tidemark.engine.access import program_scan_layout as Q
+from tidemark.engine.access.reads_kernels import visible
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.log.own_images_kernels import entry_words, is_image_away, write_entry
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.programs import program_layout as P
+from tidemark.engine.programs.vm_rows_kernels import add_wide
+from tidemark.engine.programs.vm_run_kernels import run_rows
+from tidemark.engine.programs.vm_words_kernels import bits_of, float_of
+from tidemark.engine.rows.rows_kernels import known_row_address, map_get
 
 SLOT_BITS = 16
 SLOT_MASK = 0xFFFF

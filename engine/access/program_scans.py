@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch, scan
-from engine.access.conditions import Condition, Running, cost_of, failed, names_of, slots_per_call
-from engine.access.index_choice import Choice, choose
-from engine.access.index_only import scan_index
-from engine.access.program_scan_kernels import scan_program, sum_column
-from engine.access.program_scan_layout import PS_CODE, PS_ROWS, PS_STATE_WORDS, PS_STATUS, PS_WORDS
-from engine.access.row_operations import check_table
-from engine.base.errors import InvariantBroken, NoSuchIndex
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import (
+from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch, scan
+from tidemark.engine.access.conditions import Condition, Running, cost_of, failed, names_of, slots_per_call
+from tidemark.engine.access.index_choice import Choice, choose
+from tidemark.engine.access.index_only import scan_index
+from tidemark.engine.access.program_scan_kernels import scan_program, sum_column
+from tidemark.engine.access.program_scan_layout import PS_CODE, PS_ROWS, PS_STATE_WORDS, PS_STATUS, PS_WORDS
+from tidemark.engine.access.row_operations import check_table
+from tidemark.engine.base.errors import InvariantBroken, NoSuchIndex
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import (
     ENTRY_WORDS,
     F_ROWS,
     OK,
@@ -34,17 +34,17 @@ from engine.memory.arena_layout import (
     ST_SPACE,
     ST_SPOOLED,
 )
-from engine.programs import program_layout as p
-from engine.programs.compiled import compile_aggregates
-from engine.programs.expression_programs import Aggregates
-from engine.programs.interpreter import Program
-from engine.rows import columns_layout as c
-from engine.schema.row_layout import WORD_BYTES
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.compiled import compile_aggregates
+from tidemark.engine.programs.expression_programs import Aggregates
+from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.rows import columns_layout as c
+from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 SUM_SLOTS = 32_768  # about 150 µs of a call that only sums up
 # Whether it holds floats, its word, word and bit of its NULL mark; words are counted from the row's header.

@@ -7,19 +7,19 @@ An entry is ROWID, epoch, author with table and fragment, then the row image: wh
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import word_at
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import (
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import word_at
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import (
     entry_words,
     is_image_away,
     lock_owner,
     own_kind,
     write_entry,
 )
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.primary_kernels import (
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.primary_kernels import (
     AHEAD_ROWS,
     candidate,
     entry_rowid,
@@ -28,9 +28,9 @@ from engine.rows.primary_kernels import (
     tag_of,
     touch_buckets,
 )
-from engine.rows.rows_kernels import known_row_address, map_get
-from engine.rows.segments_kernels import segment_of
-from engine.schema.partitions_kernels import fragment_number, fragment_of
+from tidemark.engine.rows.rows_kernels import known_row_address, map_get
+from tidemark.engine.rows.segments_kernels import segment_of
+from tidemark.engine.schema.partitions_kernels import fragment_number, fragment_of
 
 HINT_SHIFT = 46
 HINT_MASK = (1 << HINT_SHIFT) - 1

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access.disk_reading import read_entry as read_disk_entry
-from engine.access.duplicate_keys import refused
-from engine.access.reads_kernels import read_int_key, read_row
-from engine.base.errors import (
+from tidemark.engine.access.disk_reading import read_entry as read_disk_entry
+from tidemark.engine.access.duplicate_keys import refused
+from tidemark.engine.access.reads_kernels import read_int_key, read_row
+from tidemark.engine.base.errors import (
     CheckpointMemoryExhausted,
     DuplicateKey,
     InvariantBroken,
@@ -24,8 +24,8 @@ from engine.base.errors import (
     StorageFull,
     TransactionTooLarge,
 )
-from engine.memory.arena import NOTHING, Words
-from engine.memory.arena_layout import (
+from tidemark.engine.memory.arena import NOTHING, Words
+from tidemark.engine.memory.arena_layout import (
     ENTRY_WORDS,
     LOCK_SHARED,
     MODE_DELETE,
@@ -58,13 +58,13 @@ from engine.memory.arena_layout import (
     X_ROWID,
     X_USED,
 )
-from engine.table.table import TableAltered
-from engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
-from engine.txn.operations_kernels import put_rows, touch_int_key, touch_rows
+from tidemark.engine.table.table import TableAltered
+from tidemark.engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
+from tidemark.engine.txn.operations_kernels import put_rows, touch_int_key, touch_rows
 
 if TYPE_CHECKING:
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 OUT_WORDS = 1_024
 COPIES_POLL_SECONDS = 0.002

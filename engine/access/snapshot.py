@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     InvariantBroken,
     LimitExceeded,
     MemoryExhausted,
@@ -17,8 +17,8 @@ from engine.base.errors import (
     SnapshotClosed,
     SnapshotTooOld,
 )
-from engine.base.limits import SNAPSHOTS_OPEN_MAX
-from engine.memory.arena_layout import (
+from tidemark.engine.base.limits import SNAPSHOTS_OPEN_MAX
+from tidemark.engine.memory.arena_layout import (
     BLOCK_WORDS,
     OK,
     S_SNAPSHOTS_GIVEN_UP,
@@ -31,16 +31,22 @@ from engine.memory.arena_layout import (
     ST_SPACE,
     ST_TOO_OLD,
 )
-from engine.schema.names import qualified_name
-from engine.schema.row_layout import WORD_BYTES
-from engine.txn.versions_kernels import close_snapshot, cut_versions, find_snapshot, open_snapshot, setup_versions
+from tidemark.engine.schema.names import qualified_name
+from tidemark.engine.schema.row_layout import WORD_BYTES
+from tidemark.engine.txn.versions_kernels import (
+    close_snapshot,
+    cut_versions,
+    find_snapshot,
+    open_snapshot,
+    setup_versions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.base.options import Options
-    from engine.table.table import Table
-    from engine.txn.transactions import Transactions
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transactions import Transactions
 
 CUT_ENTRIES = 2_000  # of one kernel call: each is a cache line
 

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access.batch_operations import ScanBatch
-from engine.access.index_scans import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, CALL_ENTRIES, KeyRange
-from engine.access.own_changes import compared, key_matrix, widened
-from engine.access.snapshot_reads import Meter, Progress, read_found
-from engine.access.versions_index_kernels import gather_versions, snapshot_entries
-from engine.index import index_layout as ix
-from engine.index.key_words_kernels import LOWEST
-from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, ST_SPACE
+from tidemark.engine.access.batch_operations import ScanBatch
+from tidemark.engine.access.index_scans import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, CALL_ENTRIES, KeyRange
+from tidemark.engine.access.own_changes import compared, key_matrix, widened
+from tidemark.engine.access.snapshot_reads import Meter, Progress, read_found
+from tidemark.engine.access.versions_index_kernels import gather_versions, snapshot_entries
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.key_words_kernels import LOWEST
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, ST_SPACE
 
 if TYPE_CHECKING:
-    from engine.access.snapshot import Snapshot
-    from engine.index.stored import StoredIndex
-    from engine.memory.arena import Words
-    from engine.table.table import Table
+    from tidemark.engine.access.snapshot import Snapshot
+    from tidemark.engine.index.stored import StoredIndex
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import Table
 
 CALL_VERSIONS = 1_000
 GATHER_ROWS_FIRST = 256

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
-from engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, Gatherer, read_alone
-from engine.access.disk_reading import SCAN_WORDS as DISK_SCAN_WORDS
-from engine.access.versions_reads_kernels import (
+from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
+from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, Gatherer, read_alone
+from tidemark.engine.access.disk_reading import SCAN_WORDS as DISK_SCAN_WORDS
+from tidemark.engine.access.versions_reads_kernels import (
     find_snapshot_keys,
     read_snapshot_rows,
     scan_snapshot,
     snapshot_pages,
     snapshot_places,
 )
-from engine.memory.arena_layout import ENTRY_WORDS, F_PAGES, OK, ST_MORE, ST_SPACE
-from engine.rows.column_buffers import NO_WORDS
-from engine.rows.columnar import EncodedKeys
-from engine.schema.partitions_kernels import fragments_of_keys
-from engine.table.table import KEY_ROOM_WORDS
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_PAGES, OK, ST_MORE, ST_SPACE
+from tidemark.engine.rows.column_buffers import NO_WORDS
+from tidemark.engine.rows.columnar import EncodedKeys
+from tidemark.engine.schema.partitions_kernels import fragments_of_keys
+from tidemark.engine.table.table import KEY_ROOM_WORDS
 
 if TYPE_CHECKING:
-    from engine.access.snapshot import Snapshot
-    from engine.memory.arena import Words
-    from engine.table.table import Table
+    from tidemark.engine.access.snapshot import Snapshot
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import Table
 
 Progress = Callable[[int, int, str], None]
 # Of one kernel call: 50 to 200 µs.

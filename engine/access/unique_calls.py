@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access import conditional_changes, row_operations
-from engine.access.batch_operations import (
+from tidemark.engine.access import conditional_changes, row_operations
+from tidemark.engine.access.batch_operations import (
     Progress,
     again_if_altered,
     change_columns,
@@ -20,26 +20,26 @@ from engine.access.batch_operations import (
     read_keys,
     touch_many,
 )
-from engine.access.row_operations import check_table, settle
-from engine.access.unique_reads_kernels import find_by_unique, read_by_unique
-from engine.base.errors import RowNotFound
-from engine.index.unique import StoredUnique
-from engine.index.unique_keys import KeyEncoder, Lookups, keys_of_images, one_key
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, OK, ST_DROPPED, ST_SPACE
-from engine.programs.expressions import Expression
-from engine.programs.interpreter import Program
-from engine.rows.column_buffers import NO_WORDS
-from engine.rows.column_input import to_columns
-from engine.rows.columnar import EncodedKeys
+from tidemark.engine.access.row_operations import check_table, settle
+from tidemark.engine.access.unique_reads_kernels import find_by_unique, read_by_unique
+from tidemark.engine.base.errors import RowNotFound
+from tidemark.engine.index.unique import StoredUnique
+from tidemark.engine.index.unique_keys import KeyEncoder, Lookups, keys_of_images, one_key
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, OK, ST_DROPPED, ST_SPACE
+from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.rows.column_buffers import NO_WORDS
+from tidemark.engine.rows.column_input import to_columns
+from tidemark.engine.rows.columnar import EncodedKeys
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.memory.arena import Words
-    from engine.rows.column_input import Batch
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.rows.column_input import Batch
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 FIND_SLICE_ROWS = 500
 DISK_SLICE_ROWS = 256

@@ -4,22 +4,22 @@
 
 from __future__ import annotations
 
-from engine.access.reads_kernels import visible
-from engine.index import index_layout as X
-from engine.index import unique_layout as U
-from engine.index.key_words_kernels import row_of_place, side_part
-from engine.index.unique_entries_kernels import fragment_of_place, rowid_of_place
-from engine.index.unique_keys_kernels import are_words, own_key_words, slot_key_words
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log.own_images_kernels import entry_words, lock_owner, write_entry
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of, handle_of
-from engine.rows.primary_kernels import entry_rowid, index_find, row_key, tag_of, touch_buckets
-from engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
-from engine.schema.partitions_kernels import fragment_of
-from engine.txn.changes_kernels import touch_lock
-from engine.txn.operations_kernels import touch_row
+from tidemark.engine.access.reads_kernels import visible
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index import unique_layout as U
+from tidemark.engine.index.key_words_kernels import row_of_place, side_part
+from tidemark.engine.index.unique_entries_kernels import fragment_of_place, rowid_of_place
+from tidemark.engine.index.unique_keys_kernels import are_words, own_key_words, slot_key_words
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log.own_images_kernels import entry_words, lock_owner, write_entry
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
+from tidemark.engine.rows.primary_kernels import entry_rowid, index_find, row_key, tag_of, touch_buckets
+from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
+from tidemark.engine.schema.partitions_kernels import fragment_of
+from tidemark.engine.txn.changes_kernels import touch_lock
+from tidemark.engine.txn.operations_kernels import touch_row
 
 AHEAD_KEYS = 32
 NO_PLACE = -1

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access import conditional_changes, row_operations
-from engine.access.batch_operations import (
+from tidemark.engine.access import conditional_changes, row_operations
+from tidemark.engine.access.batch_operations import (
     PUT_SLICE_ROWS,
     Progress,
     again_if_altered,
@@ -20,26 +20,26 @@ from engine.access.batch_operations import (
     put_images,
     read_locked,
 )
-from engine.access.row_operations import settle
-from engine.access.unique_calls import find, locked_key
-from engine.access.unique_reads_kernels import lock_by_primary
-from engine.base.errors import DuplicateKey
-from engine.index.unique_keys import Lookups, keys_of_images
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import MODE_INSERT, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT, OK, X_ROW
-from engine.rows.column_buffers import NO_WORDS
-from engine.rows.column_input import to_columns
-from engine.rows.column_patch import encode_columns_patch
-from engine.rows.columnar import EncodedKeys, EncodedRows, encode_rows
+from tidemark.engine.access.row_operations import settle
+from tidemark.engine.access.unique_calls import find, locked_key
+from tidemark.engine.access.unique_reads_kernels import lock_by_primary
+from tidemark.engine.base.errors import DuplicateKey
+from tidemark.engine.index.unique_keys import Lookups, keys_of_images
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT, OK, X_ROW
+from tidemark.engine.rows.column_buffers import NO_WORDS
+from tidemark.engine.rows.column_input import to_columns
+from tidemark.engine.rows.column_patch import encode_columns_patch
+from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, encode_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.index.unique import StoredUnique
-    from engine.memory.arena import Words
-    from engine.rows.column_input import Batch
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.index.unique import StoredUnique
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.rows.column_input import Batch
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 _FIRST: Words = np.zeros(1, dtype=np.int64)
 

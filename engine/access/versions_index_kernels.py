@@ -8,16 +8,16 @@ belong to the range the cursor has passed by then, later ones to the next call (
 
 from __future__ import annotations
 
-from engine.access.index_reads_kernels import stand_on
-from engine.access.versions_reads_kernels import is_live, write_row, write_version
-from engine.index import index_layout as X
-from engine.index.key_words_kernels import row_of_place
-from engine.index.tree_scans_kernels import entries_before, next_entries
-from engine.jit.kernel import kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.txn import versions_layout as V
-from engine.txn.versions_kernels import find_open, version_at
+from tidemark.engine.access.index_reads_kernels import stand_on
+from tidemark.engine.access.versions_reads_kernels import is_live, write_row, write_version
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.key_words_kernels import row_of_place
+from tidemark.engine.index.tree_scans_kernels import entries_before, next_entries
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.txn import versions_layout as V
+from tidemark.engine.txn.versions_kernels import find_open, version_at
 
 
 @kernel(

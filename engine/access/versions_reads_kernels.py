@@ -8,20 +8,20 @@ of `reads.py` and `disk_reads.py`.
 
 from __future__ import annotations
 
-from engine.access.disk_reads_kernels import ENTRY_INCOMPLETE, PAGE_OF_OWN, read_whole
-from engine.disk import cache_layout as C
-from engine.disk.lirs_kernels import touch_page
-from engine.disk.parts_kernels import part_on_page
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log.own_images_kernels import entry_words, write_entry
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
-from engine.rows.rows_kernels import known_row_address, map_get, row_address
-from engine.txn import versions_layout as V
-from engine.txn.disk_changes_kernels import reference_at
-from engine.txn.versions_kernels import find_open, find_version, key_bucket, version_at
+from tidemark.engine.access.disk_reads_kernels import ENTRY_INCOMPLETE, PAGE_OF_OWN, read_whole
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk.lirs_kernels import touch_page
+from tidemark.engine.disk.parts_kernels import part_on_page
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log.own_images_kernels import entry_words, write_entry
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
+from tidemark.engine.rows.rows_kernels import known_row_address, map_get, row_address
+from tidemark.engine.txn import versions_layout as V
+from tidemark.engine.txn.disk_changes_kernels import reference_at
+from tidemark.engine.txn.versions_kernels import find_open, find_version, key_bucket, version_at
 
 ASKED_SLOTS = 8  # a look into the version store counts as so many slots
 

@@ -10,7 +10,7 @@ from decimal import Decimal as PythonDecimal
 from functools import lru_cache
 from typing import Any
 
-from engine.base import limits
+from tidemark.engine.base import limits
 
 # More digits than any stored number has: a Float64 has at most 767, and is 0 or from 4.9e-324 to 1.8e308.
 COMPARED_DIGITS = 1_200

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 
-from engine.base.errors import StoreFailed
+from tidemark.engine.base.errors import StoreFailed
 
 # (class to raise, operation, file name, what the system said).
 First = tuple[type[StoreFailed], str, str, BaseException | None]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NewType
 
-from engine.base.errors import LimitExceeded
-from engine.base.limits import INCARNATION_MAX
+from tidemark.engine.base.errors import LimitExceeded
+from tidemark.engine.base.limits import INCARNATION_MAX
 
 Gci = NewType("Gci", int)
 Epoch = NewType("Epoch", int)

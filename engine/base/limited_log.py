@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from engine.base.clock import Clock
+from tidemark.engine.base.clock import Clock
 
 EVERY_SECONDS = 10.0
 

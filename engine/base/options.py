@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypedDict
 
-from engine.base import limits
-from engine.base.errors import SchemaInvalid
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import SchemaInvalid
 
 Size = int | str
 Durability = Literal["commit", "epoch"]

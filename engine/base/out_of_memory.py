@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from engine.base.errors import Error, MemoryExhausted, OutcomeUnknown
+from tidemark.engine.base.errors import Error, MemoryExhausted, OutcomeUnknown
 
 K = TypeVar("K")
 F = TypeVar("F", bound=Callable[..., Any])

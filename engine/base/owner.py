@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 from weakref import WeakMethod
 
-from engine.base.errors import StoreClosed
+from tidemark.engine.base.errors import StoreClosed
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import MemoryExhausted, NoSuchTable
-from engine.base.owner import call_owner
-from engine.disk import cache_layout as c
-from engine.disk.disk_layout import DOUBLE_WRITE_PAGES_MAX
-from engine.disk.frames_kernels import (
+from tidemark.engine.base.errors import MemoryExhausted, NoSuchTable
+from tidemark.engine.base.owner import call_owner
+from tidemark.engine.disk import cache_layout as c
+from tidemark.engine.disk.disk_layout import DOUBLE_WRITE_PAGES_MAX
+from tidemark.engine.disk.frames_kernels import (
     COPIED_WORDS,
     claim_pages,
     copy_dirty_pages,
@@ -32,19 +32,19 @@ from engine.disk.frames_kernels import (
     unpin_pages,
     written_pages,
 )
-from engine.disk.page_reader import PageReader, Scratch
-from engine.disk.read_ahead import ReadAhead
-from engine.disk.write_behind import WriteBehind
-from engine.memory.arena_layout import OK, S_UNDO, ST_INVARIANT
+from tidemark.engine.disk.page_reader import PageReader, Scratch
+from tidemark.engine.disk.read_ahead import ReadAhead
+from tidemark.engine.disk.write_behind import WriteBehind
+from tidemark.engine.memory.arena_layout import OK, S_UNDO, ST_INVARIANT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from engine.base.clock import Clock
-    from engine.disk.double_write import Places
-    from engine.disk.page_writer import PageWriter
-    from engine.files.protocol import Files
-    from engine.sealed.sealed_layout import Words
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.disk.double_write import Places
+    from tidemark.engine.disk.page_writer import PageWriter
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.sealed.sealed_layout import Words
 
 WAIT_MS = 10_000
 # A waiter looks for itself this often: a wake-up may be cut off by a signal in the thread that owes it.

@@ -12,11 +12,11 @@ and nobody but who was given it looks at its words before that ends.
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.disk.space_kernels import extent_of, file_of
-from engine.jit.kernel import helper
-from engine.memory import arena_layout as A
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.space_kernels import extent_of, file_of
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.memory import arena_layout as A
 
 _HASH_MULTIPLIER = -7046029254386353131  # odd, 2**64 / golden ratio
 _RECORD_UNIT_BYTES = 8

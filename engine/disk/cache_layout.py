@@ -6,7 +6,7 @@ own; descriptors of tablespaces, files, extents and open pages are blocks and ce
 
 from __future__ import annotations
 
-from engine.memory.arena_layout import BLOCK_WORDS, CELL_WORDS
+from tidemark.engine.memory.arena_layout import BLOCK_WORDS, CELL_WORDS
 
 # --- page numbers and references ------------------------------------------------------------------
 # Page number = data file << 32 | page in the file; data file numbers are never reused and start at 1.

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import PageDamaged
-from engine.base.owner import call_owner
-from engine.disk.cache import BEHIND_PAGES_MAX, PageCache
-from engine.disk.cache_layout import FRAMES_MIN, FRESH_PAGE, U_LSN, U_USED
-from engine.disk.double_write import FILE_NAME, DoubleWrite, create_double_write
-from engine.disk.frames_kernels import cache_region_words
-from engine.disk.page_writer import PageWriter
-from engine.disk.space import Space
-from engine.disk.space_kernels import tablespace_of
-from engine.disk.tablespaces import PAGE_BYTES as DEFAULT_PAGE_BYTES
-from engine.disk.undo import UndoLog
-from engine.disk.undo_kernels import setup_undo, undo_region_words
-from engine.disk.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
-from engine.memory.arena_layout import S_UNDO
+from tidemark.engine.base.errors import PageDamaged
+from tidemark.engine.base.owner import call_owner
+from tidemark.engine.disk.cache import BEHIND_PAGES_MAX, PageCache
+from tidemark.engine.disk.cache_layout import FRAMES_MIN, FRESH_PAGE, U_LSN, U_USED
+from tidemark.engine.disk.double_write import FILE_NAME, DoubleWrite, create_double_write
+from tidemark.engine.disk.frames_kernels import cache_region_words
+from tidemark.engine.disk.page_writer import PageWriter
+from tidemark.engine.disk.space import Space
+from tidemark.engine.disk.space_kernels import tablespace_of
+from tidemark.engine.disk.tablespaces import PAGE_BYTES as DEFAULT_PAGE_BYTES
+from tidemark.engine.disk.undo import UndoLog
+from tidemark.engine.disk.undo_kernels import setup_undo, undo_region_words
+from tidemark.engine.disk.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
+from tidemark.engine.memory.arena_layout import S_UNDO
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.base.options import Options
-    from engine.disk.space import Tablespace
-    from engine.files.protocol import Files
-    from engine.log.geometry import Geometry
-    from engine.memory.arena import Arena
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.disk.space import Tablespace
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.geometry import Geometry
+    from tidemark.engine.memory.arena import Arena
 
 AT_HAND_PAGES = 16  # of a commit that is tried without holding them
 COMMIT_PAGES = 64  # pages of one slice of a commit: what is done to them takes about 200 µs

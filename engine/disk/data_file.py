@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import FileTruncated, ForeignFile, IoFailed, PageDamaged, StorageFull
-from engine.disk.cache_layout import FILE_ID_MAX
-from engine.disk.disk_layout import DATA_FILE, DATA_FILE_HEADER_BYTES
-from engine.files.firm import make_folder
-from engine.sealed.sealed_layout import KIND_DATA_FILE, header_of, is_sealed, seal, store_of, write_seal
-from engine.sealed.version import check_version
+from tidemark.engine.base.errors import FileTruncated, ForeignFile, IoFailed, PageDamaged, StorageFull
+from tidemark.engine.disk.cache_layout import FILE_ID_MAX
+from tidemark.engine.disk.disk_layout import DATA_FILE, DATA_FILE_HEADER_BYTES
+from tidemark.engine.files.firm import make_folder
+from tidemark.engine.sealed.sealed_layout import KIND_DATA_FILE, header_of, is_sealed, seal, store_of, write_seal
+from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from engine.disk.tablespaces import TablespaceDefinition
-    from engine.files.protocol import File, Files
+    from tidemark.engine.disk.tablespaces import TablespaceDefinition
+    from tidemark.engine.files.protocol import File, Files
 
 FOLDER = "space"
 SUFFIX = ".data"

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.base import limits
-from engine.sealed.sealed_layout import SEAL_FIELDS
+from tidemark.engine.base import limits
+from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
 PAGE_HEADER_WORDS = 16
 # Words of the page header, for kernels.

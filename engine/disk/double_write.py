@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from engine.base.errors import FileMissing, ForeignFile, IoFailed, PageDamaged
-from engine.disk.disk_layout import DOUBLE_WRITE, DOUBLE_WRITE_PAGES_MAX, DP_PAGE
-from engine.disk.tablespaces import PAGE_SIZES_BYTES
-from engine.sealed.sealed_layout import (
+from tidemark.engine.base.errors import FileMissing, ForeignFile, IoFailed, PageDamaged
+from tidemark.engine.disk.disk_layout import DOUBLE_WRITE, DOUBLE_WRITE_PAGES_MAX, DP_PAGE
+from tidemark.engine.disk.tablespaces import PAGE_SIZES_BYTES
+from tidemark.engine.sealed.sealed_layout import (
     KIND_DISK_PAGE,
     KIND_DOUBLE_WRITE,
     header_of,
@@ -27,13 +27,13 @@ from engine.sealed.sealed_layout import (
     store_of,
     write_seal,
 )
-from engine.sealed.version import check_version
+from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.files.protocol import File, Files
-    from engine.sealed.sealed_layout import Words
+    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.sealed.sealed_layout import Words
 
 FILE_NAME = "double-write"
 HEADER_WORDS = DOUBLE_WRITE.itemsize // 8

@@ -7,9 +7,9 @@ Every kernel is bounded by a count its caller gives; the sums and lists of `disk
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.disk.space_kernels import (
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.space_kernels import (
     close_page,
     count_page,
     extent_of,
@@ -19,10 +19,10 @@ from engine.disk.space_kernels import (
     unlink_free,
     unused_words,
 )
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.memory.pool_kernels import give_block, take_block
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.memory.pool_kernels import give_block, take_block
 
 FREE_MASK = (1 << D.EXTENT_FREE_BITS) - 1
 FREES_PER_WORD = 64 // D.EXTENT_FREE_BITS

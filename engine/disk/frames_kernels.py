@@ -8,10 +8,10 @@ entry: what happened between two calls is looked up again.
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.disk.cache_kernels import find_entry, fresh_lsn, owner_of
-from engine.disk.lirs_kernels import (
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.cache_kernels import find_entry, fresh_lsn, owner_of
+from tidemark.engine.disk.lirs_kernels import (
     enqueue,
     evict,
     free_entry,
@@ -26,12 +26,12 @@ from engine.disk.lirs_kernels import (
     unqueue,
     unstack,
 )
-from engine.disk.page_kernels import page_check, page_format
-from engine.disk.space_kernels import space_cleaned, space_is_fresh
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.memory import arena_layout as A
-from engine.sealed.checksums_kernels import STRIPE_WORDS, merge_lanes
+from tidemark.engine.disk.page_kernels import page_check, page_format
+from tidemark.engine.disk.space_kernels import space_cleaned, space_is_fresh
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.sealed.checksums_kernels import STRIPE_WORDS, merge_lanes
 
 PAGES_PER_CALL = 64  # claimed or unpinned; each may walk a list
 STEPS_PER_CALL = 2_048  # entries looked at for dirty pages

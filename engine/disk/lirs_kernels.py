@@ -14,9 +14,9 @@ lies there; it is bounded, and whatever needs the bottom goes on with it first.
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk.cache_kernels import find_entry, hash_head
-from engine.jit.kernel import helper
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk.cache_kernels import find_entry, hash_head
+from tidemark.engine.jit.kernel import helper
 
 # Steps of one walk: each may miss the processor's caches, and a call takes 200 µs at most.
 STEPS_MAX = 512

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk.space_kernels import (
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk.space_kernels import (
     available_words,
     extent_of,
     matrix_position,
@@ -13,9 +13,9 @@ from engine.disk.space_kernels import (
     space_class,
     space_word,
 )
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
 
 # Places in the result of `matrix_of`, behind the two numbers of each list: extents, free words.
 MATRIX_LISTS = A.MATRIX_ROWS * A.DISK_CLASSES

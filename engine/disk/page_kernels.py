@@ -13,10 +13,10 @@ has at most 4,096 words. Nothing here trusts a page that was read from disk: a w
 
 from __future__ import annotations
 
-from engine.disk import disk_layout as D
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.memory import arena_layout as A
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.memory import arena_layout as A
 
 _ENTRY_BITS = 33  # offset, words and the free flag; anything above is damage
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import FileTruncated, IoFailed, PageDamaged
-from engine.disk import cache_layout as c
-from engine.disk.double_write import is_page
-from engine.disk.frames_kernels import loaded_intact_page, loaded_page
-from engine.disk.page_writer import is_behind
-from engine.memory.arena_layout import OK
-from engine.sealed.checksums_kernels import STRIPE_WORDS, xxh3_lanes_of_page
-from engine.sealed.sealed_layout import KIND_DISK_PAGE, disk_page_word, is_sealed, store_halves
-from engine.sealed.version import check_version
+from tidemark.engine.base.errors import FileTruncated, IoFailed, PageDamaged
+from tidemark.engine.disk import cache_layout as c
+from tidemark.engine.disk.double_write import is_page
+from tidemark.engine.disk.frames_kernels import loaded_intact_page, loaded_page
+from tidemark.engine.disk.page_writer import is_behind
+from tidemark.engine.memory.arena_layout import OK
+from tidemark.engine.sealed.checksums_kernels import STRIPE_WORDS, xxh3_lanes_of_page
+from tidemark.engine.sealed.sealed_layout import KIND_DISK_PAGE, disk_page_word, is_sealed, store_halves
+from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
-    from engine.disk.double_write import Places
-    from engine.disk.write_behind import WriteBehind
-    from engine.files.protocol import Files
-    from engine.sealed.sealed_layout import Words
+    from tidemark.engine.disk.double_write import Places
+    from tidemark.engine.disk.write_behind import WriteBehind
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.sealed.sealed_layout import Words
 
 READ_BYTES_MAX = 512 << 10
 

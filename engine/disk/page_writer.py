@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from engine.disk.double_write import HEADER_WORDS
-from engine.sealed.sealed_layout import disk_page_word, seal_units, store_halves
+from tidemark.engine.disk.double_write import HEADER_WORDS
+from tidemark.engine.sealed.sealed_layout import disk_page_word, seal_units, store_halves
 
 if TYPE_CHECKING:
-    from engine.disk.double_write import DoubleWrite, Places
-    from engine.files.protocol import Files
-    from engine.sealed.sealed_layout import Words
+    from tidemark.engine.disk.double_write import DoubleWrite, Places
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.sealed.sealed_layout import Words
 
 
 class WriteAhead(Protocol):

@@ -8,17 +8,23 @@ page's LSN and settles its free words; the page is in the cache, pinned by the c
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.disk.cache_kernels import cache_dirtied, frame_of
-from engine.disk.page_kernels import page_give, page_piece, page_piece_words, page_take
-from engine.disk.space_kernels import space_is_fresh, space_release, space_reserve, space_word
-from engine.disk.space_kernels import space_settle as settle
-from engine.disk.undo_kernels import GROUP_SHARE_WORDS, RECORD_SHARE_WORDS, undo_append, undo_has_room, undo_promise
-from engine.jit.kernel import helper
-from engine.jit.words_kernels import move_words
-from engine.memory import arena_layout as A
-from engine.memory.pool_kernels import give_cell, take_cell
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.cache_kernels import cache_dirtied, frame_of
+from tidemark.engine.disk.page_kernels import page_give, page_piece, page_piece_words, page_take
+from tidemark.engine.disk.space_kernels import space_is_fresh, space_release, space_reserve, space_word
+from tidemark.engine.disk.space_kernels import space_settle as settle
+from tidemark.engine.disk.undo_kernels import (
+    GROUP_SHARE_WORDS,
+    RECORD_SHARE_WORDS,
+    undo_append,
+    undo_has_room,
+    undo_promise,
+)
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.pool_kernels import give_cell, take_cell
 
 LINKED_WORDS = D.PIECE_HEADER_WORDS + D.PIECE_LINK_WORDS
 

@@ -11,8 +11,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from engine.base.errors import Error, StoreFailed
-from engine.disk.cache_layout import FILE_SHIFT
+from tidemark.engine.base.errors import Error, StoreFailed
+from tidemark.engine.disk.cache_layout import FILE_SHIFT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container

@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import LimitExceeded, MemoryExhausted, NoSuchTablespace, PageDamaged, SchemaInvalid, StorageFull
-from engine.disk.cache_layout import (
+from tidemark.engine.base.errors import (
+    LimitExceeded,
+    MemoryExhausted,
+    NoSuchTablespace,
+    PageDamaged,
+    SchemaInvalid,
+    StorageFull,
+)
+from tidemark.engine.disk.cache_layout import (
     EX_NEXT,
     FILE_ID_MAX,
     FILE_LEAVES,
@@ -27,8 +34,8 @@ from engine.disk.cache_layout import (
     TS_FREE,
     TS_FREE_COUNT,
 )
-from engine.disk.data_file import create_data_file, file_name, grow_data_file, open_data_file, remove_unnamed
-from engine.disk.extents_kernels import (
+from tidemark.engine.disk.data_file import create_data_file, file_name, grow_data_file, open_data_file, remove_unnamed
+from tidemark.engine.disk.extents_kernels import (
     add_data_file,
     add_extents,
     drop_data_file,
@@ -36,12 +43,12 @@ from engine.disk.extents_kernels import (
     free_dropped_extents,
     setup_tablespace,
 )
-from engine.memory.arena_layout import BLOCK_WORDS, ST_MORE
+from tidemark.engine.memory.arena_layout import BLOCK_WORDS, ST_MORE
 
 if TYPE_CHECKING:
-    from engine.disk.tablespaces import TablespaceDefinition
-    from engine.files.protocol import File, Files
-    from engine.memory.arena import Words
+    from tidemark.engine.disk.tablespaces import TablespaceDefinition
+    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.memory.arena import Words
 
 EXTENTS_PER_CALL = 64
 BLOCKS_PER_CALL = 256

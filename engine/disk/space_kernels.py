@@ -13,11 +13,11 @@ for dirty pages and nothing else.
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.memory.pool_kernels import give_cell, take_cell
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.memory.pool_kernels import give_cell, take_cell
 
 
 # --- finding the extent of a page ---------------------------------------------------------------

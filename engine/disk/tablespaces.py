@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from engine.base.errors import SchemaInvalid
-from engine.disk.cache_layout import EXTENT_PAGES_MAX, EXTENT_PAGES_MIN, FILE_ID_MAX
-from engine.schema.names import check_name
-from engine.schema.types_base import is_int, shown
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.disk.cache_layout import EXTENT_PAGES_MAX, EXTENT_PAGES_MIN, FILE_ID_MAX
+from tidemark.engine.schema.names import check_name
+from tidemark.engine.schema.types_base import is_int, shown
 
 JSON_VERSION = 1
 PAGE_SIZES_BYTES = (4 << 10, 8 << 10, 16 << 10, 32 << 10)

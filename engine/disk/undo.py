@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken, IoFailed, StorageFull
-from engine.disk.cache_layout import (
+from tidemark.engine.base.errors import InvariantBroken, IoFailed, StorageFull
+from tidemark.engine.disk.cache_layout import (
     U_ACTIVE,
     U_EPOCH_MAX,
     U_FREE,
@@ -45,7 +45,7 @@ from engine.disk.cache_layout import (
     U_USED,
     U_WORDS,
 )
-from engine.disk.disk_layout import (
+from tidemark.engine.disk.disk_layout import (
     UNDO_CREATE,
     UNDO_DROP,
     UNDO_GROUP,
@@ -55,7 +55,7 @@ from engine.disk.disk_layout import (
     UNDO_MARK_WORDS,
     UNDO_RESTART,
 )
-from engine.disk.undo_kernels import (
+from tidemark.engine.disk.undo_kernels import (
     FILTER_DROPPED,
     FILTER_DROPPED_WORDS,
     FILTER_EPOCH,
@@ -67,19 +67,19 @@ from engine.disk.undo_kernels import (
     append_undo_mark,
     filter_records,
 )
-from engine.disk.undo_ring import LSN_FIRST, LSN_HOLE_BYTES, group_bytes_max, private_words_of
-from engine.log.geometry import open_files
-from engine.memory.arena_layout import OK, S_UNDO
-from engine.sealed.sealed_layout import KIND_UNDO_GROUP, header_of, seal, write_seal
+from tidemark.engine.disk.undo_ring import LSN_FIRST, LSN_HOLE_BYTES, group_bytes_max, private_words_of
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.memory.arena_layout import OK, S_UNDO
+from tidemark.engine.sealed.sealed_layout import KIND_UNDO_GROUP, header_of, seal, write_seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.disk.undo_reader import UndoGroup
-    from engine.disk.undo_ring import UndoPosition
-    from engine.files.protocol import Files
-    from engine.log.geometry import Geometry
-    from engine.memory.arena import Words
+    from tidemark.engine.disk.undo_reader import UndoGroup
+    from tidemark.engine.disk.undo_ring import UndoPosition
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.geometry import Geometry
+    from tidemark.engine.memory.arena import Words
 
 ALIGN_WORDS = UNDO_GROUP_ALIGN_BYTES // 8
 WAITER_POLL_SECONDS = 0.1

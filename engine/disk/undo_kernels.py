@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.memory import arena_layout as A
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.memory import arena_layout as A
 
 RECORD_SHARE_WORDS = 96  # at least six records of a slice pay for the header and padding of a group
 GROUP_SHARE_WORDS = 576  # header and padding of one group: 24 + 511 at most

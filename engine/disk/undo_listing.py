@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS, SLOT_MASK
-from engine.disk.disk_layout import (
+from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS, SLOT_MASK
+from tidemark.engine.disk.disk_layout import (
     OWNER_FRAGMENT_SHIFT,
     OWNER_TABLE_MASK,
     PIECE_ROWID_MASK,
@@ -23,9 +23,9 @@ from engine.disk.disk_layout import (
 )
 
 if TYPE_CHECKING:
-    from engine.disk.undo_reader import UndoGroup
-    from engine.log.listing import Dictionary, Entry
-    from engine.memory.arena import Words
+    from tidemark.engine.disk.undo_reader import UndoGroup
+    from tidemark.engine.log.listing import Dictionary, Entry
+    from tidemark.engine.memory.arena import Words
 
 NAMES = {
     UNDO_ALLOC: "undo alloc",

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import ForeignFile, IoFailed, UndoDamaged
-from engine.disk.disk_layout import (
+from tidemark.engine.base.errors import ForeignFile, IoFailed, UndoDamaged
+from tidemark.engine.disk.disk_layout import (
     UNDO_GROUP,
     UNDO_GROUP_ALIGN_BYTES,
     UNDO_GROUP_WORDS,
@@ -28,15 +28,15 @@ from engine.disk.disk_layout import (
     UNDO_RECORD_WORDS,
     UNDO_RESTART,
 )
-from engine.disk.undo_kernels import parse_records
-from engine.disk.undo_ring import LSN_FIRST, LSN_STEP_BYTES, UndoPosition, UndoVoid, group_bytes_max
-from engine.sealed.sealed_layout import KIND_UNDO_GROUP, header_of, is_sealed, store_of
-from engine.sealed.version import check_version
+from tidemark.engine.disk.undo_kernels import parse_records
+from tidemark.engine.disk.undo_ring import LSN_FIRST, LSN_STEP_BYTES, UndoPosition, UndoVoid, group_bytes_max
+from tidemark.engine.sealed.sealed_layout import KIND_UNDO_GROUP, header_of, is_sealed, store_of
+from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
-    from engine.files.protocol import File, Files
-    from engine.log.geometry import Geometry
-    from engine.memory.arena import Words
+    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.log.geometry import Geometry
+    from tidemark.engine.memory.arena import Words
 
 ALIGN_WORDS = UNDO_GROUP_ALIGN_BYTES // 8
 SCAN_BYTES = 4 << 20

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.disk.disk_layout import UNDO_GROUP_ALIGN_BYTES
-from engine.log.geometry import Geometry, create_files, is_log_name
+from tidemark.engine.disk.disk_layout import UNDO_GROUP_ALIGN_BYTES
+from tidemark.engine.log.geometry import Geometry, create_files, is_log_name
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
+    from tidemark.engine.files.protocol import Files
 
 FOLDER = "undo"
 SUFFIX = ".undo"

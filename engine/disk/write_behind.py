@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.disk.cache_layout import FILE_SHIFT
-from engine.disk.double_write import HEADER_WORDS
-from engine.disk.frames_kernels import COPIED_WORDS
+from tidemark.engine.disk.cache_layout import FILE_SHIFT
+from tidemark.engine.disk.double_write import HEADER_WORDS
+from tidemark.engine.disk.frames_kernels import COPIED_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from engine.disk.page_writer import PageWriter
-    from engine.sealed.sealed_layout import Words
+    from tidemark.engine.disk.page_writer import PageWriter
+    from tidemark.engine.sealed.sealed_layout import Words
 
 
 class Batch:

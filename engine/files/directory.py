@@ -30,10 +30,10 @@ import tempfile
 import threading
 from typing import Any
 
-from engine.base.errors import FileMissing, ForkedHandle, Locked, Unsupported
-from engine.base.failure import Failure
-from engine.files.layer import ANSWERS_TO_OPENING, CheckedFiles, answer, check_name, parent_of
-from engine.files.protocol import File, Files, RawFiles
+from tidemark.engine.base.errors import FileMissing, ForkedHandle, Locked, Unsupported
+from tidemark.engine.base.failure import Failure
+from tidemark.engine.files.layer import ANSWERS_TO_OPENING, CheckedFiles, answer, check_name, parent_of
+from tidemark.engine.files.protocol import File, Files, RawFiles
 
 __all__ = ["File", "Files", "Pin", "PosixFiles", "RawFiles"]
 

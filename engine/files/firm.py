@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.files.protocol import File, Files
+    from tidemark.engine.files.protocol import File, Files
 
 PIECE_BYTES = 256 << 10
 

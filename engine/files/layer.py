@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     Error,
     FileMissing,
     InvalidName,
@@ -31,8 +31,8 @@ from engine.base.errors import (
     TypeMismatch,
     ValueOutOfRange,
 )
-from engine.base.failure import Failure, describe
-from engine.files.protocol import Buffer, File, RawFiles, flat
+from tidemark.engine.base.failure import Failure, describe
+from tidemark.engine.files.protocol import Buffer, File, RawFiles, flat
 
 T = TypeVar("T")
 

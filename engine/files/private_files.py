@@ -6,8 +6,8 @@ import logging
 import os
 import stat
 
-from engine.base.errors import FileMissing, Rejected
-from engine.files.directory import is_own_user
+from tidemark.engine.base.errors import FileMissing, Rejected
+from tidemark.engine.files.directory import is_own_user
 
 _log = logging.getLogger("tidemark.files")
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine.base.failure import Failure
+from tidemark.engine.base.failure import Failure
 
 # Any object with a contiguous buffer: bytes, bytearray, memoryview, NumPy arrays of any numeric or structured dtype.
 Buffer = Any

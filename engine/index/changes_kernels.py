@@ -9,15 +9,15 @@ partition lose entries as they change and get no new ones; the rest goes before 
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index.key_words_kernels import NO_VAR_PART, encode_here, encode_key, is_chained, side_part
-from engine.index.tree_changes_kernels import add_row, delete_entry, remove_row
-from engine.index.tree_promises_kernels import promise_entries, return_promise
-from engine.jit.kernel import helper
-from engine.memory import arena_layout as A
-from engine.rows.rows_kernels import map_get
-from engine.rows.side_pages_kernels import var_of
-from engine.rows.var_parts_kernels import chunk_address
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.key_words_kernels import NO_VAR_PART, encode_here, encode_key, is_chained, side_part
+from tidemark.engine.index.tree_changes_kernels import add_row, delete_entry, remove_row
+from tidemark.engine.index.tree_promises_kernels import promise_entries, return_promise
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.rows_kernels import map_get
+from tidemark.engine.rows.side_pages_kernels import var_of
+from tidemark.engine.rows.var_parts_kernels import chunk_address
 
 RETURNED_BLOCKS = 16  # given back to the pool by one operation, and one more for each entry
 

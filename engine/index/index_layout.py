@@ -5,9 +5,9 @@ Kernels freeze these constants; the kernel cache is keyed on this file.
 
 from __future__ import annotations
 
-from engine.base.limits import INDEXES_MAX
-from engine.memory.arena_layout import BLOCK_WORDS, COMPACT_SLOT_BITS, D_GENERATION, PAGE_WORDS
-from engine.rows.columns_layout import COLUMN_WORDS
+from tidemark.engine.base.limits import INDEXES_MAX
+from tidemark.engine.memory.arena_layout import BLOCK_WORDS, COMPACT_SLOT_BITS, D_GENERATION, PAGE_WORDS
+from tidemark.engine.rows.columns_layout import COLUMN_WORDS
 
 # --- descriptor (a block) -----------------------------------------------------------------------
 I_STATE = 0

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index.key_words_kernels import LOWEST
-from engine.jit.kernel import helper, kernel
-from engine.rows import columns_layout as K
-from engine.sealed.checksums_kernels import shift_right
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.key_words_kernels import LOWEST
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.rows import columns_layout as K
+from tidemark.engine.sealed.checksums_kernels import shift_right
 
 
 @helper

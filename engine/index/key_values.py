@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
-from engine.index import index_layout as ix
-from engine.memory.arena_layout import BLOCK_WORDS
-from engine.rows import columns_layout as c
-from engine.rows.column_words import column_class, column_words
-from engine.schema.row_layout import WORD_BYTES, words_for
-from engine.schema.types import Floating
+from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.memory.arena_layout import BLOCK_WORDS
+from tidemark.engine.rows import columns_layout as c
+from tidemark.engine.rows.column_words import column_class, column_words
+from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
+from tidemark.engine.schema.types import Floating
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from engine.schema.column import Column
-    from engine.schema.definition import TableDefinition
-    from engine.schema.row_shape import RowLayout
-    from engine.schema.types_base import ColumnType
+    from tidemark.engine.schema.column import Column
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.row_shape import RowLayout
+    from tidemark.engine.schema.types_base import ColumnType
 
     Words = NDArray[np.int64]
 

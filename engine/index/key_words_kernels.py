@@ -9,16 +9,16 @@ limit: a value is put down in pieces of up to 16 bytes before the limit is looke
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words, word_at
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows import columns_layout as K
-from engine.rows.side_pages_kernels import var_of
-from engine.rows.var_parts_kernels import chunk_address
-from engine.schema import row_layout as R
-from engine.sealed.checksums_kernels import shift_right
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words, word_at
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows import columns_layout as K
+from tidemark.engine.rows.side_pages_kernels import var_of
+from tidemark.engine.rows.var_parts_kernels import chunk_address
+from tidemark.engine.schema import row_layout as R
+from tidemark.engine.sealed.checksums_kernels import shift_right
 
 LOWEST = -(1 << 63)
 INFINITY64 = 0x7FF << 52

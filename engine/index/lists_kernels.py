@@ -7,13 +7,13 @@ The block stays the table's for good, so that transactions on a partition droppe
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index.tree_build_kernels import next_live
-from engine.index.tree_changes_kernels import remove_row
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of, renew_handle
-from engine.memory.pool_kernels import take_block
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.tree_build_kernels import next_live
+from tidemark.engine.index.tree_changes_kernels import remove_row
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of, renew_handle
+from tidemark.engine.memory.pool_kernels import take_block
 
 
 @helper

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken, MemoryExhausted
-from engine.index import index_layout as ix
-from engine.index.key_columns_kernels import decode_keys
-from engine.index.key_values import KeyShape
-from engine.index.tree_build_kernels import (
+from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.key_columns_kernels import decode_keys
+from tidemark.engine.index.key_values import KeyShape
+from tidemark.engine.index.tree_build_kernels import (
     collect_keys,
     merge_runs,
     order_ties,
@@ -23,21 +23,21 @@ from engine.index.tree_build_kernels import (
     tree_load,
     tree_load_finish,
 )
-from engine.index.tree_changes_kernels import tree_delete_run, tree_insert_run
-from engine.index.tree_check_kernels import tree_check, tree_check_free, tree_check_rows
-from engine.index.tree_promises_kernels import tree_promise, tree_unpromise
-from engine.index.tree_scans_kernels import tree_estimate, tree_scan, tree_scan_back
-from engine.index.tree_setup_kernels import drop_tree, make_tree, set_tree_state
-from engine.memory.arena import next_handle
-from engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE
-from engine.memory.handles_kernels import descriptor_word, descriptor_words, withdraw
+from tidemark.engine.index.tree_changes_kernels import tree_delete_run, tree_insert_run
+from tidemark.engine.index.tree_check_kernels import tree_check, tree_check_free, tree_check_rows
+from tidemark.engine.index.tree_promises_kernels import tree_promise, tree_unpromise
+from tidemark.engine.index.tree_scans_kernels import tree_estimate, tree_scan, tree_scan_back
+from tidemark.engine.index.tree_setup_kernels import drop_tree, make_tree, set_tree_state
+from tidemark.engine.memory.arena import next_handle
+from tidemark.engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE
+from tidemark.engine.memory.handles_kernels import descriptor_word, descriptor_words, withdraw
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from engine.memory.arena import Arena
-    from engine.schema.definition import TableDefinition
-    from engine.schema.row_shape import RowLayout
+    from tidemark.engine.memory.arena import Arena
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.row_shape import RowLayout
 
     Words = NDArray[np.int64]
 

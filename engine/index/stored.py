@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from engine.base.errors import NoSuchIndex
-from engine.index import index_layout as ix
-from engine.index.lists_kernels import remove_rows
-from engine.index.ordered import DROP_NODES, OrderedIndex
-from engine.index.tree_setup_kernels import drop_tree
-from engine.index.unique_setup_kernels import drop_unique
-from engine.memory.arena import next_handle
-from engine.memory.arena_layout import S_UNLISTED, ST_DROPPED, ST_MORE
-from engine.memory.handles_kernels import descriptor_word, withdraw
+from tidemark.engine.base.errors import NoSuchIndex
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.lists_kernels import remove_rows
+from tidemark.engine.index.ordered import DROP_NODES, OrderedIndex
+from tidemark.engine.index.tree_setup_kernels import drop_tree
+from tidemark.engine.index.unique_setup_kernels import drop_unique
+from tidemark.engine.memory.arena import next_handle
+from tidemark.engine.memory.arena_layout import S_UNLISTED, ST_DROPPED, ST_MORE
+from tidemark.engine.memory.handles_kernels import descriptor_word, withdraw
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Arena, Words
-    from engine.schema.definition import TableDefinition
-    from engine.schema.index_definition import IndexDefinition
-    from engine.schema.row_shape import RowLayout
+    from tidemark.engine.memory.arena import Arena, Words
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.index_definition import IndexDefinition
+    from tidemark.engine.schema.row_shape import RowLayout
 
 SLICE_SLOTS = 128
 

@@ -8,16 +8,16 @@ Entries are handed to the tree in order, leaf by leaf at the right edge, to 15/1
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index.key_words_kernels import encode_row
-from engine.index.tree_changes_kernels import add_row, grow_root, least_of, link_behind, mend_path
-from engine.index.tree_nodes_kernels import children_of, copy_separator, own_node
-from engine.index.tree_promises_kernels import SPARE, blocks_needed, give_spare_blocks, take_own_block
-from engine.index.tree_search_kernels import descend_right
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.rows_kernels import map_get
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.key_words_kernels import encode_row
+from tidemark.engine.index.tree_changes_kernels import add_row, grow_root, least_of, link_behind, mend_path
+from tidemark.engine.index.tree_nodes_kernels import children_of, copy_separator, own_node
+from tidemark.engine.index.tree_promises_kernels import SPARE, blocks_needed, give_spare_blocks, take_own_block
+from tidemark.engine.index.tree_search_kernels import descend_right
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.rows_kernels import map_get
 
 SHORT = 8  # runs sorted by insertion
 

@@ -8,9 +8,9 @@ neighbour, or joined with it if both fit three quarters of one; the last leaf ma
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index.key_words_kernels import encode_here, side_part
-from engine.index.tree_nodes_kernels import (
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.key_words_kernels import encode_here, side_part
+from tidemark.engine.index.tree_nodes_kernels import (
     capacity_of,
     children_of,
     close_gap,
@@ -20,12 +20,12 @@ from engine.index.tree_nodes_kernels import (
     open_gap,
     own_node,
 )
-from engine.index.tree_promises_kernels import SPARE, blocks_needed, give_spare_blocks
-from engine.index.tree_search_kernels import descend, descend_right, find_in_leaf
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import word_at
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.index.tree_promises_kernels import SPARE, blocks_needed, give_spare_blocks
+from tidemark.engine.index.tree_search_kernels import descend, descend_right, find_in_leaf
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import word_at
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
 
 
 @helper

@@ -8,17 +8,17 @@ A slice begins behind the last entry of the one before. Sums mean something only
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index.key_words_kernels import encode_here, row_of_place, side_part
-from engine.index.tree_build_kernels import next_live
-from engine.index.tree_changes_kernels import has_row, least_of
-from engine.index.tree_nodes_kernels import capacity_of, children_of, places_of
-from engine.index.tree_scans_kernels import find_target, leaf_of, move_cursor
-from engine.index.tree_search_kernels import compare_entry
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.rows_kernels import map_get
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.key_words_kernels import encode_here, row_of_place, side_part
+from tidemark.engine.index.tree_build_kernels import next_live
+from tidemark.engine.index.tree_changes_kernels import has_row, least_of
+from tidemark.engine.index.tree_nodes_kernels import capacity_of, children_of, places_of
+from tidemark.engine.index.tree_scans_kernels import find_target, leaf_of, move_cursor
+from tidemark.engine.index.tree_search_kernels import compare_entry
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.rows_kernels import map_get
 
 
 @helper

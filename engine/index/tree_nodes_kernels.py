@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.index import index_layout as X
-from engine.jit.kernel import helper
-from engine.jit.words_kernels import word_at
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.jit.words_kernels import word_at
 
 LINE = 16  # words looked at without a branch at the end of a search
 

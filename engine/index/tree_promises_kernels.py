@@ -14,11 +14,11 @@ are bounded in the same way with the weight max(0, 4c/C - 3): joined nodes weigh
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.memory.pool_kernels import give_block, take_raw_block
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.memory.pool_kernels import give_block, take_raw_block
 
 SPARE = 16  # blocks that stay on the tree's own list although nobody was promised them
 

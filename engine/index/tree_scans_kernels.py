@@ -8,20 +8,20 @@ whole key and the place of the last entry given out; the next one behind it is l
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index.key_words_kernels import encode_row, side_part
-from engine.index.tree_nodes_kernels import children_of, places_of
-from engine.index.tree_search_kernels import (
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.key_words_kernels import encode_row, side_part
+from tidemark.engine.index.tree_nodes_kernels import children_of, places_of
+from tidemark.engine.index.tree_search_kernels import (
     compare_entry,
     descend,
     find_child,
     find_in_leaf,
     read_entry_words,
 )
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import word_at
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import word_at
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
 
 WALK_LEAVES = 8  # an estimate counts exactly over so many leaves
 SHARE_BITS = 40

@@ -9,11 +9,11 @@ exact, then by the place.
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index.key_words_kernels import encode_here, side_part
-from engine.index.tree_nodes_kernels import capacity_of, children_of, words_below, words_up_to
-from engine.jit.kernel import helper
-from engine.jit.words_kernels import word_at
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.key_words_kernels import encode_here, side_part
+from tidemark.engine.index.tree_nodes_kernels import capacity_of, children_of, words_below, words_up_to
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.jit.words_kernels import word_at
 
 
 @helper

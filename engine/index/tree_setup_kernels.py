@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index.tree_nodes_kernels import children_of, disown_node, own_node
-from engine.index.tree_promises_kernels import give_spare_blocks, take_own_block
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of, take_descriptor
-from engine.memory.pool_kernels import give_block, give_page, take_block, take_page
-from engine.rows import columns_layout as K
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.tree_nodes_kernels import children_of, disown_node, own_node
+from tidemark.engine.index.tree_promises_kernels import give_spare_blocks, take_own_block
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of, take_descriptor
+from tidemark.engine.memory.pool_kernels import give_block, give_page, take_block, take_page
+from tidemark.engine.rows import columns_layout as K
 
 
 @helper

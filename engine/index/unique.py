@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken, MemoryExhausted
-from engine.index import index_layout as ix
-from engine.index import unique_layout as un
-from engine.index.key_values import KeyShape
-from engine.index.ordered import CHECK_SLOTS, COLLECT_SLOTS, FAULTS, LOAD_ENTRIES, Fault
-from engine.index.stored import SLICE_SLOTS, Stored
-from engine.index.unique_check_kernels import check_unique_entries, check_unique_rows, unique_counters
-from engine.index.unique_setup_kernels import (
+from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index import unique_layout as un
+from tidemark.engine.index.key_values import KeyShape
+from tidemark.engine.index.ordered import CHECK_SLOTS, COLLECT_SLOTS, FAULTS, LOAD_ENTRIES, Fault
+from tidemark.engine.index.stored import SLICE_SLOTS, Stored
+from tidemark.engine.index.unique_check_kernels import check_unique_entries, check_unique_rows, unique_counters
+from tidemark.engine.index.unique_setup_kernels import (
     collect_unique,
     drop_unique,
     forget_unique,
@@ -25,15 +25,15 @@ from engine.index.unique_setup_kernels import (
     make_unique,
     reserve_unique,
 )
-from engine.memory.arena import next_handle
-from engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE
-from engine.memory.handles_kernels import descriptor_word, withdraw
+from tidemark.engine.memory.arena import next_handle
+from tidemark.engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE
+from tidemark.engine.memory.handles_kernels import descriptor_word, withdraw
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Arena, Words
-    from engine.schema.definition import TableDefinition
-    from engine.schema.index_definition import IndexDefinition
-    from engine.schema.row_shape import RowLayout
+    from tidemark.engine.memory.arena import Arena, Words
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.index_definition import IndexDefinition
+    from tidemark.engine.schema.row_shape import RowLayout
 
 SLACK_WORDS = 2  # an encoder puts a value down before it looks at the limit
 

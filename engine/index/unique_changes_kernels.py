@@ -8,17 +8,17 @@ before anything else of it is done; commit and rollback only remove.
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index import unique_layout as U
-from engine.index.unique_entries_kernels import entry_at, meet_others, remove_entry, take_entry
-from engine.index.unique_keys_kernels import NO_TAG, image_key_words, parted_tag, slot_tag, tag_in
-from engine.jit.kernel import helper
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import newest_operation, var_as_of
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import handle_of
-from engine.rows.rows_kernels import map_get
-from engine.rows.side_pages_kernels import var_of
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index import unique_layout as U
+from tidemark.engine.index.unique_entries_kernels import entry_at, meet_others, remove_entry, take_entry
+from tidemark.engine.index.unique_keys_kernels import NO_TAG, image_key_words, parted_tag, slot_tag, tag_in
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import newest_operation, var_as_of
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import handle_of
+from tidemark.engine.rows.rows_kernels import map_get
+from tidemark.engine.rows.side_pages_kernels import var_of
 
 
 @helper

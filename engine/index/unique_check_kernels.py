@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index import unique_layout as U
-from engine.index.key_words_kernels import row_of_place, side_part
-from engine.index.tree_build_kernels import next_live
-from engine.index.tree_check_kernels import fault
-from engine.index.unique_entries_kernels import fragment_of_place
-from engine.index.unique_keys_kernels import are_words, slot_key_words, slot_tag, tag_in
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.primary_kernels import candidate
-from engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index import unique_layout as U
+from tidemark.engine.index.key_words_kernels import row_of_place, side_part
+from tidemark.engine.index.tree_build_kernels import next_live
+from tidemark.engine.index.tree_check_kernels import fault
+from tidemark.engine.index.unique_entries_kernels import fragment_of_place
+from tidemark.engine.index.unique_keys_kernels import are_words, slot_key_words, slot_tag, tag_in
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.primary_kernels import candidate
+from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
 
 
 @helper

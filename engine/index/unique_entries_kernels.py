@@ -8,18 +8,18 @@ works on the block `I_UNIQUE` leads to as on a fragment descriptor.
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index import unique_layout as U
-from engine.index.key_words_kernels import row_of_place, side_part
-from engine.index.unique_keys_kernels import are_words, own_key_words, slot_key_words
-from engine.jit.kernel import helper
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import lock_owner, own_kind
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import handle_of
-from engine.rows.primary_kernels import candidate, index_insert, index_remove
-from engine.rows.rows_kernels import wide_rowid
-from engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index import unique_layout as U
+from tidemark.engine.index.key_words_kernels import row_of_place, side_part
+from tidemark.engine.index.unique_keys_kernels import are_words, own_key_words, slot_key_words
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import lock_owner, own_kind
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import handle_of
+from tidemark.engine.rows.primary_kernels import candidate, index_insert, index_remove
+from tidemark.engine.rows.rows_kernels import wide_rowid
+from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
 
 
 @helper

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import NotNullViolation, TypeMismatch
-from engine.index.key_values import KeyShape
-from engine.index.unique_keys_kernels import encode_lookups
-from engine.rows.column_input import to_columns
-from engine.rows.columnar import encode_rows
-from engine.rows.row_format import RowFormat, located
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from engine.schema.partition import HashPartition
-from engine.schema.types import Int64
-from engine.schema.types_base import shown
+from tidemark.engine.base.errors import NotNullViolation, TypeMismatch
+from tidemark.engine.index.key_values import KeyShape
+from tidemark.engine.index.unique_keys_kernels import encode_lookups
+from tidemark.engine.rows.column_input import to_columns
+from tidemark.engine.rows.columnar import encode_rows
+from tidemark.engine.rows.row_format import RowFormat, located
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partition import HashPartition
+from tidemark.engine.schema.types import Int64
+from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
+    from tidemark.engine.memory.arena import Words
 
 SLACK_WORDS = 2  # an encoder puts a value down before it looks at the limit
 

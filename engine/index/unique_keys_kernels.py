@@ -7,16 +7,23 @@ Key words are those of ordered indexes, made by the same encoder; a key with a N
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index import unique_layout as U
-from engine.index.key_words_kernels import NO_VAR_PART, encode_key, is_chained, row_of_place, side_part, var_of_place
-from engine.jit.kernel import helper, kernel
-from engine.log.own_images_kernels import own_fixed, own_var
-from engine.memory import arena_layout as A
-from engine.rows import columns_layout as K
-from engine.rows.primary_kernels import tag_of
-from engine.rows.var_parts_kernels import chunk_address
-from engine.schema import row_layout as R
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index import unique_layout as U
+from tidemark.engine.index.key_words_kernels import (
+    NO_VAR_PART,
+    encode_key,
+    is_chained,
+    row_of_place,
+    side_part,
+    var_of_place,
+)
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.log.own_images_kernels import own_fixed, own_var
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows import columns_layout as K
+from tidemark.engine.rows.primary_kernels import tag_of
+from tidemark.engine.rows.var_parts_kernels import chunk_address
+from tidemark.engine.schema import row_layout as R
 
 NO_TAG = -1
 

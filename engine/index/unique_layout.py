@@ -6,8 +6,8 @@ the form of a fragment descriptor, of which only the words of the hash index are
 
 from __future__ import annotations
 
-from engine.index.index_layout import I_COLUMNS, I_LEVELS, I_PATH, I_PIECE_WORDS
-from engine.memory.arena_layout import TXN_WORDS, X_UNIQUE
+from tidemark.engine.index.index_layout import I_COLUMNS, I_LEVELS, I_PATH, I_PIECE_WORDS
+from tidemark.engine.memory.arena_layout import TXN_WORDS, X_UNIQUE
 
 U_SEED = I_LEVELS  # of the hash over key words
 U_TAKES = I_LEVELS + 1  # transactions of this generation and newer take entries

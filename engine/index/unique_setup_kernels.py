@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index import unique_layout as U
-from engine.index.key_words_kernels import encode_row, row_of_place, var_of_place
-from engine.index.tree_build_kernels import next_live
-from engine.index.tree_setup_kernels import give_side, shape_descriptor
-from engine.index.unique_entries_kernels import (
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index import unique_layout as U
+from tidemark.engine.index.key_words_kernels import encode_row, row_of_place, var_of_place
+from tidemark.engine.index.tree_build_kernels import next_live
+from tidemark.engine.index.tree_setup_kernels import give_side, shape_descriptor
+from tidemark.engine.index.unique_entries_kernels import (
     entry_at,
     fragment_of_place,
     meet_others,
@@ -17,15 +17,15 @@ from engine.index.unique_entries_kernels import (
     rowid_of_place,
     take_entry,
 )
-from engine.index.unique_keys_kernels import NO_TAG, has_null, slot_key_words, slot_tag, tag_in
-from engine.jit.kernel import helper, kernel
-from engine.log.own_images_kernels import entry_words, write_entry
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of
-from engine.memory.pool_kernels import give_block, take_block
-from engine.rows.growth_kernels import drop_index, reserve_step
-from engine.rows.primary_kernels import tag_of, touch_buckets
-from engine.rows.var_parts_kernels import chunk_address
+from tidemark.engine.index.unique_keys_kernels import NO_TAG, has_null, slot_key_words, slot_tag, tag_in
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.log.own_images_kernels import entry_words, write_entry
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of
+from tidemark.engine.memory.pool_kernels import give_block, take_block
+from tidemark.engine.rows.growth_kernels import drop_index, reserve_step
+from tidemark.engine.rows.primary_kernels import tag_of, touch_buckets
+from tidemark.engine.rows.var_parts_kernels import chunk_address
 
 AHEAD_ENTRIES = 32
 

@@ -1,4 +1,4 @@
-"""`python -m engine.jit [PROCESSES]`: have the code of every kernel there is, so that no later process compiles.
+"""`python -m tidemark.engine.jit [PROCESSES]`: have the code of every kernel, so that no later process compiles.
 
 Kernels differ in size by a factor of a hundred, so a process takes one after the other that none has taken. Each begins
 at a place of its own: a helper is compiled anew by each process that meets it, and neighbours have helpers in common.
@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from engine.jit import kernel
+from tidemark.engine.jit import kernel
 
 
 def compile_share(first: float, taken: Any) -> None:

@@ -19,8 +19,8 @@ import os
 import stat
 from collections.abc import Iterator
 
-from engine.base.clock import SystemClock
-from engine.files.directory import is_own_user
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.files.directory import is_own_user
 
 KEY_NAME = "key"
 KEY_BYTES = 32

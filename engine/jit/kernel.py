@@ -31,7 +31,7 @@ from typing import Any, Protocol, TypeVar
 import numba
 from numba.core import caching, codegen, compiler, compiler_machinery, sigutils, typed_passes
 
-from engine.jit.kept_code import SUFFIX, KeptCode
+from tidemark.engine.jit.kept_code import SUFFIX, KeptCode
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,7 +39,7 @@ _log = logging.getLogger("tidemark.kernels")
 
 
 # Where modules of kernels are, and what their names end in. Compiled code is made of these and of nothing else.
-PACKAGES = ("engine", "recovery", "replication")
+FLOORS = ("tidemark.engine.", "tidemark.recovery.", "tidemark.replication.")
 KERNELS = "_kernels"
 LAYOUT = "_layout"
 LIMITS = ".limits"
@@ -49,13 +49,13 @@ _IMPORTS = re.compile(r"^from ([\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 def is_kernels(module: str) -> bool:
     """Whether a module of this name has kernels."""
-    return module.endswith(KERNELS) and module.partition(".")[0] in PACKAGES
+    return module.endswith(KERNELS) and module.startswith(FLOORS)
 
 
 @functools.cache
 def _source(module: str) -> bytes | None:
     """Source of a module of kernels or of a layout, which need not be imported yet; None if there is none."""
-    if module.partition(".")[0] not in PACKAGES:  # a kernel of a test or a benchmark
+    if not module.startswith(FLOORS):  # a kernel of a test or a benchmark
         spec = sys.modules[module].__spec__
         return spec.loader.get_data(spec.origin) if spec is not None else None  # type: ignore[union-attr]
     package, _, name = module.rpartition(".")
@@ -72,7 +72,7 @@ def _imported(module: str) -> frozenset[str]:
     for origin, names in _IMPORTS.findall((_source(module) or b"").decode()):
         found.add(origin)
         found.update(f"{origin}.{name}" for name in re.findall(r"\w+", names))
-    named = {each for each in found if each.endswith((KERNELS, LAYOUT, LIMITS)) and each.startswith(PACKAGES)}
+    named = {each for each in found if each.endswith((KERNELS, LAYOUT, LIMITS)) and each.startswith(FLOORS)}
     return frozenset(each for each in (*named, __name__) if _source(each) is not None)
 
 
@@ -302,8 +302,8 @@ def _announce() -> None:
 
 def import_all() -> None:
     """Have every kernel declared."""
-    for package in PACKAGES:
-        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+    for floor in FLOORS:
+        for module in pkgutil.walk_packages(importlib.import_module(floor.rstrip(".")).__path__, floor):
             if is_kernels(module.name):
                 importlib.import_module(module.name)
 

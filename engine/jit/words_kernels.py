@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper
+from tidemark.engine.jit.kernel import helper
 
 
 @helper

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import RedoDamaged
-from engine.log.geometry import open_files
-from engine.log.reader import LogReader
-from engine.log.redo_layout import GROUP_WORDS
-from engine.log.row_changes import Change, ChangeReader, LoadAdopted
-from engine.log.spool_reader import SpoolReader, referred
+from tidemark.engine.base.errors import RedoDamaged
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.log.reader import LogReader
+from tidemark.engine.log.redo_layout import GROUP_WORDS
+from tidemark.engine.log.row_changes import Change, ChangeReader, LoadAdopted
+from tidemark.engine.log.spool_reader import SpoolReader, referred
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.log.geometry import Geometry
-    from engine.log.reader import GroupRead
-    from engine.log.row_changes import RowChanges, SchemaChange
-    from engine.log.spool_reader import Referred
-    from engine.memory.arena import Words
-    from engine.schema.definition import TableDefinition
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.geometry import Geometry
+    from tidemark.engine.log.reader import GroupRead
+    from tidemark.engine.log.row_changes import RowChanges, SchemaChange
+    from tidemark.engine.log.spool_reader import Referred
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.definition import TableDefinition
 
 # Groups are taken together up to here: one transaction each, they would cost a hundred times their rows.
 _GATHERED_WORDS = 128 << 10

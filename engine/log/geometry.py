@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.base.errors import FileTruncated
-from engine.files.firm import make_folder
-from engine.log.group_layout import GROUP_ALIGN_BYTES
+from tidemark.engine.base.errors import FileTruncated
+from tidemark.engine.files.firm import make_folder
+from tidemark.engine.log.group_layout import GROUP_ALIGN_BYTES
 
 if TYPE_CHECKING:
-    from engine.files.protocol import File, Files
+    from tidemark.engine.files.protocol import File, Files
 
 FOLDER = "redo"
 SUFFIX = ".redo"

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.log.group_layout import GROUP, GROUP_ALIGN_WORDS
-from engine.log.redo_layout import GROUP_WORDS
-from engine.sealed.sealed_layout import FORMAT_VERSION, KIND_GROUP, packer_of, seal
+from tidemark.engine.log.group_layout import GROUP, GROUP_ALIGN_WORDS
+from tidemark.engine.log.redo_layout import GROUP_WORDS
+from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, KIND_GROUP, packer_of, seal
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
+    from tidemark.engine.memory.arena import Words
 
 pack_header = packer_of(GROUP).pack_into
 RESERVED_FIELDS = (0, 0, 0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.log.redo_layout import GROUP_WORDS
-from engine.sealed.sealed_layout import SEAL_FIELDS
+from tidemark.engine.log.redo_layout import GROUP_WORDS
+from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
 GROUP_ALIGN_BYTES = 4_096
 GROUP_ALIGN_WORDS = GROUP_ALIGN_BYTES // 8

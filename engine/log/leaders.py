@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.base.failure import Failure
+    from tidemark.engine.base.failure import Failure
 
 # A follower looks for itself this often whether somebody leads: a second signal may cut the leader's handing over.
 FOLLOWER_POLL_SECONDS = 0.1

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import PageDamaged, RedoDamaged, Rejected
-from engine.log.redo_layout import (
+from tidemark.engine.base.errors import PageDamaged, RedoDamaged, Rejected
+from tidemark.engine.log.redo_layout import (
     ANY_VALUE_MASK,
     AUTHOR_MASK,
     AUTHOR_SHIFT,
@@ -43,16 +43,16 @@ from engine.log.redo_layout import (
     TRANSACTION_WORDS,
     WORDS_SHIFT,
 )
-from engine.log.spool_reader import referred
-from engine.rows.row_format import RowFormat
-from engine.rows.row_part import image_words
-from engine.schema.definition import TableDefinition
-from engine.schema.row_layout import WORD_BYTES
+from tidemark.engine.log.spool_reader import referred
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.rows.row_part import image_words
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
-    from engine.log.reader import GroupRead
-    from engine.log.spool_reader import SpoolReader
-    from engine.memory.arena import Words
+    from tidemark.engine.log.reader import GroupRead
+    from tidemark.engine.log.spool_reader import SpoolReader
+    from tidemark.engine.memory.arena import Words
 
 Entry = dict[str, Any]
 

@@ -7,16 +7,16 @@ A record has at most LOAD_RUN rows at consecutive slots of one page; pages count
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import load_arena_layout as N
-from engine.log import load_layout as F
-from engine.log import redo_layout as L
-from engine.memory import arena_layout as A
-from engine.rows.lcp_kernels import checked_image_words
-from engine.rows.primary_kernels import image_key, tag_of
-from engine.schema import partitions_layout as H
-from engine.schema.partitions_kernels import private_number
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import load_arena_layout as N
+from tidemark.engine.log import load_layout as F
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.lcp_kernels import checked_image_words
+from tidemark.engine.rows.primary_kernels import image_key, tag_of
+from tidemark.engine.schema import partitions_layout as H
+from tidemark.engine.schema.partitions_kernels import private_number
 
 PAGES_MAX = A.MAP_ROOTS << 18
 

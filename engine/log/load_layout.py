@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.sealed.sealed_layout import SEAL_FIELDS
+from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
 LOAD_MANIFEST_WORDS = 16
 LOAD_UNIT_WORDS_MIN = 64  # xxh3 is fastest, and its kernel simplest, above 240 bytes

@@ -7,12 +7,12 @@ A row's lock word leads to its newest operation, an operation to the one before 
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.memory import arena_layout as A
-from engine.rows.lcp_kernels import packed_place
-from engine.rows.side_pages_kernels import put_var, var_of, words_of_var
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.lcp_kernels import packed_place
+from tidemark.engine.rows.side_pages_kernels import put_var, var_of, words_of_var
 
 
 @helper

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from engine.log.group import Group
+    from tidemark.engine.log.group import Group
 
 
 class CommitPartner(Protocol):

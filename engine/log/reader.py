@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import ForeignFile, IoFailed, RedoDamaged
-from engine.log.geometry import FOLDER, is_log_name
-from engine.log.group_layout import GROUP, GROUP_ALIGN_BYTES, GROUP_ALIGN_WORDS
-from engine.log.redo_layout import GROUP_WORDS
-from engine.sealed.sealed_layout import KIND_GROUP, SEAL, header_of, is_sealed, store_of
-from engine.sealed.version import check_version
+from tidemark.engine.base.errors import ForeignFile, IoFailed, RedoDamaged
+from tidemark.engine.log.geometry import FOLDER, is_log_name
+from tidemark.engine.log.group_layout import GROUP, GROUP_ALIGN_BYTES, GROUP_ALIGN_WORDS
+from tidemark.engine.log.redo_layout import GROUP_WORDS
+from tidemark.engine.sealed.sealed_layout import KIND_GROUP, SEAL, header_of, is_sealed, store_of
+from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
-    from engine.files.protocol import File, Files
-    from engine.log.geometry import Geometry
-    from engine.memory.arena import Words
+    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.log.geometry import Geometry
+    from tidemark.engine.memory.arena import Words
 
 SCAN_BYTES = 4 << 20
 

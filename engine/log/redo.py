@@ -21,25 +21,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import CommitOnFailedStore, InvariantBroken, IoFailed, StorageFull, StoreFailed
-from engine.log.geometry import Geometry, open_files
-from engine.log.group import Group, content_of
-from engine.log.group_layout import GROUP_ALIGN_WORDS
-from engine.log.leaders import Leaders
-from engine.log.redo_layout import GROUP_WORDS
-from engine.log.tail import RESTART, TailNeeds
-from engine.memory.arena_layout import S_REDO_FREE
-from engine.sealed.sealed_layout import store_halves
+from tidemark.engine.base.errors import CommitOnFailedStore, InvariantBroken, IoFailed, StorageFull, StoreFailed
+from tidemark.engine.log.geometry import Geometry, open_files
+from tidemark.engine.log.group import Group, content_of
+from tidemark.engine.log.group_layout import GROUP_ALIGN_WORDS
+from tidemark.engine.log.leaders import Leaders
+from tidemark.engine.log.redo_layout import GROUP_WORDS
+from tidemark.engine.log.tail import RESTART, TailNeeds
+from tidemark.engine.memory.arena_layout import S_REDO_FREE
+from tidemark.engine.sealed.sealed_layout import store_halves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.base.clock import Clock
-    from engine.files.protocol import Files
-    from engine.log.group import Position
-    from engine.log.partner import CommitPartner
-    from engine.log.reader import GroupRead
-    from engine.memory.arena import Words
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.group import Position
+    from tidemark.engine.log.partner import CommitPartner
+    from tidemark.engine.log.reader import GroupRead
+    from tidemark.engine.memory.arena import Words
 
 FILL_WORDS = 1 << 17  # 1 MiB
 SPARE_BUFFERS = 8

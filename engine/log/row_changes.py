@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import RedoDamaged
-from engine.log.redo_layout import (
+from tidemark.engine.base.errors import RedoDamaged
+from tidemark.engine.log.redo_layout import (
     ANY_VALUE_MASK,
     AUTHOR_SHIFT,
     FRAGMENT_MASK,
@@ -32,8 +32,8 @@ from engine.log.redo_layout import (
     KIND_UPDATE,
     TABLE_MASK,
 )
-from engine.log.row_changes_kernels import copy_records, join_rows, list_records, list_rows, place_rows
-from engine.log.row_changes_layout import (
+from tidemark.engine.log.row_changes_kernels import copy_records, join_rows, list_records, list_rows, place_rows
+from tidemark.engine.log.row_changes_layout import (
     LIST_STATE_WORDS,
     LS_AT,
     LS_BEFORE,
@@ -56,18 +56,18 @@ from engine.log.row_changes_layout import (
     RW_TAIL,
     RW_TXID,
 )
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import COUNT_SHIFT, ST_INVARIANT, ST_MORE, ST_SPACE
-from engine.rows.key_hashes_kernels import hash_images
-from engine.rows.row_format import RowFormat
-from engine.schema.definition import TableDefinition
-from engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import COUNT_SHIFT, ST_INVARIANT, ST_MORE, ST_SPACE
+from tidemark.engine.rows.key_hashes_kernels import hash_images
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from engine.memory.arena import Words
-    from engine.schema.partition import Partition
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.partition import Partition
 
 _RECORDS_GUESS_SHIFT = 4  # a record has 16 words, or more
 _EXTRA_WORDS = 4_096

@@ -8,13 +8,13 @@ the state from block to block. The log is sealed and verified, yet no length in 
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.log import row_changes_layout as G
-from engine.memory import arena_layout as A
-from engine.rows.lcp_kernels import checked_image_words
-from engine.rows.side_pages_kernels import NO_VALUES
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log import row_changes_layout as G
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.lcp_kernels import checked_image_words
+from tidemark.engine.rows.side_pages_kernels import NO_VALUES
 
 PLACE_SHIFT = A.COUNT_SHIFT
 

@@ -11,13 +11,13 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import SpoolDamaged
-from engine.log.load_files import FOLDER as LOAD_FOLDER
+from tidemark.engine.base.errors import SpoolDamaged
+from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from engine.files.protocol import File, Files
+    from tidemark.engine.files.protocol import File, Files
 
 FOLDER = "spool"
 SUFFIX = ".spool"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.sealed.sealed_layout import SEAL_FIELDS
+from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
 SPOOL_HEADER_WORDS = 16
 SPOOL_ALIGN_WORDS = 512

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from engine.base.errors import FileMissing, IoFailed, RedoDamaged, Rejected, SpoolDamaged
-from engine.log.load_files import FOLDER as LOAD_FOLDER
-from engine.log.load_files import LoadFile, is_load_leaf
-from engine.log.load_kernels import add_pages
-from engine.log.redo_layout import (
+from tidemark.engine.base.errors import FileMissing, IoFailed, RedoDamaged, Rejected, SpoolDamaged
+from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
+from tidemark.engine.log.load_files import LoadFile, is_load_leaf
+from tidemark.engine.log.load_kernels import add_pages
+from tidemark.engine.log.redo_layout import (
     FILES_LOAD,
     FILES_SPOOL,
     FILES_WORDS,
@@ -28,20 +28,20 @@ from engine.log.redo_layout import (
     TRANSACTION_WORDS,
     WORDS_SHIFT,
 )
-from engine.log.spool_files import FOLDER as SPOOL_FOLDER
-from engine.log.spool_files import damaged, spool_name, txid_of
-from engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
-from engine.memory.arena import Words
-from engine.memory.arena_layout import OK
-from engine.sealed.checksums_kernels import xxh3_signed
-from engine.sealed.sealed_layout import KIND_SPOOL, header_of, is_sealed, store_of
-from engine.sealed.version import check_version
+from tidemark.engine.log.spool_files import FOLDER as SPOOL_FOLDER
+from tidemark.engine.log.spool_files import damaged, spool_name, txid_of
+from tidemark.engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
+from tidemark.engine.memory.arena import Words
+from tidemark.engine.memory.arena_layout import OK
+from tidemark.engine.sealed.checksums_kernels import xxh3_signed
+from tidemark.engine.sealed.sealed_layout import KIND_SPOOL, header_of, is_sealed, store_of
+from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from engine.files.protocol import File, Files
-    from engine.log.reader import GroupRead
+    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.log.reader import GroupRead
 
 
 def is_name(name: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
+    from tidemark.engine.base.clock import Clock
 
 
 # The holder that stands for a restart: not the log itself, which has these needs (engine/base/owner.py).

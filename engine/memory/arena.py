@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.base.errors import InvariantBroken, MemoryExhausted
-from engine.memory.arena_layout import (
+from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
+from tidemark.engine.memory.arena_layout import (
     BLOCK_SHIFT,
     BLOCK_WORDS,
     CELL_WORDS,
@@ -43,8 +43,8 @@ from engine.memory.arena_layout import (
     S_POOL,
     TXN_WORDS,
 )
-from engine.memory.handles_kernels import descriptor_word, set_descriptor_word, sum_words
-from engine.memory.pool_kernels import setup_memory, take_transaction_block
+from tidemark.engine.memory.handles_kernels import descriptor_word, set_descriptor_word, sum_words
+from tidemark.engine.memory.pool_kernels import setup_memory, take_transaction_block
 
 Words = NDArray[np.int64]
 NOTHING: Words = np.zeros(0, dtype=np.int64)  # for kernels that ask for an array and will not look into it

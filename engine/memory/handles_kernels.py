@@ -9,9 +9,9 @@ structure, and a block that was a descriptor once never becomes a page or a node
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.pool_kernels import take_block
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.pool_kernels import take_block
 
 
 @helper

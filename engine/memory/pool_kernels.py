@@ -10,8 +10,8 @@ Returned addresses are word indexes; 0 means exhausted (page 0 is the store head
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
 
 
 @helper

@@ -12,13 +12,13 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from engine.programs import expression_programs
-from engine.programs.expressions import Expression
+from tidemark.engine.programs import expression_programs
+from tidemark.engine.programs.expressions import Expression
 
 if TYPE_CHECKING:
-    from engine.programs.expression_programs import Aggregates
-    from engine.programs.interpreter import Program
-    from engine.schema.definition import TableDefinition
+    from tidemark.engine.programs.expression_programs import Aggregates
+    from tidemark.engine.programs.interpreter import Program
+    from tidemark.engine.schema.definition import TableDefinition
 
 KEPT_MAX = 256
 BYTES_MAX = 4_096  # of one constant

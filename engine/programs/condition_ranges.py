@@ -9,9 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.base.decimals import comparable
-from engine.programs.expressions import Col, Compare, Constant, Expression, Junction, Like, Member, Not, NullTest
-from engine.schema.partition_pruning import Between, Known
+from tidemark.engine.base.decimals import comparable
+from tidemark.engine.programs.expressions import (
+    Col,
+    Compare,
+    Constant,
+    Expression,
+    Junction,
+    Like,
+    Member,
+    Not,
+    NullTest,
+)
+from tidemark.engine.schema.partition_pruning import Between, Known
 
 _SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}

@@ -14,10 +14,10 @@ from decimal import Decimal as PythonDecimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from engine.base.decimals import comparable, digits_of
-from engine.base.errors import NoSuchColumn, ProgramInvalid
-from engine.programs import program_layout as p
-from engine.programs.expressions import (
+from tidemark.engine.base.decimals import comparable, digits_of
+from tidemark.engine.base.errors import NoSuchColumn, ProgramInvalid
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.expressions import (
     Arithmetic,
     Col,
     Compare,
@@ -29,17 +29,17 @@ from engine.programs.expressions import (
     Not,
     NullTest,
 )
-from engine.programs.instruction_set import FLOAT, INTEGER, WIDE
-from engine.programs.interpreter import Assembler, float_bits
-from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
-from engine.schema.types_base import is_int, plain, shown
-from engine.schema.types_calendar import Calendar
-from engine.schema.types_text import Binary, Char, LongText, VarChar
+from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
+from tidemark.engine.programs.interpreter import Assembler, float_bits
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from tidemark.engine.schema.types_base import is_int, plain, shown
+from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary, Char, LongText, VarChar
 
 if TYPE_CHECKING:
-    from engine.schema.column import Column
-    from engine.schema.definition import TableDefinition
-    from engine.schema.types_base import ColumnType
+    from tidemark.engine.schema.column import Column
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.types_base import ColumnType
 
 _SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}

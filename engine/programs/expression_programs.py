@@ -8,16 +8,16 @@ from decimal import Context
 from decimal import Decimal as PythonDecimal
 from typing import TYPE_CHECKING, Any
 
-from engine.programs import program_layout as p
-from engine.programs.expression_compiler import Compiler, Kind
-from engine.programs.expressions import Col, Expression, lifted
-from engine.programs.instruction_set import FLOAT, INTEGER
-from engine.programs.interpreter import Program, bits_float
-from engine.schema.types import Decimal
-from engine.schema.types_base import shown
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.expression_compiler import Compiler, Kind
+from tidemark.engine.programs.expressions import Col, Expression, lifted
+from tidemark.engine.programs.instruction_set import FLOAT, INTEGER
+from tidemark.engine.programs.interpreter import Program, bits_float
+from tidemark.engine.schema.types import Decimal
+from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
-    from engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.definition import TableDefinition
 
 # A sum of 192 bits has at most 58 digits.
 _EXACT = Context(prec=64)

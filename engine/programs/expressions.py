@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from engine.base.errors import ProgramInvalid, TypeMismatch
-from engine.programs.program_layout import PROGRAM_INSTRUCTIONS_MAX
-from engine.schema.types_base import shown
+from tidemark.engine.base.errors import ProgramInvalid, TypeMismatch
+from tidemark.engine.programs.program_layout import PROGRAM_INSTRUCTIONS_MAX
+from tidemark.engine.schema.types_base import shown
 
 # A comparison, three parts, takes an instruction or more; so does each part of arithmetic.
 PARTS_MAX = 4 * PROGRAM_INSTRUCTIONS_MAX

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from engine.programs import program_layout as p
+from tidemark.engine.programs import program_layout as p
 
 # Types of registers. NULL alone fits every one of them.
 INTEGER = "integer"

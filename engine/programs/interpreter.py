@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import NoSuchColumn, ProgramInvalid
-from engine.programs import program_layout as p
-from engine.programs.instruction_set import (
+from tidemark.engine.base.errors import NoSuchColumn, ProgramInvalid
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.instruction_set import (
     CONDITIONS,
     FLOAT,
     INSTRUCTIONS,
@@ -27,18 +27,18 @@ from engine.programs.instruction_set import (
     join,
     split,
 )
-from engine.programs.verifier import Verifier, flags_of, geometry, limit_bytes, needs_of, stored_limits
-from engine.rows import columns_layout as c
-from engine.rows.column_words import column_words
-from engine.schema.row_shape import compute_layout
-from engine.schema.types_base import is_int, shown
+from tidemark.engine.programs.verifier import Verifier, flags_of, geometry, limit_bytes, needs_of, stored_limits
+from tidemark.engine.rows import columns_layout as c
+from tidemark.engine.rows.column_words import column_words
+from tidemark.engine.schema.row_shape import compute_layout
+from tidemark.engine.schema.types_base import is_int, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.definition import TableDefinition
 
     Words = NDArray[np.int64]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.programs import program_layout as p
-from engine.programs.instruction_set import AGGREGATES, CONDITIONS, INSTRUCTIONS, PSEUDO_COLUMNS, TYPES, Fields
-from engine.programs.interpreter import Program, bits_float
-from engine.rows import columns_layout as c
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.instruction_set import AGGREGATES, CONDITIONS, INSTRUCTIONS, PSEUDO_COLUMNS, TYPES, Fields
+from tidemark.engine.programs.interpreter import Program, bits_float
+from tidemark.engine.rows import columns_layout as c
 
 
 def listing(program: Program) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import ProgramInvalid
-from engine.programs import program_layout as p
-from engine.programs.instruction_set import (
+from tidemark.engine.base.errors import ProgramInvalid
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.instruction_set import (
     AGGREGATES,
     BY_FLAGS,
     FLOAT,
@@ -25,20 +25,20 @@ from engine.programs.instruction_set import (
     Fields,
     split,
 )
-from engine.rows import columns_layout as c
-from engine.rows.column_words import column_words
-from engine.schema.row_shape import compute_layout
-from engine.schema.types import Boolean, Decimal, Enum, Integer
-from engine.schema.types_base import is_int
-from engine.schema.types_calendar import Calendar
+from tidemark.engine.rows import columns_layout as c
+from tidemark.engine.rows.column_words import column_words
+from tidemark.engine.schema.row_shape import compute_layout
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Integer
+from tidemark.engine.schema.types_base import is_int
+from tidemark.engine.schema.types_calendar import Calendar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from engine.schema.definition import TableDefinition
-    from engine.schema.types_base import ColumnType
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.types_base import ColumnType
 
     Types = dict[int, str]
 

@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from engine.jit.kernel import helper
-from engine.programs import program_layout as P
-from engine.programs.vm_words_kernels import (
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.programs import program_layout as P
+from tidemark.engine.programs.vm_words_kernels import (
     LONG_MAX,
     LONG_MIN,
     add_words,

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.programs import program_layout as P
-from engine.programs.vm_columns_kernels import is_var_part, var_part_words
-from engine.programs.vm_run_kernels import run_rows
-from engine.rows import lcp_layout as E
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.programs import program_layout as P
+from tidemark.engine.programs.vm_columns_kernels import is_var_part, var_part_words
+from tidemark.engine.programs.vm_run_kernels import run_rows
+from tidemark.engine.rows import lcp_layout as E
 
 
 @helper

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper
-from engine.programs import program_layout as P
-from engine.programs.vm_words_kernels import bits_of, single_of
-from engine.rows import columns_layout as K
-from engine.schema import row_layout as R
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.programs import program_layout as P
+from tidemark.engine.programs.vm_words_kernels import bits_of, single_of
+from tidemark.engine.rows import columns_layout as K
+from tidemark.engine.schema import row_layout as R
 
 # Instead of a length.
 IS_NULL = -1

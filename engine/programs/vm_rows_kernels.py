@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper
-from engine.programs import program_layout as P
-from engine.programs.vm_words_kernels import add_words, below, bits_of, float_key, float_of, wide_order
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.programs import program_layout as P
+from tidemark.engine.programs.vm_words_kernels import add_words, below, bits_of, float_key, float_of, wide_order
 
 SINGLE_MAX = 3.4028235677973366e38  # from here on a float rounds to infinity as a Float32
 

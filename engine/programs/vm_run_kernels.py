@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper, kernel
-from engine.programs import program_layout as P
-from engine.programs.vm_arithmetic_kernels import calculate, convert
-from engine.programs.vm_columns_kernels import (
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.programs import program_layout as P
+from tidemark.engine.programs.vm_arithmetic_kernels import calculate, convert
+from tidemark.engine.programs.vm_columns_kernels import (
     IS_DAMAGED,
     IS_NULL,
     byte_at,
@@ -27,7 +27,7 @@ from engine.programs.vm_columns_kernels import (
     read_key_numbers,
     read_var_numbers,
 )
-from engine.programs.vm_rows_kernels import (
+from tidemark.engine.programs.vm_rows_kernels import (
     add_up,
     blend,
     branch_rows,
@@ -42,7 +42,7 @@ from engine.programs.vm_rows_kernels import (
     survey,
     write_rows,
 )
-from engine.rows import columns_layout as K
+from tidemark.engine.rows import columns_layout as K
 
 # Comparisons -1, 0, 1 that conditions eq to ge are true for, as bits 0, 1, 2.
 _TAKEN = 0b010 | 0b101 << 3 | 0b001 << 6 | 0b011 << 9 | 0b100 << 12 | 0b110 << 15

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from engine.jit.kernel import helper
+from tidemark.engine.jit.kernel import helper
 
 LONG_MIN = -(1 << 63)
 LONG_MAX = (1 << 63) - 1

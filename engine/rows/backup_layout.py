@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.sealed.sealed_layout import SEAL_FIELDS
+from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
 BACKUP_BLOCK_WORDS = 24
 BACKUP_MANIFEST_WORDS = 16

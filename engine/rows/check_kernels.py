@@ -9,14 +9,14 @@ behind it.
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.primary_kernels import row_tag
-from engine.rows.rows_kernels import compact_rowid, map_get
-from engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
-from engine.rows.side_pages_kernels import var_of
-from engine.schema import row_layout as R
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.primary_kernels import row_tag
+from tidemark.engine.rows.rows_kernels import compact_rowid, map_get
+from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
+from tidemark.engine.rows.side_pages_kernels import var_of
+from tidemark.engine.schema import row_layout as R
 
 FAULT_PAGE = 1
 FAULT_STATE = 2

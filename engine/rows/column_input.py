@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.base.errors import NoSuchColumn, NotNullViolation, TypeMismatch
-from engine.rows.column_values import from_python
-from engine.rows.row_format import located
-from engine.schema.column import ABSENT
-from engine.schema.definition import TableDefinition
-from engine.schema.types_base import shown
+from tidemark.engine.base.errors import NoSuchColumn, NotNullViolation, TypeMismatch
+from tidemark.engine.rows.column_values import from_python
+from tidemark.engine.rows.row_format import located
+from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa

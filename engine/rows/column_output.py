@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.base.errors import LimitExceeded, PageDamaged, SchemaInvalid
-from engine.rows import columns_kernels as fixed_kernels
-from engine.rows import disk_columns_kernels as disk_kernels
-from engine.rows import var_columns_kernels as var_kernels
-from engine.rows.column_buffers import NO_BYTES, build_fixed, build_variable
-from engine.rows.columnar import check_status
-from engine.rows.row_format import RowFormat, Words
-from engine.rows.row_part import var_default
-from engine.schema.added_columns import is_plain, pad_rows
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.row_layout import WORD_BYTES, words_for
-from engine.schema.row_shape import FIXED, KEY, VAR, PartLayout, Place
-from engine.schema.types import Boolean, Decimal, Enum
-from engine.schema.types_text import Binary, Char
+from tidemark.engine.base.errors import LimitExceeded, PageDamaged, SchemaInvalid
+from tidemark.engine.rows import columns_kernels as fixed_kernels
+from tidemark.engine.rows import disk_columns_kernels as disk_kernels
+from tidemark.engine.rows import var_columns_kernels as var_kernels
+from tidemark.engine.rows.column_buffers import NO_BYTES, build_fixed, build_variable
+from tidemark.engine.rows.columnar import check_status
+from tidemark.engine.rows.row_format import RowFormat, Words
+from tidemark.engine.rows.row_part import var_default
+from tidemark.engine.schema.added_columns import is_plain, pad_rows
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
+from tidemark.engine.schema.row_shape import FIXED, KEY, VAR, PartLayout, Place
+from tidemark.engine.schema.types import Boolean, Decimal, Enum
+from tidemark.engine.schema.types_text import Binary, Char
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.rows.column_buffers import NO_WORDS
-from engine.rows.column_input import Batch
-from engine.rows.column_output import decode_rows, fixed_images
-from engine.rows.column_values import conform
-from engine.rows.columnar import EncodedRows, encode_arrays, given, stamp_nulls, write_fixed
-from engine.rows.row_format import RowFormat, Words
-from engine.schema.row_layout import DISK_REFERENCE_WORDS
+from tidemark.engine.rows.column_buffers import NO_WORDS
+from tidemark.engine.rows.column_input import Batch
+from tidemark.engine.rows.column_output import decode_rows, fixed_images
+from tidemark.engine.rows.column_values import conform
+from tidemark.engine.rows.columnar import EncodedRows, encode_arrays, given, stamp_nulls, write_fixed
+from tidemark.engine.rows.row_format import RowFormat, Words
+from tidemark.engine.schema.row_layout import DISK_REFERENCE_WORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,14 +13,14 @@ from decimal import Decimal as PythonDecimal
 from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-from engine.base import limits
-from engine.base.errors import NotNullViolation, Rejected, TypeMismatch, ValueOutOfRange
-from engine.rows.row_format import located
-from engine.schema.column import Column
-from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
-from engine.schema.types_base import shown
-from engine.schema.types_calendar import Calendar
-from engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import NotNullViolation, Rejected, TypeMismatch, ValueOutOfRange
+from tidemark.engine.rows.row_format import located
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from tidemark.engine.schema.types_base import shown
+from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
 
 if TYPE_CHECKING:
     import pyarrow as pa

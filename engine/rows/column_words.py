@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.rows import columns_layout as c
-from engine.rows.row_part import var_default
-from engine.schema.row_layout import WORD_BYTES, words_for
-from engine.schema.row_shape import FIXED, KEY, Place, RowLayout
-from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
-from engine.schema.types_calendar import Calendar
+from tidemark.engine.rows import columns_layout as c
+from tidemark.engine.rows.row_part import var_default
+from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
+from tidemark.engine.schema.row_shape import FIXED, KEY, Place, RowLayout
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from tidemark.engine.schema.types_calendar import Calendar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from engine.schema.types_base import ColumnType
+    from tidemark.engine.schema.types_base import ColumnType
 
 _LONG_BITS = 64
 

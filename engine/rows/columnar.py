@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.base import limits
-from engine.base.errors import InvariantBroken, NotNullViolation, RowTooLarge, TypeMismatch
-from engine.rows import columns_kernels as fixed_kernels
-from engine.rows import disk_columns_kernels as disk_kernels
-from engine.rows import var_columns_kernels as var_kernels
-from engine.rows.column_buffers import NO_BYTES, NO_WORDS, primitive, validity, variable
-from engine.rows.column_input import Batch
-from engine.rows.column_values import conform, from_python, input_type
-from engine.rows.row_format import RowFormat, Words, located
-from engine.schema.added_columns import is_plain, pad_rows, strip_rows
-from engine.schema.column import ABSENT
-from engine.schema.row_layout import WORD_BYTES, words_for
-from engine.schema.row_shape import FIXED, PartLayout, Place
-from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
-from engine.schema.types_base import shown
-from engine.schema.types_calendar import Calendar
-from engine.schema.types_text import Binary
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import InvariantBroken, NotNullViolation, RowTooLarge, TypeMismatch
+from tidemark.engine.rows import columns_kernels as fixed_kernels
+from tidemark.engine.rows import disk_columns_kernels as disk_kernels
+from tidemark.engine.rows import var_columns_kernels as var_kernels
+from tidemark.engine.rows.column_buffers import NO_BYTES, NO_WORDS, primitive, validity, variable
+from tidemark.engine.rows.column_input import Batch
+from tidemark.engine.rows.column_values import conform, from_python, input_type
+from tidemark.engine.rows.row_format import RowFormat, Words, located
+from tidemark.engine.schema.added_columns import is_plain, pad_rows, strip_rows
+from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
+from tidemark.engine.schema.row_shape import FIXED, PartLayout, Place
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from tidemark.engine.schema.types_base import shown
+from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary
 
 if TYPE_CHECKING:
     import pyarrow as pa

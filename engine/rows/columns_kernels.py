@@ -10,7 +10,7 @@ as damage where the lengths were read from an image.
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.kernel import helper, kernel
 
 _PASSES_MAX = 8
 

@@ -8,9 +8,9 @@ before they are followed.
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.schema import row_layout as R
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.schema import row_layout as R
 
 
 @kernel(

@@ -7,11 +7,11 @@ At most 4,096 entries are redistributed at a time, with the tag bits they carry;
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.memory.pool_kernels import give_block, take_block
-from engine.rows.segments_kernels import place_anyhow
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.memory.pool_kernels import give_block, take_block
+from tidemark.engine.rows.segments_kernels import place_anyhow
 
 # A segment is grown before it is fuller than this many of 1,024ths, and rebuilt to at most the second.
 FULL_1024 = 968

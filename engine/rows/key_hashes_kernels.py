@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from engine.jit.kernel import kernel
-from engine.memory import arena_layout as A
-from engine.rows.primary_kernels import image_key, tag_of
-from engine.schema import partitions_layout as H
-from engine.schema.partitions_kernels import PARTITION_SEED, POSITIVE, partition_of
-from engine.sealed.checksums_kernels import xxh64_hash
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.primary_kernels import image_key, tag_of
+from tidemark.engine.schema import partitions_layout as H
+from tidemark.engine.schema.partitions_kernels import PARTITION_SEED, POSITIVE, partition_of
+from tidemark.engine.sealed.checksums_kernels import xxh64_hash
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1])", nogil=True)

@@ -9,12 +9,12 @@ included.
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows import lcp_layout as E
-from engine.rows.primary_kernels import (
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows import lcp_layout as E
+from tidemark.engine.rows.primary_kernels import (
     image_key,
     index_find,
     index_insert,
@@ -22,9 +22,9 @@ from engine.rows.primary_kernels import (
     order_index,
     tag_of,
 )
-from engine.rows.rows_kernels import known_row_address, map_get, map_leaf, take_given_slot
-from engine.rows.side_pages_kernels import is_empty_var, make_side, put_var, set_var, var_of, words_of_var
-from engine.rows.var_parts_kernels import take_var
+from tidemark.engine.rows.rows_kernels import known_row_address, map_get, map_leaf, take_given_slot
+from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, put_var, set_var, var_of, words_of_var
+from tidemark.engine.rows.var_parts_kernels import take_var
 
 _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)

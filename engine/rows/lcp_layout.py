@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.sealed.sealed_layout import SEAL_FIELDS
+from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
 BLOCK_HEADER_WORDS = 16
 CONTROL_HEADER_WORDS = 16

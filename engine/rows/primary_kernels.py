@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper
-from engine.jit.words_kernels import word_at
-from engine.memory import arena_layout as A
-from engine.rows.growth_kernels import FULL_1024, begin_index, grow_segment
-from engine.rows.rows_kernels import compact_rowid, known_row_address, wide_rowid
-from engine.rows.segments_kernels import (
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.jit.words_kernels import word_at
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.growth_kernels import FULL_1024, begin_index, grow_segment
+from tidemark.engine.rows.rows_kernels import compact_rowid, known_row_address, wide_rowid
+from tidemark.engine.rows.segments_kernels import (
     bucket_address,
     collect,
     first_bucket,
@@ -24,8 +24,8 @@ from engine.rows.segments_kernels import (
     second_bucket,
     segment_of,
 )
-from engine.rows.var_parts_kernels import chunk_address
-from engine.sealed.keyed_hash_kernels import keyed_hash
+from tidemark.engine.rows.var_parts_kernels import chunk_address
+from tidemark.engine.sealed.keyed_hash_kernels import keyed_hash
 
 AHEAD_ROWS = 32  # keys of a batch whose memory accesses are made to overlap
 

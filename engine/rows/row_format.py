@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     InvariantBroken,
     NoSuchColumn,
     NotNullViolation,
@@ -30,15 +30,15 @@ from engine.base.errors import (
     RowTooLarge,
     TypeMismatch,
 )
-from engine.rows.row_part import Changes, RowPart, image_words, key_pieces
-from engine.rows.row_var import disk_part_words, split_var_part, unexpected_var_words, var_part_words
-from engine.schema.added_columns import to_var
-from engine.schema.column import ABSENT
-from engine.schema.definition import TableDefinition
-from engine.schema.row_layout import DISK_REFERENCE_WORDS, WORD_BYTES
-from engine.schema.row_shape import FIXED, VAR, RowLayout, compute_layout
-from engine.schema.types import Floating, Integer
-from engine.schema.types_base import shown
+from tidemark.engine.rows.row_part import Changes, RowPart, image_words, key_pieces
+from tidemark.engine.rows.row_var import disk_part_words, split_var_part, unexpected_var_words, var_part_words
+from tidemark.engine.schema.added_columns import to_var
+from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.row_layout import DISK_REFERENCE_WORDS, WORD_BYTES
+from tidemark.engine.schema.row_shape import FIXED, VAR, RowLayout, compute_layout
+from tidemark.engine.schema.types import Floating, Integer
+from tidemark.engine.schema.types_base import shown
 
 Words = NDArray[np.int64]
 _INT64 = np.dtype(np.int64)

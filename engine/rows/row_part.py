@@ -9,8 +9,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.base.errors import PageDamaged
-from engine.rows.row_var import (
+from tidemark.engine.base.errors import PageDamaged
+from tidemark.engine.rows.row_var import (
     VarPart,
     build_var_part,
     disk_part_words,
@@ -19,10 +19,10 @@ from engine.rows.row_var import (
     unexpected_var_words,
     var_part_words,
 )
-from engine.schema.added_columns import from_var, is_plain, to_var
-from engine.schema.column import ABSENT
-from engine.schema.row_layout import DISK_HEADER_WORDS, WORD_BYTES, disk_header, words_for
-from engine.schema.row_shape import PartLayout, Place, RowLayout
+from tidemark.engine.schema.added_columns import from_var, is_plain, to_var
+from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.row_layout import DISK_HEADER_WORDS, WORD_BYTES, disk_header, words_for
+from tidemark.engine.schema.row_shape import PartLayout, Place, RowLayout
 
 _BYTE = struct.Struct("<B")
 _WORD = struct.Struct("<q")

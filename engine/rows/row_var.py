@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from engine.base import limits
-from engine.base.errors import PageDamaged, RowTooLarge
-from engine.schema.row_layout import (
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import PageDamaged, RowTooLarge
+from tidemark.engine.schema.row_layout import (
     VAR_COUNT_MASK,
     VAR_COUNT_SHIFT,
     VAR_END_BYTES,

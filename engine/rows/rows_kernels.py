@@ -8,10 +8,10 @@ empties goes back to the pool and its map entry remembers the newest such epoch 
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper
-from engine.jit.words_kernels import word_at
-from engine.memory import arena_layout as A
-from engine.memory.pool_kernels import give_page, take_block, take_page
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.jit.words_kernels import word_at
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.pool_kernels import give_page, take_block, take_page
 
 
 @helper

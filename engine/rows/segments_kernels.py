@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper
-from engine.jit.words_kernels import word_at
-from engine.memory import arena_layout as A
-from engine.memory.pool_kernels import take_block
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.jit.words_kernels import word_at
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.pool_kernels import take_block
 
 
 @helper

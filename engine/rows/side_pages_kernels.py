@@ -9,12 +9,12 @@ brings it (D3), and goes with the page. Images made by versions before F_VAR_SIN
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.memory.pool_kernels import take_page
-from engine.rows.var_parts_kernels import copy_var, var_words
-from engine.schema import row_layout as R
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.memory.pool_kernels import take_page
+from tidemark.engine.rows.var_parts_kernels import copy_var, var_words
+from tidemark.engine.schema import row_layout as R
 
 NO_VALUES = 1 | R.VAR_VERSION << R.VAR_VERSION_SHIFT  # the var part of a row that has none: a header, no column
 

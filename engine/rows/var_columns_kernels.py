@@ -9,9 +9,9 @@ the output.
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.rows.columns_kernels import bit, copy
-from engine.schema import row_layout as R
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.rows.columns_kernels import bit, copy
+from tidemark.engine.schema import row_layout as R
 
 _WORD_MASK = (1 << 32) - 1
 

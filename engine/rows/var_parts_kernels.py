@@ -10,10 +10,10 @@ over one chunk are chained: word 0 of each chunk is the next reference.
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper
-from engine.jit.words_kernels import move_words
-from engine.memory import arena_layout as A
-from engine.memory.pool_kernels import give_page, take_page
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.pool_kernels import give_page, take_page
 
 
 @helper

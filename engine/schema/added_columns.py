@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import PageDamaged
-from engine.schema.types_text import Binary, Char
+from tidemark.engine.base.errors import PageDamaged
+from tidemark.engine.schema.types_text import Binary, Char
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from engine.schema.types_base import ColumnType
+    from tidemark.engine.schema.types_base import ColumnType
 
     Octets = NDArray[np.uint8]
     Ends = NDArray[np.int64]

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import CatalogDamaged, FileMissing, Incompatible, IoFailed, Rejected
-from engine.schema.catalog_layout import CATALOG_SEAL, CATALOG_VALUE, UNIT_WORDS_MIN
-from engine.schema.definition import TableDefinition
-from engine.sealed.checksums_kernels import xxh3_words
-from engine.sealed.sealed_layout import (
+from tidemark.engine.base.errors import CatalogDamaged, FileMissing, Incompatible, IoFailed, Rejected
+from tidemark.engine.schema.catalog_layout import CATALOG_SEAL, CATALOG_VALUE, UNIT_WORDS_MIN
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.sealed.checksums_kernels import xxh3_words
+from tidemark.engine.sealed.sealed_layout import (
     KIND_CATALOG_SEAL,
     KIND_CATALOG_VALUE,
     header_of,
@@ -27,13 +27,13 @@ from engine.sealed.sealed_layout import (
     store_of,
     write_seal,
 )
-from engine.sealed.version import check_version
+from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
 
 FOLDER = "catalog"
 DATA_NAME = f"{FOLDER}/data.mdb"

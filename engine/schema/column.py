@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol
 
-from engine.base.errors import Rejected, SchemaInvalid
-from engine.schema.names import check_name
-from engine.schema.types import from_json, value_from_json, value_to_json
-from engine.schema.types_base import ColumnType, shown
+from tidemark.engine.base.errors import Rejected, SchemaInvalid
+from tidemark.engine.schema.names import check_name
+from tidemark.engine.schema.types import from_json, value_from_json, value_to_json
+from tidemark.engine.schema.types_base import ColumnType, shown
 
 MEMORY = "memory"
 DISK = "disk"

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from engine.base import limits
-from engine.base.errors import NoSuchColumn, SchemaInvalid
-from engine.schema.column import DISK, MEMORY, Column
-from engine.schema.types import (
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid
+from tidemark.engine.schema.column import DISK, MEMORY, Column
+from tidemark.engine.schema.types import (
     Blob,
     Bool,
     Date,
@@ -33,8 +33,8 @@ from engine.schema.types import (
     UInt32,
     UInt64,
 )
-from engine.schema.types_base import ColumnType
-from engine.schema.types_text import Binary, VarBinary, VarChar
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_text import Binary, VarBinary, VarChar
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.base import limits
-from engine.base.errors import SchemaInvalid
-from engine.schema.column import ABSENT, Column, column_from_json
-from engine.schema.index_definition import IndexDefinition, index_from_json
-from engine.schema.names import check_name, qualified_name
-from engine.schema.partition import HashPartition, Partition, partition_from_json
-from engine.schema.row_shape import fixed_image_bytes, var_part_bytes
-from engine.schema.types_base import is_int, shown
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.schema.column import ABSENT, Column, column_from_json
+from tidemark.engine.schema.index_definition import IndexDefinition, index_from_json
+from tidemark.engine.schema.names import check_name, qualified_name
+from tidemark.engine.schema.partition import HashPartition, Partition, partition_from_json
+from tidemark.engine.schema.row_shape import fixed_image_bytes, var_part_bytes
+from tidemark.engine.schema.types_base import is_int, shown
 
 JSON_VERSION = 1
 ALTERED_JSON_VERSION = 2  # of tables that had a column added or dropped, so that older readers refuse them

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.base import limits
-from engine.base.errors import NoSuchColumn, SchemaInvalid
-from engine.schema.names import check_name
-from engine.schema.types_base import shown
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid
+from tidemark.engine.schema.names import check_name
+from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
-    from engine.schema.column import Column
+    from tidemark.engine.schema.column import Column
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.base import limits
-from engine.base.errors import InvalidName
-from engine.schema.types_base import shown
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import InvalidName
+from tidemark.engine.schema.types_base import shown
 
 DEFAULT_DATABASE = "main"
 SYSTEM_DATABASE = "mysql"  # as in MySQL, whose names the tables of replication have

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.base import limits
-from engine.base.errors import LimitExceeded, NoSuchPartition, Rejected, SchemaInvalid
-from engine.schema.names import check_name
-from engine.schema.types import Decimal, Integer, value_from_json, value_to_json
-from engine.schema.types_base import ColumnType, is_int, shown
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import LimitExceeded, NoSuchPartition, Rejected, SchemaInvalid
+from tidemark.engine.schema.names import check_name
+from tidemark.engine.schema.types import Decimal, Integer, value_from_json, value_to_json
+from tidemark.engine.schema.types_base import ColumnType, is_int, shown
 
 if TYPE_CHECKING:
-    from engine.schema.column import Columns
+    from tidemark.engine.schema.column import Columns
 
 
 class _MaxValue:

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import Rejected
-from engine.schema.partition import MAXVALUE, HashPartition, ListPartition, RangePartition, sort_key
-from engine.schema.partitions_kernels import PARTITION_SEED, POSITIVE
-from engine.schema.row_layout import WORD_BYTES
-from engine.schema.types import Integer
-from engine.sealed.checksums_kernels import xxh64_words
+from tidemark.engine.base.errors import Rejected
+from tidemark.engine.schema.partition import MAXVALUE, HashPartition, ListPartition, RangePartition, sort_key
+from tidemark.engine.schema.partitions_kernels import PARTITION_SEED, POSITIVE
+from tidemark.engine.schema.row_layout import WORD_BYTES
+from tidemark.engine.schema.types import Integer
+from tidemark.engine.sealed.checksums_kernels import xxh64_words
 
 if TYPE_CHECKING:
-    from engine.schema.definition import TableDefinition
-    from engine.schema.types_base import ColumnType
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.types_base import ColumnType
 
 # So many values are looked at one by one; more of them say nothing.
 VALUES_MAX = 1_024

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import SchemaInvalid
-from engine.memory.arena_layout import BLOCK_WORDS, PAGE_WORDS
-from engine.schema.partition import MAXVALUE, HashPartition, ListPartition, RangePartition, sort_key
-from engine.schema.partitions_layout import (
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.memory.arena_layout import BLOCK_WORDS, PAGE_WORDS
+from tidemark.engine.schema.partition import MAXVALUE, HashPartition, ListPartition, RangePartition, sort_key
+from tidemark.engine.schema.partitions_layout import (
     EN_ABOVE,
     EN_HEADER_WORDS,
     EN_NUMBER,
@@ -49,16 +49,16 @@ from engine.schema.partitions_layout import (
     SP_WIDTHS,
     SP_WORDS,
 )
-from engine.schema.row_layout import WORD_BYTES, words_for
-from engine.schema.types import Decimal, Floating, Integer
+from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
+from tidemark.engine.schema.types import Decimal, Floating, Integer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from engine.schema.definition import TableDefinition
-    from engine.schema.types_base import ColumnType
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.types_base import ColumnType
 
     Words = NDArray[np.int64]
     Entry = tuple[int, tuple[Any, ...]]

@@ -8,11 +8,11 @@ helpers read both. Bounds are kept as *ordered words*: comparing them as signed 
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.pool_kernels import give_block, give_page, take_block, take_page
-from engine.schema import partitions_layout as H
-from engine.sealed.checksums_kernels import shift_right, xxh64_hash
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.pool_kernels import give_block, give_page, take_block, take_page
+from tidemark.engine.schema import partitions_layout as H
+from tidemark.engine.sealed.checksums_kernels import shift_right, xxh64_hash
 
 PARTITION_SEED = 42
 POSITIVE = (1 << 63) - 1

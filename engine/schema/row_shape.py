@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.base import limits
-from engine.base.errors import SchemaInvalid
-from engine.schema.row_layout import (
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.schema.row_layout import (
     DISK_HEADER_WORDS,
     DISK_REFERENCE_WORDS,
     VAR_END_BYTES,
@@ -26,7 +26,7 @@ from engine.schema.row_layout import (
 )
 
 if TYPE_CHECKING:
-    from engine.schema.column import Column, Columns
+    from tidemark.engine.schema.column import Column, Columns
 
 FIXED = "fixed"
 VAR = "var"

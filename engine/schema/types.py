@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base import limits
-from engine.base.decimals import brought_to, scaled, unscaled
-from engine.base.errors import SchemaInvalid, ValueOutOfRange
-from engine.schema.types_base import ColumnType, is_int, mismatch, plain, shown
-from engine.schema.types_calendar import Calendar
-from engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from tidemark.engine.base import limits
+from tidemark.engine.base.decimals import brought_to, scaled, unscaled
+from tidemark.engine.base.errors import SchemaInvalid, ValueOutOfRange
+from tidemark.engine.schema.types_base import ColumnType, is_int, mismatch, plain, shown
+from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
 
 if TYPE_CHECKING:
     import pyarrow as pa

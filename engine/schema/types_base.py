@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import TypeMismatch
-from engine.schema.row_layout import WORD_BYTES, words_for
+from tidemark.engine.base.errors import TypeMismatch
+from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import TypeMismatch, ValueOutOfRange
-from engine.schema.types_base import ColumnType, mismatch, plain, shown
+from tidemark.engine.base.errors import TypeMismatch, ValueOutOfRange
+from tidemark.engine.schema.types_base import ColumnType, mismatch, plain, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa

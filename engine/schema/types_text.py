@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from engine.base import limits
-from engine.base.errors import SchemaInvalid, ValueOutOfRange
-from engine.schema.row_layout import WORD_BYTES, words_for
-from engine.schema.types_base import ColumnType, is_int, mismatch, plain, shown
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import SchemaInvalid, ValueOutOfRange
+from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
+from tidemark.engine.schema.types_base import ColumnType, is_int, mismatch, plain, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.kernel import helper, kernel
 
 
 def _signed(value: int) -> int:

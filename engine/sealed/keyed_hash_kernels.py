@@ -8,9 +8,9 @@ Callers and peers choose keys. Of xxh64 and of hashes that multiply, keys can be
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import word_at
-from engine.sealed.checksums_kernels import rotate
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import word_at
+from tidemark.engine.sealed.checksums_kernels import rotate
 
 SECOND_HALF = 0x5851F42D4C957F2D  # makes the second half of the 128-bit key out of the seed
 START_0 = 0x736F6D6570736575

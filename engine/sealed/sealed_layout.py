@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.sealed.checksums_kernels import WORDS_MIN, xxh3_signed, xxh3_signed_of_units
+from tidemark.engine.sealed.checksums_kernels import WORDS_MIN, xxh3_signed, xxh3_signed_of_units
 
 FORMAT_VERSION = 1
 FORMAT_VERSION_OLDEST = 1

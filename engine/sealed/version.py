@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.base.errors import VersionTooNew, VersionTooOld
-from engine.sealed.sealed_layout import FORMAT_VERSION, FORMAT_VERSION_OLDEST, Words
+from tidemark.engine.base.errors import VersionTooNew, VersionTooOld
+from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, FORMAT_VERSION_OLDEST, Words
 
 
 def check_version(words: Words, name: str) -> None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import InvariantBroken, TablespaceInUse
-from engine.disk.tablespaces import TablespaceDefinition
-from engine.log.redo_layout import TRANSACTION_WORDS
-from engine.schema.definition import TableDefinition
-from engine.store.schema_changes import change_columns, is_change_of_columns
+from tidemark.engine.base.errors import InvariantBroken, TablespaceInUse
+from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.log.redo_layout import TRANSACTION_WORDS
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.store.schema_changes import change_columns, is_change_of_columns
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
-    from engine.store.store import Store
-    from engine.table.table import Table
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
 
 USE_POLL_SECONDS = 0.02
 

@@ -8,17 +8,17 @@ in they come from a scan of a snapshot; on the way out nothing in a file is trus
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows import lcp_layout as E
-from engine.rows.lcp_kernels import SHAPE_WORDS, checked_image_words, place_image
-from engine.rows.primary_kernels import image_key, index_pile_up, tag_of
-from engine.rows.rows_kernels import row_address
-from engine.schema import row_layout as R
-from engine.store.disk_replay_kernels import checked_disk_words
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows import lcp_layout as E
+from tidemark.engine.rows.lcp_kernels import SHAPE_WORDS, checked_image_words, place_image
+from tidemark.engine.rows.primary_kernels import image_key, index_pile_up, tag_of
+from tidemark.engine.rows.rows_kernels import row_address
+from tidemark.engine.schema import row_layout as R
+from tidemark.engine.store.disk_replay_kernels import checked_disk_words
 
 _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)

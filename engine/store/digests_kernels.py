@@ -8,15 +8,15 @@ the lane for a given word: rows that differ in exactly one word never have the s
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words, word_at
-from engine.memory import arena_layout as A
-from engine.rows import lcp_layout as E
-from engine.rows.columns_kernels import bit
-from engine.rows.lcp_kernels import SHAPE_WORDS, checked_entry_words
-from engine.schema import row_layout as R
-from engine.sealed.checksums_kernels import P1, P2, P3, P4, P5, avalanche64, rotate, shift_right
-from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, take_bit, whole_entry_words
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words, word_at
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows import lcp_layout as E
+from tidemark.engine.rows.columns_kernels import bit
+from tidemark.engine.rows.lcp_kernels import SHAPE_WORDS, checked_entry_words
+from tidemark.engine.schema import row_layout as R
+from tidemark.engine.sealed.checksums_kernels import P1, P2, P3, P4, P5, avalanche64, rotate, shift_right
+from tidemark.engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, take_bit, whole_entry_words
 
 SUM_WORDS = 3  # rows, sum of lane 0, sum of lane 1
 EMPTY_VAR = R.var_header(R.VAR_HEADER_WORDS, 0, 0)  # every column is absent

@@ -8,11 +8,11 @@ again.
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.disk.cache_kernels import cache_dirtied, frame_of
-from engine.disk.page_kernels import page_format, page_give, page_piece, page_piece_words, page_take_given
-from engine.disk.parts_kernels import (
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.cache_kernels import cache_dirtied, frame_of
+from tidemark.engine.disk.page_kernels import page_format, page_give, page_piece, page_piece_words, page_take_given
+from tidemark.engine.disk.parts_kernels import (
     chunks_of,
     drop_chunks,
     drop_first_piece,
@@ -24,16 +24,16 @@ from engine.disk.parts_kernels import (
     write_chunks,
     write_first_piece,
 )
-from engine.disk.space_kernels import extent_of, space_is_fresh
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.log.records_kernels import record_has_var
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.lcp_kernels import checked_image_words, place_row
-from engine.store.replay_kernels import live_row, replay_delete, replay_update
-from engine.txn.disk_changes_kernels import reference_at
+from tidemark.engine.disk.space_kernels import extent_of, space_is_fresh
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.records_kernels import record_has_var
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.lcp_kernels import checked_image_words, place_row
+from tidemark.engine.store.replay_kernels import live_row, replay_delete, replay_update
+from tidemark.engine.txn.disk_changes_kernels import reference_at
 
 # Words of the state of `replay_disk_group`.
 R_OFFSET = 0

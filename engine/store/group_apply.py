@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.row_operations import settle_disk
-from engine.base.errors import InvariantBroken, NotPrimary, RedoDamaged, Rejected, Retryable, StoreFailed
-from engine.base.ids import TXID_COUNTER_BITS, first_txid, next_incarnation
-from engine.log.group import Group
-from engine.log.group_layout import GROUP_ALIGN_WORDS
-from engine.log.reader import GroupRead, described
-from engine.log.redo_layout import GROUP_WORDS, KIND_MASK, TABLE_MASK, WORDS_SHIFT
-from engine.log.spool_files import Kept
-from engine.log.spool_reader import SpoolReader, referred
-from engine.memory.arena_layout import (
+from tidemark.engine.access.row_operations import settle_disk
+from tidemark.engine.base.errors import InvariantBroken, NotPrimary, RedoDamaged, Rejected, Retryable, StoreFailed
+from tidemark.engine.base.ids import TXID_COUNTER_BITS, first_txid, next_incarnation
+from tidemark.engine.log.group import Group
+from tidemark.engine.log.group_layout import GROUP_ALIGN_WORDS
+from tidemark.engine.log.reader import GroupRead, described
+from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_MASK, TABLE_MASK, WORDS_SHIFT
+from tidemark.engine.log.spool_files import Kept
+from tidemark.engine.log.spool_reader import SpoolReader, referred
+from tidemark.engine.memory.arena_layout import (
     OK,
     S_REDO_FREE,
     S_REDO_RESERVED,
@@ -42,11 +42,11 @@ from engine.memory.arena_layout import (
     X_STATE,
     X_UNDO_WORDS,
 )
-from engine.sealed.sealed_layout import KIND_GROUP, is_sealed, store_of
-from engine.sealed.version import check_version
-from engine.store.applied_schema import apply_change, change_in
-from engine.store.group_apply_kernels import apply_records
-from engine.store.group_apply_layout import (
+from tidemark.engine.sealed.sealed_layout import KIND_GROUP, is_sealed, store_of
+from tidemark.engine.sealed.version import check_version
+from tidemark.engine.store.applied_schema import apply_change, change_in
+from tidemark.engine.store.group_apply_kernels import apply_records
+from tidemark.engine.store.group_apply_layout import (
     GA_AT,
     GA_DISK,
     GA_FILES,
@@ -57,15 +57,15 @@ from engine.store.group_apply_layout import (
     GA_TXN_STOP,
     GA_WORDS,
 )
-from engine.txn.disk_commit_kernels import commit_disk_step
-from engine.txn.index_commit_kernels import commit_indexed
-from engine.txn.transaction import COMMITTING, PAD_WORDS, Transaction
+from tidemark.engine.txn.disk_commit_kernels import commit_disk_step
+from tidemark.engine.txn.index_commit_kernels import commit_indexed
+from tidemark.engine.txn.transaction import COMMITTING, PAD_WORDS, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.memory.arena import Words
-    from engine.store.store import Store
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
 
 SLICE_ROWS = 400  # of one kernel call: 50 to 200 µs
 _DISK_NEEDS = (ST_PAGE, ST_EXTENT, ST_UNDO)

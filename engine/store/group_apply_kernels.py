@@ -9,8 +9,8 @@ a lock is never met; every record must fit the row it meets, or the copies have 
 
 from __future__ import annotations
 
-from engine.disk import disk_layout as D
-from engine.disk.parts_kernels import (
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.parts_kernels import (
     chunks_of,
     plan_part,
     planned_page,
@@ -18,27 +18,27 @@ from engine.disk.parts_kernels import (
     restore_promise,
     unplan_part,
 )
-from engine.disk.undo_kernels import undo_promise
-from engine.index.changes_kernels import promise_indexes
-from engine.index.unique_changes_kernels import copy_entries, row_place, uniques_of
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import lock_owner, newest_operation, own_kind
-from engine.log.records_kernels import record_has_var
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of, handle_of
-from engine.rows.lcp_kernels import checked_image_words
-from engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
-from engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
-from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from engine.rows.var_parts_kernels import take_var
-from engine.store import group_apply_layout as O
-from engine.store.replay_kernels import look_ahead_of_replay
-from engine.txn.changes_kernels import add_operation, copy_words, promise_copy, set_lock
-from engine.txn.commit_kernels import SMALL_OPERATIONS, SMALL_WORDS, apply_operations
-from engine.txn.disk_changes_kernels import current_part, reference_at
-from engine.txn.index_commit_kernels import apply_indexed_operations
+from tidemark.engine.disk.undo_kernels import undo_promise
+from tidemark.engine.index.changes_kernels import promise_indexes
+from tidemark.engine.index.unique_changes_kernels import copy_entries, row_place, uniques_of
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import lock_owner, newest_operation, own_kind
+from tidemark.engine.log.records_kernels import record_has_var
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
+from tidemark.engine.rows.lcp_kernels import checked_image_words
+from tidemark.engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
+from tidemark.engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
+from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
+from tidemark.engine.rows.var_parts_kernels import take_var
+from tidemark.engine.store import group_apply_layout as O
+from tidemark.engine.store.replay_kernels import look_ahead_of_replay
+from tidemark.engine.txn.changes_kernels import add_operation, copy_words, promise_copy, set_lock
+from tidemark.engine.txn.commit_kernels import SMALL_OPERATIONS, SMALL_WORDS, apply_operations
+from tidemark.engine.txn.disk_changes_kernels import current_part, reference_at
+from tidemark.engine.txn.index_commit_kernels import apply_indexed_operations
 
 
 # --- one row --------------------------------------------------------------------------------------

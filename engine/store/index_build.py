@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import IndexExists, InvariantBroken, LockTimeout, MemoryExhausted, NoSuchTable
-from engine.index import index_layout as ix
-from engine.index.lists_kernels import announce_index, withdraw_index
-from engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
-from engine.index.stored import StoredIndex, drop_unlisted
-from engine.index.tree_build_kernels import tree_add_rows
-from engine.index.tree_setup_kernels import set_tree_state
-from engine.memory.arena_layout import OK, ST_MORE, X_GENERATION
-from engine.memory.handles_kernels import descriptor_word
+from tidemark.engine.base.errors import IndexExists, InvariantBroken, LockTimeout, MemoryExhausted, NoSuchTable
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.lists_kernels import announce_index, withdraw_index
+from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
+from tidemark.engine.index.stored import StoredIndex, drop_unlisted
+from tidemark.engine.index.tree_build_kernels import tree_add_rows
+from tidemark.engine.index.tree_setup_kernels import set_tree_state
+from tidemark.engine.memory.arena_layout import OK, ST_MORE, X_GENERATION
+from tidemark.engine.memory.handles_kernels import descriptor_word
 
 if TYPE_CHECKING:
-    from engine.schema.index_definition import IndexDefinition
-    from engine.store.schema_log import SchemaLog
-    from engine.table.table import AnyIndex, Table
+    from tidemark.engine.schema.index_definition import IndexDefinition
+    from tidemark.engine.store.schema_log import SchemaLog
+    from tidemark.engine.table.table import AnyIndex, Table
 
 Progress = Callable[[int, int, str], None]
 POLL_SECONDS = 0.001

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.log.load_arena_layout import (
+from tidemark.engine.log.load_arena_layout import (
     LI_DISK,
     LI_FIXED,
     LI_FRAGMENT,
@@ -17,15 +17,15 @@ from engine.log.load_arena_layout import (
     LI_VAR,
     LI_WORDS,
 )
-from engine.log.redo_layout import pack_identity
-from engine.memory.arena_layout import PAGE_HEADER_WORDS, PAGE_WORDS, ROW_HEADER_WORDS
-from engine.rows.row_format import RowFormat
-from engine.schema.definition import TableDefinition
-from engine.schema.partition_words import hash_header
-from engine.schema.partitions_kernels import PARTITION_SEED
+from tidemark.engine.log.redo_layout import pack_identity
+from tidemark.engine.memory.arena_layout import PAGE_HEADER_WORDS, PAGE_WORDS, ROW_HEADER_WORDS
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partition_words import hash_header
+from tidemark.engine.schema.partitions_kernels import PARTITION_SEED
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
+    from tidemark.engine.memory.arena import Words
 
 
 class LoadShape:

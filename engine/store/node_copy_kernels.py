@@ -7,14 +7,14 @@ The scan holds the GIL: it reads shared rows. What a node that comes back does w
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import word_at
-from engine.log.own_images_kernels import entry_words, write_entry
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.rows_kernels import map_get
-from engine.store import node_copy_layout as M
-from engine.store.backup_kernels import whole_entry_words
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import word_at
+from tidemark.engine.log.own_images_kernels import entry_words, write_entry
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.rows_kernels import map_get
+from tidemark.engine.store import node_copy_layout as M
+from tidemark.engine.store.backup_kernels import whole_entry_words
 
 # Words of the state of these kernels.
 N_POSITION = 0  # scan: ROWID to go on from; joiner: first ROWID of the slice, or of what is not copied yet

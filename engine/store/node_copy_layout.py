@@ -7,7 +7,7 @@ its first ROWID, which no entry has, and then the ROWID behind its last.
 
 from __future__ import annotations
 
-from engine.memory.arena_layout import F_CAPTURE, F_VAR_LISTS, ROWID_MASK
+from tidemark.engine.memory.arena_layout import F_CAPTURE, F_VAR_LISTS, ROWID_MASK
 
 F_UNCOPIED = 56  # first ROWID whose slot is still to be copied from a live node, plus 1; 0: none is
 RANGE_WORDS = 2

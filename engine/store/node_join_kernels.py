@@ -8,21 +8,21 @@ which records REDO is to replay, strictly as ever.
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.log.records_kernels import record_has_var, record_words
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows import lcp_layout as E
-from engine.rows.lcp_kernels import checked_image_words
-from engine.rows.primary_kernels import entry_rowid, image_key, index_find, key_equals, tag_of
-from engine.rows.rows_kernels import map_get
-from engine.store import node_copy_layout as M
-from engine.store.backup_kernels import whole_entry_words
-from engine.store.disk_replay_kernels import checked_disk_words
-from engine.store.node_copy_kernels import N_NEXT, N_POSITION, N_ROWS, N_USED
-from engine.store.replay_kernels import live_row
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.records_kernels import record_has_var, record_words
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows import lcp_layout as E
+from tidemark.engine.rows.lcp_kernels import checked_image_words
+from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, key_equals, tag_of
+from tidemark.engine.rows.rows_kernels import map_get
+from tidemark.engine.store import node_copy_layout as M
+from tidemark.engine.store.backup_kernels import whole_entry_words
+from tidemark.engine.store.disk_replay_kernels import checked_disk_words
+from tidemark.engine.store.node_copy_kernels import N_NEXT, N_POSITION, N_ROWS, N_USED
+from tidemark.engine.store.replay_kernels import live_row
 
 _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.log.geometry import open_files
-from engine.log.reader import LogReader
-from engine.log.redo_layout import GROUP_WORDS, KIND_MASK, KIND_TRANSACTION, WORDS_SHIFT
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.log.reader import LogReader
+from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_MASK, KIND_TRANSACTION, WORDS_SHIFT
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.store.store import Store
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.store.store import Store
 
 
 def is_open(store: Store, txid: int) -> bool:

@@ -7,17 +7,17 @@ Runs on private memory at restart, each thread taking the fragments whose number
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words, word_at
-from engine.log import redo_layout as L
-from engine.log.records_kernels import record_has_var
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.lcp_kernels import checked_image_words, place_row
-from engine.rows.primary_kernels import AHEAD_ROWS, image_key, index_remove, key_equals, row_tag
-from engine.rows.rows_kernels import give_slot, row_address
-from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from engine.rows.var_parts_kernels import give_var, take_var
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words, word_at
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.records_kernels import record_has_var
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.lcp_kernels import checked_image_words, place_row
+from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, image_key, index_remove, key_equals, row_tag
+from tidemark.engine.rows.rows_kernels import give_slot, row_address
+from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
+from tidemark.engine.rows.var_parts_kernels import give_var, take_var
 
 
 @helper

@@ -9,15 +9,15 @@ each row what it must meet in the backup and what becomes of it. All memory is p
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.memory import arena_layout as A
-from engine.rows import lcp_layout as E
-from engine.rows.lcp_kernels import checked_image_words, packed_place
-from engine.rows.primary_kernels import image_key
-from engine.rows.side_pages_kernels import NO_VALUES
-from engine.store.backup_kernels import live_bit, take_bit, whole_entry_words
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows import lcp_layout as E
+from tidemark.engine.rows.lcp_kernels import checked_image_words, packed_place
+from tidemark.engine.rows.primary_kernels import image_key
+from tidemark.engine.rows.side_pages_kernels import NO_VALUES
+from tidemark.engine.store.backup_kernels import live_bit, take_bit, whole_entry_words
 
 _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)

@@ -11,20 +11,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import NoSuchColumn, SchemaInvalid, TableExists, Unsupported
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from engine.schema.index_definition import IndexDefinition
-from engine.schema.names import qualified_name
-from engine.schema.partition import Partition, partition_from_json
-from engine.schema.types import Decimal, Enum
-from engine.schema.types_base import shown
-from engine.schema.types_text import LongBinary, LongText, VarBinary, VarChar
+from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid, TableExists, Unsupported
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.index_definition import IndexDefinition
+from tidemark.engine.schema.names import qualified_name
+from tidemark.engine.schema.partition import Partition, partition_from_json
+from tidemark.engine.schema.types import Decimal, Enum
+from tidemark.engine.schema.types_base import shown
+from tidemark.engine.schema.types_text import LongBinary, LongText, VarBinary, VarChar
 
 if TYPE_CHECKING:
-    from engine.schema.types_base import ColumnType
-    from engine.store.store import Store
-    from engine.table.table import Table
+    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
 
 
 # --- definitions ----------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.base.errors import InvariantBroken
-from engine.disk.disk_layout import UNDO_MARK_WORDS
-from engine.log.redo_layout import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
-from engine.memory.arena_layout import S_REDO_FREE, S_REDO_RESERVED
-from engine.txn.transaction import PAD_WORDS
-from engine.txn.transactions import Transactions
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.disk.disk_layout import UNDO_MARK_WORDS
+from tidemark.engine.log.redo_layout import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
+from tidemark.engine.memory.arena_layout import S_REDO_FREE, S_REDO_RESERVED
+from tidemark.engine.txn.transaction import PAD_WORDS
+from tidemark.engine.txn.transactions import Transactions
 
 # Free in the log before a schema change begins: more than all but the longest definitions take.
 SCHEMA_ROOM_WORDS = 4_096

@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     MemoryExhausted,
     NoSuchTable,
     TableExists,
     TablespaceExists,
     TablespaceInUse,
 )
-from engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
-from engine.schema.definition import TableDefinition
-from engine.schema.names import qualified_name
-from engine.schema.row_shape import check_disk_part_fits
-from engine.store.index_build import IndexBuild, drop_index
-from engine.store.schema_log import SchemaLog
-from engine.store.unique_build import UniqueBuild
-from engine.table.table import DroppedFragment, Table
-from engine.txn.before_images_kernels import set_capture
+from tidemark.engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import qualified_name
+from tidemark.engine.schema.row_shape import check_disk_part_fits
+from tidemark.engine.store.index_build import IndexBuild, drop_index
+from tidemark.engine.store.schema_log import SchemaLog
+from tidemark.engine.store.unique_build import UniqueBuild
+from tidemark.engine.table.table import DroppedFragment, Table
+from tidemark.engine.txn.before_images_kernels import set_capture
 
 if TYPE_CHECKING:
-    from engine.access.snapshot import Snapshots
-    from engine.memory.arena import Words
-    from engine.schema.index_definition import IndexDefinition
-    from engine.schema.partition import Partition
+    from tidemark.engine.access.snapshot import Snapshots
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.index_definition import IndexDefinition
+    from tidemark.engine.schema.partition import Partition
 
 
 class Store(SchemaLog):

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.duplicate_keys import duplicate
-from engine.base.errors import DuplicateKey, InvariantBroken, LockTimeout, MemoryExhausted
-from engine.index import index_layout as ix
-from engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
-from engine.index.unique import StoredUnique
-from engine.index.unique_setup_kernels import begin_unique, enforce_unique, walk_unique
-from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_BUSY, ST_MEMORY, ST_MORE, ST_UNIQUE
-from engine.store.index_build import POLL_SECONDS, IndexBuild
+from tidemark.engine.access.duplicate_keys import duplicate
+from tidemark.engine.base.errors import DuplicateKey, InvariantBroken, LockTimeout, MemoryExhausted
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
+from tidemark.engine.index.unique import StoredUnique
+from tidemark.engine.index.unique_setup_kernels import begin_unique, enforce_unique, walk_unique
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_BUSY, ST_MEMORY, ST_MORE, ST_UNIQUE
+from tidemark.engine.store.index_build import POLL_SECONDS, IndexBuild
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
-    from engine.table.table import AnyIndex, Table
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import AnyIndex, Table
 
 WALKS_MAX = 3  # suspected so often in a row, writers are refused before the next walk
 EVIDENCE_WORDS = 1 << 16

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import MemoryExhausted
-from engine.memory.arena import NOTHING, next_handle
-from engine.memory.arena_layout import ST_MORE
-from engine.memory.handles_kernels import withdraw
-from engine.schema.partitions_kernels import put_partition_words
-from engine.table import setup_kernels as kernels
+from tidemark.engine.base.errors import MemoryExhausted
+from tidemark.engine.memory.arena import NOTHING, next_handle
+from tidemark.engine.memory.arena_layout import ST_MORE
+from tidemark.engine.memory.handles_kernels import withdraw
+from tidemark.engine.schema.partitions_kernels import put_partition_words
+from tidemark.engine.table import setup_kernels as kernels
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
+    from tidemark.engine.memory.arena import Words
 
 DROP_PAGES_PER_CALL = 256
 

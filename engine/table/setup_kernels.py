@@ -4,13 +4,19 @@
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of, renew_handle, take_descriptor
-from engine.memory.pool_kernels import give_block, give_page, take_block, take_page
-from engine.rows.growth_kernels import drop_index
-from engine.rows.rows_kernels import map_get
-from engine.schema.partitions_kernels import give_partition_words
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import (
+    descriptor_of,
+    give_descriptor,
+    handle_of,
+    renew_handle,
+    take_descriptor,
+)
+from tidemark.engine.memory.pool_kernels import give_block, give_page, take_block, take_page
+from tidemark.engine.rows.growth_kernels import drop_index
+from tidemark.engine.rows.rows_kernels import map_get
+from tidemark.engine.schema.partitions_kernels import give_partition_words
 
 SHAPE_WORDS = 8
 

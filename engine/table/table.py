@@ -15,32 +15,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import MemoryExhausted, NoSuchIndex, NoSuchPartition, NoSuchTable, Unsupported
-from engine.base.limits import KEY_BYTES_MAX, KEY_COLUMNS_MAX
-from engine.disk.cache_layout import TS_PAYLOAD
-from engine.disk.disk_layout import PIECE_HEADER_WORDS
-from engine.disk.extents_kernels import drop_fragment_extents, join_new_fragment, join_tablespace
-from engine.index.lists_kernels import announce_index, publish_index, withdraw_index
-from engine.index.stored import StoredIndex
-from engine.index.unique import StoredUnique
-from engine.memory.arena import Arena
-from engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE
-from engine.rows.row_format import RowFormat
-from engine.rows.side_pages_kernels import change_format
-from engine.schema.definition import TableDefinition
-from engine.schema.partition_words import hash_header
-from engine.schema.partitions_kernels import drop_partition_words, fragments_of_keys
-from engine.schema.partitions_layout import HH_PARTITION
-from engine.schema.row_layout import WORD_BYTES
-from engine.schema.row_shape import disk_part_words
-from engine.table import fragments
-from engine.table.setup_kernels import change_partitions, set_partition_words
+from tidemark.engine.base.errors import MemoryExhausted, NoSuchIndex, NoSuchPartition, NoSuchTable, Unsupported
+from tidemark.engine.base.limits import KEY_BYTES_MAX, KEY_COLUMNS_MAX
+from tidemark.engine.disk.cache_layout import TS_PAYLOAD
+from tidemark.engine.disk.disk_layout import PIECE_HEADER_WORDS
+from tidemark.engine.disk.extents_kernels import drop_fragment_extents, join_new_fragment, join_tablespace
+from tidemark.engine.index.lists_kernels import announce_index, publish_index, withdraw_index
+from tidemark.engine.index.stored import StoredIndex
+from tidemark.engine.index.unique import StoredUnique
+from tidemark.engine.memory.arena import Arena
+from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.rows.side_pages_kernels import change_format
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partition_words import hash_header
+from tidemark.engine.schema.partitions_kernels import drop_partition_words, fragments_of_keys
+from tidemark.engine.schema.partitions_layout import HH_PARTITION
+from tidemark.engine.schema.row_layout import WORD_BYTES
+from tidemark.engine.schema.row_shape import disk_part_words
+from tidemark.engine.table import fragments
+from tidemark.engine.table.setup_kernels import change_partitions, set_partition_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.disk.columns import DiskColumns
-    from engine.memory.arena import Words
+    from tidemark.engine.disk.columns import DiskColumns
+    from tidemark.engine.memory.arena import Words
 
 AnyIndex = StoredIndex | StoredUnique
 EXTENTS_PER_CALL = 64
@@ -388,7 +388,7 @@ class Table:
 
         Shapes: (keys,) int64.
         """
-        from engine.rows.columnar import encode_keys
+        from tidemark.engine.rows.columnar import encode_keys
 
         encoded = encode_keys(self.format, keys)
         numbers = np.empty(encoded.count + KEY_ROOM_WORDS, dtype=np.int64)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken
-from engine.log.load_arena_layout import (
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.log.load_arena_layout import (
     LP_FIRST,
     LP_FRAGMENT,
 )
-from engine.log.load_files import FOLDER, LoadFile
-from engine.log.redo_layout import (
+from tidemark.engine.log.load_files import FOLDER, LoadFile
+from tidemark.engine.log.redo_layout import (
     FILES_LOAD,
     KIND_FILES,
     LOAD_FILE_WORDS,
@@ -28,19 +28,19 @@ from engine.log.redo_layout import (
     LOAD_WORDS,
     pack_kind,
 )
-from engine.log.spool_layout import SPOOL_ALIGN_WORDS
-from engine.log.spool_reader import FileReader, RecordFile
-from engine.memory.arena import Reservation
-from engine.txn.load_rows_kernels import close_page, release_pages
-from engine.txn.spool import Reference
+from tidemark.engine.log.spool_layout import SPOOL_ALIGN_WORDS
+from tidemark.engine.log.spool_reader import FileReader, RecordFile
+from tidemark.engine.memory.arena import Reservation
+from tidemark.engine.txn.load_rows_kernels import close_page, release_pages
+from tidemark.engine.txn.spool import Reference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
 
 BROUGHT_MAX = 4  # blocks in memory beside the one a commit or rollback asks for
 RELEASE_PAGES = 4_096  # in one kernel call

@@ -8,18 +8,18 @@ FLAG_AGAIN instead. The row is locked by then, so what stands in it is what is c
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.disk.cache_kernels import frame_of
-from engine.disk.page_kernels import page_piece, page_piece_words
-from engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import newest_operation
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.side_pages_kernels import put_var, var_of, words_of_var
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.cache_kernels import frame_of
+from tidemark.engine.disk.page_kernels import page_piece, page_piece_words
+from tidemark.engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import newest_operation
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.side_pages_kernels import put_var, var_of, words_of_var
 
 # A larger disk part before is left out, as a server leaves out BLOBs: 256 KiB, few pages to have in memory at once.
 DISK_WORDS_MAX = 32_768

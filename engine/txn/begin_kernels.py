@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.log import redo_layout as L
-from engine.memory import arena_layout as A
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.memory import arena_layout as A
 
 
 @helper

@@ -8,20 +8,20 @@ buffer. Nothing here changes what another transaction sees.
 
 from __future__ import annotations
 
-from engine.index import index_layout as X
-from engine.index.changes_kernels import promise_indexes, return_promises
-from engine.index.unique_changes_kernels import give_taken, lead_taken, row_place, take_entries, uniques_of
-from engine.jit.kernel import helper
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import is_image_away, newest_operation, own_fixed
-from engine.memory import arena_layout as A
-from engine.memory.pool_kernels import give_cell, take_cell
-from engine.rows.primary_kernels import index_insert, index_remove
-from engine.rows.rows_kernels import give_slot, known_row_address, take_slot
-from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var, var_of, words_of_var
-from engine.rows.var_parts_kernels import give_var, take_var
-from engine.txn.before_images_kernels import leave_before
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.changes_kernels import promise_indexes, return_promises
+from tidemark.engine.index.unique_changes_kernels import give_taken, lead_taken, row_place, take_entries, uniques_of
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import is_image_away, newest_operation, own_fixed
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.pool_kernels import give_cell, take_cell
+from tidemark.engine.rows.primary_kernels import index_insert, index_remove
+from tidemark.engine.rows.rows_kernels import give_slot, known_row_address, take_slot
+from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var, var_of, words_of_var
+from tidemark.engine.rows.var_parts_kernels import give_var, take_var
+from tidemark.engine.txn.before_images_kernels import leave_before
 
 INDEXED_RUN_MAX = 32  # rows of an insert record that a commit applies in one step, entries of indexes included
 

@@ -9,22 +9,22 @@ operation.
 
 from __future__ import annotations
 
-from engine.disk.undo_kernels import undo_unpromise
-from engine.index.changes_kernels import return_promises
-from engine.index.unique_changes_kernels import give_inserted, give_updated
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import is_away, newest_operation
-from engine.memory import arena_layout as A
-from engine.rows.lcp_kernels import write_lcp_entry
-from engine.rows.primary_kernels import index_remove, row_tag
-from engine.rows.rows_kernels import give_slot, known_row_address
-from engine.rows.side_pages_kernels import set_var, var_of, words_of_var
-from engine.rows.var_parts_kernels import give_var
-from engine.txn.changes_kernels import drop_operation, restore_delete, set_lock
-from engine.txn.delete_log_kernels import note_delete
-from engine.txn.versions_kernels import keep_version
+from tidemark.engine.disk.undo_kernels import undo_unpromise
+from tidemark.engine.index.changes_kernels import return_promises
+from tidemark.engine.index.unique_changes_kernels import give_inserted, give_updated
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import is_away, newest_operation
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.lcp_kernels import write_lcp_entry
+from tidemark.engine.rows.primary_kernels import index_remove, row_tag
+from tidemark.engine.rows.rows_kernels import give_slot, known_row_address
+from tidemark.engine.rows.side_pages_kernels import set_var, var_of, words_of_var
+from tidemark.engine.rows.var_parts_kernels import give_var
+from tidemark.engine.txn.changes_kernels import drop_operation, restore_delete, set_lock
+from tidemark.engine.txn.delete_log_kernels import note_delete
+from tidemark.engine.txn.versions_kernels import keep_version
 
 _pack_kind = helper(L.pack_kind)
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken, MemoryExhausted
-from engine.memory.arena_layout import BLOCK_WORDS, OK
-from engine.schema.row_layout import WORD_BYTES
-from engine.txn.delete_log_kernels import note_deletes_of, setup_delete_log
-from engine.txn.delete_log_layout import (
+from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
+from tidemark.engine.memory.arena_layout import BLOCK_WORDS, OK
+from tidemark.engine.schema.row_layout import WORD_BYTES
+from tidemark.engine.txn.delete_log_kernels import note_deletes_of, setup_delete_log
+from tidemark.engine.txn.delete_log_layout import (
     DE_EPOCH,
     DELETE_ENTRY_WORDS,
     DL_CAPACITY,
@@ -26,8 +26,8 @@ from engine.txn.delete_log_layout import (
 )
 
 if TYPE_CHECKING:
-    from engine.base.options import Options
-    from engine.memory.arena import Arena, Words
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.memory.arena import Arena, Words
 
 
 def delete_log_words(options: Options) -> int:

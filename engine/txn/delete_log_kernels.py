@@ -8,11 +8,11 @@ for the newest.
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.log import redo_layout as L
-from engine.log.records_kernels import record_words
-from engine.memory import arena_layout as A
-from engine.txn import delete_log_layout as Y
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.records_kernels import record_words
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.txn import delete_log_layout as Y
 
 
 @kernel("int64(int64[::1], int64, int64)")

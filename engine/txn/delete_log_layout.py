@@ -5,7 +5,7 @@ Its region: a descriptor, then a ring of entries. Kernels freeze these constants
 
 from __future__ import annotations
 
-from engine.log.redo_layout import FRAGMENT_MASK, FRAGMENT_SHIFT, TABLE_MASK
+from tidemark.engine.log.redo_layout import FRAGMENT_MASK, FRAGMENT_SHIFT, TABLE_MASK
 
 # --- descriptor ---------------------------------------------------------------------------------
 DL_CAPACITY = 0  # entries the ring holds

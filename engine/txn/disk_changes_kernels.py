@@ -9,10 +9,10 @@ the buffer.
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.disk.cache_kernels import frame_of
-from engine.disk.parts_kernels import (
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.cache_kernels import frame_of
+from tidemark.engine.disk.parts_kernels import (
     chunks_of,
     part_on_page,
     plan_part,
@@ -21,23 +21,23 @@ from engine.disk.parts_kernels import (
     restore_promise,
     unplan_part,
 )
-from engine.disk.undo_kernels import undo_promise
-from engine.jit.kernel import helper, kernel
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import is_away, lock_owner, newest_operation, own_kind
-from engine.log.records_kernels import record_has_var
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
-from engine.rows.rows_kernels import known_row_address
-from engine.schema.partitions_kernels import fragment_of
-from engine.txn.changes_kernels import (
+from tidemark.engine.disk.undo_kernels import undo_promise
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import is_away, lock_owner, newest_operation, own_kind
+from tidemark.engine.log.records_kernels import record_has_var
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
+from tidemark.engine.rows.rows_kernels import known_row_address
+from tidemark.engine.schema.partitions_kernels import fragment_of
+from tidemark.engine.txn.changes_kernels import (
     change_row,
     image_words,
     reserve_row,
     touch_delete,
 )
-from engine.txn.operations_kernels import busy, cancel_delete, meet_row, refused_status
+from tidemark.engine.txn.operations_kernels import busy, cancel_delete, meet_row, refused_status
 
 
 @helper

@@ -8,11 +8,11 @@ two calls a slice may end behind any row and behind any chunk; X_PIECE, X_CHUNK,
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.disk.cache_kernels import cache_of, frame_of, owner_of
-from engine.disk.page_kernels import page_piece
-from engine.disk.parts_kernels import (
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.cache_kernels import cache_of, frame_of, owner_of
+from tidemark.engine.disk.page_kernels import page_piece
+from tidemark.engine.disk.parts_kernels import (
     drop_chunks,
     drop_first_piece,
     is_at_hand,
@@ -21,18 +21,18 @@ from engine.disk.parts_kernels import (
     write_chunks,
     write_first_piece,
 )
-from engine.disk.space_kernels import space_is_fresh, space_word
-from engine.disk.undo_kernels import undo_has_room
-from engine.jit.kernel import helper, kernel
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import is_away
-from engine.log.records_kernels import record_has_var
-from engine.memory import arena_layout as A
-from engine.rows.rows_kernels import known_row_address
-from engine.rows.side_pages_kernels import var_of
-from engine.rows.var_parts_kernels import var_words
-from engine.txn.changes_kernels import drop_operation, image_words
-from engine.txn.commit_kernels import (
+from tidemark.engine.disk.space_kernels import space_is_fresh, space_word
+from tidemark.engine.disk.undo_kernels import undo_has_room
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import is_away
+from tidemark.engine.log.records_kernels import record_has_var
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.rows_kernels import known_row_address
+from tidemark.engine.rows.side_pages_kernels import var_of
+from tidemark.engine.rows.var_parts_kernels import var_words
+from tidemark.engine.txn.changes_kernels import drop_operation, image_words
+from tidemark.engine.txn.commit_kernels import (
     COMMIT_WOKEN,
     apply_delete,
     apply_insert,
@@ -45,8 +45,8 @@ from engine.txn.commit_kernels import (
     release_row,
     stamp,
 )
-from engine.txn.disk_changes_kernels import is_disk_kept, reference_at
-from engine.txn.versions_kernels import await_part
+from tidemark.engine.txn.disk_changes_kernels import is_disk_kept, reference_at
+from tidemark.engine.txn.versions_kernels import await_part
 
 
 # --- which pages ----------------------------------------------------------------------------------

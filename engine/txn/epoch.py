@@ -15,13 +15,13 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.base.errors import InvariantBroken, LimitExceeded, NotPrimary
-from engine.base.ids import gci_of, make_epoch, micro_of
-from engine.base.limits import GCI_MAX
+from tidemark.engine.base.errors import InvariantBroken, LimitExceeded, NotPrimary
+from tidemark.engine.base.ids import gci_of, make_epoch, micro_of
+from tidemark.engine.base.limits import GCI_MAX
 
 if TYPE_CHECKING:
-    from engine.base.failure import Failure
-    from engine.log.redo import RedoLog
+    from tidemark.engine.base.failure import Failure
+    from tidemark.engine.log.redo import RedoLog
 
 # Who waits for a large commit looks this often whether the store has failed: a thread that died tells nobody.
 HOLDERS_POLL_SECONDS = 0.1

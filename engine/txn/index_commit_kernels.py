@@ -8,23 +8,23 @@ were promised by the operations; the promises are taken back as each is applied.
 
 from __future__ import annotations
 
-from engine.disk.parts_kernels import drop_chunks
-from engine.disk.undo_kernels import undo_has_room
-from engine.index.changes_kernels import (
+from tidemark.engine.disk.parts_kernels import drop_chunks
+from tidemark.engine.disk.undo_kernels import undo_has_room
+from tidemark.engine.index.changes_kernels import (
     add_entries,
     entries_of,
     remove_changed,
     remove_entries,
     return_promises,
 )
-from engine.index.unique_changes_kernels import leave_deleted, leave_replaced
-from engine.jit.kernel import helper, kernel
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import is_away
-from engine.memory import arena_layout as A
-from engine.rows.rows_kernels import known_row_address
-from engine.txn.changes_kernels import drop_operation
-from engine.txn.commit_kernels import (
+from tidemark.engine.index.unique_changes_kernels import leave_deleted, leave_replaced
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import is_away
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.rows_kernels import known_row_address
+from tidemark.engine.txn.changes_kernels import drop_operation
+from tidemark.engine.txn.commit_kernels import (
     COMMIT_WOKEN,
     apply_delete,
     apply_insert,
@@ -34,8 +34,8 @@ from engine.txn.commit_kernels import (
     log_records,
     release_lock,
 )
-from engine.txn.disk_changes_kernels import is_disk_kept
-from engine.txn.disk_commit_kernels import (
+from tidemark.engine.txn.disk_changes_kernels import is_disk_kept
+from tidemark.engine.txn.disk_commit_kernels import (
     apply_disk_insert,
     are_at_hand,
     finish_disk_delete,

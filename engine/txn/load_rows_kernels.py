@@ -8,17 +8,17 @@ filled has no free slot for anybody else: it counts as fully used up, and is in 
 
 from __future__ import annotations
 
-from engine.disk.parts_kernels import plan_part, planned_page, promise_undo_of, restore_promise, unplan_part
-from engine.index import index_layout as X
-from engine.index.changes_kernels import promise_indexes, return_promises
-from engine.index.unique_changes_kernels import give_taken, lead_taken, take_entries, uniques_of
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import load_arena_layout as N
-from engine.log import redo_layout as L
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of
-from engine.rows.primary_kernels import (
+from tidemark.engine.disk.parts_kernels import plan_part, planned_page, promise_undo_of, restore_promise, unplan_part
+from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.changes_kernels import promise_indexes, return_promises
+from tidemark.engine.index.unique_changes_kernels import give_taken, lead_taken, take_entries, uniques_of
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import load_arena_layout as N
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.primary_kernels import (
     AHEAD_ROWS,
     entry_rowid,
     image_key,
@@ -27,7 +27,7 @@ from engine.rows.primary_kernels import (
     index_remove,
     touch_buckets,
 )
-from engine.rows.rows_kernels import (
+from tidemark.engine.rows.rows_kernels import (
     chain_slot,
     known_row_address,
     list_append,
@@ -36,11 +36,11 @@ from engine.rows.rows_kernels import (
     map_get,
     map_leaf,
 )
-from engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from engine.rows.var_parts_kernels import give_var, take_var
-from engine.txn.changes_kernels import add_operation, image_words
-from engine.txn.disk_changes_kernels import reference_at
-from engine.txn.operations_kernels import meet_row
+from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
+from tidemark.engine.rows.var_parts_kernels import give_var, take_var
+from tidemark.engine.txn.changes_kernels import add_operation, image_words
+from tidemark.engine.txn.disk_changes_kernels import reference_at
+from tidemark.engine.txn.operations_kernels import meet_row
 
 
 @kernel("int64(int64[::1], int64, int64)")

@@ -16,14 +16,14 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from engine.base.clock import Clock
-from engine.base.errors import Deadlock, LockTimeout
-from engine.memory.arena_layout import LOCK_OP_MASK, LOCK_SHARED, LOCK_WAITED, O_TXN, ST_MEMORY, X_SLOT
-from engine.txn.operations_kernels import exchange_lock, mark_waited, upgrade_lock
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import Deadlock, LockTimeout
+from tidemark.engine.memory.arena_layout import LOCK_OP_MASK, LOCK_SHARED, LOCK_WAITED, O_TXN, ST_MEMORY, X_SLOT
+from tidemark.engine.txn.operations_kernels import exchange_lock, mark_waited, upgrade_lock
 
 if TYPE_CHECKING:
-    from engine.base.failure import Failure
-    from engine.memory.arena import Arena
+    from tidemark.engine.base.failure import Failure
+    from tidemark.engine.memory.arena import Arena
 
 RowKey = tuple[int, int]  # fragment address, ROWID
 FAILURE_POLL_SECONDS = 0.1

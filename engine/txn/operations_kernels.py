@@ -9,15 +9,15 @@ from there.
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.log import redo_layout as L
-from engine.log.own_images_kernels import is_away, lock_owner, newest_operation, own_kind
-from engine.memory import arena_layout as A
-from engine.memory.handles_kernels import descriptor_of, handle_of
-from engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
-from engine.rows.rows_kernels import known_row_address, row_address
-from engine.schema.partitions_kernels import fragment_of
-from engine.txn.changes_kernels import (
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import is_away, lock_owner, newest_operation, own_kind
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
+from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
+from tidemark.engine.rows.rows_kernels import known_row_address, row_address
+from tidemark.engine.schema.partitions_kernels import fragment_of
+from tidemark.engine.txn.changes_kernels import (
     add_operation,
     change_row,
     reserve_row,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     BinlogOverloaded,
     Damaged,
     InvariantBroken,
@@ -23,23 +23,23 @@ from engine.base.errors import (
     StorageFull,
     StoreFailed,
 )
-from engine.base.ids import first_txid, txids_from
-from engine.memory.arena_layout import OK, S_TXID
-from engine.txn.begin_kernels import next_txid, reserve_redo
-from engine.txn.locks import LockTable
+from tidemark.engine.base.ids import first_txid, txids_from
+from tidemark.engine.memory.arena_layout import OK, S_TXID
+from tidemark.engine.txn.begin_kernels import next_txid, reserve_redo
+from tidemark.engine.txn.locks import LockTable
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.base.failure import Failure
-    from engine.base.options import Options
-    from engine.disk.columns import DiskColumns
-    from engine.disk.space import Space
-    from engine.log.redo import RedoLog
-    from engine.log.spool_files import SpoolFiles
-    from engine.memory.arena import Arena, Words
-    from engine.table.table import Table
-    from engine.txn.delete_log import DeleteLog
-    from engine.txn.epoch import EpochClock
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.failure import Failure
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.disk.columns import DiskColumns
+    from tidemark.engine.disk.space import Space
+    from tidemark.engine.log.redo import RedoLog
+    from tidemark.engine.log.spool_files import SpoolFiles
+    from tidemark.engine.memory.arena import Arena, Words
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.delete_log import DeleteLog
+    from tidemark.engine.txn.epoch import EpochClock
 
 REDO_POLL_SECONDS = 0.05
 COPIES_POLL_SECONDS = 0.002

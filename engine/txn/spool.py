@@ -15,21 +15,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken, IoFailed, TransactionTooLarge
-from engine.log.redo_layout import FILES_SPOOL, FILES_WORDS, GROUP_WORDS, KIND_FILES, TRANSACTION_WORDS, pack_kind
-from engine.log.spool_files import damaged, spool_name
-from engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
-from engine.log.spool_reader import is_block, records_digest
-from engine.memory.arena import NOTHING, Reservation
-from engine.sealed.sealed_layout import KIND_SPOOL, header_of, seal, write_seal
-from engine.txn.spool_kernels import block_end, has_updates
+from tidemark.engine.base.errors import InvariantBroken, IoFailed, TransactionTooLarge
+from tidemark.engine.log.redo_layout import (
+    FILES_SPOOL,
+    FILES_WORDS,
+    GROUP_WORDS,
+    KIND_FILES,
+    TRANSACTION_WORDS,
+    pack_kind,
+)
+from tidemark.engine.log.spool_files import damaged, spool_name
+from tidemark.engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
+from tidemark.engine.log.spool_reader import is_block, records_digest
+from tidemark.engine.memory.arena import NOTHING, Reservation
+from tidemark.engine.sealed.sealed_layout import KIND_SPOOL, header_of, seal, write_seal
+from tidemark.engine.txn.spool_kernels import block_end, has_updates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.files.protocol import File
-    from engine.log.spool_files import SpoolFiles
-    from engine.memory.arena import Words
+    from tidemark.engine.files.protocol import File
+    from tidemark.engine.log.spool_files import SpoolFiles
+    from tidemark.engine.memory.arena import Words
 
 FIRST_WORD = GROUP_WORDS + TRANSACTION_WORDS
 BLOCK_WORDS_MAX = 32_768  # 256 KiB: little enough to be read for one record, large enough to be written at full speed

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log import redo_layout as L
-from engine.memory import arena_layout as A
-from engine.rows.rows_kernels import known_row_address
-from engine.txn.changes_kernels import copy_words
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.rows_kernels import known_row_address
+from tidemark.engine.txn.changes_kernels import copy_words
 
 _pack_kind = helper(L.pack_kind)
 

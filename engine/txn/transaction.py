@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     CommitInterrupted,
     CommitOnFailedStore,
     Damaged,
@@ -32,13 +32,13 @@ from engine.base.errors import (
     TransactionTooLarge,
     WrongThread,
 )
-from engine.base.out_of_memory import no_memory
-from engine.disk.cache_layout import FRESH_PAGE
-from engine.disk.columns import COMMIT_PAGES
-from engine.log.group import Group
-from engine.log.group_layout import GROUP_ALIGN_WORDS
-from engine.log.spool_files import Kept
-from engine.memory.arena_layout import (
+from tidemark.engine.base.out_of_memory import no_memory
+from tidemark.engine.disk.cache_layout import FRESH_PAGE
+from tidemark.engine.disk.columns import COMMIT_PAGES
+from tidemark.engine.log.group import Group
+from tidemark.engine.log.group_layout import GROUP_ALIGN_WORDS
+from tidemark.engine.log.spool_files import Kept
+from tidemark.engine.memory.arena_layout import (
     OK,
     PAGE_WORDS,
     S_SNAPSHOT_NEWEST,
@@ -61,8 +61,8 @@ from engine.memory.arena_layout import (
     X_USED,
     X_WOKEN,
 )
-from engine.txn.adopted_records import AdoptedRecords
-from engine.txn.commit_kernels import (
+from tidemark.engine.txn.adopted_records import AdoptedRecords
+from tidemark.engine.txn.commit_kernels import (
     COMMIT_LOGGED,
     COMMIT_WOKEN,
     abort_step,
@@ -72,17 +72,17 @@ from engine.txn.commit_kernels import (
     commit_step,
     end_run,
 )
-from engine.txn.disk_changes_kernels import unplan_step
-from engine.txn.disk_commit_kernels import commit_at_hand, commit_disk, commit_disk_step, commit_pages
-from engine.txn.index_commit_kernels import commit_indexed
-from engine.txn.spool import Spool
-from engine.txn.spool_kernels import begin_spool, commit_spooled, slice_copy_words
+from tidemark.engine.txn.disk_changes_kernels import unplan_step
+from tidemark.engine.txn.disk_commit_kernels import commit_at_hand, commit_disk, commit_disk_step, commit_pages
+from tidemark.engine.txn.index_commit_kernels import commit_indexed
+from tidemark.engine.txn.spool import Spool
+from tidemark.engine.txn.spool_kernels import begin_spool, commit_spooled, slice_copy_words
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
-    from engine.txn.locks import RowKey
-    from engine.txn.resources import Resources
-    from engine.txn.spool import Reference
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.txn.locks import RowKey
+    from tidemark.engine.txn.resources import Resources
+    from tidemark.engine.txn.spool import Reference
 
 get_ident = threading.get_ident
 

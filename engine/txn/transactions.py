@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     Error,
     LimitExceeded,
 )
-from engine.base.limits import TRANSACTIONS_OPEN_MAX
-from engine.memory.arena_layout import CAPTURE_NONE, OK, S_INDEX_GENERATION, X_GENERATION
-from engine.table.table import DroppedFragment, Table
-from engine.txn.begin_kernels import begin_transaction
-from engine.txn.commit_kernels import abort_step
-from engine.txn.resources import Resources
-from engine.txn.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
+from tidemark.engine.base.limits import TRANSACTIONS_OPEN_MAX
+from tidemark.engine.memory.arena_layout import CAPTURE_NONE, OK, S_INDEX_GENERATION, X_GENERATION
+from tidemark.engine.table.table import DroppedFragment, Table
+from tidemark.engine.txn.begin_kernels import begin_transaction
+from tidemark.engine.txn.commit_kernels import abort_step
+from tidemark.engine.txn.resources import Resources
+from tidemark.engine.txn.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.base.failure import Failure
-    from engine.base.options import Options
-    from engine.memory.arena import Arena
-    from engine.schema.definition import TableDefinition
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.failure import Failure
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.memory.arena import Arena
+    from tidemark.engine.schema.definition import TableDefinition
 
 T = TypeVar("T", bound=Transaction)
 

@@ -8,18 +8,18 @@ in the same kernel call; it cannot fail. Room is made by cutting what nobody nee
 
 from __future__ import annotations
 
-from engine.disk import cache_layout as C
-from engine.disk import disk_layout as D
-from engine.disk.cache_kernels import frame_of
-from engine.disk.page_kernels import page_piece, page_piece_words
-from engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
-from engine.jit.kernel import helper, kernel
-from engine.jit.words_kernels import move_words
-from engine.log.own_images_kernels import entry_words, write_entry
-from engine.memory import arena_layout as A
-from engine.rows.primary_kernels import row_tag
-from engine.rows.rows_kernels import map_get
-from engine.txn import versions_layout as V
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.cache_kernels import frame_of
+from tidemark.engine.disk.page_kernels import page_piece, page_piece_words
+from tidemark.engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.words_kernels import move_words
+from tidemark.engine.log.own_images_kernels import entry_words, write_entry
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.primary_kernels import row_tag
+from tidemark.engine.rows.rows_kernels import map_get
+from tidemark.engine.txn import versions_layout as V
 
 SLICED = 3  # X_STATE of a commit in slices
 AWAITED_PAGES_MAX = 64

@@ -6,7 +6,7 @@ kernel cache is keyed on this file.
 
 from __future__ import annotations
 
-from engine.base.limits import SNAPSHOTS_OPEN_MAX
+from tidemark.engine.base.limits import SNAPSHOTS_OPEN_MAX
 
 # --- entry of the ring: a header, then the row's entry (ENTRY_WORDS and image), then its disk part ----
 V_WORDS = 0  # of the whole entry, a multiple of V_UNIT_WORDS

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import BackupDamaged, Damaged, Error, ForeignFile, RedoDamaged, StorageFull
-from engine.log.geometry import open_files
-from engine.log.load_files import FOLDER as LOAD_FOLDER
-from engine.log.reader import LogReader
-from engine.log.spool_files import FOLDER as SPOOL_FOLDER
-from engine.log.spool_reader import SpoolReader, referred
-from recovery.backup.segments import FOLDER, firm_up, read_segment, segment_names, write_segment
+from tidemark.engine.base.errors import BackupDamaged, Damaged, Error, ForeignFile, RedoDamaged, StorageFull
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
+from tidemark.engine.log.reader import LogReader
+from tidemark.engine.log.spool_files import FOLDER as SPOOL_FOLDER
+from tidemark.engine.log.spool_reader import SpoolReader, referred
+from tidemark.recovery.backup.segments import FOLDER, firm_up, read_segment, segment_names, write_segment
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.log.geometry import Geometry
-    from engine.log.reader import GroupRead
-    from engine.store.store import Store
-    from recovery.backup.segments import Segment
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.geometry import Geometry
+    from tidemark.engine.log.reader import GroupRead
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.backup.segments import Segment
 
 _log = logging.getLogger("tidemark.archive")
 SEGMENT_BYTES = 16 << 20

@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import Error, RedoDamaged, StorageFull
-from engine.base.owner import call_owner
-from recovery.backup.archive import Archive
+from tidemark.engine.base.errors import Error, RedoDamaged, StorageFull
+from tidemark.engine.base.owner import call_owner
+from tidemark.recovery.backup.archive import Archive
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.log.geometry import Geometry
-    from engine.store.store import Store
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.geometry import Geometry
+    from tidemark.engine.store.store import Store
 
 _log = logging.getLogger("tidemark.archive")
 

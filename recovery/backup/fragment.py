@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import BackupDamaged, RedoDamaged
-from engine.memory.arena_layout import OK, ST_DUPLICATE, ST_SPACE
-from engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
-from engine.rows.lcp_layout import BLOCK_HEADER_WORDS
-from engine.store.restore_kernels import (
+from tidemark.engine.base.errors import BackupDamaged, RedoDamaged
+from tidemark.engine.memory.arena_layout import OK, ST_DUPLICATE, ST_SPACE
+from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
+from tidemark.engine.store.restore_kernels import (
     D_ROWID,
     FOLDED_WORDS,
     P_EPOCH,
@@ -37,17 +37,17 @@ from engine.store.restore_kernels import (
     merge_level,
     put_new_rows,
 )
-from recovery.backup.rows_file import Place, RowsReader, Sizes
-from recovery.backup.split import read_section
-from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, new_span
+from tidemark.recovery.backup.rows_file import Place, RowsReader, Sizes
+from tidemark.recovery.backup.split import read_section
+from tidemark.recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, new_span
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.schema.row_shape import RowLayout
-    from recovery.backup.restore_task import RestoreTask
-    from recovery.backup.rows_file import Block
-    from recovery.backup.split import Section
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.row_shape import RowLayout
+    from tidemark.recovery.backup.restore_task import RestoreTask
+    from tidemark.recovery.backup.rows_file import Block
+    from tidemark.recovery.backup.split import Section
 
 Levels = list[tuple[Place, Sizes]]
 _NOTHING: Words = np.zeros(0, dtype=np.int64)

@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.access.batch_operations import decode_entries
-from engine.rows.row_format import RowFormat
-from recovery.verification.digest_files import BackupFragment
+from tidemark.engine.access.batch_operations import decode_entries
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.recovery.verification.digest_files import BackupFragment
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.files.protocol import Files
-    from engine.schema.definition import TableDefinition
-    from engine.store.store import Store
-    from recovery.backup.manifest import Manifest
-    from recovery.backup.segments import Until
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.backup.manifest import Manifest
+    from tidemark.recovery.backup.segments import Until
 
 
 @dataclass(frozen=True)

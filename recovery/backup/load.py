@@ -12,14 +12,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import BackupDamaged, MemoryExhausted
-from engine.log.reader import GroupRead
-from engine.log.redo_layout import pack_identity
-from engine.memory.arena_layout import F_LCP_HAS_VAR, F_REPLAY_EPOCH, F_ROWS, OK, ST_INVARIANT, ST_MEMORY, ST_SPACE
-from engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
-from engine.rows.growth_kernels import reserve_index
-from engine.rows.lcp_kernels import finish_entries, finish_load
-from engine.store.backup_kernels import (
+from tidemark.engine.base.errors import BackupDamaged, MemoryExhausted
+from tidemark.engine.log.reader import GroupRead
+from tidemark.engine.log.redo_layout import pack_identity
+from tidemark.engine.memory.arena_layout import (
+    F_LCP_HAS_VAR,
+    F_REPLAY_EPOCH,
+    F_ROWS,
+    OK,
+    ST_INVARIANT,
+    ST_MEMORY,
+    ST_SPACE,
+)
+from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from tidemark.engine.rows.growth_kernels import reserve_index
+from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load
+from tidemark.engine.store.backup_kernels import (
     B_ENTRIES,
     B_NEXT,
     B_USED,
@@ -28,19 +36,19 @@ from engine.store.backup_kernels import (
     records_of_entries,
     stamp_rows,
 )
-from recovery.backup.rows_file import RowsReader
-from recovery.system_restart.load import PartsOutOfMemory
-from recovery.system_restart.spool import Records
+from tidemark.recovery.backup.rows_file import RowsReader
+from tidemark.recovery.system_restart.load import PartsOutOfMemory
+from tidemark.recovery.system_restart.spool import Records
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.schema.row_shape import RowLayout
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from recovery.backup.manifest import Level, Manifest
-    from recovery.backup.rows_file import Block
-    from recovery.system_restart.disk import DiskRestart
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.row_shape import RowLayout
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.recovery.backup.manifest import Level, Manifest
+    from tidemark.recovery.backup.rows_file import Block
+    from tidemark.recovery.system_restart.disk import DiskRestart
 
 RECORD_WORDS = 1 << 16
 

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import BackupDamaged, FileMissing, IoFailed, Rejected
-from engine.disk.tablespaces import TablespaceDefinition
-from engine.rows.backup_layout import BACKUP_MANIFEST, BACKUP_MANIFEST_WORDS, BACKUP_UNIT_WORDS_MIN
-from engine.schema.definition import TableDefinition
-from engine.sealed.sealed_layout import KIND_BACKUP_MANIFEST, header_of, is_sealed, seal, store_of, write_seal
-from engine.sealed.version import check_version
-from recovery.backup.rows_file import Place, Sizes
+from tidemark.engine.base.errors import BackupDamaged, FileMissing, IoFailed, Rejected
+from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.rows.backup_layout import BACKUP_MANIFEST, BACKUP_MANIFEST_WORDS, BACKUP_UNIT_WORDS_MIN
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_MANIFEST, header_of, is_sealed, seal, store_of, write_seal
+from tidemark.engine.sealed.version import check_version
+from tidemark.recovery.backup.rows_file import Place, Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
 
 NAME = "manifest"
 NUMBER_DIGITS_MAX = 15

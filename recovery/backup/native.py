@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import MemoryExhausted, RedoDamaged
-from engine.log.reader import GroupRead
-from engine.memory.arena_layout import OK, ST_INVARIANT, ST_MEMORY
-from engine.rows.lcp_layout import BLOCK_HEADER_WORDS
-from engine.store.replay_kernels import replay_group
-from engine.store.restore_kernels import R_NEXT, R_USED, RESTORE_STATE_WORDS, take_epoch
-from recovery.backup.load import BackupLoader
-from recovery.backup.split import read_section
-from recovery.system_restart.load import PartsOutOfMemory
-from recovery.system_restart.spool import Records, does_not_fit
+from tidemark.engine.base.errors import MemoryExhausted, RedoDamaged
+from tidemark.engine.log.reader import GroupRead
+from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_MEMORY
+from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
+from tidemark.engine.store.replay_kernels import replay_group
+from tidemark.engine.store.restore_kernels import R_NEXT, R_USED, RESTORE_STATE_WORDS, take_epoch
+from tidemark.recovery.backup.load import BackupLoader
+from tidemark.recovery.backup.split import read_section
+from tidemark.recovery.system_restart.load import PartsOutOfMemory
+from tidemark.recovery.system_restart.spool import Records, does_not_fit
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.store.store import Store
-    from recovery.backup.manifest import Manifest
-    from recovery.backup.planner import Sections
-    from recovery.backup.split import Section
-    from recovery.system_restart.disk import DiskRestart
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.backup.manifest import Manifest
+    from tidemark.recovery.backup.planner import Sections
+    from tidemark.recovery.backup.split import Section
+    from tidemark.recovery.system_restart.disk import DiskRestart
 
 
 class NativeTables:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import BackupDamaged, Damaged, FileMissing, ForeignFile, Rejected, ValueOutOfRange
-from recovery.backup.archive import SEGMENT_BYTES
-from recovery.backup.later_changes import Standing
-from recovery.backup.manifest import find_backups
-from recovery.backup.segments import Segment, Until, groups_of, read_segment, segment_names
+from tidemark.engine.base.errors import BackupDamaged, Damaged, FileMissing, ForeignFile, Rejected, ValueOutOfRange
+from tidemark.recovery.backup.archive import SEGMENT_BYTES
+from tidemark.recovery.backup.later_changes import Standing
+from tidemark.recovery.backup.manifest import find_backups
+from tidemark.recovery.backup.segments import Segment, Until, groups_of, read_segment, segment_names
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from recovery.backup.later_changes import LaterChanges, LaterPlan
-    from recovery.backup.manifest import Manifest
+    from tidemark.engine.files.protocol import Files
+    from tidemark.recovery.backup.later_changes import LaterChanges, LaterPlan
+    from tidemark.recovery.backup.manifest import Manifest
 
 
 LATEST = Until()

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from recovery.backup.fragment import part_of
-from recovery.backup.restore_task import FRAGMENTS, SPLIT
+from tidemark.recovery.backup.fragment import part_of
+from tidemark.recovery.backup.restore_task import FRAGMENTS, SPLIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from engine.table.table import Table
-    from recovery.backup.manifest import Manifest
-    from recovery.backup.plan import Plan
-    from recovery.backup.restore_task import RestoreTask
-    from recovery.backup.split import Section
+    from tidemark.engine.table.table import Table
+    from tidemark.recovery.backup.manifest import Manifest
+    from tidemark.recovery.backup.plan import Plan
+    from tidemark.recovery.backup.restore_task import RestoreTask
+    from tidemark.recovery.backup.split import Section
 
 # A task costs some milliseconds whatever it does; a straggler costs everybody its length.
 TASK_BYTES_MIN = 8 << 20

@@ -18,39 +18,47 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import BackupDamaged, Damaged, Error, FileMissing, InvariantBroken, MemoryExhausted, Rejected
-from engine.base.ids import gci_of, make_epoch
-from engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
-from engine.files.directory import LOCK_NAME
-from engine.memory.arena_layout import F_SLOTS
-from recovery.backup.native import NativeTables
-from recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
-from recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
-from recovery.backup.tasks import is_of_attempt, run_task
-from recovery.backup.whole import WholeStore, fragment_rows, index_entries
-from recovery.local_checkpoint.copies import CopySink
-from recovery.local_checkpoint.data_file import FOLDER, data_name
-from recovery.local_checkpoint.writer import LocalCheckpoint
-from recovery.system_restart.indexes import build_indexes
-from recovery.system_restart.load import OnePool, PartsOutOfMemory
-from recovery.system_restart.replay import apply_schema
-from recovery.system_restart.restart import Restart
-from recovery.system_restart.sysfile import RESTORING
+from tidemark.engine.base.errors import (
+    BackupDamaged,
+    Damaged,
+    Error,
+    FileMissing,
+    InvariantBroken,
+    MemoryExhausted,
+    Rejected,
+)
+from tidemark.engine.base.ids import gci_of, make_epoch
+from tidemark.engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
+from tidemark.engine.files.directory import LOCK_NAME
+from tidemark.engine.memory.arena_layout import F_SLOTS
+from tidemark.recovery.backup.native import NativeTables
+from tidemark.recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
+from tidemark.recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
+from tidemark.recovery.backup.tasks import is_of_attempt, run_task
+from tidemark.recovery.backup.whole import WholeStore, fragment_rows, index_entries
+from tidemark.recovery.local_checkpoint.copies import CopySink
+from tidemark.recovery.local_checkpoint.data_file import FOLDER, data_name
+from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
+from tidemark.recovery.system_restart.indexes import build_indexes
+from tidemark.recovery.system_restart.load import OnePool, PartsOutOfMemory
+from tidemark.recovery.system_restart.replay import apply_schema
+from tidemark.recovery.system_restart.restart import Restart
+from tidemark.recovery.system_restart.sysfile import RESTORING
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.base.options import Options
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from recovery.backup.later_changes import LaterChanges
-    from recovery.backup.plan import Plan
-    from recovery.backup.restore_task import Runner
-    from recovery.local_checkpoint.data_file import DataFileWriter
-    from recovery.local_checkpoint.writer import LcpReport
-    from recovery.system_restart.disk import DiskRestart
-    from recovery.system_restart.restart import Opened
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.recovery.backup.later_changes import LaterChanges
+    from tidemark.recovery.backup.plan import Plan
+    from tidemark.recovery.backup.restore_task import Runner
+    from tidemark.recovery.local_checkpoint.data_file import DataFileWriter
+    from tidemark.recovery.local_checkpoint.writer import LcpReport
+    from tidemark.recovery.system_restart.disk import DiskRestart
+    from tidemark.recovery.system_restart.restart import Opened
 
 Progress = Callable[[int, int, str], None]
 FIRST_LCP = 2  # behind number 1 a restart that finds it damaged would look for the log from its beginning

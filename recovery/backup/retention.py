@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import Damaged, Rejected, ValueOutOfRange
-from engine.log.spool_reader import referred
-from recovery.backup.manifest import Manifest, find_backups, folders, manifest_name
-from recovery.backup.segments import FOLDER, groups_of, read_segment, segment_names
+from tidemark.engine.base.errors import Damaged, Rejected, ValueOutOfRange
+from tidemark.engine.log.spool_reader import referred
+from tidemark.recovery.backup.manifest import Manifest, find_backups, folders, manifest_name
+from tidemark.recovery.backup.segments import FOLDER, groups_of, read_segment, segment_names
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
+    from tidemark.engine.files.protocol import Files
 
 
 @dataclass

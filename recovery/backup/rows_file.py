@@ -11,23 +11,39 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import BackupDamaged, FileTruncated, ForeignFile, IoFailed
-from engine.memory.arena_layout import OK
-from engine.rows.backup_layout import (
+from tidemark.engine.base.errors import BackupDamaged, FileTruncated, ForeignFile, IoFailed
+from tidemark.engine.memory.arena_layout import OK
+from tidemark.engine.rows.backup_layout import (
     BACKUP_BLOCK,
     BACKUP_BLOCK_WORDS,
     BACKUP_UNIT_WORDS_MIN,
     CONTENT_LIVE,
     CONTENT_ROWS,
 )
-from engine.sealed.sealed_layout import KIND_BACKUP_BLOCK, SEAL, header_of, is_sealed, seal, store_of, write_seal
-from engine.sealed.version import check_version
-from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_ROWID, B_ROWS, B_USED, BACKUP_STATE_WORDS, check_entries
+from tidemark.engine.sealed.sealed_layout import (
+    KIND_BACKUP_BLOCK,
+    SEAL,
+    header_of,
+    is_sealed,
+    seal,
+    store_of,
+    write_seal,
+)
+from tidemark.engine.sealed.version import check_version
+from tidemark.engine.store.backup_kernels import (
+    B_ENTRIES,
+    B_NEXT,
+    B_ROWID,
+    B_ROWS,
+    B_USED,
+    BACKUP_STATE_WORDS,
+    check_entries,
+)
 
 if TYPE_CHECKING:
-    from engine.files.protocol import File, Files
-    from engine.memory.arena import Words
-    from engine.schema.row_shape import RowLayout
+    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.row_shape import RowLayout
 
 BLOCK_WORDS = 1 << 17  # 1 MiB
 SYNC_BYTES = 16 << 20  # sync this often, or one sync would hold up everybody's at the end

@@ -13,18 +13,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import BackupDamaged, ForeignFile, IoFailed
-from engine.log.group_layout import GROUP, GROUP_ALIGN_WORDS
-from engine.log.reader import GroupRead, described
-from engine.log.redo_layout import GROUP_WORDS
-from engine.rows.backup_layout import ARCHIVE_SEGMENT, ARCHIVE_WORDS
-from engine.sealed.sealed_layout import KIND_ARCHIVE, KIND_GROUP, SEAL, header_of, is_sealed, seal, store_of, write_seal
-from engine.sealed.version import check_version
-from recovery.backup.storage import firm_up_file
+from tidemark.engine.base.errors import BackupDamaged, ForeignFile, IoFailed
+from tidemark.engine.log.group_layout import GROUP, GROUP_ALIGN_WORDS
+from tidemark.engine.log.reader import GroupRead, described
+from tidemark.engine.log.redo_layout import GROUP_WORDS
+from tidemark.engine.rows.backup_layout import ARCHIVE_SEGMENT, ARCHIVE_WORDS
+from tidemark.engine.sealed.sealed_layout import (
+    KIND_ARCHIVE,
+    KIND_GROUP,
+    SEAL,
+    header_of,
+    is_sealed,
+    seal,
+    store_of,
+    write_seal,
+)
+from tidemark.engine.sealed.version import check_version
+from tidemark.recovery.backup.storage import firm_up_file
 
 if TYPE_CHECKING:
-    from engine.files.protocol import File, Files
-    from engine.memory.arena import Words
+    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.memory.arena import Words
 
 FOLDER = "archive"
 _NAME = re.compile(r"(\d{1,15})-([0-9a-f]{16})\.redo", re.ASCII)

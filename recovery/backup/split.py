@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import BackupDamaged, ForeignFile
-from engine.log.redo_layout import FRAGMENT_SHIFT, TABLE_MASK
-from engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
-from engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK
-from engine.sealed.sealed_layout import header_of, store_of
-from engine.sealed.version import check_version
-from engine.store.restore_kernels import (
+from tidemark.engine.base.errors import BackupDamaged, ForeignFile
+from tidemark.engine.log.redo_layout import FRAGMENT_SHIFT, TABLE_MASK
+from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
+from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK
+from tidemark.engine.sealed.sealed_layout import header_of, store_of
+from tidemark.engine.sealed.version import check_version
+from tidemark.engine.store.restore_kernels import (
     R_COUNT,
     R_NEXT,
     R_USED,
@@ -28,17 +28,17 @@ from engine.store.restore_kernels import (
     collect_changes,
     gather_changes,
 )
-from recovery.backup.segments import Segment, groups_of
-from recovery.local_checkpoint.data_file import BLOCK_WORDS, FOLDER, DataFileWriter, new_span, read_block
-from recovery.system_restart.replay import schema_changes
-from recovery.system_restart.spool import Spooled, does_not_fit
+from tidemark.recovery.backup.segments import Segment, groups_of
+from tidemark.recovery.local_checkpoint.data_file import BLOCK_WORDS, FOLDER, DataFileWriter, new_span, read_block
+from tidemark.recovery.system_restart.replay import schema_changes
+from tidemark.recovery.system_restart.spool import Spooled, does_not_fit
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.log.reader import GroupRead
-    from engine.memory.arena import Words
-    from recovery.backup.restore_task import RestoreTask
-    from recovery.system_restart.spool import Records
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.reader import GroupRead
+    from tidemark.engine.memory.arena import Words
+    from tidemark.recovery.backup.restore_task import RestoreTask
+    from tidemark.recovery.system_restart.spool import Records
 
 POOL_WORDS = 4 << 20  # changes held before they are sorted by fragment
 PLACES_WORDS = 1 << 20

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import ReadOnly, Rejected, StorageFull
-from engine.files.directory import PosixFiles
-from engine.files.firm import write_again
-from engine.files.layer import CheckedFiles
-from engine.files.protocol import File
+from tidemark.engine.base.errors import ReadOnly, Rejected, StorageFull
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.files.firm import write_again
+from tidemark.engine.files.layer import CheckedFiles
+from tidemark.engine.files.protocol import File
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Buffer, Files
+    from tidemark.engine.files.protocol import Buffer, Files
 
 LOCAL = "file://"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.\-]+://")

@@ -11,19 +11,19 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.base.clock import SystemClock
-from engine.base.errors import FileMissing, Rejected
-from engine.files.directory import PosixFiles
-from recovery.backup.fragment import attempt_name, write_fragment
-from recovery.backup.restore_task import SPLIT, RestoreTask, TaskReport
-from recovery.backup.split import split_name, split_segments
-from recovery.backup.storage import at_place, full_disk_named
-from recovery.local_checkpoint.data_file import FOLDER
-from recovery.system_restart.sysfile import RESTORING, read_sysfile
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import FileMissing, Rejected
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.backup.fragment import attempt_name, write_fragment
+from tidemark.recovery.backup.restore_task import SPLIT, RestoreTask, TaskReport
+from tidemark.recovery.backup.split import split_name, split_segments
+from tidemark.recovery.backup.storage import at_place, full_disk_named
+from tidemark.recovery.local_checkpoint.data_file import FOLDER
+from tidemark.recovery.system_restart.sysfile import RESTORING, read_sysfile
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.files.protocol import Files
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.files.protocol import Files
 
 Advance = Callable[[int], None]
 ATTEMPT_BYTES = 6

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import Damaged, Incompatible
-from engine.log.spool_reader import SpoolReader, referred
-from engine.schema.definition import TableDefinition
-from recovery.backup.manifest import Level, Manifest, find_backups, level_numbers, level_of
-from recovery.backup.rows_file import RowsReader
-from recovery.backup.segments import groups_of, read_segment, segment_names
-from recovery.backup.storage import at_place
-from recovery.backup.writer import layout_at
-from recovery.verification.findings import PROBLEMS_MAX
+from tidemark.engine.base.errors import Damaged, Incompatible
+from tidemark.engine.log.spool_reader import SpoolReader, referred
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery.backup.manifest import Level, Manifest, find_backups, level_numbers, level_of
+from tidemark.recovery.backup.rows_file import RowsReader
+from tidemark.recovery.backup.segments import groups_of, read_segment, segment_names
+from tidemark.recovery.backup.storage import at_place
+from tidemark.recovery.backup.writer import layout_at
+from tidemark.recovery.verification.findings import PROBLEMS_MAX
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
+    from tidemark.engine.files.protocol import Files
 
 Progress = Callable[[int, int, str], None]
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.memory.arena_layout import F_ROWS
-from recovery.backup.later_changes import Applying
-from recovery.local_checkpoint.copies import CopySink
-from recovery.local_checkpoint.writer import LocalCheckpoint
+from tidemark.engine.memory.arena_layout import F_ROWS
+from tidemark.recovery.backup.later_changes import Applying
+from tidemark.recovery.local_checkpoint.copies import CopySink
+from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.files.protocol import Files
-    from engine.store.store import Store
-    from recovery.backup.later_changes import LaterChanges, LaterPlan, LaterReport
-    from recovery.system_restart.disk import DiskRestart
-    from recovery.system_restart.restart import Opened
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.backup.later_changes import LaterChanges, LaterPlan, LaterReport
+    from tidemark.recovery.system_restart.disk import DiskRestart
+    from tidemark.recovery.system_restart.restart import Opened
 
 FLUSH_BYTES = 1 << 20  # of the log that may wait in memory: nobody is told that it is durable
 UNDO_SHARE = 6  # a local checkpoint is made when this part of the UNDO log has been used since the last one

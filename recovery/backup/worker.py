@@ -1,5 +1,5 @@
-"""A process that carries out tasks of a restore: `python -m recovery.backup.worker`, a task a line on its standard
-input.
+"""A process that carries out tasks of a restore: `python -m tidemark.recovery.backup.worker`, a task a line on its
+standard input.
 
 It answers each with lines of JSON: `{"rows": n}` as rows are done, then `{"report": ...}` or `{"error": ...}`. It ends
 when its input ends, so it does not outlive whoever restores.
@@ -11,9 +11,9 @@ import json
 import sys
 from typing import Any
 
-from engine.base.errors import Error
-from recovery.backup.restore_task import RestoreTask
-from recovery.backup.tasks import restore_fragment
+from tidemark.engine.base.errors import Error
+from tidemark.recovery.backup.restore_task import RestoreTask
+from tidemark.recovery.backup.tasks import restore_fragment
 
 ROWS_SAID = 100_000  # no more often than this
 

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from engine.base import errors
-from engine.base.errors import Error, MemoryExhausted, Rejected
-from recovery.backup.restore_task import RestoreTask, TaskReport
+from tidemark.engine.base import errors
+from tidemark.engine.base.errors import Error, MemoryExhausted, Rejected
+from tidemark.recovery.backup.restore_task import RestoreTask, TaskReport
 
 if TYPE_CHECKING:
     from queue import SimpleQueue
 
 ATTEMPTS = 3
-COMMAND = "import sys; sys.path[:] = {path!r}; from recovery.backup.worker import serve; serve()"
+COMMAND = "import sys; sys.path[:] = {path!r}; from tidemark.recovery.backup.worker import serve; serve()"
 
 # What a thread tells: a report, rows done, or what went wrong.
 _Told = TaskReport | int | BaseException

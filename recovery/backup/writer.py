@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access import snapshot_reads
-from engine.access.batch_operations import SCAN_BATCH_ROWS
-from engine.access.snapshot import Snapshot
-from engine.base.errors import Damaged, ForeignFile, SnapshotTooOld
-from engine.memory.arena_layout import F_PAGES, F_SLOTS, OK, ST_SPACE
-from engine.schema.row_shape import RowLayout, compute_layout
-from engine.store.backup_kernels import B_NEXT, B_ROWS, append_entries
-from recovery.backup.manifest import (
+from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS
+from tidemark.engine.access.snapshot import Snapshot
+from tidemark.engine.base.errors import Damaged, ForeignFile, SnapshotTooOld
+from tidemark.engine.memory.arena_layout import F_PAGES, F_SLOTS, OK, ST_SPACE
+from tidemark.engine.schema.row_shape import RowLayout, compute_layout
+from tidemark.engine.store.backup_kernels import B_NEXT, B_ROWS, append_entries
+from tidemark.recovery.backup.manifest import (
     FULL,
     INCREMENTAL,
     Found,
@@ -32,16 +32,16 @@ from recovery.backup.manifest import (
     folders,
     write_manifest,
 )
-from recovery.backup.rows_file import BLOCK_WORDS, Place, RowsReader, RowsWriter
-from recovery.backup.storage import firm_up_file
+from tidemark.recovery.backup.rows_file import BLOCK_WORDS, Place, RowsReader, RowsWriter
+from tidemark.recovery.backup.storage import firm_up_file
 
 if TYPE_CHECKING:
-    from engine.access.batch_operations import ScanBatch
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.schema.definition import TableDefinition
-    from engine.store.store import Store
-    from engine.table.table import Table
+    from tidemark.engine.access.batch_operations import ScanBatch
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
 
 _log = logging.getLogger("tidemark.backup")
 Progress = Callable[[int, int, str], None]

@@ -1,7 +1,7 @@
-"""`python -m recovery.crash_harness`: the parts of the harness on a program of your own.
+"""`python -m tidemark.recovery.crash_harness`: the parts of the harness on a program of your own.
 
-A program is two functions, named "module:function"; see `recovery.crash_harness.program`. Exit code 1 at the first
-broken promise, with the seed and the place that show it again.
+A program is two functions, named "module:function"; see `tidemark.recovery.crash_harness.program`. Exit code 1 at the
+first broken promise, with the seed and the place that show it again.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
-from recovery.crash_harness.crash_states import STATES_PER_POINT, many_crash_states
-from recovery.crash_harness.kill_loop import LIFE_MS_MAX, kill_loop
-from recovery.crash_harness.pieces import run_pieces
-from recovery.crash_harness.power_loop import CALLS_MAX, power_loop
-from recovery.crash_harness.program import Violation, resolve
+from tidemark.recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
+from tidemark.recovery.crash_harness.crash_states import STATES_PER_POINT, many_crash_states
+from tidemark.recovery.crash_harness.kill_loop import LIFE_MS_MAX, kill_loop
+from tidemark.recovery.crash_harness.pieces import run_pieces
+from tidemark.recovery.crash_harness.power_loop import CALLS_MAX, power_loop
+from tidemark.recovery.crash_harness.program import Violation, resolve
 
-WHOLE_STATE = "recovery.crash_harness.program:whole_state"
+WHOLE_STATE = "tidemark.recovery.crash_harness.program:whole_state"
 
 
 def _share(text: str) -> float:
@@ -35,7 +35,7 @@ def _share(text: str) -> float:
 
 def command_line() -> argparse.ArgumentParser:
     """What may be asked for."""
-    parser = argparse.ArgumentParser(prog="python -m recovery.crash_harness", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tidemark.recovery.crash_harness", description=__doc__)
     parts = parser.add_subparsers(dest="part", required=True)
     states = parts.add_parser("states", help="what power losses may leave of recorded runs")
     states.add_argument("--distinct", type=int, default=2_000, help="different states to judge")

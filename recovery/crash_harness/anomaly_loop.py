@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from engine.base.clock import SystemClock
-from engine.base.errors import Damaged, Error, InvariantBroken, OutcomeUnknown, StorageFull, StoreFailed
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles, Personality
-from recovery.crash_harness.disks.order import OrderMonitor
-from recovery.crash_harness.program import (
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import Damaged, Error, InvariantBroken, OutcomeUnknown, StorageFull, StoreFailed
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles, Personality
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor
+from tidemark.recovery.crash_harness.program import (
     Ledger,
     PowerOff,
     Verify,

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.base.clock import SystemClock
-from engine.base.errors import Error
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
-from recovery.crash_harness.disks.power_loss import Piece
-from recovery.crash_harness.disks.trace import Event, Replay, TraceFiles
-from recovery.crash_harness.places import Places
-from recovery.crash_harness.program import (
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import Error
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
+from tidemark.recovery.crash_harness.disks.power_loss import Piece
+from tidemark.recovery.crash_harness.disks.trace import Event, Replay, TraceFiles
+from tidemark.recovery.crash_harness.places import Places
+from tidemark.recovery.crash_harness.program import (
     Ledger,
     PowerOff,
     Verify,

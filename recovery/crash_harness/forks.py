@@ -5,4 +5,4 @@ from __future__ import annotations
 import multiprocessing
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["recovery.crash_harness.preloaded"])
+FORKS.set_forkserver_preload(["tidemark.recovery.crash_harness.preloaded"])

@@ -10,7 +10,7 @@ import functools
 import threading
 from multiprocessing.connection import Connection
 
-from recovery.crash_harness.program import OPEN_DIRECTORY, Ledger, resolve
+from tidemark.recovery.crash_harness.program import OPEN_DIRECTORY, Ledger, resolve
 
 BEGIN = "begin "
 ACKNOWLEDGE = "acknowledge "

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.base.clock import SystemClock
-from engine.base.errors import Error
-from recovery.crash_harness.forks import FORKS
-from recovery.crash_harness.kill_child import ACKNOWLEDGE, BEGIN, GO, live
-from recovery.crash_harness.program import OPEN_DIRECTORY, Ledger, Verify, Violation, resolve
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import Error
+from tidemark.recovery.crash_harness.forks import FORKS
+from tidemark.recovery.crash_harness.kill_child import ACKNOWLEDGE, BEGIN, GO, live
+from tidemark.recovery.crash_harness.program import OPEN_DIRECTORY, Ledger, Verify, Violation, resolve
 
 LIFE_MS_MAX = 400
 EARLY_SHARE = 0.25

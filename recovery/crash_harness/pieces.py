@@ -1,7 +1,7 @@
 """Enumerations in pieces: several processes at a time, each with seeds of its own, their figures put together.
 
-A piece is `python -m recovery.crash_harness states --piece`: it goes on behind a seed that broke a promise, and ends by
-printing its whole report as JSON. States of different pieces are told apart by content like those of one.
+A piece is `python -m tidemark.recovery.crash_harness states --piece`: it goes on behind a seed that broke a promise,
+and ends by printing its whole report as JSON. States of different pieces are told apart by content like those of one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from engine.base.clock import SystemClock
-from recovery.crash_harness.crash_states import StatesReport
+from tidemark.engine.base.clock import SystemClock
+from tidemark.recovery.crash_harness.crash_states import StatesReport
 
 NUMBERS = ("points", "judged", "kills", "failed_syncs", "restarts", "second_restarts", "broken_off", "checks")
 
@@ -32,7 +32,7 @@ def piece_command(
         "--share": share,
     }
     given = [str(part) for pair in named.items() for part in pair]
-    return [sys.executable, "-m", "recovery.crash_harness", "states", "--piece", *given]
+    return [sys.executable, "-m", "tidemark.recovery.crash_harness", "states", "--piece", *given]
 
 
 def merge(reports: Sequence[dict[str, Any]]) -> StatesReport:

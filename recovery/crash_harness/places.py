@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.log.group_layout import GROUP
-from engine.sealed.sealed_layout import KIND_GROUP, header_of
+from tidemark.engine.log.group_layout import GROUP
+from tidemark.engine.sealed.sealed_layout import KIND_GROUP, header_of
 
 if TYPE_CHECKING:
-    from recovery.crash_harness.disks.power_loss import Piece
+    from tidemark.recovery.crash_harness.disks.power_loss import Piece
 
 # Longest first: a control file lies in the folder of the data files.
 _KINDS = (

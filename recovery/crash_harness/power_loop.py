@@ -18,14 +18,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.base.clock import SystemClock
-from engine.base.errors import Error
-from engine.base.options import Options
-from recovery.crash_harness.crash_states import POLICIES
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import MemoryDisk, MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
-from recovery.crash_harness.program import OPEN_FILES, Ledger, PowerOff, Verify, Violation, Work, power_off, resolve
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import Error
+from tidemark.engine.base.options import Options
+from tidemark.recovery.crash_harness.crash_states import POLICIES
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryDisk, MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
+from tidemark.recovery.crash_harness.program import (
+    OPEN_FILES,
+    Ledger,
+    PowerOff,
+    Verify,
+    Violation,
+    Work,
+    power_off,
+    resolve,
+)
 
 CALLS_MAX = 3_000
 # One loss in four falls into restart and first work.

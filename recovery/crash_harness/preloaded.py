@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.jit.kernel import compile_declared, import_all
-from recovery.crash_harness.program import OPEN_DIRECTORY, resolve
+from tidemark.engine.jit.kernel import compile_declared, import_all
+from tidemark.recovery.crash_harness.program import OPEN_DIRECTORY, resolve
 
 import_all()
 compile_declared()

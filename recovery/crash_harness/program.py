@@ -20,14 +20,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from engine.base.clock import ManualClock
-from engine.base.errors import RedoOverloaded, SchemaInvalid
-from engine.base.options import Options
-from engine.schema.column import Column
-from engine.schema.types import Int64
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import RedoOverloaded, SchemaInvalid
+from tidemark.engine.base.options import Options
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.types import Int64
 
 if TYPE_CHECKING:
-    from engine.files.layer import CheckedFiles
+    from tidemark.engine.files.layer import CheckedFiles
 
 OPEN_DIRECTORY = "tidemark:open"
 OPEN_FILES = "tidemark.database:Database"

@@ -4,9 +4,9 @@ Tasks need a `LoadJob` and nothing else: `write_fragment`, `write_parts`, `fragm
 `publish` or `abort`.
 """
 
-from recovery.load.commit import LoadManifest, abort, publish, read_manifest
-from recovery.load.job import FragmentReport, LoadJob
-from recovery.load.tasks import fragments_of, write_fragment, write_parts
+from tidemark.recovery.load.commit import LoadManifest, abort, publish, read_manifest
+from tidemark.recovery.load.job import FragmentReport, LoadJob
+from tidemark.recovery.load.tasks import fragments_of, write_fragment, write_parts
 
 __all__ = [
     "FragmentReport",

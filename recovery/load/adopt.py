@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access.duplicate_keys import refused as unique_refused
-from engine.access.row_operations import settle
-from engine.base.errors import (
+from tidemark.engine.access.duplicate_keys import refused as unique_refused
+from tidemark.engine.access.row_operations import settle
+from tidemark.engine.base.errors import (
     FileMissing,
     ForeignFile,
     LoadDamaged,
@@ -25,7 +25,7 @@ from engine.base.errors import (
     Rejected,
     SpoolDamaged,
 )
-from engine.log.load_arena_layout import (
+from tidemark.engine.log.load_arena_layout import (
     LP_COUNT,
     LP_FIRST,
     LP_FORMAT,
@@ -36,11 +36,11 @@ from engine.log.load_arena_layout import (
     LR_AT,
     LR_WORDS,
 )
-from engine.log.load_files import FOLDER
-from engine.log.load_kernels import survey_block
-from engine.log.spool_layout import SPOOL_HEADER_WORDS
-from engine.log.spool_reader import records_of
-from engine.memory.arena_layout import (
+from tidemark.engine.log.load_files import FOLDER
+from tidemark.engine.log.load_kernels import survey_block
+from tidemark.engine.log.spool_layout import SPOOL_HEADER_WORDS
+from tidemark.engine.log.spool_reader import records_of
+from tidemark.engine.memory.arena_layout import (
     F_INDEX_COUNT,
     MODE_BITS,
     OK,
@@ -51,24 +51,24 @@ from engine.memory.arena_layout import (
     ST_UNIQUE,
     X_ROW,
 )
-from engine.rows.growth_kernels import reserve_index
-from engine.store.outcome import find_outcome
-from engine.table.table import KEY_ROOM_WORDS
-from engine.txn.adopted_records import AdoptedRecords, Block, Part
-from engine.txn.load_rows_kernels import close_page, place_rows, reserve_pages
-from recovery.load.commit import read_manifest, sweep
-from recovery.load.directory import ADOPTING, Directory, directory_of, own_directory
-from recovery.load.job import EXAMPLES_MAX
-from recovery.load.tasks import shown
+from tidemark.engine.rows.growth_kernels import reserve_index
+from tidemark.engine.store.outcome import find_outcome
+from tidemark.engine.table.table import KEY_ROOM_WORDS
+from tidemark.engine.txn.adopted_records import AdoptedRecords, Block, Part
+from tidemark.engine.txn.load_rows_kernels import close_page, place_rows, reserve_pages
+from tidemark.recovery.load.commit import read_manifest, sweep
+from tidemark.recovery.load.directory import ADOPTING, Directory, directory_of, own_directory
+from tidemark.recovery.load.job import EXAMPLES_MAX
+from tidemark.recovery.load.tasks import shown
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
-    from recovery.load.commit import LoadManifest
-    from recovery.load.job import LoadJob
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+    from tidemark.recovery.load.commit import LoadManifest
+    from tidemark.recovery.load.job import LoadJob
 
 Progress = Callable[[int, int, str], None]
 SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.clock import SystemClock
-from engine.base.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
-from engine.log.load_layout import LOAD_MANIFEST, LOAD_MANIFEST_WORDS, LOAD_UNIT_WORDS_MIN
-from engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed, seal, write_seal
-from engine.sealed.version import check_version
-from recovery.load.directory import ABORTED, ADOPTING, MANIFEST, OPEN, PUBLISHED, directory_of
-from recovery.load.job import EXAMPLES_MAX, FragmentReport, LoadJob, file_of
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
+from tidemark.engine.log.load_layout import LOAD_MANIFEST, LOAD_MANIFEST_WORDS, LOAD_UNIT_WORDS_MIN
+from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed, seal, write_seal
+from tidemark.engine.sealed.version import check_version
+from tidemark.recovery.load.directory import ABORTED, ADOPTING, MANIFEST, OPEN, PUBLISHED, directory_of
+from tidemark.recovery.load.job import EXAMPLES_MAX, FragmentReport, LoadJob, file_of
 
 if TYPE_CHECKING:
-    from engine.log.load_files import LoadFile
-    from engine.memory.arena import Words
-    from recovery.load.directory import Directory
+    from tidemark.engine.log.load_files import LoadFile
+    from tidemark.engine.memory.arena import Words
+    from tidemark.recovery.load.directory import Directory
 
 FILES_MAX = 1 << 16  # of one load: what the record in the log names them with stays below 8 MiB
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from engine.base.errors import FileMissing
-from engine.files.firm import make_folder
-from engine.log.load_files import FOLDER
-from recovery.backup.storage import full_disk_named, open_place
+from tidemark.engine.base.errors import FileMissing
+from tidemark.engine.files.firm import make_folder
+from tidemark.engine.log.load_files import FOLDER
+from tidemark.recovery.backup.storage import full_disk_named, open_place
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from recovery.load.job import LoadJob
+    from tidemark.engine.files.protocol import Files
+    from tidemark.recovery.load.job import LoadJob
 
 NEW = ".new"
 OPEN = ".open"

@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.log.load_arena_layout import (
+from tidemark.engine.log.load_arena_layout import (
     LS_RECORD,
     LS_ROWS,
     LS_USED,
     LS_WORDS,
 )
-from engine.log.load_files import LoadFile
-from engine.log.load_kernels import pack_rows_of_file
-from engine.log.redo_layout import GROUP_WORDS, OPERATION_WORDS, TRANSACTION_WORDS
-from engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
-from engine.log.spool_reader import records_digest
-from engine.sealed.sealed_layout import KIND_SPOOL, header_of, seal, write_seal
-from recovery.load.directory import NEW
+from tidemark.engine.log.load_files import LoadFile
+from tidemark.engine.log.load_kernels import pack_rows_of_file
+from tidemark.engine.log.redo_layout import GROUP_WORDS, OPERATION_WORDS, TRANSACTION_WORDS
+from tidemark.engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
+from tidemark.engine.log.spool_reader import records_digest
+from tidemark.engine.sealed.sealed_layout import KIND_SPOOL, header_of, seal, write_seal
+from tidemark.recovery.load.directory import NEW
 
 if TYPE_CHECKING:
-    from engine.files.protocol import File
-    from engine.memory.arena import Words
-    from engine.rows.columnar import EncodedRows
-    from recovery.load.directory import Directory
-    from recovery.load.job import LoadJob
+    from tidemark.engine.files.protocol import File
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.rows.columnar import EncodedRows
+    from tidemark.recovery.load.directory import Directory
+    from tidemark.recovery.load.job import LoadJob
 
 FIRST_WORD = GROUP_WORDS + TRANSACTION_WORDS  # where the first record of a transaction stands
 BLOCK_WORDS = 1 << 17  # 1 MiB

@@ -7,10 +7,10 @@ from dataclasses import asdict, astuple, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from engine.base.errors import Rejected
-from engine.log.load_files import LoadFile, job_name
-from engine.schema.definition import TableDefinition
-from engine.store.load_shape import LoadShape, shape_of
+from tidemark.engine.base.errors import Rejected
+from tidemark.engine.log.load_files import LoadFile, job_name
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.store.load_shape import LoadShape, shape_of
 
 JOB_BITS = 63
 EXAMPLES_MAX = 10

@@ -11,15 +11,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from recovery.load.directory import Directory, directory_of
-from recovery.load.tasks import write_numbered
+from tidemark.recovery.load.directory import Directory, directory_of
+from tidemark.recovery.load.tasks import write_numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
-    from recovery.load.job import FragmentReport, LoadJob
+    from tidemark.recovery.load.job import FragmentReport, LoadJob
 
 WAITING_BATCHES = 4
 POLL_SECONDS = 0.1

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.base.clock import SystemClock
-from engine.log.load_files import FOLDER
-from recovery.backup.storage import open_place
-from recovery.load.commit import begin
-from recovery.load.directory import Directory, own_directory
-from recovery.load.job import JOB_BITS, LoadJob
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.log.load_files import FOLDER
+from tidemark.recovery.backup.storage import open_place
+from tidemark.recovery.load.commit import begin
+from tidemark.recovery.load.directory import Directory, own_directory
+from tidemark.recovery.load.job import JOB_BITS, LoadJob
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.table.table import Table
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.table.table import Table
 
 
 def plan_load(

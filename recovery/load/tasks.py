@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.clock import SystemClock
-from engine.base.errors import (
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import (
     FileMissing,
     LoadEnded,
     NotNullViolation,
@@ -20,27 +20,27 @@ from engine.base.errors import (
     TypeMismatch,
     ValueOutOfRange,
 )
-from engine.memory.arena_layout import TAG_BITS
-from engine.rows.columnar import encode_keys, encode_rows
-from engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
-from engine.schema.partitions_kernels import fragments_of_keys
-from engine.schema.partitions_layout import HH_PARTITION
-from engine.table.table import KEY_ROOM_WORDS
-from recovery.load.directory import OPEN, directory_of
-from recovery.load.file_writer import FileWriter
-from recovery.load.job import EXAMPLES_MAX, FragmentReport
+from tidemark.engine.memory.arena_layout import TAG_BITS
+from tidemark.engine.rows.columnar import encode_keys, encode_rows
+from tidemark.engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
+from tidemark.engine.schema.partitions_kernels import fragments_of_keys
+from tidemark.engine.schema.partitions_layout import HH_PARTITION
+from tidemark.engine.table.table import KEY_ROOM_WORDS
+from tidemark.recovery.load.directory import OPEN, directory_of
+from tidemark.recovery.load.file_writer import FileWriter
+from tidemark.recovery.load.job import EXAMPLES_MAX, FragmentReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
-    from engine.log.load_files import LoadFile
-    from engine.memory.arena import Words
-    from engine.rows.columnar import EncodedRows
-    from engine.store.load_shape import LoadShape
-    from recovery.load.directory import Directory
-    from recovery.load.job import LoadJob
+    from tidemark.engine.log.load_files import LoadFile
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.rows.columnar import EncodedRows
+    from tidemark.engine.store.load_shape import LoadShape
+    from tidemark.recovery.load.directory import Directory
+    from tidemark.recovery.load.job import LoadJob
 
 BATCH_ROWS = 1 << 16
 REFUSED_MAX = 1_000  # rows that are told apart one by one

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import ForeignFile, IoFailed, Rejected, StorageFull
-from engine.base.limits import TABLE_ID_MAX
-from engine.disk.disk_layout import OWNER_FRAGMENT_SHIFT
-from engine.disk.tablespaces import TablespaceDefinition
-from engine.files.firm import write_again
-from engine.memory.arena_layout import ENTRY_WORDS
-from engine.rows.lcp_layout import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
-from engine.schema.definition import TableDefinition
-from engine.sealed.sealed_layout import KIND_LCP_CONTROL, header_of, is_sealed, seal, store_of, write_seal
-from engine.sealed.version import check_version
-from recovery.local_checkpoint.data_file import FOLDER
+from tidemark.engine.base.errors import ForeignFile, IoFailed, Rejected, StorageFull
+from tidemark.engine.base.limits import TABLE_ID_MAX
+from tidemark.engine.disk.disk_layout import OWNER_FRAGMENT_SHIFT
+from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.files.firm import write_again
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.rows.lcp_layout import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.sealed.sealed_layout import KIND_LCP_CONTROL, header_of, is_sealed, seal, store_of, write_seal
+from tidemark.engine.sealed.version import check_version
+from tidemark.recovery.local_checkpoint.data_file import FOLDER
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
+    from tidemark.engine.files.protocol import Files
 
 _log = logging.getLogger("tidemark.recovery")
 

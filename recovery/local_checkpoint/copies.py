@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
+    from tidemark.engine.memory.arena import Words
 
 BUFFER_WORDS = 1 << 17
 SPARE_BUFFERS = 2

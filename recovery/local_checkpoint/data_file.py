@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import FileTruncated, ForeignFile, LcpDamaged
-from engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK, UNIT_WORDS_MIN
-from engine.sealed.sealed_layout import KIND_LCP_BLOCK, SEAL, header_of, is_sealed, seal_units, store_of, write_seal
-from engine.sealed.version import check_version
+from tidemark.engine.base.errors import FileTruncated, ForeignFile, LcpDamaged
+from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK, UNIT_WORDS_MIN
+from tidemark.engine.sealed.sealed_layout import (
+    KIND_LCP_BLOCK,
+    SEAL,
+    header_of,
+    is_sealed,
+    seal_units,
+    store_of,
+    write_seal,
+)
+from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
-    from engine.files.protocol import File, Files
-    from engine.memory.arena import Words
+    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.memory.arena import Words
 
 FOLDER = "lcp"
 BLOCK_WORDS = 1 << 17  # 1 MiB

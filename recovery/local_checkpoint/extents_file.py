@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged
-from engine.disk.cache_layout import EXTENT_PAGES_MAX, EXTENT_PAGES_MIN
-from engine.disk.disk_layout import (
+from tidemark.engine.base.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged
+from tidemark.engine.disk.cache_layout import EXTENT_PAGES_MAX, EXTENT_PAGES_MIN
+from tidemark.engine.disk.disk_layout import (
     EXTENT_FREE_BITS,
     EXTENT_HEADER_WORDS,
     EXTENTS,
     OWNER_FRAGMENT_SHIFT,
     OWNER_TABLE_MASK,
 )
-from engine.disk.extents_kernels import copy_extents, restore_extent
-from engine.memory.arena_layout import OK, ST_SPACE
-from engine.rows.lcp_layout import EXTENTS_FRAGMENT, EXTENTS_TABLE, UNIT_WORDS_MIN
-from engine.sealed.sealed_layout import KIND_EXTENTS, SEAL, header_of, is_sealed, seal, store_of, write_seal
-from engine.sealed.version import check_version
-from recovery.local_checkpoint.data_file import FOLDER
-from recovery.system_restart.load import DataFileDamaged
+from tidemark.engine.disk.extents_kernels import copy_extents, restore_extent
+from tidemark.engine.memory.arena_layout import OK, ST_SPACE
+from tidemark.engine.rows.lcp_layout import EXTENTS_FRAGMENT, EXTENTS_TABLE, UNIT_WORDS_MIN
+from tidemark.engine.sealed.sealed_layout import KIND_EXTENTS, SEAL, header_of, is_sealed, seal, store_of, write_seal
+from tidemark.engine.sealed.version import check_version
+from tidemark.recovery.local_checkpoint.data_file import FOLDER
+from tidemark.recovery.system_restart.load import DataFileDamaged
 
 if TYPE_CHECKING:
-    from engine.disk.space import Space
-    from engine.files.protocol import File, Files
-    from engine.memory.arena import Words
-    from engine.store.store import Store
+    from tidemark.engine.disk.space import Space
+    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
 
 BLOCK_WORDS = (256 << 10) // 8
 BLOCK_HEADER_WORDS = EXTENTS.itemsize // 8

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken
-from engine.disk.disk_layout import UNDO_MARK_WORDS
-from engine.memory.arena import address_of
-from engine.memory.arena_layout import (
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.disk.disk_layout import UNDO_MARK_WORDS
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.memory.arena_layout import (
     F_LCP_COPIED,
     F_LCP_EPOCH,
     F_LCP_POSITION,
@@ -33,9 +33,9 @@ from engine.memory.arena_layout import (
     ST_MORE,
     ST_SPACE,
 )
-from engine.rows.lcp_kernels import abandon_lcp, scan_lcp, start_lcp
-from engine.rows.lcp_layout import COPIES_FRAGMENT, COPIES_TABLE
-from recovery.local_checkpoint.control import (
+from tidemark.engine.rows.lcp_kernels import abandon_lcp, scan_lcp, start_lcp
+from tidemark.engine.rows.lcp_layout import COPIES_FRAGMENT, COPIES_TABLE
+from tidemark.recovery.local_checkpoint.control import (
     Control,
     UndoMark,
     control_ids,
@@ -45,14 +45,14 @@ from recovery.local_checkpoint.control import (
     unnamed_control,
     write_control,
 )
-from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name, new_span
-from recovery.local_checkpoint.extents_file import copy_headers, write_extents
+from tidemark.recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name, new_span
+from tidemark.recovery.local_checkpoint.extents_file import copy_headers, write_extents
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.store.store import Store
-    from recovery.local_checkpoint.copies import CopySink
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.local_checkpoint.copies import CopySink
 
 _log = logging.getLogger("tidemark.lcp")
 

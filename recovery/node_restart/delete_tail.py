@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.log.redo_layout import FRAGMENT_SHIFT
-from engine.txn.delete_log_layout import DE_PLACE, DE_ROWS
+from tidemark.engine.log.redo_layout import FRAGMENT_SHIFT
+from tidemark.engine.txn.delete_log_layout import DE_PLACE, DE_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from engine.memory.arena import Words
-    from engine.txn.delete_log import DeleteLog
-    from recovery.node_restart.messages import FragmentPlace
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.txn.delete_log import DeleteLog
+    from tidemark.recovery.node_restart.messages import FragmentPlace
 
 ENTRIES = 8_192  # of one message: 192 KiB are copied under the latch
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access import snapshot_reads
-from engine.base.errors import InvariantBroken
-from engine.memory.arena_layout import ENTRY_WORDS, F_SLOTS, OK, ST_SPACE
-from engine.store.backup_kernels import B_USED, BACKUP_STATE_WORDS, append_entries
-from engine.store.node_copy_kernels import N_RANGES, N_ROWS, NODE_COPY_STATE_WORDS, list_items
+from tidemark.engine.access import snapshot_reads
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_SLOTS, OK, ST_SPACE
+from tidemark.engine.store.backup_kernels import B_USED, BACKUP_STATE_WORDS, append_entries
+from tidemark.engine.store.node_copy_kernels import N_RANGES, N_ROWS, NODE_COPY_STATE_WORDS, list_items
 
 if TYPE_CHECKING:
-    from engine.access.snapshot import Snapshot
-    from engine.memory.arena import Words
-    from engine.table.table import Table
+    from tidemark.engine.access.snapshot import Snapshot
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import Table
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
+    from tidemark.recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
 
 
 def make_recoverable(lcp: LocalCheckpoint, progress: Progress | None = None) -> LcpReport:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken, MemoryExhausted, RedoDamaged
-from engine.log.reader import GroupRead
-from engine.log.redo_layout import (
+from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted, RedoDamaged
+from tidemark.engine.log.reader import GroupRead
+from tidemark.engine.log.redo_layout import (
     KIND_DELETE,
     OPERATION_WORDS,
     TRANSACTION_WORDS,
@@ -24,11 +24,11 @@ from engine.log.redo_layout import (
     pack_identity,
     pack_kind,
 )
-from engine.memory.arena_layout import COUNT_SHIFT, F_REPLAY_EPOCH, OK, ST_MEMORY, ST_SPACE
-from engine.rows.lcp_kernels import finish_load
-from engine.store.node_copy_kernels import N_NEXT, N_POSITION, N_USED, NODE_COPY_STATE_WORDS
-from engine.store.node_copy_layout import DELETED_WORDS, F_UNCOPIED, ROWID_END
-from engine.store.node_join_kernels import (
+from tidemark.engine.memory.arena_layout import COUNT_SHIFT, F_REPLAY_EPOCH, OK, ST_MEMORY, ST_SPACE
+from tidemark.engine.rows.lcp_kernels import finish_load
+from tidemark.engine.store.node_copy_kernels import N_NEXT, N_POSITION, N_USED, NODE_COPY_STATE_WORDS
+from tidemark.engine.store.node_copy_layout import DELETED_WORDS, F_UNCOPIED, ROWID_END
+from tidemark.engine.store.node_join_kernels import (
     executed_records,
     find_deleted,
     find_in_the_way,
@@ -38,8 +38,8 @@ from engine.store.node_join_kernels import (
     set_uncopied,
     stamp_slice,
 )
-from engine.store.replay_kernels import replay_group
-from recovery.node_restart.messages import (
+from tidemark.engine.store.replay_kernels import replay_group
+from tidemark.recovery.node_restart.messages import (
     REPLAY_LOG,
     ROWID_SYNC,
     Begin,
@@ -51,19 +51,19 @@ from recovery.node_restart.messages import (
     Slice,
     Taken,
 )
-from recovery.node_restart.progress import Progress
-from recovery.system_restart.catch_up import CaughtUp
-from recovery.system_restart.disk import disk_directory
-from recovery.system_restart.load import OnePool, PartsOutOfMemory
-from recovery.system_restart.replay import alter_table, apply_schema, schema_change
-from recovery.system_restart.spool import Records
+from tidemark.recovery.node_restart.progress import Progress
+from tidemark.recovery.system_restart.catch_up import CaughtUp
+from tidemark.recovery.system_restart.disk import disk_directory
+from tidemark.recovery.system_restart.load import OnePool, PartsOutOfMemory
+from tidemark.recovery.system_restart.replay import alter_table, apply_schema, schema_change
+from tidemark.recovery.system_restart.spool import Records
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
-    from engine.schema.definition import TableDefinition
-    from engine.table.table import Table
-    from recovery.node_restart.messages import FragmentPlace, FromJoiner, FromLive, TablespaceShape, Welcome
-    from recovery.system_restart.catch_up import PrivateStore
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.table.table import Table
+    from tidemark.recovery.node_restart.messages import FragmentPlace, FromJoiner, FromLive, TablespaceShape, Welcome
+    from tidemark.recovery.system_restart.catch_up import PrivateStore
 
 ROWS_NOTED = 4_096
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.log.geometry import open_files
-from engine.log.reader import LogReader
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.log.reader import LogReader
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.log.reader import GroupRead
-    from engine.log.redo import RedoLog
-    from engine.store.store import Store
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.reader import GroupRead
+    from tidemark.engine.log.redo import RedoLog
+    from tidemark.engine.store.store import Store
 
 HOLDER = "a node that is being copied"
 HELD_SHARE = 4  # the log is held for a joiner until no more than 1 / HELD_SHARE of it is left

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.disk.tablespaces import TablespaceDefinition
-    from engine.memory.arena import Words
-    from engine.schema.definition import TableDefinition
+    from tidemark.engine.disk.tablespaces import TablespaceDefinition
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.definition import TableDefinition
 
 ROWID_SYNC = "rowid_sync"
 REPLAY_LOG = "replay_log"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
+    from tidemark.engine.base.clock import Clock
 
 
 @dataclass

@@ -5,30 +5,30 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from engine.base.errors import Damaged, ForeignFile, ValueOutOfRange
-from engine.disk.data_file import FOLDER as SPACE_FOLDER
-from engine.disk.double_write import FILE_NAME as DOUBLE_WRITE_NAME
-from engine.disk.undo_ring import FOLDER as UNDO_FOLDER
-from engine.log.geometry import FOLDER as REDO_FOLDER
-from engine.log.load_files import FOLDER as LOAD_FOLDER
-from engine.log.spool_files import FOLDER as SPOOL_FOLDER
-from engine.sealed.version import check_format
-from recovery.local_checkpoint.control import read_controls
-from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
-from recovery.node_restart.joiner import Join
-from recovery.node_restart.messages import ROWID_SYNC
-from recovery.system_restart.restart import Restart
-from recovery.system_restart.sysfile import NAMES, read_sysfile
+from tidemark.engine.base.errors import Damaged, ForeignFile, ValueOutOfRange
+from tidemark.engine.disk.data_file import FOLDER as SPACE_FOLDER
+from tidemark.engine.disk.double_write import FILE_NAME as DOUBLE_WRITE_NAME
+from tidemark.engine.disk.undo_ring import FOLDER as UNDO_FOLDER
+from tidemark.engine.log.geometry import FOLDER as REDO_FOLDER
+from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
+from tidemark.engine.log.spool_files import FOLDER as SPOOL_FOLDER
+from tidemark.engine.sealed.version import check_format
+from tidemark.recovery.local_checkpoint.control import read_controls
+from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
+from tidemark.recovery.node_restart.joiner import Join
+from tidemark.recovery.node_restart.messages import ROWID_SYNC
+from tidemark.recovery.system_restart.restart import Restart
+from tidemark.recovery.system_restart.sysfile import NAMES, read_sysfile
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.base.options import Options
-    from engine.files.protocol import Files
-    from recovery.node_restart.joiner import Link
-    from recovery.node_restart.messages import Welcome
-    from recovery.system_restart.catch_up import CaughtUp
-    from recovery.system_restart.restart import Opened
-    from recovery.system_restart.through import Through
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.files.protocol import Files
+    from tidemark.recovery.node_restart.joiner import Link
+    from tidemark.recovery.node_restart.messages import Welcome
+    from tidemark.recovery.system_restart.catch_up import CaughtUp
+    from tidemark.recovery.system_restart.restart import Opened
+    from tidemark.recovery.system_restart.through import Through
 
 _log = logging.getLogger("tidemark.node")
 FOLDERS = (REDO_FOLDER, LCP_FOLDER, UNDO_FOLDER, SPACE_FOLDER, SPOOL_FOLDER, LOAD_FOLDER)

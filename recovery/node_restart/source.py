@@ -16,19 +16,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.snapshot import Snapshot
-from engine.base.errors import InvariantBroken, SnapshotTooOld
-from engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS, WORDS_SHIFT
-from engine.log.spool_reader import SpoolReader, referred
-from engine.memory.arena_layout import F_PAGES, OK, ST_MORE, ST_SPACE
-from engine.sealed.sealed_layout import FORMAT_VERSION
-from engine.store.node_copy_kernels import N_LOOKED, N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
-from engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
-from engine.store.node_join_kernels import find_schema_change
-from recovery.node_restart.delete_tail import DeleteTail, why_not
-from recovery.node_restart.disk_slice import items_of, with_disk_parts
-from recovery.node_restart.log_tail import LogTail
-from recovery.node_restart.messages import (
+from tidemark.engine.access.snapshot import Snapshot
+from tidemark.engine.base.errors import InvariantBroken, SnapshotTooOld
+from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS, WORDS_SHIFT
+from tidemark.engine.log.spool_reader import SpoolReader, referred
+from tidemark.engine.memory.arena_layout import F_PAGES, OK, ST_MORE, ST_SPACE
+from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
+from tidemark.engine.store.node_copy_kernels import (
+    N_LOOKED,
+    N_POSITION,
+    N_ROWS,
+    N_USED,
+    NODE_COPY_STATE_WORDS,
+    scan_changed,
+)
+from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
+from tidemark.engine.store.node_join_kernels import find_schema_change
+from tidemark.recovery.node_restart.delete_tail import DeleteTail, why_not
+from tidemark.recovery.node_restart.disk_slice import items_of, with_disk_parts
+from tidemark.recovery.node_restart.log_tail import LogTail
+from tidemark.recovery.node_restart.messages import (
     DELETE_LOG,
     REPLAY_LOG,
     ROWID_SYNC,
@@ -40,17 +47,17 @@ from recovery.node_restart.messages import (
     TablespaceShape,
     Welcome,
 )
-from recovery.node_restart.progress import Progress
-from recovery.system_restart.replay import schema_change
+from tidemark.recovery.node_restart.progress import Progress
+from tidemark.recovery.system_restart.replay import schema_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.files.protocol import Files
-    from engine.log.reader import GroupRead
-    from engine.memory.arena import Words
-    from engine.store.store import Store
-    from recovery.node_restart.messages import FragmentPlace, FromLive, Plan, Ready, Taken
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.reader import GroupRead
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.node_restart.messages import FragmentPlace, FromLive, Plan, Ready, Taken
 
 # The latch is held for the slots of one slice: 0.3 ms if none has changed, 256 KiB copied if all have.
 SLICE_SLOTS = 32_768

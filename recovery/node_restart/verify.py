@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.memory.arena_layout import ENTRY_WORDS, OK, ST_SPACE
-from engine.store.node_copy_kernels import N_POSITION, N_USED, NODE_COPY_STATE_WORDS, scan_changed
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_SPACE
+from tidemark.engine.store.node_copy_kernels import N_POSITION, N_USED, NODE_COPY_STATE_WORDS, scan_changed
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
-    from engine.store.store import Store
-    from engine.table.table import Table
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
 
 SLOTS = 65_536
 OUT_WORDS = 1 << 16

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from engine.base.errors import EpochGap, Error, FileMissing, SchemaInvalid, TypeMismatch
-from engine.base.ids import gci_of
-from engine.files.directory import PosixFiles
-from engine.schema.definition import TableDefinition
-from recovery.spark.plan import TASK_BYTES, checked_options, find_table, whole_number
-from recovery.spark.types import arrow_schema
-from recovery.system_restart.sysfile import read_sysfile
-from recovery.verification.log_listing import StoreListing
+from tidemark.engine.base.errors import EpochGap, Error, FileMissing, SchemaInvalid, TypeMismatch
+from tidemark.engine.base.ids import gci_of
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery.spark.plan import TASK_BYTES, checked_options, find_table, whole_number
+from tidemark.recovery.spark.types import arrow_schema
+from tidemark.recovery.system_restart.sysfile import read_sysfile
+from tidemark.recovery.verification.log_listing import StoreListing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -194,7 +194,7 @@ def change_spark_schema(definition: TableDefinition) -> StructType:
     """The same as Spark has it."""
     from pyspark.sql import types as s
 
-    from recovery.spark.types import spark_schema
+    from tidemark.recovery.spark.types import spark_schema
 
     row = spark_schema(definition.columns)
     fields = [(EPOCH, s.LongType()), (OPERATION, s.StringType()), (BEFORE, row), (AFTER, row)]

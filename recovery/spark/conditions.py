@@ -9,10 +9,10 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-from engine.base.errors import SchemaInvalid, TypeMismatch
-from engine.programs import expressions
-from engine.programs.expressions import Expression
-from engine.schema.types_base import shown
+from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
+from tidemark.engine.programs import expressions
+from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.schema.types_base import shown
 
 _NODES = {
     kind.__name__: kind

@@ -1,8 +1,9 @@
 """The process Spark forks its Python workers from, with what tasks need imported before (docs/spark.md, section 2).
 
-Run by Spark as `python -m recovery.spark.daemon pyspark.worker`, in the place of its own daemon: a worker that imports
-for itself takes a second of a core before its first row, and there is one for each core, and anew for each that died.
-And behind every task a worker looks through all objects for garbage: those that were imported are left out of that.
+Run by Spark as `python -m tidemark.recovery.spark.daemon pyspark.worker`, in the place of its own daemon: a worker that
+imports for itself takes a second of a core before its first row, and there is one for each core, and anew for each that
+died. And behind every task a worker looks through all objects for garbage: those that were imported are left out of
+that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 
 from pyspark.daemon import manager
 
-from recovery.spark import jobs, load, rows
+from tidemark.recovery.spark import jobs, load, rows
 
 IMPORTED = (jobs, load, rows)
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.base import errors
+from tidemark.engine.base import errors
 
 EVIDENCE = "evidence: "  # begins the note of an error that has its evidence, as JSON
-_SAID = re.compile(rf"^(?:engine\.errors\.)(\w+): (.+)$(?:\n{EVIDENCE}(\{{.*\}})$)?", re.MULTILINE)
+_CLASS = rf"{re.escape(errors.__name__)}\.(\w+)"
+_SAID = re.compile(rf"^{_CLASS}: (.+)$(?:\n{EVIDENCE}(\{{.*\}})$)?", re.MULTILINE)
 
 
 def error_in(text: str) -> errors.Error | None:

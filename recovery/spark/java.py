@@ -14,8 +14,8 @@ import subprocess
 from collections.abc import Mapping
 from importlib.metadata import version as installed_version
 
-from engine.base.errors import Unsupported
-from engine.files.directory import find_program, scratch_program
+from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.files.directory import find_program, scratch_program
 
 JAVA_MIN = 17
 JAVA_MAX_BEFORE = {(4, 3): 23}

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from recovery.backup.restore_task import RestoreTask, TaskReport
-from recovery.backup.tasks import restore_fragment
-from recovery.backup.verify import VerifyReport, VerifyTask, verify_task
-from recovery.spark.failures import evidence_noted, typed_errors
-from recovery.verification.digest_tasks import digest_fragment
+from tidemark.recovery.backup.restore_task import RestoreTask, TaskReport
+from tidemark.recovery.backup.tasks import restore_fragment
+from tidemark.recovery.backup.verify import VerifyReport, VerifyTask, verify_task
+from tidemark.recovery.spark.failures import evidence_noted, typed_errors
+from tidemark.recovery.verification.digest_tasks import digest_fragment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from engine.base.clock import SystemClock
-from engine.base.errors import NoSuchColumn, SchemaInvalid, Unsupported
-from recovery.load import FragmentReport, LoadJob, abort, fragments_of, publish, write_parts
-from recovery.spark.failures import evidence_noted
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid, Unsupported
+from tidemark.recovery.load import FragmentReport, LoadJob, abort, fragments_of, publish, write_parts
+from tidemark.recovery.spark.failures import evidence_noted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     BackupDamaged,
     FileMissing,
     LcpDamaged,
@@ -22,27 +22,27 @@ from engine.base.errors import (
     TypeMismatch,
     Unsupported,
 )
-from engine.files.directory import PosixFiles
-from engine.programs.compiled import compile_filter
-from engine.programs.condition_ranges import known_of
-from engine.schema.definition import TableDefinition
-from engine.schema.names import is_system_table, qualified_name
-from engine.schema.partition_pruning import partitions_for
-from recovery.backup.manifest import find_backups
-from recovery.backup.storage import open_place
-from recovery.local_checkpoint.control import control_name
-from recovery.spark.conditions import from_text
-from recovery.system_restart.load import shapes_of
-from recovery.system_restart.sysfile import NAMES
-from recovery.verification.log_listing import StoreListing
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.programs.compiled import compile_filter
+from tidemark.engine.programs.condition_ranges import known_of
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import is_system_table, qualified_name
+from tidemark.engine.schema.partition_pruning import partitions_for
+from tidemark.recovery.backup.manifest import find_backups
+from tidemark.recovery.backup.storage import open_place
+from tidemark.recovery.local_checkpoint.control import control_name
+from tidemark.recovery.spark.conditions import from_text
+from tidemark.recovery.system_restart.load import shapes_of
+from tidemark.recovery.system_restart.sysfile import NAMES
+from tidemark.recovery.verification.log_listing import StoreListing
 
 if TYPE_CHECKING:
-    from engine.files.directory import Pin
-    from engine.files.protocol import Files
-    from engine.programs.expressions import Expression
-    from engine.schema.column import Column
-    from recovery.backup.manifest import Level, Manifest
-    from recovery.local_checkpoint.control import Control
+    from tidemark.engine.files.directory import Pin
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.programs.expressions import Expression
+    from tidemark.engine.schema.column import Column
+    from tidemark.recovery.backup.manifest import Level, Manifest
+    from tidemark.recovery.local_checkpoint.control import Control
 
 ROWID, EPOCH, AUTHOR, FRAGMENT = HIDDEN = ("$ROWID", "$EPOCH", "$AUTHOR", "$FRAGMENT")
 COPIES = -1  # the number of the part that has old rows copied by commits, of all fragments

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access.conditions import failed
-from engine.base.errors import BackupDamaged, LcpDamaged, PageDamaged
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import ENTRY_WORDS, OK
-from engine.programs import program_layout as p
-from engine.programs.compiled import compile_filter
-from engine.programs.vm_batch_kernels import run_batch
-from engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
-from engine.rows.column_output import decode_rows
-from engine.rows.lcp_kernels import SHAPE_WORDS
-from engine.rows.lcp_layout import (
+from tidemark.engine.access.conditions import failed
+from tidemark.engine.base.errors import BackupDamaged, LcpDamaged, PageDamaged
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.compiled import compile_filter
+from tidemark.engine.programs.vm_batch_kernels import run_batch
+from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from tidemark.engine.rows.column_output import decode_rows
+from tidemark.engine.rows.lcp_kernels import SHAPE_WORDS
+from tidemark.engine.rows.lcp_layout import (
     BLOCK_HEADER_WORDS,
     COPIES_FRAGMENT,
     COPIES_TABLE,
@@ -29,27 +29,27 @@ from engine.rows.lcp_layout import (
     ENTRY_FRAGMENT_MASK,
     ENTRY_FRAGMENT_SHIFT,
 )
-from engine.rows.row_format import RowFormat
-from engine.schema.row_layout import VAR_HEADER_WORDS, var_header
-from engine.schema.types_base import shown
-from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS, find_entries
-from recovery.backup.rows_file import RowsReader
-from recovery.backup.storage import open_place
-from recovery.backup.writer import layout_at
-from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
-from recovery.spark.plan import AUTHOR, COPIES, EPOCH, FRAGMENT, ROWID, pin_local_checkpoint
-from recovery.system_restart.load import check_counts
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema.row_layout import VAR_HEADER_WORDS, var_header
+from tidemark.engine.schema.types_base import shown
+from tidemark.engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS, find_entries
+from tidemark.recovery.backup.rows_file import RowsReader
+from tidemark.recovery.backup.storage import open_place
+from tidemark.recovery.backup.writer import layout_at
+from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from tidemark.recovery.spark.plan import AUTHOR, COPIES, EPOCH, FRAGMENT, ROWID, pin_local_checkpoint
+from tidemark.recovery.system_restart.load import check_counts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.base.errors import Damaged
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.programs.expressions import Expression
-    from engine.schema.definition import TableDefinition
-    from recovery.backup.manifest import Level
-    from recovery.spark.plan import Origin, Part, ReadTask
+    from tidemark.engine.base.errors import Damaged
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.programs.expressions import Expression
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.recovery.backup.manifest import Level
+    from tidemark.recovery.spark.plan import Origin, Part, ReadTask
 
 
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from engine.base.errors import Unsupported
-from recovery.spark.java import java_variables
-from recovery.spark.plan import option_map
+from tidemark.engine.base.errors import Unsupported
+from tidemark.recovery.spark.java import java_variables
+from tidemark.recovery.spark.plan import option_map
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[
         # TIME is still a choice in Spark 4.1: without it plans with such a column are refused.
         "spark.sql.timeType.enabled": True,
         # Workers are forked from a process that has imported what tasks need.
-        "spark.python.daemon.module": "recovery.spark.daemon",
+        "spark.python.daemon.module": "tidemark.recovery.spark.daemon",
         # Kernels run in one thread each: the cores are Spark's to give away.
         "spark.executorEnv.NUMBA_NUM_THREADS": "1",
         **settings,

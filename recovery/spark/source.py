@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from recovery.spark.changes import ChangePlan, Opener
-    from recovery.spark.plan import ReadPlan
+    from tidemark.recovery.spark.changes import ChangePlan, Opener
+    from tidemark.recovery.spark.plan import ReadPlan
 
 
 class TidemarkSource(DataSource):
@@ -45,7 +45,7 @@ class TidemarkSource(DataSource):
         return "tidemark"
 
     def _planned(self) -> ReadPlan:
-        from recovery.spark.plan import make_plan
+        from tidemark.recovery.spark.plan import make_plan
 
         if self._plan is None:
             self._plan = make_plan(dict(self.options))
@@ -53,7 +53,7 @@ class TidemarkSource(DataSource):
 
     def _planned_changes(self) -> ChangePlan | None:
         """The plan of a read of row changes; None if it is rows that are read."""
-        from recovery.spark.changes import make_change_plan, wants_changes
+        from tidemark.recovery.spark.changes import make_change_plan, wants_changes
 
         if self._changes is None and wants_changes(self.options):
             self._changes = make_change_plan(dict(self.options))
@@ -61,8 +61,8 @@ class TidemarkSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the table, or those of option `columns`; of row changes, what is said of each."""
-        from recovery.spark.changes import change_spark_schema
-        from recovery.spark.types import spark_schema
+        from tidemark.recovery.spark.changes import change_spark_schema
+        from tidemark.recovery.spark.types import spark_schema
 
         changes = self._planned_changes()
         if changes is not None:
@@ -73,8 +73,8 @@ class TidemarkSource(DataSource):
 
     def _change_reader(self, changes: ChangePlan, schema: StructType, kind: Any, known: Sequence[str]) -> Any:
         """A reader of changes. Raises: TypeMismatch for a schema of the user's own, SchemaInvalid, Unsupported."""
-        from engine.base.errors import TypeMismatch, Unsupported
-        from recovery.spark.changes import change_spark_schema, check_options
+        from tidemark.engine.base.errors import TypeMismatch, Unsupported
+        from tidemark.recovery.spark.changes import change_spark_schema, check_options
 
         check_options(self.options, known)
         if schema != change_spark_schema(changes.definition):
@@ -86,9 +86,9 @@ class TidemarkSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream of row changes."""
-        from engine.base.errors import SchemaInvalid
-        from recovery.spark.changes import STREAM_OPTIONS, SWITCH
-        from recovery.spark.stream import ChangeStreamReader
+        from tidemark.engine.base.errors import SchemaInvalid
+        from tidemark.recovery.spark.changes import STREAM_OPTIONS, SWITCH
+        from tidemark.recovery.spark.stream import ChangeStreamReader
 
         changes = self._planned_changes()
         if changes is None:
@@ -98,11 +98,11 @@ class TidemarkSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of a schema, which is ours or a user's own; or of row changes."""
-        from engine.base.errors import TypeMismatch
-        from recovery.spark.changes import BATCH_OPTIONS
-        from recovery.spark.plan import narrowed
-        from recovery.spark.stream import ChangeReader
-        from recovery.spark.types import spark_schema
+        from tidemark.engine.base.errors import TypeMismatch
+        from tidemark.recovery.spark.changes import BATCH_OPTIONS
+        from tidemark.recovery.spark.plan import narrowed
+        from tidemark.recovery.spark.stream import ChangeReader
+        from tidemark.recovery.spark.types import spark_schema
 
         changes = self._planned_changes()
         if changes is not None:
@@ -123,7 +123,7 @@ class TidemarkSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of a load, whose job is an option."""
-        from recovery.spark.load import make_writer
+        from tidemark.recovery.spark.load import make_writer
 
         return make_writer(dict(self.options), schema, overwrite)
 
@@ -144,8 +144,8 @@ class Reader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of a task in batches of exactly the declared types. partition: None if there is nothing to read."""
-        from recovery.spark.rows import read_task
-        from recovery.spark.types import arrow_schema, to_spark_batches
+        from tidemark.recovery.spark.rows import read_task
+        from tidemark.recovery.spark.types import arrow_schema, to_spark_batches
 
         schema = arrow_schema(self._plan.chosen(), self._plan.hidden)
         if partition is not None:

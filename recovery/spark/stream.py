@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from engine.base.errors import EpochGap, Unsupported
-from recovery.spark.changes import change_batches
+from tidemark.engine.base.errors import EpochGap, Unsupported
+from tidemark.recovery.spark.changes import change_batches
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
@@ -26,7 +26,7 @@ except ImportError:  # before Spark 4.2 a source is not asked for less than all 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recovery.spark.changes import ChangeLog, ChangePiece, ChangePlan, Opener
+    from tidemark.recovery.spark.changes import ChangeLog, ChangePiece, ChangePlan, Opener
 
 Offset = dict[str, int]
 OFFSET = "epoch"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.schema.types import Decimal, Enum, Integer
-from engine.schema.types_calendar import Calendar
-from engine.schema.types_text import Binary, LongBinary, LongText, VarBinary
+from tidemark.engine.schema.types import Decimal, Enum, Integer
+from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary, LongBinary, LongText, VarBinary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-    from engine.schema.column import Column
-    from engine.schema.types_base import ColumnType
+    from tidemark.engine.schema.column import Column
+    from tidemark.engine.schema.types_base import ColumnType
 
 UINT64_DIGITS = 20
 # What one Arrow array of text or bytes holds with offsets of 32 bits.

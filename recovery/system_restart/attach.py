@@ -15,20 +15,27 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.base.errors import FileMissing, ForeignFile, LcpDamaged, MemoryExhausted, SnapshotTooOld, SysfileDamaged
-from engine.memory.arena import Arena
-from engine.store.store import Store
-from recovery.local_checkpoint.control import control_ids, control_name
-from recovery.system_restart.indexes import build_indexes
-from recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory, Progress
-from recovery.verification.log_listing import StoreListing
+from tidemark.engine.base.errors import (
+    FileMissing,
+    ForeignFile,
+    LcpDamaged,
+    MemoryExhausted,
+    SnapshotTooOld,
+    SysfileDamaged,
+)
+from tidemark.engine.memory.arena import Arena
+from tidemark.engine.store.store import Store
+from tidemark.recovery.local_checkpoint.control import control_ids, control_name
+from tidemark.recovery.system_restart.indexes import build_indexes
+from tidemark.recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory, Progress
+from tidemark.recovery.verification.log_listing import StoreListing
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.base.options import Options
-    from engine.files.protocol import Files
-    from recovery.local_checkpoint.control import Control
-    from recovery.system_restart.sysfile import Sysfile
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.files.protocol import Files
+    from tidemark.recovery.local_checkpoint.control import Control
+    from tidemark.recovery.system_restart.sysfile import Sysfile
 
 _log = logging.getLogger("tidemark.attach")
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.store.store import Store
-    from recovery.system_restart.disk import DiskRestart
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.system_restart.disk import DiskRestart
 
 
 @dataclass(frozen=True)

@@ -14,32 +14,47 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import PageDamaged, SysfileDamaged, UndoDamaged
-from engine.disk.cache_layout import FRESH_PAGE
-from engine.disk.columns import DiskColumns
-from engine.disk.disk_layout import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
-from engine.disk.double_write import mend
-from engine.disk.undo_reader import UndoReader
-from engine.log.geometry import open_files
-from engine.memory.arena_layout import OK, PAGE_WORDS, ST_DAMAGED, ST_EXTENT, ST_MEMORY, ST_MORE, ST_PAGE, ST_UNDO
-from engine.store.disk_replay_kernels import R_OFFSET, R_PAGE, REPLAY_STATE_WORDS, replay_disk_group, undo_records
-from recovery.local_checkpoint.extents_file import read_extents, restore_extents
-from recovery.system_restart.load import EXTENTS, DataFileDamaged, PartsOutOfMemory
-from recovery.system_restart.spool import does_not_fit
-from recovery.system_restart.sysfile import open_copies, write_both
+from tidemark.engine.base.errors import PageDamaged, SysfileDamaged, UndoDamaged
+from tidemark.engine.disk.cache_layout import FRESH_PAGE
+from tidemark.engine.disk.columns import DiskColumns
+from tidemark.engine.disk.disk_layout import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
+from tidemark.engine.disk.double_write import mend
+from tidemark.engine.disk.undo_reader import UndoReader
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.memory.arena_layout import (
+    OK,
+    PAGE_WORDS,
+    ST_DAMAGED,
+    ST_EXTENT,
+    ST_MEMORY,
+    ST_MORE,
+    ST_PAGE,
+    ST_UNDO,
+)
+from tidemark.engine.store.disk_replay_kernels import (
+    R_OFFSET,
+    R_PAGE,
+    REPLAY_STATE_WORDS,
+    replay_disk_group,
+    undo_records,
+)
+from tidemark.recovery.local_checkpoint.extents_file import read_extents, restore_extents
+from tidemark.recovery.system_restart.load import EXTENTS, DataFileDamaged, PartsOutOfMemory
+from tidemark.recovery.system_restart.spool import does_not_fit
+from tidemark.recovery.system_restart.sysfile import open_copies, write_both
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.base.options import Options
-    from engine.disk.undo_reader import UndoGroup
-    from engine.files.protocol import Files
-    from engine.log.geometry import Geometry
-    from engine.log.reader import GroupRead
-    from engine.memory.arena import Arena, Words
-    from engine.store.store import Store
-    from recovery.local_checkpoint.control import Control
-    from recovery.system_restart.spool import Records, Spooled
-    from recovery.system_restart.sysfile import Sysfile
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.disk.undo_reader import UndoGroup
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.geometry import Geometry
+    from tidemark.engine.log.reader import GroupRead
+    from tidemark.engine.memory.arena import Arena, Words
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.local_checkpoint.control import Control
+    from tidemark.recovery.system_restart.spool import Records, Spooled
+    from tidemark.recovery.system_restart.sysfile import Sysfile
 
 UNDO_FLUSH_WORDS = PAGE_WORDS + 64  # more than one step of a replay needs in the UNDO buffer, with the largest pages
 HELD_MAX = 8  # pages kept for one record that needs several

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.index.index_layout import INDEX_READY
-from engine.index.stored import StoredIndex
-from engine.index.unique import StoredUnique
-from recovery.system_restart.load import PARTS, run_parts
+from tidemark.engine.index.index_layout import INDEX_READY
+from tidemark.engine.index.stored import StoredIndex
+from tidemark.engine.index.unique import StoredUnique
+from tidemark.recovery.system_restart.load import PARTS, run_parts
 
 if TYPE_CHECKING:
-    from engine.index.ordered import Run
-    from engine.memory.arena import Words
-    from engine.schema.index_definition import IndexDefinition
-    from engine.store.store import Store
-    from engine.table.table import Table
+    from tidemark.engine.index.ordered import Run
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.index_definition import IndexDefinition
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
 
 
 def build_indexes(store: Store) -> int:

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged, MemoryExhausted
-from engine.memory.arena_layout import F_LCP_HAS_VAR, F_REPLAY_EPOCH, OK, S_POOL, S_POOL_TOP, ST_MEMORY
-from engine.memory.pool_kernels import join_pools, split_pool
-from engine.rows.growth_kernels import reserve_index
-from engine.rows.lcp_kernels import SHAPE_WORDS, finish_entries, finish_load, load_copies, load_entries
-from engine.rows.lcp_layout import (
+from tidemark.engine.base.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged, MemoryExhausted
+from tidemark.engine.memory.arena_layout import F_LCP_HAS_VAR, F_REPLAY_EPOCH, OK, S_POOL, S_POOL_TOP, ST_MEMORY
+from tidemark.engine.memory.pool_kernels import join_pools, split_pool
+from tidemark.engine.rows.growth_kernels import reserve_index
+from tidemark.engine.rows.lcp_kernels import SHAPE_WORDS, finish_entries, finish_load, load_copies, load_entries
+from tidemark.engine.rows.lcp_layout import (
     BLOCK_HEADER_WORDS,
     COPIES_FRAGMENT,
     COPIES_TABLE,
     EXTENTS_FRAGMENT,
     EXTENTS_TABLE,
 )
-from engine.schema.row_shape import compute_layout
-from engine.table.setup_kernels import set_pool
-from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from tidemark.engine.schema.row_shape import compute_layout
+from tidemark.engine.table.setup_kernels import set_pool
+from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.schema.definition import TableDefinition
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from recovery.local_checkpoint.control import Control
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.recovery.local_checkpoint.control import Control
 
 PARTS = 2
 COPIES = (COPIES_TABLE, COPIES_FRAGMENT)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from engine.base.errors import RedoDamaged, Rejected, SysfileDamaged
-from engine.disk.tablespaces import TablespaceDefinition
-from engine.log.redo_layout import (
+from tidemark.engine.base.errors import RedoDamaged, Rejected, SysfileDamaged
+from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.log.redo_layout import (
     GROUP_WORDS,
     KIND_MASK,
     KIND_SCHEMA,
@@ -17,21 +17,21 @@ from engine.log.redo_layout import (
     TRANSACTION_WORDS,
     WORDS_SHIFT,
 )
-from engine.memory.arena_layout import OK, ST_MEMORY
-from engine.schema.definition import TableDefinition
-from engine.schema.types_base import is_int
-from engine.store.replay_kernels import replay_group
-from engine.store.schema_changes import is_change_of_columns, take_view
-from recovery.system_restart.load import PartsOutOfMemory, run_parts
-from recovery.system_restart.spool import does_not_fit
+from tidemark.engine.memory.arena_layout import OK, ST_MEMORY
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types_base import is_int
+from tidemark.engine.store.replay_kernels import replay_group
+from tidemark.engine.store.schema_changes import is_change_of_columns, take_view
+from tidemark.recovery.system_restart.load import PartsOutOfMemory, run_parts
+from tidemark.recovery.system_restart.spool import does_not_fit
 
 if TYPE_CHECKING:
-    from engine.log.reader import GroupRead
-    from engine.memory.arena import Words
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from engine.txn.delete_log import DeleteLog
-    from recovery.system_restart.spool import Spooled
+    from tidemark.engine.log.reader import GroupRead
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.delete_log import DeleteLog
+    from tidemark.recovery.system_restart.spool import Spooled
 
 
 def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:

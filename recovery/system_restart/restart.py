@@ -20,8 +20,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.access.snapshot import Snapshots, version_words
-from engine.base.errors import (
+from tidemark.engine.access.snapshot import Snapshots, version_words
+from tidemark.engine.base.errors import (
     FileMissing,
     ForeignFile,
     LcpDamaged,
@@ -30,20 +30,20 @@ from engine.base.errors import (
     SysfileDamaged,
     ValueOutOfRange,
 )
-from engine.base.ids import gci_of
-from engine.base.owner import call_owner
-from engine.disk.columns import region_words
-from engine.log.geometry import FOLDER as REDO_FOLDER
-from engine.log.geometry import Geometry, create_files, is_log_name, open_files
-from engine.log.group import Position
-from engine.log.reader import GroupRead, LogReader, holds_groups
-from engine.log.redo import RedoLog
-from engine.log.spool_files import SpoolFiles
-from engine.memory.arena import Arena
-from engine.store.store import Store
-from engine.txn.delete_log import DeleteLog, delete_log_words
-from engine.txn.epoch import EpochClock
-from recovery.local_checkpoint.control import (
+from tidemark.engine.base.ids import gci_of
+from tidemark.engine.base.owner import call_owner
+from tidemark.engine.disk.columns import region_words
+from tidemark.engine.log.geometry import FOLDER as REDO_FOLDER
+from tidemark.engine.log.geometry import Geometry, create_files, is_log_name, open_files
+from tidemark.engine.log.group import Position
+from tidemark.engine.log.reader import GroupRead, LogReader, holds_groups
+from tidemark.engine.log.redo import RedoLog
+from tidemark.engine.log.spool_files import SpoolFiles
+from tidemark.engine.memory.arena import Arena
+from tidemark.engine.store.store import Store
+from tidemark.engine.txn.delete_log import DeleteLog, delete_log_words
+from tidemark.engine.txn.epoch import EpochClock
+from tidemark.recovery.local_checkpoint.control import (
     Control,
     LogStart,
     control_ids,
@@ -55,11 +55,11 @@ from recovery.local_checkpoint.control import (
     sweep,
     used_ids,
 )
-from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
-from recovery.system_restart.catch_up import CaughtUp, PrivateStore
-from recovery.system_restart.disk import DiskRestart, disk_directory
-from recovery.system_restart.indexes import build_indexes
-from recovery.system_restart.load import (
+from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
+from tidemark.recovery.system_restart.catch_up import CaughtUp, PrivateStore
+from tidemark.recovery.system_restart.disk import DiskRestart, disk_directory
+from tidemark.recovery.system_restart.indexes import build_indexes
+from tidemark.recovery.system_restart.load import (
     PARTS,
     DataFileDamaged,
     Loader,
@@ -68,10 +68,10 @@ from recovery.system_restart.load import (
     Progress,
     out_of_memory,
 )
-from recovery.system_restart.replay import apply_schema, note_deletes, replay, schema_changes
-from recovery.system_restart.report import Phase, RestartReport
-from recovery.system_restart.spool import Spooled, sweep_unreferred
-from recovery.system_restart.sysfile import (
+from tidemark.recovery.system_restart.replay import apply_schema, note_deletes, replay, schema_changes
+from tidemark.recovery.system_restart.report import Phase, RestartReport
+from tidemark.recovery.system_restart.spool import Spooled, sweep_unreferred
+from tidemark.recovery.system_restart.sysfile import (
     NAMES,
     Sysfile,
     SysfileKeeper,
@@ -82,11 +82,11 @@ from recovery.system_restart.sysfile import (
 )
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.base.options import Options
-    from engine.files.protocol import File, Files
-    from recovery.system_restart.catch_up import CatchUp
-    from recovery.system_restart.through import Through
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.files.protocol import File, Files
+    from tidemark.recovery.system_restart.catch_up import CatchUp
+    from tidemark.recovery.system_restart.through import Through
 
 _log = logging.getLogger("tidemark.restart")
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import RedoDamaged
-from engine.log.redo_layout import GROUP_WORDS
-from engine.log.spool_files import Kept, loads_in, spool_ids, sweep
-from engine.log.spool_reader import SpoolReader, referred
+from tidemark.engine.base.errors import RedoDamaged
+from tidemark.engine.log.redo_layout import GROUP_WORDS
+from tidemark.engine.log.spool_files import Kept, loads_in, spool_ids, sweep
+from tidemark.engine.log.spool_reader import SpoolReader, referred
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.files.protocol import Files
-    from engine.log.reader import GroupRead, LogReader
-    from engine.memory.arena import Words
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.reader import GroupRead, LogReader
+    from tidemark.engine.memory.arena import Words
 
 
 class Records:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import ForeignFile, RestoreUnfinished
-from engine.base.ids import next_incarnation
-from engine.base.limits import INCARNATION_MAX, TABLE_ID_MAX
-from engine.disk.undo_ring import UndoVoid, undo_ring
-from engine.log.geometry import Geometry
-from engine.sealed.sealed_layout import (
+from tidemark.engine.base.errors import ForeignFile, RestoreUnfinished
+from tidemark.engine.base.ids import next_incarnation
+from tidemark.engine.base.limits import INCARNATION_MAX, TABLE_ID_MAX
+from tidemark.engine.disk.undo_ring import UndoVoid, undo_ring
+from tidemark.engine.log.geometry import Geometry
+from tidemark.engine.sealed.sealed_layout import (
     KIND_SYSFILE,
     SEAL,
     header_of,
@@ -28,11 +28,11 @@ from engine.sealed.sealed_layout import (
     store_of,
     write_seal,
 )
-from recovery.system_restart.sysfile_layout import SYSFILE, SYSFILE_BYTES
-from recovery.system_restart.two_copies import open_both, read_sealed, write_copy
+from tidemark.recovery.system_restart.sysfile_layout import SYSFILE, SYSFILE_BYTES
+from tidemark.recovery.system_restart.two_copies import open_both, read_sealed, write_copy
 
 if TYPE_CHECKING:
-    from engine.files.protocol import File, Files
+    from tidemark.engine.files.protocol import File, Files
 
 _log = logging.getLogger("tidemark.restart")
 OPENINGS_WARNED = 1_000

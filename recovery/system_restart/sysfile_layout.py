@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.sealed.sealed_layout import SEAL_FIELDS
+from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
 SYSFILE_BYTES = 4_096
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.base.errors import ValueOutOfRange
+from tidemark.engine.base.errors import ValueOutOfRange
 
 if TYPE_CHECKING:
-    from engine.log.reader import GroupRead, LogReader
-    from engine.store.store import Store
-    from recovery.local_checkpoint.control import Control
-    from recovery.system_restart.sysfile import Sysfile
+    from tidemark.engine.log.reader import GroupRead, LogReader
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.local_checkpoint.control import Control
+    from tidemark.recovery.system_restart.sysfile import Sysfile
 
 
 @dataclass(frozen=True)

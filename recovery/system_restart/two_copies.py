@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import FileMissing, IoFailed
-from engine.sealed.sealed_layout import Words, is_sealed
-from engine.sealed.version import check_version
+from tidemark.engine.base.errors import FileMissing, IoFailed
+from tidemark.engine.sealed.sealed_layout import Words, is_sealed
+from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
-    from engine.files.protocol import File, Files
+    from tidemark.engine.files.protocol import File, Files
 
 Names = tuple[str, str]
 

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access import snapshot_reads
-from engine.access.batch_operations import decode_entries
-from engine.memory.arena_layout import ENTRY_WORDS
-from engine.rows.columnar import encode_keys
-from engine.schema.names import is_system_table
-from recovery.verification.compare import differing_columns
-from recovery.verification.digest_rows import digests, key_places
-from recovery.verification.findings import PROBLEMS_MAX, Findings
+from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.batch_operations import decode_entries
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.rows.columnar import encode_keys
+from tidemark.engine.schema.names import is_system_table
+from tidemark.recovery.verification.compare import differing_columns
+from tidemark.recovery.verification.digest_rows import digests, key_places
+from tidemark.recovery.verification.findings import PROBLEMS_MAX, Findings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.access.snapshot import Snapshot
-    from engine.memory.arena import Words
-    from engine.table.table import Table
+    from tidemark.engine.access.snapshot import Snapshot
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import Table
 
 KEYS_MAX = 1 << 20
 PLACE_END = 1 << 63

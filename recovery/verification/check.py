@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     CatalogDamaged,
     Damaged,
     Error,
@@ -23,14 +23,14 @@ from engine.base.errors import (
     IoFailed,
     MemoryExhausted,
 )
-from engine.disk.double_write import FILE_NAME
-from engine.log.geometry import open_files
-from engine.log.reader import LogReader
-from engine.log.spool_files import loads_in, spool_ids, spool_name
-from engine.log.spool_reader import Referred, SpoolReader, referred
-from engine.memory.arena import NOTHING
-from engine.memory.arena_layout import F_ROWS, OK, ST_MORE
-from engine.rows.check_kernels import (
+from tidemark.engine.disk.double_write import FILE_NAME
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.log.reader import LogReader
+from tidemark.engine.log.spool_files import loads_in, spool_ids, spool_name
+from tidemark.engine.log.spool_reader import Referred, SpoolReader, referred
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import F_ROWS, OK, ST_MORE
+from tidemark.engine.rows.check_kernels import (
     FAULT_COUNT,
     FAULT_EPOCH,
     FAULT_INDEX,
@@ -42,9 +42,9 @@ from engine.rows.check_kernels import (
     check_index,
     check_rows,
 )
-from engine.rows.lcp_kernels import load_copies
-from engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
-from recovery.local_checkpoint.control import (
+from tidemark.engine.rows.lcp_kernels import load_copies
+from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
+from tidemark.recovery.local_checkpoint.control import (
     Control,
     control_ids,
     control_name,
@@ -52,25 +52,25 @@ from recovery.local_checkpoint.control import (
     log_start,
     read_control,
 )
-from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
-from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
-from recovery.local_checkpoint.extents_file import read_extents
-from recovery.system_restart.load import DataFileDamaged, check_counts, check_load_status, shapes_of
-from recovery.system_restart.restart import Restart
-from recovery.system_restart.sysfile import NAMES, Sysfile, read_copy, read_sysfile
-from recovery.verification.disk_check import FragmentCheck
-from recovery.verification.disk_files_check import DiskFileCheck
-from recovery.verification.findings import CheckReport
-from recovery.verification.index_check import check_indexes
+from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
+from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from tidemark.recovery.local_checkpoint.extents_file import read_extents
+from tidemark.recovery.system_restart.load import DataFileDamaged, check_counts, check_load_status, shapes_of
+from tidemark.recovery.system_restart.restart import Restart
+from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile, read_copy, read_sysfile
+from tidemark.recovery.verification.disk_check import FragmentCheck
+from tidemark.recovery.verification.disk_files_check import DiskFileCheck
+from tidemark.recovery.verification.findings import CheckReport
+from tidemark.recovery.verification.index_check import check_indexes
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.base.options import Options
-    from engine.files.protocol import Files
-    from engine.log.reader import GroupRead
-    from engine.memory.arena import Words
-    from engine.schema.catalog import Catalog
-    from engine.store.store import Store
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.reader import GroupRead
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.catalog import Catalog
+    from tidemark.engine.store.store import Store
 
 Progress = Callable[[int, int, str], None]
 

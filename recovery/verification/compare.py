@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken, Rejected
-from recovery.verification.digest_ranges import Ranges, differing, first_by_key, first_by_rowid, narrowed
-from recovery.verification.digest_reading import BY_KEY, BY_ROWID, Collected, RangeReader
-from recovery.verification.digest_rows import digests
-from recovery.verification.sides import numbers_of
+from tidemark.engine.base.errors import InvariantBroken, Rejected
+from tidemark.recovery.verification.digest_ranges import Ranges, differing, first_by_key, first_by_rowid, narrowed
+from tidemark.recovery.verification.digest_reading import BY_KEY, BY_ROWID, Collected, RangeReader
+from tidemark.recovery.verification.digest_rows import digests
+from tidemark.recovery.verification.sides import numbers_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.memory.arena import Words
-    from recovery.verification.definitions import Comparable
-    from recovery.verification.sides import Side
+    from tidemark.engine.memory.arena import Words
+    from tidemark.recovery.verification.definitions import Comparable
+    from tidemark.recovery.verification.sides import Side
 
 Progress = Callable[[int, int, str], None]
 COLLECTED_ROWS = 50_000
@@ -209,7 +209,7 @@ class TableComparison:
     def _whole(self, place: int, collected: Collected) -> pa.RecordBatch:
         import pyarrow as pa
 
-        from engine.rows.column_output import arrow_schema
+        from tidemark.engine.rows.column_output import arrow_schema
 
         side = self._sides[place]
         schema = arrow_schema(side.row_format(self._table.name).definition, self._table.columns)

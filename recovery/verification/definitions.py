@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import NoSuchTable
-from engine.schema.names import is_system_table, qualified_name
-from recovery.verification.digest_rows import digest_class
+from tidemark.engine.base.errors import NoSuchTable
+from tidemark.engine.schema.names import is_system_table, qualified_name
+from tidemark.recovery.verification.digest_rows import digest_class
 
 if TYPE_CHECKING:
-    from engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.definition import TableDefinition
 
 
 @dataclass(frozen=True)

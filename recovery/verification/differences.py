@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from recovery.verification.compare import differing_columns
+from tidemark.recovery.verification.compare import differing_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recovery.verification.compare import Group
-    from recovery.verification.definitions import Comparable
+    from tidemark.recovery.verification.compare import Group
+    from tidemark.recovery.verification.definitions import Comparable
 
 
 def _keys(batch: pa.RecordBatch, table: Comparable) -> list[Any]:

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.batch_operations import SCAN_BATCH_ROWS, ScanBatch
-from engine.base.errors import BackupDamaged, LcpDamaged, Unsupported
-from engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
-from engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
-from engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
-from engine.schema.row_shape import compute_layout
-from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
-from engine.store.digests_kernels import copy_chosen, copy_of_fragment
-from recovery.backup.rows_file import RowsReader
-from recovery.backup.writer import layout_at
-from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
-from recovery.system_restart.load import check_counts, shapes_of
+from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS, ScanBatch
+from tidemark.engine.base.errors import BackupDamaged, LcpDamaged, Unsupported
+from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
+from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
+from tidemark.engine.schema.row_shape import compute_layout
+from tidemark.engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from tidemark.engine.store.digests_kernels import copy_chosen, copy_of_fragment
+from tidemark.recovery.backup.rows_file import RowsReader
+from tidemark.recovery.backup.writer import layout_at
+from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from tidemark.recovery.system_restart.load import check_counts, shapes_of
 
 if TYPE_CHECKING:
-    from engine.base.errors import Damaged
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.schema.definition import TableDefinition
-    from recovery.backup.manifest import Level
-    from recovery.local_checkpoint.control import Control
+    from tidemark.engine.base.errors import Damaged
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.recovery.backup.manifest import Level
+    from tidemark.recovery.local_checkpoint.control import Control
 
 NO_MAP: Words = np.zeros(0, dtype=np.int64)
 _SLOTS_ANY = 1 << 16  # of entries whose slots nobody counts

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken
-from engine.store.digests_kernels import SUM_WORDS, sum_digests
-from recovery.verification.digest_rows import PLACE_BITS
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.store.digests_kernels import SUM_WORDS, sum_digests
+from tidemark.recovery.verification.digest_rows import PLACE_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.memory.arena import Words
+    from tidemark.engine.memory.arena import Words
 
 ROWID_BITS = 48
 ROWS_PER_RANGE = 16

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.batch_operations import ScanBatch, decode_entries
-from recovery.verification.digest_ranges import ROWID_BITS, Ranges
-from recovery.verification.digest_rows import digests, key_places
-from recovery.verification.sides import page_ranges, rowid_places
+from tidemark.engine.access.batch_operations import ScanBatch, decode_entries
+from tidemark.recovery.verification.digest_ranges import ROWID_BITS, Ranges
+from tidemark.recovery.verification.digest_rows import digests, key_places
+from tidemark.recovery.verification.sides import page_ranges, rowid_places
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.memory.arena import Words
-    from recovery.verification.definitions import Comparable
-    from recovery.verification.sides import Side
+    from tidemark.engine.memory.arena import Words
+    from tidemark.recovery.verification.definitions import Comparable
+    from tidemark.recovery.verification.sides import Side
 
 BY_ROWID = "rowid"
 BY_KEY = "key"

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.base.errors import InvariantBroken, Unsupported
-from engine.rows.column_buffers import NO_BYTES, primitive, validity, variable
-from engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
-from engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
-from engine.store.digests_kernels import begin_digests, finish_digests, fold_bytes, fold_words
+from tidemark.engine.base.errors import InvariantBroken, Unsupported
+from tidemark.engine.rows.column_buffers import NO_BYTES, primitive, validity, variable
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from tidemark.engine.store.digests_kernels import begin_digests, finish_digests, fold_bytes, fold_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.memory.arena import Words
-    from engine.schema.types_base import ColumnType
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.types_base import ColumnType
 
 PLACE_BITS = 63
 _WORD_MASK = (1 << 64) - 1

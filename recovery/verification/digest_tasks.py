@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access.batch_operations import ScanBatch
-from engine.base.errors import FileMissing, LcpDamaged
-from engine.rows.row_format import RowFormat
-from recovery.backup.plan import make_plan
-from recovery.backup.segments import Until
-from recovery.backup.storage import at_place
-from recovery.system_restart.sysfile import NAMES
-from recovery.verification.definitions import Comparable
-from recovery.verification.digest_files import LcpFragment
-from recovery.verification.digest_ranges import Ranges
-from recovery.verification.digest_reading import BY_KEY, Collected, RangeReader
-from recovery.verification.log_listing import StoreListing
-from recovery.verification.report import Pair
-from recovery.verification.sides import BackupSide, Extent, PageRanges, Side
+from tidemark.engine.access.batch_operations import ScanBatch
+from tidemark.engine.base.errors import FileMissing, LcpDamaged
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.recovery.backup.plan import make_plan
+from tidemark.recovery.backup.segments import Until
+from tidemark.recovery.backup.storage import at_place
+from tidemark.recovery.system_restart.sysfile import NAMES
+from tidemark.recovery.verification.definitions import Comparable
+from tidemark.recovery.verification.digest_files import LcpFragment
+from tidemark.recovery.verification.digest_ranges import Ranges
+from tidemark.recovery.verification.digest_reading import BY_KEY, Collected, RangeReader
+from tidemark.recovery.verification.log_listing import StoreListing
+from tidemark.recovery.verification.report import Pair
+from tidemark.recovery.verification.sides import BackupSide, Extent, PageRanges, Side
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.files.protocol import Files
-    from engine.schema.definition import TableDefinition
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.schema.definition import TableDefinition
 
 Task = dict[str, Any]
 Report = dict[str, Any]

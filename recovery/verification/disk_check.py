@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.disk_check_kernels import (
+from tidemark.engine.access.disk_check_kernels import (
     CD_BUSY,
     CD_CHAINS,
     CD_CHUNKS,
@@ -30,13 +30,13 @@ from engine.access.disk_check_kernels import (
     check_disk_row,
     rows_not_marked,
 )
-from engine.base.errors import Damaged, FileTruncated, IoFailed, NoSuchTable
-from engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS, TS_EXTENT_PAGES, TS_PAGE_WORDS
-from engine.disk.columns import COMMIT_PAGES
-from engine.disk.data_file import file_name
-from engine.disk.disk_layout import DP_LSN
-from engine.disk.double_write import is_page
-from engine.disk.matrix_kernels import (
+from tidemark.engine.base.errors import Damaged, FileTruncated, IoFailed, NoSuchTable
+from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS, TS_EXTENT_PAGES, TS_PAGE_WORDS
+from tidemark.engine.disk.columns import COMMIT_PAGES
+from tidemark.engine.disk.data_file import file_name
+from tidemark.engine.disk.disk_layout import DP_LSN
+from tidemark.engine.disk.double_write import is_page
+from tidemark.engine.disk.matrix_kernels import (
     SPACE_CLASSES,
     SPACE_EXTENT,
     SPACE_FREE,
@@ -48,7 +48,7 @@ from engine.disk.matrix_kernels import (
     check_space,
     fill_of_extents,
 )
-from engine.memory.arena_layout import (
+from tidemark.engine.memory.arena_layout import (
     F_DISK_EXTENT_COUNT,
     F_PAGES,
     F_SLOTS,
@@ -60,10 +60,10 @@ from engine.memory.arena_layout import (
 )
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.store.store import Store
-    from recovery.verification.findings import CheckReport
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.verification.findings import CheckReport
 
 EXTENTS_PER_CALL = 4
 SLOTS_PER_CALL = 4_096

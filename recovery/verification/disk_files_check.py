@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.base.errors import Damaged, FileMissing, Incompatible, IoFailed, UndoDamaged
-from engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK
-from engine.disk.data_file import file_bytes, file_name, open_data_file
-from engine.disk.disk_layout import UNDO_GROUP_WORDS, UNDO_KIND_MASK, UNDO_LCP
-from engine.disk.double_write import FILE_NAME, torn_pages
-from engine.disk.undo_reader import UndoReader
-from engine.log.geometry import open_files
+from tidemark.engine.base.errors import Damaged, FileMissing, Incompatible, IoFailed, UndoDamaged
+from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK
+from tidemark.engine.disk.data_file import file_bytes, file_name, open_data_file
+from tidemark.engine.disk.disk_layout import UNDO_GROUP_WORDS, UNDO_KIND_MASK, UNDO_LCP
+from tidemark.engine.disk.double_write import FILE_NAME, torn_pages
+from tidemark.engine.disk.undo_reader import UndoReader
+from tidemark.engine.log.geometry import open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
-    from engine.disk.tablespaces import TablespaceDefinition
-    from engine.disk.undo_reader import UndoGroup
-    from engine.files.protocol import File, Files
-    from engine.log.geometry import Geometry
-    from engine.store.store import Store
-    from recovery.local_checkpoint.control import Control
-    from recovery.system_restart.sysfile import Sysfile
-    from recovery.verification.findings import CheckReport
+    from tidemark.engine.disk.tablespaces import TablespaceDefinition
+    from tidemark.engine.disk.undo_reader import UndoGroup
+    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.log.geometry import Geometry
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.local_checkpoint.control import Control
+    from tidemark.recovery.system_restart.sysfile import Sysfile
+    from tidemark.recovery.verification.findings import CheckReport
 
 
 class DiskFileCheck:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.index.unique import StoredUnique
+from tidemark.engine.index.unique import StoredUnique
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.store.store import Store
-    from engine.table.table import AnyIndex, Table
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import AnyIndex, Table
 
 
 def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> None:

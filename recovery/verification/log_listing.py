@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     Damaged,
     FileMissing,
     IoFailed,
@@ -22,21 +22,21 @@ from engine.base.errors import (
     SpoolDamaged,
     SysfileDamaged,
 )
-from engine.disk.data_file import FOLDER as SPACE_FOLDER
-from engine.disk.data_file import file_name
-from engine.disk.tablespaces import TablespaceDefinition
-from engine.disk.undo_listing import list_undo_group
-from engine.disk.undo_reader import UndoReader
-from engine.disk.undo_ring import FOLDER as UNDO_FOLDER
-from engine.log.geometry import FOLDER as REDO_FOLDER
-from engine.log.geometry import open_files
-from engine.log.listing import Dictionary, Entry, decode_image, image_size, key_of, list_group, list_spooled
-from engine.log.load_files import FOLDER as LOAD_FOLDER
-from engine.log.reader import GroupRead, LogReader
-from engine.log.spool_files import FOLDER as SPOOL_FOLDER
-from engine.log.spool_reader import SpoolReader, referred
-from engine.memory.arena_layout import ENTRY_WORDS
-from engine.rows.lcp_layout import (
+from tidemark.engine.disk.data_file import FOLDER as SPACE_FOLDER
+from tidemark.engine.disk.data_file import file_name
+from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.disk.undo_listing import list_undo_group
+from tidemark.engine.disk.undo_reader import UndoReader
+from tidemark.engine.disk.undo_ring import FOLDER as UNDO_FOLDER
+from tidemark.engine.log.geometry import FOLDER as REDO_FOLDER
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.log.listing import Dictionary, Entry, decode_image, image_size, key_of, list_group, list_spooled
+from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
+from tidemark.engine.log.reader import GroupRead, LogReader
+from tidemark.engine.log.spool_files import FOLDER as SPOOL_FOLDER
+from tidemark.engine.log.spool_reader import SpoolReader, referred
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.rows.lcp_layout import (
     BLOCK_HEADER_WORDS,
     COPIES_FRAGMENT,
     COPIES_TABLE,
@@ -45,9 +45,9 @@ from engine.rows.lcp_layout import (
     entry_fragment,
     entry_table,
 )
-from engine.schema.definition import TableDefinition
-from engine.sealed.sealed_layout import header_of
-from recovery.local_checkpoint.control import (
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.sealed.sealed_layout import header_of
+from tidemark.recovery.local_checkpoint.control import (
     Control,
     control_ids,
     has_been_cut,
@@ -55,14 +55,14 @@ from recovery.local_checkpoint.control import (
     read_control,
     read_controls,
 )
-from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
-from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
-from recovery.system_restart.replay import definition_in, schema_changes
-from recovery.system_restart.sysfile import NAMES, read_sysfile
+from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
+from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from tidemark.recovery.system_restart.replay import definition_in, schema_changes
+from tidemark.recovery.system_restart.sysfile import NAMES, read_sysfile
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
 
 
 _FOLDERS = (REDO_FOLDER, UNDO_FOLDER, LCP_FOLDER, SPACE_FOLDER, SPOOL_FOLDER, LOAD_FOLDER, "catalog")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from recovery.verification.compare import Progress, TableComparison
-from recovery.verification.definitions import Comparable, SchemaDifference, chosen_tables, compare_definitions
-from recovery.verification.differences import differences
-from recovery.verification.digest_reading import RangeReader
-from recovery.verification.sides import Side
+from tidemark.recovery.verification.compare import Progress, TableComparison
+from tidemark.recovery.verification.definitions import Comparable, SchemaDifference, chosen_tables, compare_definitions
+from tidemark.recovery.verification.differences import differences
+from tidemark.recovery.verification.digest_reading import RangeReader
+from tidemark.recovery.verification.sides import Side
 
 ReaderOf = Callable[[Side, Comparable, Callable[[int], None]], RangeReader]
 HERE: tuple[ReaderOf, ReaderOf] = (RangeReader, RangeReader)

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access import snapshot_reads
-from engine.access.batch_operations import SCAN_BATCH_ROWS, ScanBatch, scan
-from engine.access.snapshot import Snapshot
-from engine.memory.arena_layout import F_PAGES, F_SLOTS
-from engine.rows.row_format import RowFormat
-from recovery.verification.digest_files import BackupFragment
+from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS, ScanBatch, scan
+from tidemark.engine.access.snapshot import Snapshot
+from tidemark.engine.memory.arena_layout import F_PAGES, F_SLOTS
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.recovery.verification.digest_files import BackupFragment
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from engine.schema.definition import TableDefinition
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from recovery.backup.manifest import Manifest
-    from recovery.system_restart.attach import View
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.recovery.backup.manifest import Manifest
+    from tidemark.recovery.system_restart.attach import View
 
 PageRanges = dict[int, list[tuple[int, int]]]  # by fragment number: first logical page, and the one behind the last
 _ROWID_PAGE_SHIFT = 16

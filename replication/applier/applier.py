@@ -14,28 +14,28 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.base.errors import Error, PeerError, Retryable, Unsupported
-from engine.base.options import parse_size
-from engine.base.out_of_memory import no_memory
-from replication.applier.batch import ChangeBatch
-from replication.applier.epoch_state import EpochState, track
-from replication.applier.intake import Intake, IntakeOptions, StatusRows
-from replication.applier.one_pass import OnePass
-from replication.applier.positions import (
+from tidemark.engine.base.errors import Error, PeerError, Retryable, Unsupported
+from tidemark.engine.base.options import parse_size
+from tidemark.engine.base.out_of_memory import no_memory
+from tidemark.replication.applier.batch import ChangeBatch
+from tidemark.replication.applier.epoch_state import EpochState, track
+from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows
+from tidemark.replication.applier.one_pass import OnePass
+from tidemark.replication.applier.positions import (
     applied_epoch,
     applied_epochs,
     committed_in,
     write_own_position,
     write_position,
 )
-from replication.applier.setups import AppliedTables
-from replication.applier.stops import Stop, corrupt_event
-from replication.binlog.errors import Origin
-from replication.conflict.last_conflict import LastConflict
-from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
-from replication.conflict.passes import Ending, Pass, Passes
-from replication.conflict.verify import EpochVerifier, Verdict
-from replication.settings.status import (
+from tidemark.replication.applier.setups import AppliedTables
+from tidemark.replication.applier.stops import Stop, corrupt_event
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.conflict.last_conflict import LastConflict
+from tidemark.replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
+from tidemark.replication.conflict.passes import Ending, Pass, Passes
+from tidemark.replication.conflict.verify import EpochVerifier, Verdict
+from tidemark.replication.settings.status import (
     CONFLICT_COMMITS,
     DETECT_ITERATIONS,
     REFLECTED_DISCARDED,
@@ -46,11 +46,11 @@ from replication.settings.status import (
 )
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.txn.transaction import Transaction
-    from replication.applier.transactions import EpochTransaction
-    from replication.binlog.index import Position
-    from replication.settings.setup import SiteSettings
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.txn.transaction import Transaction
+    from tidemark.replication.applier.transactions import EpochTransaction
+    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.settings.setup import SiteSettings
 
     Items = Iterator[ChangeBatch | StatusRows]
 
@@ -139,8 +139,8 @@ class Applier:
     def apply(self, transaction: EpochTransaction) -> Applied:
         """Apply an epoch transaction, or pass it over if it was applied. Durable on return: as the store's commits are.
 
-        Raises: whatever stops the applier, with its class as `stop` (`replication.applier.stops`), or a Retryable after
-        so many tries; nothing of the transaction has happened then.
+        Raises: whatever stops the applier, with its class as `stop` (`tidemark.replication.applier.stops`), or a
+        Retryable after so many tries; nothing of the transaction has happened then.
         """
         for attempt in range(self.options.retries + 1):
             try:
@@ -273,7 +273,7 @@ class Applier:
         self._recover_mre()
 
     def status(self) -> dict[str, int]:
-        """Values of the status variables the applier has, by their names in `replication.settings.status`."""
+        """Values of the status variables the applier has, by their names in `tidemark.replication.settings.status`."""
         return {
             **self.counters.totals,
             "conflict_last_conflict_epoch": self.last_conflict.last_conflict,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from replication.channel.relay_reader import RelayTransaction
-from replication.wire.messages import Position
+from tidemark.replication.channel.relay_reader import RelayTransaction
+from tidemark.replication.wire.messages import Position
 
 
 class StatusRow(NamedTuple):

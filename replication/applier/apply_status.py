@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from engine.access import row_operations
-from engine.access.batch_operations import delete_many
-from replication.applier.apply_protocol import StatusRow
-from replication.applier.setups import rows_of
-from replication.injector.index_table import made_table
-from replication.settings.any_value import NO_LOGGING
-from replication.settings.system_tables import NDB_APPLY_STATUS
+from tidemark.engine.access import row_operations
+from tidemark.engine.access.batch_operations import delete_many
+from tidemark.replication.applier.apply_protocol import StatusRow
+from tidemark.replication.applier.setups import rows_of
+from tidemark.replication.injector.index_table import made_table
+from tidemark.replication.settings.any_value import NO_LOGGING
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.txn.transaction import Transaction
 
 
 class Positions:

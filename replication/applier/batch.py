@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from replication.applier.key_set import slice_keys, take_keys
-from replication.conflict.functions import Kind
-from replication.settings.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
+from tidemark.replication.applier.key_set import slice_keys, take_keys
+from tidemark.replication.conflict.functions import Kind
+from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.rows.columnar import EncodedKeys
-    from engine.table.table import Table
-    from replication.applier.key_set import Words
-    from replication.binlog.errors import Origin
+    from tidemark.engine.rows.columnar import EncodedKeys
+    from tidemark.engine.table.table import Table
+    from tidemark.replication.applier.key_set import Words
+    from tidemark.replication.binlog.errors import Origin
 
     Columns = dict[str, pa.Array]
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import PeerError
-from replication.applier.intake import StatusRows
-from replication.applier.key_set import offsets_of
-from replication.applier.stops import Stop
-from replication.conflict.tracker import DependencyTracker
+from tidemark.engine.base.errors import PeerError
+from tidemark.replication.applier.intake import StatusRows
+from tidemark.replication.applier.key_set import offsets_of
+from tidemark.replication.applier.stops import Stop
+from tidemark.replication.conflict.tracker import DependencyTracker
 
 if TYPE_CHECKING:
-    from replication.applier.batch import ChangeBatch
-    from replication.applier.key_set import Words
+    from tidemark.replication.applier.batch import ChangeBatch
+    from tidemark.replication.applier.key_set import Words
 
 
 @dataclass

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from engine.base.errors import Rejected, SchemaInvalid
-from replication.binlog import events as e
-from replication.settings.pattern import ANY_NUMBER, matches
-from replication.settings.system_tables import NDB_APPLY_STATUS
-from replication.sql.parse import parse
-from replication.sql.statements import CreateTable, DropTable, Statement, TableChange
+from tidemark.engine.base.errors import Rejected, SchemaInvalid
+from tidemark.replication.binlog import events as e
+from tidemark.replication.settings.pattern import ANY_NUMBER, matches
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
+from tidemark.replication.sql.parse import parse
+from tidemark.replication.sql.statements import CreateTable, DropTable, Statement, TableChange
 
 
 def _patterns(option: str, patterns: Iterable[str]) -> tuple[str, ...]:

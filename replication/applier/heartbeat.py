@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from engine.access.batch_operations import write_many
-from engine.base.errors import TableExists
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.types import Int64, UInt32
-from replication.applier.setups import rows_of
+from tidemark.engine.access.batch_operations import write_many
+from tidemark.engine.base.errors import TableExists
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types import Int64, UInt32
+from tidemark.replication.applier.setups import rows_of
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 HEARTBEAT: Final = "tidemark.heartbeat"
 HEARTBEAT_TABLE: Final = TableDefinition(

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access import applied_rows, unique_calls
-from engine.access.batch_operations import get_many
-from engine.base.errors import DuplicateKey, LockTimeout, TransactionTooLarge
-from engine.schema.column import ABSENT
-from replication.applier.intake import located
-from replication.applier.key_set import KeySet
-from replication.applier.marks import tag_applied
-from replication.conflict.functions import Kind, Operation, plain
+from tidemark.engine.access import applied_rows, unique_calls
+from tidemark.engine.access.batch_operations import get_many
+from tidemark.engine.base.errors import DuplicateKey, LockTimeout, TransactionTooLarge
+from tidemark.engine.schema.column import ABSENT
+from tidemark.replication.applier.intake import located
+from tidemark.replication.applier.key_set import KeySet
+from tidemark.replication.applier.marks import tag_applied
+from tidemark.replication.conflict.functions import Kind, Operation, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
-    from replication.applier.batch import ChangeBatch
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+    from tidemark.replication.applier.batch import ChangeBatch
 
     Key = tuple[Any, ...]
     Row = dict[str, Any]

@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from engine.base.errors import NoSuchColumn, NoSuchTable, Rejected, Unsupported
-from engine.rows.columnar import encode_keys
-from replication.applier.batch import NO_TRANSACTION, ChangeBatch
-from replication.applier.key_set import KeySet, slice_keys
-from replication.applier.stops import corrupt_event
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.reader import STATUS_TABLE, StatementMaps, present
-from replication.binlog.row_plan import BodyReader
-from replication.conflict.functions import Kind
-from replication.settings.system_tables import NDB_BINLOG_INDEX, NDB_SCHEMA
+from tidemark.engine.base.errors import NoSuchColumn, NoSuchTable, Rejected, Unsupported
+from tidemark.engine.rows.columnar import encode_keys
+from tidemark.replication.applier.batch import NO_TRANSACTION, ChangeBatch
+from tidemark.replication.applier.key_set import KeySet, slice_keys
+from tidemark.replication.applier.stops import corrupt_event
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.reader import STATUS_TABLE, StatementMaps, present
+from tidemark.replication.binlog.row_plan import BodyReader
+from tidemark.replication.conflict.functions import Kind
+from tidemark.replication.settings.system_tables import NDB_BINLOG_INDEX, NDB_SCHEMA
 
 if TYPE_CHECKING:
-    from engine.schema.types_base import ColumnType
-    from engine.table.table import Table
-    from replication.applier.batch import Columns
-    from replication.applier.key_set import Words
-    from replication.applier.transactions import EpochTransaction
-    from replication.binlog.table_map import TableMap
+    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.table.table import Table
+    from tidemark.replication.applier.batch import Columns
+    from tidemark.replication.applier.key_set import Words
+    from tidemark.replication.applier.transactions import EpochTransaction
+    from tidemark.replication.binlog.table_map import TableMap
 
 KINDS: Final = {e.WRITE: Kind.WRITE, e.UPDATE: Kind.UPDATE, e.DELETE: Kind.DELETE}
 # Tables of the source's own that no transaction here follows.

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access.applied_rows import Judge
-from engine.access.batch_operations import decode_entries
-from engine.memory.arena_layout import ENTRY_WORDS
-from engine.rows.column_buffers import primitive
-from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
-from replication.conflict.functions import Check, Decision
+from tidemark.engine.access.applied_rows import Judge
+from tidemark.engine.access.batch_operations import decode_entries
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.rows.column_buffers import primitive
+from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
+from tidemark.replication.conflict.functions import Check, Decision
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.programs.interpreter import Program
-    from engine.table.table import Table
-    from replication.applier.batch import ChangeBatch
-    from replication.applier.epoch_state import EpochState
-    from replication.applier.key_set import Words
-    from replication.applier.setups import AppliedTable
+    from tidemark.engine.programs.interpreter import Program
+    from tidemark.engine.table.table import Table
+    from tidemark.replication.applier.batch import ChangeBatch
+    from tidemark.replication.applier.epoch_state import EpochState
+    from tidemark.replication.applier.key_set import Words
+    from tidemark.replication.applier.setups import AppliedTable
 
 
 def values_of(array: pa.Array) -> Words:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken, TransactionTooLarge
-from engine.rows.column_buffers import NO_WORDS
-from engine.rows.columnar import EncodedKeys
-from replication.applier.key_sets_kernels import add_keys, find_keys, rehash_keys
-from replication.applier.key_sets_layout import (
+from tidemark.engine.base.errors import InvariantBroken, TransactionTooLarge
+from tidemark.engine.rows.column_buffers import NO_WORDS
+from tidemark.engine.rows.columnar import EncodedKeys
+from tidemark.replication.applier.key_sets_kernels import add_keys, find_keys, rehash_keys
+from tidemark.replication.applier.key_sets_layout import (
     KEY_SET_BROKEN,
     KEY_SET_STATE_WORDS,
     KS_HEAD_WORDS,
@@ -18,7 +18,7 @@ from replication.applier.key_sets_layout import (
     KS_SEED,
     KS_WORDS,
 )
-from replication.conflict.hash_slots import SLOTS_MIN, longest_run, slots_for
+from tidemark.replication.conflict.hash_slots import SLOTS_MIN, longest_run, slots_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,9 +8,9 @@ holds for each key 1 + the word at which its record begins in `data`; words KS_â
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.sealed.keyed_hash_kernels import headed_hash
-from replication.applier import key_sets_layout as W
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.sealed.keyed_hash_kernels import headed_hash
+from tidemark.replication.applier import key_sets_layout as W
 
 
 @helper

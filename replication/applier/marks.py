@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.access.noted_rows import refresh_rows, tag
-from engine.log.redo_layout import AUTHOR_MASK
-from replication.settings.any_value import NO_LOGGING, REFLECT, REFRESH, RESERVED
+from tidemark.engine.access.noted_rows import refresh_rows, tag
+from tidemark.engine.log.redo_layout import AUTHOR_MASK
+from tidemark.replication.settings.any_value import NO_LOGGING, REFLECT, REFRESH, RESERVED
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 
 def tag_applied(txn: Transaction, source_id: int, server_id: int, is_reflected_back: bool) -> None:

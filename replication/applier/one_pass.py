@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from engine.access import applied_rows
-from engine.access.batch_operations import insert_many
-from engine.base.errors import Error, Rejected
-from engine.rows.columnar import encode_keys
-from replication.applier import marks
-from replication.applier.batch import NO_TRANSACTION, ChangeBatch
-from replication.applier.epoch_state import EpochState
-from replication.applier.held_rows import HeldRows
-from replication.applier.intake import StatusRows, located
-from replication.applier.judges import judge_of
-from replication.applier.key_set import KeySet
-from replication.applier.stops import Stop, cannot_refresh, corrupt_event, misconfigured
-from replication.conflict.batches import APPLIED, CODES, FAILURES, rows_with, unhandled
-from replication.conflict.causes import Cause, OperationType
-from replication.conflict.functions import Decision, Failure, Kind, Operation, decide
-from replication.conflict.passes import Pass
-from replication.settings.exceptions_batch import ConflictBatch, exceptions_columns
-from replication.settings.status import (
+from tidemark.engine.access import applied_rows
+from tidemark.engine.access.batch_operations import insert_many
+from tidemark.engine.base.errors import Error, Rejected
+from tidemark.engine.rows.columnar import encode_keys
+from tidemark.replication.applier import marks
+from tidemark.replication.applier.batch import NO_TRANSACTION, ChangeBatch
+from tidemark.replication.applier.epoch_state import EpochState
+from tidemark.replication.applier.held_rows import HeldRows
+from tidemark.replication.applier.intake import StatusRows, located
+from tidemark.replication.applier.judges import judge_of
+from tidemark.replication.applier.key_set import KeySet
+from tidemark.replication.applier.stops import Stop, cannot_refresh, corrupt_event, misconfigured
+from tidemark.replication.conflict.batches import APPLIED, CODES, FAILURES, rows_with, unhandled
+from tidemark.replication.conflict.causes import Cause, OperationType
+from tidemark.replication.conflict.functions import Decision, Failure, Kind, Operation, decide
+from tidemark.replication.conflict.passes import Pass
+from tidemark.replication.settings.exceptions_batch import ConflictBatch, exceptions_columns
+from tidemark.replication.settings.status import (
     DELETE_DELETE,
     REFLECTED_DISCARDED,
     REFLECTED_PREPARED,
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from engine.access.applied_rows import Judge
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
-    from replication.applier.batch import Columns
-    from replication.applier.key_set import Words
-    from replication.applier.setups import AppliedTable, AppliedTables
+    from tidemark.engine.access.applied_rows import Judge
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+    from tidemark.replication.applier.batch import Columns
+    from tidemark.replication.applier.key_set import Words
+    from tidemark.replication.applier.setups import AppliedTable, AppliedTables
 
     Codes = NDArray[np.int8]
     Mask = NDArray[np.bool_]
@@ -193,7 +193,7 @@ class OnePass:
             raise located(error, batch.origin) from error
 
     def change(self, operation: Operation, batch: ChangeBatch, judge: Judge | None) -> Words:
-        """Make a batch's changes; outcomes as of `engine.access.applied_rows`. Shape: (rows,)."""
+        """Make a batch's changes; outcomes as of `tidemark.engine.access.applied_rows`. Shape: (rows,)."""
         rows = batch.changes(with_values=operation is not Operation.DELETE and batch.kind is not Kind.READ)
         if operation is Operation.INSERT:
             return applied_rows.apply_inserts(self.txn, batch.table, rows, batch.keys)

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access.row_operations import read_entry, write
-from engine.memory.arena_layout import ENTRY_WORDS
-from replication.applier.marks import tag_position
-from replication.applier.setups import rows_of
-from replication.settings.system_tables import NDB_APPLY_STATUS
+from tidemark.engine.access.row_operations import read_entry, write
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.replication.applier.marks import tag_position
+from tidemark.replication.applier.setups import rows_of
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.txn.transaction import Transaction
-    from replication.applier.transactions import EpochTransaction
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.txn.transaction import Transaction
+    from tidemark.replication.applier.transactions import EpochTransaction
 
 
 def applied_epochs(store: Store) -> dict[int, int]:

@@ -18,29 +18,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.access import applied_rows
-from engine.access.noted_rows import tag
-from engine.base.errors import BinlogDamaged, MemoryExhausted, Rejected, Retryable
-from engine.log.redo_layout import AUTHOR_MASK
-from replication.applier.held_rows import HeldRows
-from replication.applier.intake import Intake, IntakeOptions, StatusRows, located
-from replication.applier.positions import applied_epochs, write_row
-from replication.applier.schema_statements import apply_statement, said_of
-from replication.applier.stops import corrupt_event
-from replication.binlog.errors import Origin
-from replication.conflict.functions import Kind
-from replication.injector.index_table import made_table
-from replication.injector.schema_events import SchemaOperation, schema_row, write_schema_row
-from replication.settings.any_value import FLAG_READ, RESERVED
-from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA
+from tidemark.engine.access import applied_rows
+from tidemark.engine.access.noted_rows import tag
+from tidemark.engine.base.errors import BinlogDamaged, MemoryExhausted, Rejected, Retryable
+from tidemark.engine.log.redo_layout import AUTHOR_MASK
+from tidemark.replication.applier.held_rows import HeldRows
+from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows, located
+from tidemark.replication.applier.positions import applied_epochs, write_row
+from tidemark.replication.applier.schema_statements import apply_statement, said_of
+from tidemark.replication.applier.stops import corrupt_event
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.conflict.functions import Kind
+from tidemark.replication.injector.index_table import made_table
+from tidemark.replication.injector.schema_events import SchemaOperation, schema_row, write_schema_row
+from tidemark.replication.settings.any_value import FLAG_READ, RESERVED
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
-    from replication.applier.batch import ChangeBatch
-    from replication.applier.key_set import Words
-    from replication.applier.transactions import EpochTransaction, Statement
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+    from tidemark.replication.applier.batch import ChangeBatch
+    from tidemark.replication.applier.key_set import Words
+    from tidemark.replication.applier.transactions import EpochTransaction, Statement
 
     Item = ChangeBatch | StatusRows
 
@@ -247,7 +247,7 @@ class AuthoredTransaction:
 
 
 def _change(txn: Transaction, batch: ChangeBatch) -> Words:
-    """Make a batch's changes; outcomes as of `engine.access.applied_rows`. Shape: (rows,)."""
+    """Make a batch's changes; outcomes as of `tidemark.engine.access.applied_rows`. Shape: (rows,)."""
     rows = batch.changes(with_values=batch.event is not Kind.DELETE and batch.kind is not Kind.READ)
     if batch.event is Kind.DELETE:
         return applied_rows.apply_deletes(txn, batch.table, rows, keys=batch.keys)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     IndexExists,
     NoSuchColumn,
     NoSuchTable,
@@ -23,11 +23,11 @@ from engine.base.errors import (
     TableExists,
     Unsupported,
 )
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import DEFAULT_TABLESPACE, TableDefinition
-from engine.schema.index_definition import IndexDefinition
-from engine.schema.partition import ListPartition, RangePartition
-from engine.store.schema_changes import (
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import DEFAULT_TABLESPACE, TableDefinition
+from tidemark.engine.schema.index_definition import IndexDefinition
+from tidemark.engine.schema.partition import ListPartition, RangePartition
+from tidemark.engine.store.schema_changes import (
     change_columns,
     fresh,
     is_wider,
@@ -38,13 +38,13 @@ from engine.store.schema_changes import (
     with_wider_column,
     without_column,
 )
-from replication.injector.schema_events import SchemaOperation, SchemaStatement, is_local, is_same_default
-from replication.sql import statements as s
-from replication.sql.literals import Literal, value_of
-from replication.sql.parse import parse, typed_bound
+from tidemark.replication.injector.schema_events import SchemaOperation, SchemaStatement, is_local, is_same_default
+from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.literals import Literal, value_of
+from tidemark.replication.sql.parse import parse, typed_bound
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
+    from tidemark.engine.store.store import Store
 
 _log = logging.getLogger("tidemark.applier")
 

@@ -9,24 +9,24 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from engine.access.batch_operations import decode_entries, scan
-from engine.base.errors import NoSuchTable
-from engine.schema.names import EXCEPTIONS_SUFFIX
-from replication.conflict.functions import Check
-from replication.conflict.programs import program_of
-from replication.settings.match import ReplicationRow, find_row, row_of
-from replication.settings.setup import SiteSettings, TableSetup, exceptions_of, set_up
-from replication.settings.system_tables import NDB_REPLICATION
+from tidemark.engine.access.batch_operations import decode_entries, scan
+from tidemark.engine.base.errors import NoSuchTable
+from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX
+from tidemark.replication.conflict.functions import Check
+from tidemark.replication.conflict.programs import program_of
+from tidemark.replication.settings.match import ReplicationRow, find_row, row_of
+from tidemark.replication.settings.setup import SiteSettings, TableSetup, exceptions_of, set_up
+from tidemark.replication.settings.system_tables import NDB_REPLICATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from engine.programs.interpreter import Program
-    from engine.schema.definition import TableDefinition
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.programs.interpreter import Program
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 _log = logging.getLogger("tidemark.applier")
 

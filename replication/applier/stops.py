@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from engine.base.errors import PeerError, Rejected, Unsupported
-from replication.binlog.errors import Origin
+from tidemark.engine.base.errors import PeerError, Rejected, Unsupported
+from tidemark.replication.binlog.errors import Origin
 
 
 class Stop(Enum):

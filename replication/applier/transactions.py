@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.base.errors import PeerError
-from engine.files.protocol import Files
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.index import Position
-from replication.binlog.reader import BinlogReader, ReadEvent
+from tidemark.engine.base.errors import PeerError
+from tidemark.engine.files.protocol import Files
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.reader import BinlogReader, ReadEvent
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.base.clock import SystemClock
-from engine.base.errors import BinlogDamaged, FileMissing, LimitExceeded, PositionLost
-from replication.binlog import binlog_layout as b
-from replication.binlog.errors import Origin
-from replication.binlog.file_end import check_end
-from replication.binlog.index import BinlogIndex, Position
-from replication.binlog.scan import read_format
-from replication.binlog.stream import Boundary, EventStream
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import BinlogDamaged, FileMissing, LimitExceeded, PositionLost
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.file_end import check_end
+from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.scan import read_format
+from tidemark.replication.binlog.stream import Boundary, EventStream
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.files.protocol import File, Files
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.files.protocol import File, Files
 
 _PIECE_BYTES = 256 << 10
 # A writer that takes a transaction back and writes another one has done so within this.

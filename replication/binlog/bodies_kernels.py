@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper, kernel
-from replication.binlog import rows_layout as B
-from replication.binlog.values_kernels import (
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.replication.binlog import rows_layout as B
+from tidemark.replication.binlog.values_kernels import (
     NO_VALUE,
     decimal_bytes,
     extend_sign,

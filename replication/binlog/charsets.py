@@ -9,7 +9,7 @@ import codecs
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.rows.row_format import Words
+from tidemark.engine.rows.row_format import Words
 
 Octets = NDArray[np.uint8]
 # MariaDB's collations without padding are 1024 higher.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from replication.binlog.errors import Origin
+from tidemark.replication.binlog.errors import Origin
 
 _U16, _U32, _U64 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q")
 _SMALL = 251  # smaller numbers are one byte

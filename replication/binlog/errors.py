@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.base.errors import BinlogDamaged
+from tidemark.engine.base.errors import BinlogDamaged
 
 
 class Origin(NamedTuple):

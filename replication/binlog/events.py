@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
-from replication.binlog import binlog_layout as b
-from replication.binlog.cursor import Cursor, packed_length
-from replication.binlog.errors import Origin
-from replication.binlog.table_map import TableMap, parse_table_map
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.cursor import Cursor, packed_length
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.table_map import TableMap, parse_table_map
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 
-from engine.base.errors import BinlogDamaged
-from engine.files.protocol import File, Files
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
+from tidemark.engine.base.errors import BinlogDamaged
+from tidemark.engine.files.protocol import File, Files
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
 
 _FLAGS = struct.Struct("<H")
 _STOP_BYTES = b.HEADER_BYTES + b.CHECKSUM_BYTES

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from engine.base.errors import BinlogDamaged, FileMissing, Rejected, StorageFull
-from engine.files.firm import write_again
-from engine.files.protocol import Files
+from tidemark.engine.base.errors import BinlogDamaged, FileMissing, Rejected, StorageFull
+from tidemark.engine.files.firm import write_again
+from tidemark.engine.files.protocol import Files
 
 _DIGITS = 6
 _INDEX_BYTES_MAX = 16 << 20

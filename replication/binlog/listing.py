@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from engine.base.errors import BinlogDamaged, FileMissing, Rejected, Unsupported
-from engine.files.protocol import Files
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.index import BinlogIndex, Position
-from replication.binlog.reader import StatementMaps, present
-from replication.binlog.row_plan import BodyReader
-from replication.binlog.scan import read_format
-from replication.binlog.table_map import TableMap
+from tidemark.engine.base.errors import BinlogDamaged, FileMissing, Rejected, Unsupported
+from tidemark.engine.files.protocol import Files
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.reader import StatementMaps, present
+from tidemark.replication.binlog.row_plan import BodyReader
+from tidemark.replication.binlog.scan import read_format
+from tidemark.replication.binlog.table_map import TableMap
 
 Entry = dict[str, Any]
 _INDEX = ".index"

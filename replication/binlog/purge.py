@@ -5,9 +5,9 @@ Pure questions; `BinlogIndex.purge_to` removes. What a channel or a restart need
 
 from __future__ import annotations
 
-from engine.files.protocol import Files
-from replication.binlog.index import BinlogIndex
-from replication.binlog.scan import read_format
+from tidemark.engine.files.protocol import Files
+from tidemark.replication.binlog.index import BinlogIndex
+from tidemark.replication.binlog.scan import read_format
 
 
 def expired(files: Files, index: BinlogIndex, before_s: int, keep: str) -> str:

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from engine.base.errors import FileTruncated, LimitExceeded, Rejected, Unsupported, ValueOutOfRange
-from engine.files.protocol import File, Files
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.file_end import check_end
-from replication.binlog.index import BinlogIndex, Position
-from replication.binlog.row_plan import BodyReader, positions_of
-from replication.binlog.rows_layout import BODY_BYTES_MAX
-from replication.binlog.scan import Boundaries, check_magic, header_in, read_format, shift_of
-from replication.binlog.table_map import TableMap
+from tidemark.engine.base.errors import FileTruncated, LimitExceeded, Rejected, Unsupported, ValueOutOfRange
+from tidemark.engine.files.protocol import File, Files
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.file_end import check_end
+from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.row_plan import BodyReader, positions_of
+from tidemark.replication.binlog.rows_layout import BODY_BYTES_MAX
+from tidemark.replication.binlog.scan import Boundaries, check_magic, header_in, read_format, shift_of
+from tidemark.replication.binlog.table_map import TableMap
 
 EVENT_BYTES_MAX = BODY_BYTES_MAX
 STATUS_TABLE = "mysql.ndb_apply_status"

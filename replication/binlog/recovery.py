@@ -9,15 +9,15 @@ is an end before a place the store knows to be durable. Files that nobody names 
 
 from __future__ import annotations
 
-from engine.base.errors import BinlogDamaged, FileMissing
-from engine.files.firm import make_folder, write_again
-from engine.files.protocol import File, Files
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.file_end import check_end, end_use, has_end
-from replication.binlog.index import BinlogIndex, Position
-from replication.binlog.scan import read_format, walk
+from tidemark.engine.base.errors import BinlogDamaged, FileMissing
+from tidemark.engine.files.firm import make_folder, write_again
+from tidemark.engine.files.protocol import File, Files
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.file_end import check_end, end_use, has_end
+from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.scan import read_format, walk
 
 
 def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -> Position | None:

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.base.errors import InvariantBroken, LimitExceeded, PageDamaged, ValueOutOfRange
-from engine.programs import program_layout as p
-from engine.rows.column_buffers import NO_BYTES, NO_WORDS, build_fixed, build_variable
-from engine.rows.column_words import column_words
-from engine.rows.row_format import RowFormat, Words
-from engine.schema.row_layout import words_for
-from engine.schema.types import Boolean, Decimal, Enum, Floating
-from engine.schema.types_base import ColumnType
-from engine.schema.types_text import Char, LongText, VarChar
-from replication.binlog import binlog_layout as b
-from replication.binlog import bodies_kernels as bodies
-from replication.binlog import rows_kernels as kernels
-from replication.binlog import rows_layout as r
-from replication.binlog.charsets import as_utf8, is_latin1
-from replication.binlog.errors import Origin
-from replication.binlog.types import MySqlType, OutgoingType, incoming, outgoing, row_code
+from tidemark.engine.base.errors import InvariantBroken, LimitExceeded, PageDamaged, ValueOutOfRange
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.rows.column_buffers import NO_BYTES, NO_WORDS, build_fixed, build_variable
+from tidemark.engine.rows.column_words import column_words
+from tidemark.engine.rows.row_format import RowFormat, Words
+from tidemark.engine.schema.row_layout import words_for
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_text import Char, LongText, VarChar
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import bodies_kernels as bodies
+from tidemark.replication.binlog import rows_kernels as kernels
+from tidemark.replication.binlog import rows_layout as r
+from tidemark.replication.binlog.charsets import as_utf8, is_latin1
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.types import MySqlType, OutgoingType, incoming, outgoing, row_code
 
 if TYPE_CHECKING:
     import pyarrow as pa

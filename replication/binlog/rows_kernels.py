@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper, kernel
-from engine.programs import program_layout as P
-from engine.programs.vm_columns_kernels import (
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.programs import program_layout as P
+from tidemark.engine.programs.vm_columns_kernels import (
     IS_ABSENT,
     IS_DAMAGED,
     IS_NULL,
@@ -24,9 +24,9 @@ from engine.programs.vm_columns_kernels import (
     var_part_words,
     var_value,
 )
-from engine.rows import columns_layout as K
-from replication.binlog import rows_layout as B
-from replication.binlog.values_kernels import (
+from tidemark.engine.rows import columns_layout as K
+from tidemark.replication.binlog import rows_layout as B
+from tidemark.replication.binlog.values_kernels import (
     decimal_bytes,
     extend_sign,
     load_bytes,

@@ -7,7 +7,7 @@ that reads row bodies is those four words for each column alone. Kernels freeze 
 
 from __future__ import annotations
 
-from engine.programs.program_layout import INSTRUCTION_WORDS
+from tidemark.engine.programs.program_layout import INSTRUCTION_WORDS
 
 ROW_CODE_WORDS = INSTRUCTION_WORDS
 RW_CODE = 0

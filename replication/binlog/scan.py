@@ -10,11 +10,11 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from engine.base.errors import FileTruncated
-from engine.files.protocol import File, Files
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
+from tidemark.engine.base.errors import FileTruncated
+from tidemark.engine.files.protocol import File, Files
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
 
 PIECE_BYTES = 1 << 20
 # Events longer than this are not parsed while a file is walked over, unless they are statements: rows, mostly.

@@ -10,13 +10,13 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-from engine.base.errors import LimitExceeded
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.reader import EVENT_BYTES_MAX, StatementMaps, epoch_in
-from replication.binlog.scan import Boundaries
-from replication.binlog.table_map import TableMap
+from tidemark.engine.base.errors import LimitExceeded
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.reader import EVENT_BYTES_MAX, StatementMaps, epoch_in
+from tidemark.replication.binlog.scan import Boundaries
+from tidemark.replication.binlog.table_map import TableMap
 
 STATEMENT_BYTES_MAX = 16 << 20
 # Longer ones of other types than statements are passed over: rows, mostly.

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from engine.schema.definition import TableDefinition
-from replication.binlog import binlog_layout as b
-from replication.binlog.charsets import is_latin1, text_of
-from replication.binlog.cursor import Cursor, packed_length, packed_text
-from replication.binlog.types import MySqlType, is_sound, outgoing
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.charsets import is_latin1, text_of
+from tidemark.replication.binlog.cursor import Cursor, packed_length, packed_text
+from tidemark.replication.binlog.types import MySqlType, is_sound, outgoing
 
 # MySQL's own limit; the store's is lower.
 COLUMNS_MAX = 4_096

@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.base import limits
-from engine.base.errors import SchemaInvalid, Unsupported
-from engine.schema.types import (
+from tidemark.engine.base import limits
+from tidemark.engine.base.errors import SchemaInvalid, Unsupported
+from tidemark.engine.schema.types import (
     Blob,
     Boolean,
     Date,
@@ -31,12 +31,12 @@ from engine.schema.types import (
     Time,
     Timestamp,
 )
-from engine.schema.types_base import ColumnType
-from engine.schema.types_calendar import Calendar
-from engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
-from replication.binlog import binlog_layout as b
-from replication.binlog import rows_layout as r
-from replication.binlog.charsets import is_latin1
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import rows_layout as r
+from tidemark.replication.binlog.charsets import is_latin1
 
 FRACTION_DIGITS = 6
 _LONG_LENGTH_BYTES = 4  # of LONGTEXT and LONGBLOB

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper
-from engine.programs.vm_columns_kernels import byte_at
+from tidemark.engine.jit.kernel import helper
+from tidemark.engine.programs.vm_columns_kernels import byte_at
 
 GROUP_DIGITS = 9
 _GROUP_BASE = 1_000_000_000

@@ -20,18 +20,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from engine.base.clock import Clock
-from engine.base.errors import InvariantBroken, StorageFull
-from engine.base.options import parse_size
-from engine.files.protocol import File, Files
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.file_end import end_use
-from replication.binlog.index import BinlogIndex, Position
-from replication.binlog.recovery import recover
-from replication.binlog.row_plan import BodyWriter, TablePlans
-from replication.binlog.table_map import TableMap, table_map
-from replication.injector.images import BinlogOptions, RowBatch, Run, plans_of, runs
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import InvariantBroken, StorageFull
+from tidemark.engine.base.options import parse_size
+from tidemark.engine.files.protocol import File, Files
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.file_end import end_use
+from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.recovery import recover
+from tidemark.replication.binlog.row_plan import BodyWriter, TablePlans
+from tidemark.replication.binlog.table_map import TableMap, table_map
+from tidemark.replication.injector.images import BinlogOptions, RowBatch, Run, plans_of, runs
 
 _log = logging.getLogger("tidemark.binlog")
 

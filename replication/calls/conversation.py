@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
-from engine.base.clock import Clock
-from engine.base.errors import (
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import (
     CallMemoryExhausted,
     Error,
     FrameRejected,
@@ -24,15 +24,15 @@ from engine.base.errors import (
     Rejected,
     SchemaInvalid,
 )
-from replication.calls.memory import CALLS_BYTES_MAX, FREE_BYTES, CallMemory, Share
-from replication.calls.values import VALUE_BYTES_MAX, Definitions, pack, unpack
-from replication.wire.arrow_streams import METADATA_BYTES_MAX, METADATA_FACTOR
-from replication.wire.frame_layout import FRAME_ANSWER, FRAME_BYE, FRAME_CALL
-from replication.wire.frames import Frame
-from replication.wire.handshake import is_store_id
-from replication.wire.pieces import Pieces, frames_of
-from replication.wire.server import Server
-from replication.wire.wire import HANDSHAKE_SECONDS, Met, TlsContext, Wake, Wire, call, tell, wait_readable
+from tidemark.replication.calls.memory import CALLS_BYTES_MAX, FREE_BYTES, CallMemory, Share
+from tidemark.replication.calls.values import VALUE_BYTES_MAX, Definitions, pack, unpack
+from tidemark.replication.wire.arrow_streams import METADATA_BYTES_MAX, METADATA_FACTOR
+from tidemark.replication.wire.frame_layout import FRAME_ANSWER, FRAME_BYE, FRAME_CALL
+from tidemark.replication.wire.frames import Frame
+from tidemark.replication.wire.handshake import is_store_id
+from tidemark.replication.wire.pieces import Pieces, frames_of
+from tidemark.replication.wire.server import Server
+from tidemark.replication.wire.wire import HANDSHAKE_SECONDS, Met, TlsContext, Wake, Wire, call, tell, wait_readable
 
 _log = logging.getLogger("tidemark.calls")
 

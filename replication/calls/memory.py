@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 
-from engine.base.errors import CallMemoryExhausted
+from tidemark.engine.base.errors import CallMemoryExhausted
 
 CALLS_BYTES_MAX = 2 << 30  # more than the largest call takes, so that each finds room when others have ended
 FREE_BYTES = 64 << 10  # of each link

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.kernel import helper, kernel
 
 # What comes back in place of a count of bytes.
 BROKEN = -1  # cut short, of an unknown type, or with a key that is no text

@@ -23,16 +23,16 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from engine.base import errors, limits
-from engine.base.errors import Error, FrameRejected, LimitExceeded, PeerRefused, Rejected, TypeMismatch
-from engine.programs import expressions
-from engine.programs.interpreter import Program
-from engine.schema.column import ABSENT, Column, column_from_json
-from engine.schema.definition import TableDefinition
-from engine.schema.types import from_json as type_from_json
-from engine.schema.types_base import ColumnType, shown
-from replication.calls import packed_values_kernels as m
-from replication.wire.arrow_streams import Room, arrow_batch, arrow_bytes, arrow_table, no_limit
+from tidemark.engine.base import errors, limits
+from tidemark.engine.base.errors import Error, FrameRejected, LimitExceeded, PeerRefused, Rejected, TypeMismatch
+from tidemark.engine.programs import expressions
+from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.schema.column import ABSENT, Column, column_from_json
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types import from_json as type_from_json
+from tidemark.engine.schema.types_base import ColumnType, shown
+from tidemark.replication.calls import packed_values_kernels as m
+from tidemark.replication.wire.arrow_streams import Room, arrow_batch, arrow_bytes, arrow_table, no_limit
 
 NESTING_MAX = 32
 VALUE_BYTES_MAX = 1 << 30

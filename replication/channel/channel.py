@@ -19,17 +19,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.base.clock import Clock
-from engine.base.errors import BinlogDamaged, EpochGap, InvalidName, LimitExceeded, PeerRefused, Rejected
-from engine.files.protocol import Files
-from replication.applier.apply_protocol import Applier, ApplyStatus, StatusRow
-from replication.applier.filters import Filter
-from replication.binlog.index import Position as Place
-from replication.channel.relay_log import FILE_BYTES, RelayLog, base_of, is_behind, remove_relay_log
-from replication.channel.relay_reader import RelayReader, RelayTransaction
-from replication.injector.load_mark import load_mark
-from replication.wire.handshake import Site, check_peer
-from replication.wire.messages import Events, Heartbeat, Position, Settings, Start
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import BinlogDamaged, EpochGap, InvalidName, LimitExceeded, PeerRefused, Rejected
+from tidemark.engine.files.protocol import Files
+from tidemark.replication.applier.apply_protocol import Applier, ApplyStatus, StatusRow
+from tidemark.replication.applier.filters import Filter
+from tidemark.replication.binlog.index import Position as Place
+from tidemark.replication.channel.relay_log import FILE_BYTES, RelayLog, base_of, is_behind, remove_relay_log
+from tidemark.replication.channel.relay_reader import RelayReader, RelayTransaction
+from tidemark.replication.injector.load_mark import load_mark
+from tidemark.replication.wire.handshake import Site, check_peer
+from tidemark.replication.wire.messages import Events, Heartbeat, Position, Settings, Start
 
 DEFAULT_NAME = "main"
 

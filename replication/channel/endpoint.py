@@ -15,39 +15,39 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from engine.base.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
-from replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
-from replication.applier.apply_status import Positions
-from replication.applier.heartbeat import ages, beat
-from replication.applier.positions import committed_in
-from replication.applier.schema_statements import apply_statement, said_of
-from replication.applier.setups import rows_of
-from replication.channel.first_copy import copy_of, wanted_of
-from replication.channel.reach import Reach
-from replication.channel.rules import check_functions
-from replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
-from replication.conflict.roles import Role, change_role
-from replication.injector.index_table import found_rows, made_table
-from replication.injector.mark import FOLDER
-from replication.injector.schema_events import schema_row, write_schema_row
-from replication.settings.conflict_function import goes_by_epochs
-from replication.settings.match import ReplicationRow, row_of
-from replication.settings.setup import SiteSettings
-from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION, verify
-from replication.wire.copying import pieces_of, unpack_request
-from replication.wire.handshake import Site, check_peer
-from replication.wire.messages import Settings
+from tidemark.engine.base.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
+from tidemark.replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
+from tidemark.replication.applier.apply_status import Positions
+from tidemark.replication.applier.heartbeat import ages, beat
+from tidemark.replication.applier.positions import committed_in
+from tidemark.replication.applier.schema_statements import apply_statement, said_of
+from tidemark.replication.applier.setups import rows_of
+from tidemark.replication.channel.first_copy import copy_of, wanted_of
+from tidemark.replication.channel.reach import Reach
+from tidemark.replication.channel.rules import check_functions
+from tidemark.replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
+from tidemark.replication.conflict.roles import Role, change_role
+from tidemark.replication.injector.index_table import found_rows, made_table
+from tidemark.replication.injector.mark import FOLDER
+from tidemark.replication.injector.schema_events import schema_row, write_schema_row
+from tidemark.replication.settings.conflict_function import goes_by_epochs
+from tidemark.replication.settings.match import ReplicationRow, row_of
+from tidemark.replication.settings.setup import SiteSettings
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION, verify
+from tidemark.replication.wire.copying import pieces_of, unpack_request
+from tidemark.replication.wire.handshake import Site, check_peer
+from tidemark.replication.wire.messages import Settings
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.files.protocol import Files
-    from engine.store.store import Store
-    from replication.applier.one_pass import OnePass
-    from replication.binlog.index import Position as Place
-    from replication.channel.relay_reader import RelayTransaction
-    from replication.channel.status_report import ReplicationStatus
-    from replication.injector.attached import AttachedBinlog
-    from replication.settings.status import Counters
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.store.store import Store
+    from tidemark.replication.applier.one_pass import OnePass
+    from tidemark.replication.binlog.index import Position as Place
+    from tidemark.replication.channel.relay_reader import RelayTransaction
+    from tidemark.replication.channel.status_report import ReplicationStatus
+    from tidemark.replication.injector.attached import AttachedBinlog
+    from tidemark.replication.settings.status import Counters
 
 
 # Of the server's counts of what an applier does to the store, those that something here is: `api_..._replica`.

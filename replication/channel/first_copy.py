@@ -16,27 +16,27 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.access import snapshot_reads
-from engine.access.batch_operations import decode_entries, insert_many
-from engine.access.row_operations import delete, insert
-from engine.access.snapshot import Snapshot
-from engine.base.errors import Rejected, Retryable
-from engine.schema.names import is_system_table
-from replication.applier.filters import Filter
-from replication.applier.positions import write_at
-from replication.applier.schema_statements import apply_statement, as_new
-from replication.applier.setups import rows_of
-from replication.injector.index_table import made_table
-from replication.settings.any_value import NO_LOGGING
-from replication.settings.system_tables import NDB_APPLY_STATUS, TIDEMARK_FIRST_COPY
-from replication.sql import statements as s
-from replication.sql.emit import emit
+from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.batch_operations import decode_entries, insert_many
+from tidemark.engine.access.row_operations import delete, insert
+from tidemark.engine.access.snapshot import Snapshot
+from tidemark.engine.base.errors import Rejected, Retryable
+from tidemark.engine.schema.names import is_system_table
+from tidemark.replication.applier.filters import Filter
+from tidemark.replication.applier.positions import write_at
+from tidemark.replication.applier.schema_statements import apply_statement, as_new
+from tidemark.replication.applier.setups import rows_of
+from tidemark.replication.injector.index_table import made_table
+from tidemark.replication.settings.any_value import NO_LOGGING
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, TIDEMARK_FIRST_COPY
+from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.emit import emit
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.store.store import Store
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.txn.transaction import Transaction
 
     Progress = Callable[[int, int, str], None]
 

@@ -15,13 +15,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import PeerTimeout, Rejected
-from replication.channel.lag import EpochTrail
+from tidemark.engine.base.errors import PeerTimeout, Rejected
+from tidemark.replication.channel.lag import EpochTrail
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from replication.channel.status_report import ReplicationStatus
-    from replication.injector.attached import AttachedBinlog
+    from tidemark.engine.base.clock import Clock
+    from tidemark.replication.channel.status_report import ReplicationStatus
+    from tidemark.replication.injector.attached import AttachedBinlog
 
 RECEIVED, APPLIED, CONFIRMED = "received", "applied", "confirmed"
 EPOCHS_MAX = 1 << 16

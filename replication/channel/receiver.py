@@ -12,13 +12,21 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from engine.base.clock import Clock
-from engine.base.errors import Error, FrameRejected, InvariantBroken, PeerError, PeerTimeout, PeerUnproved, Retryable
-from replication.channel.channel import ReplicaChannel
-from replication.wire.handshake import Site
-from replication.wire.link import Caller, LinkOptions
-from replication.wire.messages import Events, Heartbeat, Position, Start
-from replication.wire.sessions import CHUNK_BYTES, Binlog
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import (
+    Error,
+    FrameRejected,
+    InvariantBroken,
+    PeerError,
+    PeerTimeout,
+    PeerUnproved,
+    Retryable,
+)
+from tidemark.replication.channel.channel import ReplicaChannel
+from tidemark.replication.wire.handshake import Site
+from tidemark.replication.wire.link import Caller, LinkOptions
+from tidemark.replication.wire.messages import Events, Heartbeat, Position, Start
+from tidemark.replication.wire.sessions import CHUNK_BYTES, Binlog
 
 _log = logging.getLogger("tidemark.replication")
 

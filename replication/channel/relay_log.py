@@ -21,18 +21,18 @@ import logging
 import threading
 from typing import NamedTuple
 
-from engine.base.clock import Clock
-from engine.base.errors import BinlogDamaged, EpochGap, LimitExceeded, Rejected, StorageFull
-from engine.files.firm import make_folder, write_again
-from engine.files.protocol import File, Files
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.file_end import end_use
-from replication.binlog.index import BinlogIndex
-from replication.binlog.scan import read_format, read_relay_head
-from replication.binlog.stream import Boundary, EventStream
-from replication.wire.messages import Events, Position
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import BinlogDamaged, EpochGap, LimitExceeded, Rejected, StorageFull
+from tidemark.engine.files.firm import make_folder, write_again
+from tidemark.engine.files.protocol import File, Files
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.file_end import end_use
+from tidemark.replication.binlog.index import BinlogIndex
+from tidemark.replication.binlog.scan import read_format, read_relay_head
+from tidemark.replication.binlog.stream import Boundary, EventStream
+from tidemark.replication.wire.messages import Events, Position
 
 _log = logging.getLogger("tidemark.replication")
 

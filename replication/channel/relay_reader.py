@@ -12,21 +12,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.base.errors import FileMissing, Rejected
-from replication.applier.filters import Filter
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.index import Position
-from replication.binlog.reader import ReadEvent
-from replication.binlog.scan import Boundaries
-from replication.binlog.stream import Boundary, EventStream
-from replication.binlog.table_map import TableMap
-from replication.channel.relay_log import PIECE_BYTES, RelayLog, Run, is_behind, number_of
-from replication.wire.messages import Position as SourcePosition
+from tidemark.engine.base.errors import FileMissing, Rejected
+from tidemark.replication.applier.filters import Filter
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.reader import ReadEvent
+from tidemark.replication.binlog.scan import Boundaries
+from tidemark.replication.binlog.stream import Boundary, EventStream
+from tidemark.replication.binlog.table_map import TableMap
+from tidemark.replication.channel.relay_log import PIECE_BYTES, RelayLog, Run, is_behind, number_of
+from tidemark.replication.wire.messages import Position as SourcePosition
 
 if TYPE_CHECKING:
-    from engine.files.protocol import File, Files
+    from tidemark.engine.files.protocol import File, Files
 
 _MAPS_MAX = 1_024
 

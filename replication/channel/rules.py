@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.base.errors import SchemaInvalid
-from engine.schema.definition import TableDefinition
-from engine.schema.names import is_system_table
-from replication.settings.match import ReplicationRow, find_row
-from replication.settings.setup import SiteSettings, check_channels, check_pair, exceptions_of, set_up
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import is_system_table
+from tidemark.replication.settings.match import ReplicationRow, find_row
+from tidemark.replication.settings.setup import SiteSettings, check_channels, check_pair, exceptions_of, set_up
 
 
 def check_functions(

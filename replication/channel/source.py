@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     BinlogDamaged,
     EpochGap,
     FileMissing,
@@ -27,19 +27,19 @@ from engine.base.errors import (
     Retryable,
     StoreFailed,
 )
-from replication.binlog import binlog_layout as b
-from replication.binlog.file_end import check_end
-from replication.binlog.index import BinlogIndex
-from replication.binlog.index import Position as Place
-from replication.binlog.reader import find_epoch
-from replication.binlog.scan import read_format
-from replication.binlog.stream import EventStream
-from replication.wire.messages import Position, Settings, Start
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.file_end import check_end
+from tidemark.replication.binlog.index import BinlogIndex
+from tidemark.replication.binlog.index import Position as Place
+from tidemark.replication.binlog.reader import find_epoch
+from tidemark.replication.binlog.scan import read_format
+from tidemark.replication.binlog.stream import EventStream
+from tidemark.replication.wire.messages import Position, Settings, Start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.files.protocol import File, Files
+    from tidemark.engine.files.protocol import File, Files
 
 _PIECE_BYTES = 64 << 10
 _LOOKED_AT_BYTES = 1 << 20

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from replication.channel.lag import EpochTrail
-from replication.settings.status import BY_NAME, VARIABLES, Counters, find, shown_name
+from tidemark.replication.channel.lag import EpochTrail
+from tidemark.replication.settings.status import BY_NAME, VARIABLES, Counters, find, shown_name
 
 
 class ReplicationStatus:

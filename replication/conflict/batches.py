@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from replication.conflict.functions import Check, Decision, Failure, Operation
-from replication.settings.status import DELETE_DELETE, REFLECTED_DISCARDED, ROW_CONFLICTS
+from tidemark.replication.conflict.functions import Check, Decision, Failure, Operation
+from tidemark.replication.settings.status import DELETE_DELETE, REFLECTED_DISCARDED, ROW_CONFLICTS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from replication.settings.conflict_function import FunctionDefinition
+    from tidemark.replication.settings.conflict_function import FunctionDefinition
 
     Mask = NDArray[np.bool_]
     Codes = NDArray[np.int8]

@@ -9,9 +9,9 @@ are given in order of first sight; words D_… of the state count what is used.
 
 from __future__ import annotations
 
-from engine.jit.kernel import helper, kernel
-from engine.sealed.keyed_hash_kernels import headed_hash
-from replication.conflict import dependencies_layout as W
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.sealed.keyed_hash_kernels import headed_hash
+from tidemark.replication.conflict import dependencies_layout as W
 
 
 @helper

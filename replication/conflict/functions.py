@@ -13,10 +13,10 @@ from enum import Enum
 from functools import cache
 from typing import Final
 
-from engine.base.errors import Rejected
-from replication.conflict.causes import Cause
-from replication.conflict.roles import Role
-from replication.settings.conflict_function import FunctionDefinition
+from tidemark.engine.base.errors import Rejected
+from tidemark.replication.conflict.causes import Cause
+from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.conflict_function import FunctionDefinition
 
 
 class Kind(Enum):

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import SchemaInvalid
-from engine.programs.instruction_set import INTEGER, WIDE
-from engine.programs.interpreter import Assembler
-from engine.schema.types import UInt32, UInt64
-from replication.conflict.causes import REFUSED_CODE
-from replication.conflict.functions import Check
-from replication.settings.epoch_bits import LOW_MASK, saturated_from
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.programs.instruction_set import INTEGER, WIDE
+from tidemark.engine.programs.interpreter import Assembler
+from tidemark.engine.schema.types import UInt32, UInt64
+from tidemark.replication.conflict.causes import REFUSED_CODE
+from tidemark.replication.conflict.functions import Check
+from tidemark.replication.settings.epoch_bits import LOW_MASK, saturated_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from engine.programs.interpreter import Program
-    from engine.schema.definition import TableDefinition
+    from tidemark.engine.programs.interpreter import Program
+    from tidemark.engine.schema.definition import TableDefinition
 
 # Parameters by check: what each stands for.
 VALUE = 0  # the event's value of the resolve column, as a signed word; EPOCH: max replicated epoch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from engine.base.errors import Rejected
+from tidemark.engine.base.errors import Rejected
 
 
 class Role(IntEnum):

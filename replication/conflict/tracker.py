@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken, PeerError, TransactionTooLarge
-from replication.conflict.dependencies_kernels import mark_transactions, read_marks, rehash_dependencies, track_keys
-from replication.conflict.dependencies_layout import (
+from tidemark.engine.base.errors import InvariantBroken, PeerError, TransactionTooLarge
+from tidemark.replication.conflict.dependencies_kernels import (
+    mark_transactions,
+    read_marks,
+    rehash_dependencies,
+    track_keys,
+)
+from tidemark.replication.conflict.dependencies_layout import (
     D_EDGES,
     D_KEY_WORDS,
     D_KEYS,
@@ -30,7 +35,7 @@ from replication.conflict.dependencies_layout import (
     K_DATA,
     TRANSACTION_WORDS,
 )
-from replication.conflict.hash_slots import SLOTS_MIN, longest_run, slots_for
+from tidemark.replication.conflict.hash_slots import SLOTS_MIN, longest_run, slots_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

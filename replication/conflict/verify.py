@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from engine.base.errors import PeerError
+from tidemark.engine.base.errors import PeerError
 
 
 class Verdict(Enum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from engine.base.errors import SchemaInvalid
-from replication.settings.pattern import matches
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.replication.settings.pattern import matches
 
 SCHEME = "mysql"
 PORT = 3306

@@ -15,19 +15,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from engine.base.errors import Rejected, Unsupported
-from replication.binlog.errors import Origin
-from replication.binlog.events import Buffer
-from replication.ingest import schema
-from replication.ingest.address import Filter
-from replication.ingest.rows import RowApplier, Target
-from replication.ingest.standing import Standing
-from replication.ingest.transactions import Change, Commit, Moved, Place, Rollback, StatementText, Step
-from replication.sql.statements import Statement
+from tidemark.engine.base.errors import Rejected, Unsupported
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.events import Buffer
+from tidemark.replication.ingest import schema
+from tidemark.replication.ingest.address import Filter
+from tidemark.replication.ingest.rows import RowApplier, Target
+from tidemark.replication.ingest.standing import Standing
+from tidemark.replication.ingest.transactions import Change, Commit, Moved, Place, Rollback, StatementText, Step
+from tidemark.replication.sql.statements import Statement
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.txn.transaction import Transaction
 
 # Bytes of rows that wait before they are applied, and source transactions that are put together at most.
 WAITING_BYTES_MAX = 4 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from engine.base.errors import PeerRefused, Unsupported
+from tidemark.engine.base.errors import PeerRefused, Unsupported
 
 # Variable, values that will do (small letters), what to set. Variables a server does not have are as they must be,
 # unless they are in `_NEEDED`.

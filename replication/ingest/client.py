@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     Error,
     PeerError,
     PeerRefused,
@@ -20,8 +20,8 @@ from engine.base.errors import (
     PositionLost,
     Unsupported,
 )
-from replication.ingest import result_rows_layout as r
-from replication.ingest.address import Address
+from tidemark.replication.ingest import result_rows_layout as r
+from tidemark.replication.ingest.address import Address
 
 CONNECT_TIMEOUT_S = 10
 QUERY_TIMEOUT_S = 3_600

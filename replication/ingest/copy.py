@@ -14,25 +14,36 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.access.batch_operations import insert_many
-from engine.base.errors import PeerRefused, Rejected, TableExists, Unsupported, ValueOutOfRange
-from engine.rows.column_values import decimals_of_text
-from engine.schema.definition import TableDefinition
-from engine.schema.types import Blob, Boolean, Date, DateTime, Decimal, Enum, Floating, Integer, Time, Timestamp
-from engine.schema.types_base import ColumnType
-from engine.schema.types_text import Binary, Char, LongText, VarBinary, VarChar
-from replication.ingest import schema, standing, text_rows
-from replication.ingest.address import Filter
-from replication.ingest.checks import check_engines
-from replication.ingest.client import Client
-from replication.ingest.standing import Standing
-from replication.sql.emit import name as quoted
+from tidemark.engine.access.batch_operations import insert_many
+from tidemark.engine.base.errors import PeerRefused, Rejected, TableExists, Unsupported, ValueOutOfRange
+from tidemark.engine.rows.column_values import decimals_of_text
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types import (
+    Blob,
+    Boolean,
+    Date,
+    DateTime,
+    Decimal,
+    Enum,
+    Floating,
+    Integer,
+    Time,
+    Timestamp,
+)
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_text import Binary, Char, LongText, VarBinary, VarChar
+from tidemark.replication.ingest import schema, standing, text_rows
+from tidemark.replication.ingest.address import Filter
+from tidemark.replication.ingest.checks import check_engines
+from tidemark.replication.ingest.client import Client
+from tidemark.replication.ingest.standing import Standing
+from tidemark.replication.sql.emit import name as quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.store.store import Store
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.txn.transaction import Transaction
 
 # Of keys, not of constraints: these are shown to nobody who may only read.
 _TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM information_schema.statistics k

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.rows.row_format import Words
+from tidemark.engine.rows.row_format import Words
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     MemoryExhausted,
     PeerRefused,
     PeerTimeout,
@@ -21,18 +21,18 @@ from engine.base.errors import (
     StorageFull,
     TableExists,
 )
-from replication.ingest import copy, standing
-from replication.ingest.address import Address, Filter
-from replication.ingest.applier import Applier
-from replication.ingest.checks import check_keys, check_server_id, check_settings
-from replication.ingest.client import BinlogStream, Client, TableChanged
-from replication.ingest.prefetch import Prefetch
-from replication.ingest.standing import INGEST, INGEST_TABLE, Standing, read_standing
-from replication.ingest.transactions import TransactionReader
+from tidemark.replication.ingest import copy, standing
+from tidemark.replication.ingest.address import Address, Filter
+from tidemark.replication.ingest.applier import Applier
+from tidemark.replication.ingest.checks import check_keys, check_server_id, check_settings
+from tidemark.replication.ingest.client import BinlogStream, Client, TableChanged
+from tidemark.replication.ingest.prefetch import Prefetch
+from tidemark.replication.ingest.standing import INGEST, INGEST_TABLE, Standing, read_standing
+from tidemark.replication.ingest.transactions import TransactionReader
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from replication.ingest.schema import Schema
+    from tidemark.engine.store.store import Store
+    from tidemark.replication.ingest.schema import Schema
 
 _log = logging.getLogger("tidemark.ingest")
 

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from engine.base.errors import Error, InvariantBroken
+from tidemark.engine.base.errors import Error, InvariantBroken
 
 WAITING_BYTES_MAX = 16 << 20
 

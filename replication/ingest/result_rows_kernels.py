@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.jit.kernel import helper, kernel
-from replication.binlog import rows_layout as B
-from replication.binlog.values_kernels import take_little
-from replication.ingest import result_rows_layout as W
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.replication.binlog import rows_layout as B
+from tidemark.replication.binlog.values_kernels import take_little
+from tidemark.replication.ingest import result_rows_layout as W
 
 
 @helper

@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.access.applied_rows import APPLIED, EXISTS, apply_deletes, apply_inserts, apply_updates, apply_upserts
-from engine.access.batch_operations import get_many
-from engine.base.errors import (
+from tidemark.engine.access.applied_rows import (
+    APPLIED,
+    EXISTS,
+    apply_deletes,
+    apply_inserts,
+    apply_updates,
+    apply_upserts,
+)
+from tidemark.engine.access.batch_operations import get_many
+from tidemark.engine.base.errors import (
     DuplicateKey,
     Error,
     NoSuchColumn,
@@ -21,21 +28,27 @@ from engine.base.errors import (
     Unsupported,
     ValueOutOfRange,
 )
-from engine.rows.row_format import Words
-from engine.schema.types import Boolean
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.reader import present
-from replication.binlog.row_plan import BodyReader, DecodedRows
-from replication.binlog.table_map import TableMap
-from replication.ingest.duplicates import has_duplicates, key_numbers, last_of_each, moving_stretches, stretches
+from tidemark.engine.rows.row_format import Words
+from tidemark.engine.schema.types import Boolean
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.reader import present
+from tidemark.replication.binlog.row_plan import BodyReader, DecodedRows
+from tidemark.replication.binlog.table_map import TableMap
+from tidemark.replication.ingest.duplicates import (
+    has_duplicates,
+    key_numbers,
+    last_of_each,
+    moving_stretches,
+    stretches,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 _TARGETS_MAX = 512
 

@@ -15,27 +15,27 @@ from dataclasses import dataclass, replace
 from decimal import Decimal as PythonDecimal
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.access.conditional_changes import delete_where
-from engine.base.errors import Rejected, Unsupported
-from engine.programs.expressions import col
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from engine.schema.index_definition import IndexDefinition
-from engine.schema.partition import ListPartition, Partition
-from engine.schema.types import Boolean, Decimal, Enum, Floating, Int8, Integer, Timestamp
-from engine.schema.types_base import ColumnType
-from engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
-from replication.applier.schema_statements import as_new
-from replication.binlog.errors import Origin
-from replication.ingest.address import Filter
-from replication.sql import statements as s
-from replication.sql.literals import Literal, value_of
-from replication.sql.parse import parse
-from replication.sql.tokens import OURS
+from tidemark.engine.access.conditional_changes import delete_where
+from tidemark.engine.base.errors import Rejected, Unsupported
+from tidemark.engine.programs.expressions import col
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.index_definition import IndexDefinition
+from tidemark.engine.schema.partition import ListPartition, Partition
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Int8, Integer, Timestamp
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from tidemark.replication.applier.schema_statements import as_new
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.ingest.address import Filter
+from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.literals import Literal, value_of
+from tidemark.replication.sql.parse import parse
+from tidemark.replication.sql.tokens import OURS
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.txn.transaction import Transaction
 
 _NAME = r"(?:`((?:[^`]|``)+)`|([A-Za-z0-9_$]+))"
 _DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+EXISTS\s+)?{_NAME}\s*\Z", re.IGNORECASE)

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.access.row_operations import get_committed, write
-from engine.base.errors import PeerRefused
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.types import Enum, Text, Timestamp, UInt32, UInt64
-from engine.schema.types_text import VarChar
-from replication.ingest.transactions import Place
+from tidemark.engine.access.row_operations import get_committed, write
+from tidemark.engine.base.errors import PeerRefused
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types import Enum, Text, Timestamp, UInt32, UInt64
+from tidemark.engine.schema.types_text import VarChar
+from tidemark.replication.ingest.transactions import Place
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.txn.transaction import Transaction
 
 INGEST = "mysql.tidemark_ingest"
 COPYING, STREAMING = "copying", "streaming"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.base.errors import PeerRefused
-from engine.rows.column_buffers import build_variable
-from engine.rows.row_format import Words
-from replication.binlog import bodies_kernels as bodies
-from replication.ingest import result_rows_layout as r
-from replication.ingest.client import Client, Result
-from replication.ingest.result_rows_kernels import find_result_cells
+from tidemark.engine.base.errors import PeerRefused
+from tidemark.engine.rows.column_buffers import build_variable
+from tidemark.engine.rows.row_format import Words
+from tidemark.replication.binlog import bodies_kernels as bodies
+from tidemark.replication.ingest import result_rows_layout as r
+from tidemark.replication.ingest.client import Client, Result
+from tidemark.replication.ingest.result_rows_kernels import find_result_cells
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,13 +12,13 @@ import zlib
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from engine.base.errors import PositionLost, Unsupported
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.cursor import Cursor
-from replication.binlog.errors import Origin
-from replication.binlog.reader import StatementMaps
-from replication.binlog.table_map import TableMap, parse_table_map
+from tidemark.engine.base.errors import PositionLost, Unsupported
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.cursor import Cursor
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.reader import StatementMaps
+from tidemark.replication.binlog.table_map import TableMap, parse_table_map
 
 _MARIADB_GTID = b.packer(b.MARIADB_GTID)
 _POSITION_BITS = 32

@@ -23,35 +23,35 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import LimitExceeded, NotPrimary, PeerError, Rejected, StorageFull, TooManyFiles
-from engine.base.ids import gci_of
-from engine.base.limits import GCI_MAX
-from engine.base.options import parse_size
-from engine.base.owner import call_owner
-from engine.files.firm import make_folder
-from engine.rows.row_format import RowFormat
-from replication.binlog import binlog_layout as b
-from replication.binlog.errors import Origin
-from replication.binlog.index import Position
-from replication.binlog.purge import expired, oversized
-from replication.binlog.row_plan import TablePlans
-from replication.binlog.writer import BinlogWriter, WriterOptions
-from replication.injector.found_epochs import Tail, epochs_between, last_epoch
-from replication.injector.index_table import IndexTable, made_table
-from replication.injector.injector import Injector, InjectorOptions, WrittenEpoch
-from replication.injector.mark import FOLDER, STOPPED, leave_mark
-from replication.injector.owed_rows import OwedRows
-from replication.injector.table_rules import TableRules, capture, replication_rows
-from replication.settings.options import BY_NAME, OF_BINLOG, Effect, settings
-from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_APPLY_STATUS_TABLE, NDB_SCHEMA
+from tidemark.engine.base.errors import LimitExceeded, NotPrimary, PeerError, Rejected, StorageFull, TooManyFiles
+from tidemark.engine.base.ids import gci_of
+from tidemark.engine.base.limits import GCI_MAX
+from tidemark.engine.base.options import parse_size
+from tidemark.engine.base.owner import call_owner
+from tidemark.engine.files.firm import make_folder
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.purge import expired, oversized
+from tidemark.replication.binlog.row_plan import TablePlans
+from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
+from tidemark.replication.injector.found_epochs import Tail, epochs_between, last_epoch
+from tidemark.replication.injector.index_table import IndexTable, made_table
+from tidemark.replication.injector.injector import Injector, InjectorOptions, WrittenEpoch
+from tidemark.replication.injector.mark import FOLDER, STOPPED, leave_mark
+from tidemark.replication.injector.owed_rows import OwedRows
+from tidemark.replication.injector.table_rules import TableRules, capture, replication_rows
+from tidemark.replication.settings.options import BY_NAME, OF_BINLOG, Effect, settings
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_APPLY_STATUS_TABLE, NDB_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.files.protocol import Files
-    from engine.log.follower import EpochChanges, LogFollower
-    from engine.store.store import Store
-    from replication.channel.status_report import ReplicationStatus
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.follower import EpochChanges, LogFollower
+    from tidemark.engine.store.store import Store
+    from tidemark.replication.channel.status_report import ReplicationStatus
 
 _log = logging.getLogger("tidemark.binlog")
 

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.base.errors import NoSuchTable, NoSuchTablespace, Rejected, SchemaInvalid, Unsupported
-from engine.schema.definition import DEFAULT_TABLESPACE
-from engine.schema.names import EXCEPTIONS_SUFFIX, is_system_table
-from replication.applier.intake import located
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.reader import STATUS_TABLE, BinlogReader, StatementMaps, present
-from replication.binlog.row_plan import BodyReader
-from replication.settings.any_value import FLAG_REFLECT
-from replication.settings.match import find_row, row_of
-from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
-from replication.sql import statements as s
-from replication.sql.parse import parse
+from tidemark.engine.base.errors import NoSuchTable, NoSuchTablespace, Rejected, SchemaInvalid, Unsupported
+from tidemark.engine.schema.definition import DEFAULT_TABLESPACE
+from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, is_system_table
+from tidemark.replication.applier.intake import located
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.reader import STATUS_TABLE, BinlogReader, StatementMaps, present
+from tidemark.replication.binlog.row_plan import BodyReader
+from tidemark.replication.settings.any_value import FLAG_REFLECT
+from tidemark.replication.settings.match import find_row, row_of
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
+from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.parse import parse
 
 if TYPE_CHECKING:
-    from engine.schema.definition import TableDefinition
-    from recovery.backup.later_changes import Standing
-    from replication.applier.transactions import LogFolder
-    from replication.binlog.index import Position
-    from replication.binlog.table_map import TableMap
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.recovery.backup.later_changes import Standing
+    from tidemark.replication.applier.transactions import LogFolder
+    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.binlog.table_map import TableMap
 
 _COMBINATIONS_MAX = 4_096
 _NOT_LOGGED = 1  # as a binlog_type

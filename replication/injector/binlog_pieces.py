@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from recovery.verification.binlog_check import Altered, LoggedRows, Piece
-from replication.applier.setups import rows_of
-from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
-from replication.binlog import binlog_layout as b
-from replication.binlog.index import Position
-from replication.injector.binlog_rows import RowReader, definitions_in, events_of
-from replication.injector.load_mark import load_mark
-from replication.injector.mark import FOLDER
-from replication.settings.system_tables import NDB_APPLY_STATUS
-from replication.sql import statements as s
-from replication.sql.parse import parse
+from tidemark.recovery.verification.binlog_check import Altered, LoggedRows, Piece
+from tidemark.replication.applier.setups import rows_of
+from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.injector.binlog_rows import RowReader, definitions_in, events_of
+from tidemark.replication.injector.load_mark import load_mark
+from tidemark.replication.injector.mark import FOLDER
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
+from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.parse import parse
 
 if TYPE_CHECKING:
-    from replication.channel.endpoint import Endpoint
-    from replication.injector.binlog_rows import ChangedRows
+    from tidemark.replication.channel.endpoint import Endpoint
+    from tidemark.replication.injector.binlog_rows import ChangedRows
 
 HELD_BYTES = 1 << 20
 # What leaves a table its rows, with the names and keys they have.

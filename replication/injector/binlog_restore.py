@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     BinlogDamaged,
     EpochGap,
     Error,
@@ -24,19 +24,19 @@ from engine.base.errors import (
     Rejected,
     Unsupported,
 )
-from engine.files.directory import PosixFiles
-from recovery.backup.later_changes import LaterPlan, LaterReport
-from recovery.system_restart.sysfile import NAMES, read_copy
-from replication.applier.replay import EpochReplay
-from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
-from replication.binlog import binlog_layout as b
-from replication.binlog.beside import BinlogBeside
-from replication.binlog.index import Position
-from replication.binlog.listing import bases
-from replication.injector.binlog_images import ImageCheck, notes_of
-from replication.injector.load_mark import load_mark
-from replication.injector.mark import FOLDER
-from replication.settings.system_tables import NDB_BINLOG_INDEX
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.backup.later_changes import LaterPlan, LaterReport
+from tidemark.recovery.system_restart.sysfile import NAMES, read_copy
+from tidemark.replication.applier.replay import EpochReplay
+from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.beside import BinlogBeside
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.listing import bases
+from tidemark.replication.injector.binlog_images import ImageCheck, notes_of
+from tidemark.replication.injector.load_mark import load_mark
+from tidemark.replication.injector.mark import FOLDER
+from tidemark.replication.settings.system_tables import NDB_BINLOG_INDEX
 
 if TYPE_CHECKING:
     import os
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from engine.files.protocol import Files
-    from recovery.backup.later_changes import Applying, Standing
-    from recovery.backup.segments import Until
-    from replication.binlog.stream import Boundary
+    from tidemark.engine.files.protocol import Files
+    from tidemark.recovery.backup.later_changes import Applying, Standing
+    from tidemark.recovery.backup.segments import Until
+    from tidemark.replication.binlog.stream import Boundary
 
 
 class Span(NamedTuple):

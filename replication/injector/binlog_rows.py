@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from engine.rows.column_buffers import build_fixed, variable
-from engine.schema.added_columns import pad_rows
-from engine.schema.names import is_system_table
-from engine.schema.types_text import Binary
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.reader import StatementMaps, epoch_in, present
-from replication.binlog.row_plan import BodyReader, kind_of
-from replication.settings.any_value import FLAG_READ, FLAG_REFRESH
+from tidemark.engine.rows.column_buffers import build_fixed, variable
+from tidemark.engine.schema.added_columns import pad_rows
+from tidemark.engine.schema.names import is_system_table
+from tidemark.engine.schema.types_text import Binary
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.reader import StatementMaps, epoch_in, present
+from tidemark.replication.binlog.row_plan import BodyReader, kind_of
+from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFRESH
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema.definition import TableDefinition
-    from engine.schema.types_base import ColumnType
-    from engine.store.store import Store
-    from replication.applier.transactions import EpochTransaction
-    from replication.binlog.reader import ReadEvent
-    from replication.binlog.table_map import TableMap
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.store.store import Store
+    from tidemark.replication.applier.transactions import EpochTransaction
+    from tidemark.replication.binlog.reader import ReadEvent
+    from tidemark.replication.binlog.table_map import TableMap
 
 OPERATIONS: Final = {e.WRITE: "write", e.UPDATE: "update", e.DELETE: "delete"}
 BODY_BYTES = 1 << 20

@@ -10,26 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from engine.base.clock import SystemClock
-from engine.base.errors import Error, FileMissing, Rejected, Unsupported
-from engine.files.directory import PosixFiles
-from recovery.spark.changes import ChangedImages, ChangePiece, Reach
-from replication.binlog import events as e
-from replication.binlog.beside import BinlogBeside, lost
-from replication.binlog.errors import Origin
-from replication.binlog.index import Position
-from replication.binlog.listing import bases
-from replication.binlog.reader import BinlogReader, ReadEvent, StatementMaps, epoch_in
-from replication.binlog.scan import walk
-from replication.injector.binlog_rows import RowReader
-from replication.injector.mark import FOLDER
-from replication.sql import statements as s
-from replication.sql.parse import parse
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import Error, FileMissing, Rejected, Unsupported
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.spark.changes import ChangedImages, ChangePiece, Reach
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.beside import BinlogBeside, lost
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.listing import bases
+from tidemark.replication.binlog.reader import BinlogReader, ReadEvent, StatementMaps, epoch_in
+from tidemark.replication.binlog.scan import walk
+from tidemark.replication.injector.binlog_rows import RowReader
+from tidemark.replication.injector.mark import FOLDER
+from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.parse import parse
 
 if TYPE_CHECKING:
-    from engine.files.directory import Pin
-    from engine.schema.definition import TableDefinition
-    from replication.binlog.stream import Boundary
+    from tidemark.engine.files.directory import Pin
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.replication.binlog.stream import Boundary
 
 _KNOWN_MAX = 8
 _ATTEMPTS = 5
@@ -42,7 +42,7 @@ def open_change_files(place: str, definition: TableDefinition) -> ChangeFiles:
 
 
 class ChangeFiles:
-    """A `recovery.spark.changes.ChangeLog`. One thread at a time may call it."""
+    """A `tidemark.recovery.spark.changes.ChangeLog`. One thread at a time may call it."""
 
     def __init__(self, place: str, definition: TableDefinition) -> None:
         """Raises: FileMissing, Rejected if the store has no binlog."""

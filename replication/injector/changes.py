@@ -14,21 +14,21 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.base.errors import EpochGap, PositionLost, StoreClosed, ValueOutOfRange
-from engine.schema.names import qualified_name
-from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
-from replication.binlog.index import Position
-from replication.injector.binlog_rows import ChangedRows, RowReader, definitions_in, events_of
-from replication.injector.load_mark import load_mark
-from replication.injector.mark import FOLDER
-from replication.wire.messages import Start
+from tidemark.engine.base.errors import EpochGap, PositionLost, StoreClosed, ValueOutOfRange
+from tidemark.engine.schema.names import qualified_name
+from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.injector.binlog_rows import ChangedRows, RowReader, definitions_in, events_of
+from tidemark.replication.injector.load_mark import load_mark
+from tidemark.replication.injector.mark import FOLDER
+from tidemark.replication.wire.messages import Start
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from replication.binlog.reader import ReadEvent
-    from replication.channel.endpoint import Endpoint
-    from replication.injector.attached import AttachedBinlog
+    from tidemark.replication.binlog.reader import ReadEvent
+    from tidemark.replication.channel.endpoint import Endpoint
+    from tidemark.replication.injector.attached import AttachedBinlog
 
 HELD_BYTES = 1 << 20  # of events: an epoch with more is read from its file each time
 POLL_SECONDS = 0.2  # how soon a waiting reader sees that the store has failed

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from engine.rows.row_format import Words
-    from replication.binlog.index import Position
+    from tidemark.engine.rows.row_format import Words
+    from tidemark.replication.binlog.index import Position
 
 INSERTS, UPDATES, DELETES = 0, 1, 2
 _COUNT_MAX = (1 << 32) - 1  # the columns are INT UNSIGNED

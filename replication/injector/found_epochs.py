@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.files.protocol import Files
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.index import BinlogIndex, Position
-from replication.binlog.reader import STATUS_TABLE, BinlogReader, ReadEvent, StatementMaps, present
-from replication.binlog.row_plan import BodyReader
-from replication.injector.epoch_counts import EpochCounts
+from tidemark.engine.files.protocol import Files
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.reader import STATUS_TABLE, BinlogReader, ReadEvent, StatementMaps, present
+from tidemark.replication.binlog.row_plan import BodyReader
+from tidemark.replication.injector.epoch_counts import EpochCounts
 
 _TRANSACTION_WORDS = ("BEGIN", "COMMIT")
 _SERVER, _EPOCH = 0, 1

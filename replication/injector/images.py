@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.base.errors import InvariantBroken, SchemaInvalid
-from engine.rows.row_format import Words
-from replication.binlog import rows_kernels as kernels
-from replication.binlog.events import DELETE, UPDATE, WRITE
-from replication.binlog.row_plan import (
+from tidemark.engine.base.errors import InvariantBroken, SchemaInvalid
+from tidemark.engine.rows.row_format import Words
+from tidemark.replication.binlog import rows_kernels as kernels
+from tidemark.replication.binlog.events import DELETE, UPDATE, WRITE
+from tidemark.replication.binlog.row_plan import (
     NO_PLAN,
     ImagePlan,
     RowImages,

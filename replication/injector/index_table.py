@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from engine.access import batch_operations, conditional_changes
-from engine.access.conditions import Condition
-from engine.access.program_scans import aggregate, scan_where
-from engine.base.errors import NoSuchTable
-from engine.programs.expressions import col
-from engine.rows.column_output import decode_rows
-from replication.binlog.index import Position
-from replication.settings.any_value import NO_LOGGING
-from replication.settings.system_tables import NDB_BINLOG_INDEX, make
+from tidemark.engine.access import batch_operations, conditional_changes
+from tidemark.engine.access.conditions import Condition
+from tidemark.engine.access.program_scans import aggregate, scan_where
+from tidemark.engine.base.errors import NoSuchTable
+from tidemark.engine.programs.expressions import col
+from tidemark.engine.rows.column_output import decode_rows
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.settings.any_value import NO_LOGGING
+from tidemark.replication.settings.system_tables import NDB_BINLOG_INDEX, make
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.table.table import Table
-    from engine.txn.transaction import Transaction
-    from replication.injector.epoch_counts import IndexRow
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+    from tidemark.replication.injector.epoch_counts import IndexRow
 
 
 def made_table(store: Store, name: str) -> Table:

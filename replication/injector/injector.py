@@ -20,27 +20,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.base.errors import InvariantBroken
-from engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
-from engine.log.row_changes import LoadAdopted, RowChanges, SchemaChange
-from engine.rows.column_output import decode_rows
-from replication.binlog.events import DELETE, UPDATE, WRITE
-from replication.binlog.row_plan import RowImages
-from replication.injector.epoch_counts import EpochCounts
-from replication.injector.images import Present, RowBatch, image_rule, read_rule
-from replication.injector.load_mark import LoadMark
-from replication.injector.schema_events import SchemaStatement, statement_of, statements_of
-from replication.settings.any_value import FLAG_READ, FLAG_REFRESH, meaning_of
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
+from tidemark.engine.log.row_changes import LoadAdopted, RowChanges, SchemaChange
+from tidemark.engine.rows.column_output import decode_rows
+from tidemark.replication.binlog.events import DELETE, UPDATE, WRITE
+from tidemark.replication.binlog.row_plan import RowImages
+from tidemark.replication.injector.epoch_counts import EpochCounts
+from tidemark.replication.injector.images import Present, RowBatch, image_rule, read_rule
+from tidemark.replication.injector.load_mark import LoadMark
+from tidemark.replication.injector.schema_events import SchemaStatement, statement_of, statements_of
+from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFRESH, meaning_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from engine.log.follower import EpochChanges
-    from engine.rows.row_format import Words
-    from replication.binlog.index import Position
-    from replication.binlog.row_plan import TablePlans
-    from replication.binlog.writer import BinlogWriter
-    from replication.injector.table_rules import LoggedTable, TableRules
+    from tidemark.engine.log.follower import EpochChanges
+    from tidemark.engine.rows.row_format import Words
+    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.binlog.row_plan import TablePlans
+    from tidemark.replication.binlog.writer import BinlogWriter
+    from tidemark.replication.injector.table_rules import LoggedTable, TableRules
 
 _ANY_VALUE_MASK = 0xFFFF_FFFF
 _EVENTS = {KIND_INSERT: WRITE, KIND_UPDATE: UPDATE, KIND_DELETE: DELETE, KIND_REFRESH: DELETE}

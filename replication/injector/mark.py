@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
+    from tidemark.engine.files.protocol import Files
 
 FOLDER = "binlog"
 STOPPED = "binlog/stopped"

@@ -14,23 +14,23 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import Damaged, Retryable
-from replication.applier.setups import rows_of
-from replication.binlog import binlog_layout as b
-from replication.binlog.index import Position
-from replication.injector.found_epochs import epochs_between
-from replication.injector.schema_events import SchemaRow, schema_row, write_schema_row
-from replication.settings.system_tables import NDB_SCHEMA
+from tidemark.engine.base.errors import Damaged, Retryable
+from tidemark.replication.applier.setups import rows_of
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.injector.found_epochs import epochs_between
+from tidemark.replication.injector.schema_events import SchemaRow, schema_row, write_schema_row
+from tidemark.replication.settings.system_tables import NDB_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.files.protocol import Files
-    from engine.store.store import Store
-    from replication.binlog.writer import BinlogWriter
-    from replication.injector.epoch_counts import IndexRow
-    from replication.injector.index_table import IndexTable
-    from replication.injector.injector import WrittenEpoch
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.store.store import Store
+    from tidemark.replication.binlog.writer import BinlogWriter
+    from tidemark.replication.injector.epoch_counts import IndexRow
+    from tidemark.replication.injector.index_table import IndexTable
+    from tidemark.replication.injector.injector import WrittenEpoch
 
 _log = logging.getLogger("tidemark.binlog")
 

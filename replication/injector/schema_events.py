@@ -15,21 +15,21 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from engine.access import row_operations
-from engine.base.errors import InvariantBroken
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from engine.schema.names import SYSTEM_DATABASE
-from engine.schema.partition import ListPartition, RangePartition
-from engine.store.schema_changes import fresh
-from replication.settings.any_value import NO_LOGGING
-from replication.settings.system_tables import NAME_BYTES, NDB_SCHEMA
-from replication.sql import statements as s
-from replication.sql.emit import emit, name
+from tidemark.engine.access import row_operations
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import SYSTEM_DATABASE
+from tidemark.engine.schema.partition import ListPartition, RangePartition
+from tidemark.engine.store.schema_changes import fresh
+from tidemark.replication.settings.any_value import NO_LOGGING
+from tidemark.replication.settings.system_tables import NAME_BYTES, NDB_SCHEMA
+from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.emit import emit, name
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.txn.transaction import Transaction
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.txn.transaction import Transaction
 
 SLOCK_BYTES: Final = 32
 

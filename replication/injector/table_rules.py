@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.access.batch_operations import scan
-from engine.base.owner import call_owner
-from engine.memory.arena_layout import CAPTURE_CHANGED, CAPTURE_NONE, CAPTURE_WHOLE, TAG_BITS
-from engine.rows.column_output import decode_rows
-from engine.rows.key_hashes_kernels import hash_images
-from engine.rows.row_format import RowFormat, Words
-from engine.schema.definition import TableDefinition
-from engine.schema.names import SYSTEM_DATABASE
-from engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
-from engine.txn.before_images_kernels import set_capture
-from replication.binlog.row_plan import TablePlans
-from replication.injector.images import BinlogOptions, ImageRule, Present, image_rule
-from replication.settings.binlog_type import binlog_type
-from replication.settings.conflict_function import goes_by_epochs
-from replication.settings.match import Match, find_row, row_of
-from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION, verify
+from tidemark.engine.access.batch_operations import scan
+from tidemark.engine.base.owner import call_owner
+from tidemark.engine.memory.arena_layout import CAPTURE_CHANGED, CAPTURE_NONE, CAPTURE_WHOLE, TAG_BITS
+from tidemark.engine.rows.column_output import decode_rows
+from tidemark.engine.rows.key_hashes_kernels import hash_images
+from tidemark.engine.rows.row_format import RowFormat, Words
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import SYSTEM_DATABASE
+from tidemark.engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
+from tidemark.engine.txn.before_images_kernels import set_capture
+from tidemark.replication.binlog.row_plan import TablePlans
+from tidemark.replication.injector.images import BinlogOptions, ImageRule, Present, image_rule
+from tidemark.replication.settings.binlog_type import binlog_type
+from tidemark.replication.settings.conflict_function import goes_by_epochs
+from tidemark.replication.settings.match import Match, find_row, row_of
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION, verify
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.table.table import Table
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
 
 _log = logging.getLogger("tidemark.binlog")
 

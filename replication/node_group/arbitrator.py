@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replication.node_group.messages import (
+from tidemark.replication.node_group.messages import (
     Accept,
     Action,
     Event,
@@ -23,8 +23,8 @@ from replication.node_group.messages import (
     ViewIs,
     Written,
 )
-from replication.node_group.view import ARBITRATOR, Record, View
-from replication.node_group.votes import Journal, Voter
+from tidemark.replication.node_group.view import ARBITRATOR, Record, View
+from tidemark.replication.node_group.votes import Journal, Voter
 
 NO_RECORD = "this arbitrator has no record: if its disk was lost, an operator must say with which view it begins"
 

@@ -13,18 +13,28 @@ import threading
 from collections import deque
 from typing import Any
 
-from engine.base.clock import Clock
-from engine.base.errors import Error, ForeignFile, PeerError, Rejected
-from engine.files.protocol import Files
-from recovery.system_restart.sysfile import NAMES as SYSFILE_NAMES
-from replication.node_group.arbitrator import Arbitrator
-from replication.node_group.carrier import Address, Carrier, Secrets
-from replication.node_group.configuration import GroupConfiguration
-from replication.node_group.conversation import Conversation
-from replication.node_group.messages import Action, Ping, Prepare, Received, Refused, Send, ViewIs, Write, Written
-from replication.node_group.party import NodeParty
-from replication.node_group.view import ARBITRATOR, View
-from replication.node_group.view_file import ViewFile, read_record
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import Error, ForeignFile, PeerError, Rejected
+from tidemark.engine.files.protocol import Files
+from tidemark.recovery.system_restart.sysfile import NAMES as SYSFILE_NAMES
+from tidemark.replication.node_group.arbitrator import Arbitrator
+from tidemark.replication.node_group.carrier import Address, Carrier, Secrets
+from tidemark.replication.node_group.configuration import GroupConfiguration
+from tidemark.replication.node_group.conversation import Conversation
+from tidemark.replication.node_group.messages import (
+    Action,
+    Ping,
+    Prepare,
+    Received,
+    Refused,
+    Send,
+    ViewIs,
+    Write,
+    Written,
+)
+from tidemark.replication.node_group.party import NodeParty
+from tidemark.replication.node_group.view import ARBITRATOR, View
+from tidemark.replication.node_group.view_file import ViewFile, read_record
 
 _log = logging.getLogger("tidemark.node")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from replication.node_group.messages import Accept, Action, Prepare, Promise, Send
-from replication.node_group.view import Ballot, Member, View
+from tidemark.replication.node_group.messages import Accept, Action, Prepare, Promise, Send
+from tidemark.replication.node_group.view import Ballot, Member, View
 
 
 class Candidacy:

@@ -14,20 +14,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from engine.base.clock import Clock
-from engine.base.errors import LimitExceeded, PeerError, PeerRefused
-from replication.node_group.codec import GROUP_MESSAGES, MESSAGE_BYTES_MAX, decode, encode
-from replication.node_group.conversation import Conversation
-from replication.node_group.messages import Groups
-from replication.node_group.outbox import GROUPS, SMALL, SMALL_BYTES_MAX
-from replication.node_group.party import CONVERSATION, LISTENS, MESSAGES, PROCESS_BYTES, NodeParty
-from replication.node_group.peer import IN, Claim, Sender
-from replication.node_group.view import ARBITRATOR
-from replication.wire.frame_layout import FRAME_ERROR, FRAME_NODE_MESSAGE, FRAME_NODE_PIECE
-from replication.wire.handshake import error_payload
-from replication.wire.pieces import Pieces
-from replication.wire.server import Server
-from replication.wire.wire import Met, TlsContext, Wake, call, check_secret_at, tell, wait_readable
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import LimitExceeded, PeerError, PeerRefused
+from tidemark.replication.node_group.codec import GROUP_MESSAGES, MESSAGE_BYTES_MAX, decode, encode
+from tidemark.replication.node_group.conversation import Conversation
+from tidemark.replication.node_group.messages import Groups
+from tidemark.replication.node_group.outbox import GROUPS, SMALL, SMALL_BYTES_MAX
+from tidemark.replication.node_group.party import CONVERSATION, LISTENS, MESSAGES, PROCESS_BYTES, NodeParty
+from tidemark.replication.node_group.peer import IN, Claim, Sender
+from tidemark.replication.node_group.view import ARBITRATOR
+from tidemark.replication.wire.frame_layout import FRAME_ERROR, FRAME_NODE_MESSAGE, FRAME_NODE_PIECE
+from tidemark.replication.wire.handshake import error_payload
+from tidemark.replication.wire.pieces import Pieces
+from tidemark.replication.wire.server import Server
+from tidemark.replication.wire.wire import Met, TlsContext, Wake, call, check_secret_at, tell, wait_readable
 
 _log = logging.getLogger("tidemark.node")
 

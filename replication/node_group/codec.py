@@ -17,16 +17,16 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from engine.base.errors import Error, FrameRejected
-from engine.disk.tablespaces import TablespaceDefinition
-from engine.log.spool_reader import is_name
-from engine.memory.arena import Words
-from engine.schema.definition import TableDefinition
-from recovery.node_restart import messages as restart
-from recovery.node_restart.messages import TablespaceShape
-from replication.node_group import carried
-from replication.node_group import messages as group
-from replication.node_group.view import (
+from tidemark.engine.base.errors import Error, FrameRejected
+from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.log.spool_reader import is_name
+from tidemark.engine.memory.arena import Words
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery.node_restart import messages as restart
+from tidemark.recovery.node_restart.messages import TablespaceShape
+from tidemark.replication.node_group import carried
+from tidemark.replication.node_group import messages as group
+from tidemark.replication.node_group.view import (
     ARBITRATOR,
     MEMBERS_MAX,
     NODE_NUMBER_MAX,
@@ -37,7 +37,7 @@ from replication.node_group.view import (
     check_member,
     check_view,
 )
-from replication.wire.frames import Buffer
+from tidemark.replication.wire.frames import Buffer
 
 TEXT_CHARACTERS_MAX = 2_000
 FILE_PART_BYTES_MAX = 256 << 10

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.base.errors import SchemaInvalid
-from replication.node_group.placement import ONLY_GROUP, Placement
-from replication.node_group.view import (
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.replication.node_group.placement import ONLY_GROUP, Placement
+from tidemark.replication.node_group.view import (
     ARBITRATOR,
     MEMBERS_MAX,
     Member,
@@ -16,7 +16,7 @@ from replication.node_group.view import (
     check_member,
     first_view,
 )
-from replication.wire.wire import parse_address
+from tidemark.replication.wire.wire import parse_address
 
 Address = tuple[str, int]
 ARBITRATOR_NAME = "arbitrator"

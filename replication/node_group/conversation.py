@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from engine.base.clock import Clock
-from engine.base.errors import LimitExceeded, PeerError
-from replication.node_group.codec import MESSAGE_BYTES_MAX, RESTART_MESSAGES, decode, encode
-from replication.node_group.outbox import PIECE_BYTES
-from replication.node_group.party import NodeParty
-from replication.wire.frame_layout import FRAME_ERROR, FRAME_NODE_PIECE
-from replication.wire.handshake import error_payload, refusal_of
-from replication.wire.pieces import Pieces, frames_of
-from replication.wire.wire import Met, Wake, tell, wait_readable
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import LimitExceeded, PeerError
+from tidemark.replication.node_group.codec import MESSAGE_BYTES_MAX, RESTART_MESSAGES, decode, encode
+from tidemark.replication.node_group.outbox import PIECE_BYTES
+from tidemark.replication.node_group.party import NodeParty
+from tidemark.replication.wire.frame_layout import FRAME_ERROR, FRAME_NODE_PIECE
+from tidemark.replication.wire.handshake import error_payload, refusal_of
+from tidemark.replication.wire.pieces import Pieces, frames_of
+from tidemark.replication.wire.wire import Met, Wake, tell, wait_readable
 
 EARLY_BYTES_MAX = 1 << 20  # of messages taken in while one went out; more stays in the buffers of TCP
 UNTAKEN_MS = 60_000  # a step of a node restart may take long

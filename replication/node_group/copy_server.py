@@ -6,20 +6,20 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.base.errors import Error, NotPrimary, PeerError, PeerRefused
-from engine.log.reader import described
-from recovery.node_restart.log_tail import is_full
-from recovery.node_restart.messages import End, Plan, Ready, Taken
-from recovery.node_restart.source import Source
-from replication.node_group.carried import CopyWanted, FileWanted
-from replication.node_group.fetch import send_file
+from tidemark.engine.base.errors import Error, NotPrimary, PeerError, PeerRefused
+from tidemark.engine.log.reader import described
+from tidemark.recovery.node_restart.log_tail import is_full
+from tidemark.recovery.node_restart.messages import End, Plan, Ready, Taken
+from tidemark.recovery.node_restart.source import Source
+from tidemark.replication.node_group.carried import CopyWanted, FileWanted
+from tidemark.replication.node_group.fetch import send_file
 
 if TYPE_CHECKING:
-    from recovery.node_restart.messages import FromLive
-    from recovery.node_restart.progress import Progress
-    from replication.node_group.conversation import Conversation
-    from replication.node_group.home import NodeStore
-    from replication.node_group.stream import Feed, GroupStream
+    from tidemark.recovery.node_restart.messages import FromLive
+    from tidemark.recovery.node_restart.progress import Progress
+    from tidemark.replication.node_group.conversation import Conversation
+    from tidemark.replication.node_group.home import NodeStore
+    from tidemark.replication.node_group.stream import Feed, GroupStream
 
 _log = logging.getLogger("tidemark.node")
 

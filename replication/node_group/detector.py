@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from replication.node_group.view import Times
+from tidemark.replication.node_group.view import Times
 
 NEVER = 1e18
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.base.errors import PeerError, PositionLost
-from engine.files.firm import make_folder
-from engine.log.reader import described
-from engine.log.spool_reader import is_name, referred
-from replication.node_group.carried import FilePart, FileWanted
+from tidemark.engine.base.errors import PeerError, PositionLost
+from tidemark.engine.files.firm import make_folder
+from tidemark.engine.log.reader import described
+from tidemark.engine.log.spool_reader import is_name, referred
+from tidemark.replication.node_group.carried import FilePart, FileWanted
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.memory.arena import Words
-    from replication.node_group.conversation import Conversation
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.replication.node_group.conversation import Conversation
 
 PIECE_BYTES = 256 << 10
 

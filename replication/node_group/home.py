@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.store.group_apply import GroupApplier
-    from engine.store.store import Store
-    from recovery.node_restart.joiner import Link
-    from recovery.node_restart.messages import Welcome
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.store.group_apply import GroupApplier
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.node_restart.joiner import Link
+    from tidemark.recovery.node_restart.messages import Welcome
 
 
 class NodeStore(Protocol):

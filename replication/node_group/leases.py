@@ -7,7 +7,7 @@ does to question or answer only makes a lease shorter. Who agrees counts from th
 
 from __future__ import annotations
 
-from replication.node_group.view import Times, View
+from tidemark.replication.node_group.view import Times, View
 
 SERIALS_KEPT = 16
 

@@ -16,10 +16,10 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import Error, InvariantBroken, NotPrimary, PeerError, RedoOverloaded, StoreClosed
-from replication.node_group.carried import EpochIs, EpochWanted
-from replication.node_group.copy_server import CopyServer
-from replication.node_group.messages import (
+from tidemark.engine.base.errors import Error, InvariantBroken, NotPrimary, PeerError, RedoOverloaded, StoreClosed
+from tidemark.replication.node_group.carried import EpochIs, EpochWanted
+from tidemark.replication.node_group.copy_server import CopyServer
+from tidemark.replication.node_group.messages import (
     Acknowledge,
     Action,
     AskJoin,
@@ -40,16 +40,16 @@ from replication.node_group.messages import (
     Write,
     Written,
 )
-from replication.node_group.store_thread import StoreThread
-from replication.node_group.views import Node
+from tidemark.replication.node_group.store_thread import StoreThread
+from tidemark.replication.node_group.views import Node
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from replication.node_group.carrier import Carrier
-    from replication.node_group.conversation import Conversation
-    from replication.node_group.home import Home, NodeStore
-    from replication.node_group.view import Member, Record, Times, View
-    from replication.node_group.view_file import ViewFile
+    from tidemark.engine.base.clock import Clock
+    from tidemark.replication.node_group.carrier import Carrier
+    from tidemark.replication.node_group.conversation import Conversation
+    from tidemark.replication.node_group.home import Home, NodeStore
+    from tidemark.replication.node_group.view import Member, Record, Times, View
+    from tidemark.replication.node_group.view_file import ViewFile
 
 _log = logging.getLogger("tidemark.node")
 

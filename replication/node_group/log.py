@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from replication.node_group.messages import Group
+from tidemark.replication.node_group.messages import Group
 
 
 class Log(Protocol):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from replication.node_group.candidacy import Candidacy, order_of
-from replication.node_group.detector import NEVER, Detector
-from replication.node_group.leases import Leases
-from replication.node_group.log import Log
-from replication.node_group.messages import Action, Left, Lost, Ping
-from replication.node_group.primacy import Primacy
-from replication.node_group.view import Member, Record, Times, View
-from replication.node_group.votes import Journal, Voter
+from tidemark.replication.node_group.candidacy import Candidacy, order_of
+from tidemark.replication.node_group.detector import NEVER, Detector
+from tidemark.replication.node_group.leases import Leases
+from tidemark.replication.node_group.log import Log
+from tidemark.replication.node_group.messages import Action, Left, Lost, Ping
+from tidemark.replication.node_group.primacy import Primacy
+from tidemark.replication.node_group.view import Member, Record, Times, View
+from tidemark.replication.node_group.votes import Journal, Voter
 
 UNHEARD = -1  # how far the log of a primary is that has not answered yet
 SERIAL_BITS = 32  # of a heartbeat's number; above them the incarnation, so that no answer to an earlier process counts

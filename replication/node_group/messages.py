@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from replication.node_group.view import Ballot, Member, Record, View
+from tidemark.replication.node_group.view import Ballot, Member, Record, View
 
 Group = Any  # a group of the log; views only count them
 

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     Damaged,
     Error,
     InvariantBroken,
@@ -27,18 +27,18 @@ from engine.base.errors import (
     Rejected,
     StoreClosed,
 )
-from replication.node_group.carrier import Carrier, Secrets
-from replication.node_group.configuration import GroupConfiguration
-from replication.node_group.life import Ending, Life
-from replication.node_group.party import NodeParty, OptionValue
-from replication.node_group.view import Member, Record
-from replication.node_group.view_file import ViewFile, read_record
+from tidemark.replication.node_group.carrier import Carrier, Secrets
+from tidemark.replication.node_group.configuration import GroupConfiguration
+from tidemark.replication.node_group.life import Ending, Life
+from tidemark.replication.node_group.party import NodeParty, OptionValue
+from tidemark.replication.node_group.view import Member, Record
+from tidemark.replication.node_group.view_file import ViewFile, read_record
 
 if TYPE_CHECKING:
-    from engine.base.clock import Clock
-    from engine.files.protocol import Files
-    from replication.node_group.conversation import Conversation
-    from replication.node_group.home import Home, NodeStore
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.files.protocol import Files
+    from tidemark.replication.node_group.conversation import Conversation
+    from tidemark.replication.node_group.home import Home, NodeStore
 
 _log = logging.getLogger("tidemark.node")
 

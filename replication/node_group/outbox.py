@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from replication.wire.frame_layout import FRAME_NODE_MESSAGE, FRAME_NODE_PIECE
-from replication.wire.frames import Buffer, FrameWriter
-from replication.wire.pieces import frames_of
+from tidemark.replication.wire.frame_layout import FRAME_NODE_MESSAGE, FRAME_NODE_PIECE
+from tidemark.replication.wire.frames import Buffer, FrameWriter
+from tidemark.replication.wire.pieces import frames_of
 
 PIECE_BYTES = 256 << 10
 SMALL_BYTES_MAX = 64 << 10  # of one small message, and what of them goes out at once

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from engine.base.errors import FrameRejected, PeerRefused, SchemaInvalid
-from replication.node_group.view import ARBITRATOR, NODE_NUMBER_MAX
-from replication.wire.handshake import is_store_id
+from tidemark.engine.base.errors import FrameRejected, PeerRefused, SchemaInvalid
+from tidemark.replication.node_group.view import ARBITRATOR, NODE_NUMBER_MAX
+from tidemark.replication.wire.handshake import is_store_id
 
 NO_STORE = "0" * 32  # a directory that is still empty
 PROCESS_BYTES = 8

@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from engine.base.clock import Clock
-from engine.base.errors import FrameRejected, PeerError, PeerRefused
-from replication.node_group.outbox import Message, Outbox
-from replication.node_group.party import NO_PROCESS, NodeParty
-from replication.wire.frame_layout import FRAME_ERROR
-from replication.wire.frames import Frame
-from replication.wire.handshake import refusal_of
-from replication.wire.wire import Met, Wake, Wire, is_refusal_of_machine, wait_readable
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import FrameRejected, PeerError, PeerRefused
+from tidemark.replication.node_group.outbox import Message, Outbox
+from tidemark.replication.node_group.party import NO_PROCESS, NodeParty
+from tidemark.replication.wire.frame_layout import FRAME_ERROR
+from tidemark.replication.wire.frames import Frame
+from tidemark.replication.wire.handshake import refusal_of
+from tidemark.replication.wire.wire import Met, Wake, Wire, is_refusal_of_machine, wait_readable
 
 _log = logging.getLogger("tidemark.node")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from replication.node_group.log import Log
-from replication.node_group.messages import Action, Adopted, Groups, Send
-from replication.node_group.view import View
+from tidemark.replication.node_group.log import Log
+from tidemark.replication.node_group.messages import Action, Adopted, Groups, Send
+from tidemark.replication.node_group.view import View
 
 
 @dataclass

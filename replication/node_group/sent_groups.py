@@ -6,13 +6,13 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from engine.log.geometry import open_files
-from engine.log.reader import LogReader
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.log.reader import LogReader
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.log.redo import RedoLog
-    from engine.memory.arena import Words
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.redo import RedoLog
+    from tidemark.engine.memory.arena import Words
 
 WINDOW_BYTES = 16 << 20
 AT_ONCE_BYTES = 1 << 20  # of one answer; a group may be larger

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from replication.node_group.candidacy import Candidacy
-from replication.node_group.machine import Machine
-from replication.node_group.messages import (
+from tidemark.replication.node_group.candidacy import Candidacy
+from tidemark.replication.node_group.machine import Machine
+from tidemark.replication.node_group.messages import (
     Accept,
     Accepted,
     Action,
@@ -16,7 +16,7 @@ from replication.node_group.messages import (
     Shut,
     ViewIs,
 )
-from replication.node_group.view import ARBITRATOR, NO_BALLOT, Ballot, View
+from tidemark.replication.node_group.view import ARBITRATOR, NO_BALLOT, Ballot, View
 
 
 class Standing(Machine):

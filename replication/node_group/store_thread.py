@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     BinlogOverloaded,
     Error,
     InvariantBroken,
@@ -22,18 +22,18 @@ from engine.base.errors import (
     RedoOverloaded,
     StoreFailed,
 )
-from replication.node_group.carried import CopyWanted
-from replication.node_group.fetch import fetch_files
-from replication.node_group.messages import Event, LogCut
-from replication.node_group.stream import GroupStream
-from replication.node_group.syncer import Syncer
+from tidemark.replication.node_group.carried import CopyWanted
+from tidemark.replication.node_group.fetch import fetch_files
+from tidemark.replication.node_group.messages import Event, LogCut
+from tidemark.replication.node_group.stream import GroupStream
+from tidemark.replication.node_group.syncer import Syncer
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
-    from engine.store.store import Store
-    from recovery.node_restart.messages import FromJoiner, FromLive
-    from replication.node_group.conversation import Conversation
-    from replication.node_group.home import Home, NodeStore
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
+    from tidemark.recovery.node_restart.messages import FromJoiner, FromLive
+    from tidemark.replication.node_group.conversation import Conversation
+    from tidemark.replication.node_group.home import Home, NodeStore
 
 _log = logging.getLogger("tidemark.node")
 

@@ -12,16 +12,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.base.errors import StoreClosed, StoreFailed
-from replication.node_group.fetch import missing_files
-from replication.node_group.messages import EpochClosed, Event, LogGrew
-from replication.node_group.sent_groups import SentGroups
+from tidemark.engine.base.errors import StoreClosed, StoreFailed
+from tidemark.replication.node_group.fetch import missing_files
+from tidemark.replication.node_group.messages import EpochClosed, Event, LogGrew
+from tidemark.replication.node_group.sent_groups import SentGroups
 
 if TYPE_CHECKING:
-    from engine.files.protocol import Files
-    from engine.log.group import Group
-    from engine.memory.arena import Words
-    from engine.store.store import Store
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.group import Group
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
 
 FEED_BYTES_MAX = 256 << 20
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from engine.base.errors import Error, InvariantBroken
+from tidemark.engine.base.errors import Error, InvariantBroken
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from replication.node_group.stream import GroupStream
+    from tidemark.engine.store.store import Store
+    from tidemark.replication.node_group.stream import GroupStream
 
 
 class Syncer:

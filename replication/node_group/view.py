@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from engine.base.errors import SchemaInvalid
+from tidemark.engine.base.errors import SchemaInvalid
 
 ARBITRATOR = 0  # as a number of a node: the small process that only votes
 NODE_NUMBER_MAX = 255

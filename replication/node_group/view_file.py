@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.base.errors import ForeignFile, SchemaInvalid, ViewDamaged
-from engine.files.protocol import Files
-from engine.sealed.sealed_layout import KIND_VIEW, header_of, seal, store_of, write_seal
-from recovery.system_restart.two_copies import open_both, read_sealed, write_copy
-from replication.node_group.view import (
+from tidemark.engine.base.errors import ForeignFile, SchemaInvalid, ViewDamaged
+from tidemark.engine.files.protocol import Files
+from tidemark.engine.sealed.sealed_layout import KIND_VIEW, header_of, seal, store_of, write_seal
+from tidemark.recovery.system_restart.two_copies import open_both, read_sealed, write_copy
+from tidemark.replication.node_group.view import (
     ADDRESS_BYTES_MAX,
     MEMBERS_MAX,
     NODE_NUMBER_MAX,
@@ -25,7 +25,7 @@ from replication.node_group.view import (
     View,
     check_view,
 )
-from replication.node_group.view_layout import VIEW, VIEW_ADDRESS_BYTES, VIEW_BYTES, VIEW_MEMBERS
+from tidemark.replication.node_group.view_layout import VIEW, VIEW_ADDRESS_BYTES, VIEW_BYTES, VIEW_MEMBERS
 
 NAMES = ("view.0", "view.1")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from replication.node_group.machine import UNHEARD, Joiner
-from replication.node_group.messages import (
+from tidemark.replication.node_group.machine import UNHEARD, Joiner
+from tidemark.replication.node_group.messages import (
     Accept,
     Accepted,
     Acknowledge,
@@ -46,9 +46,9 @@ from replication.node_group.messages import (
     ViewIs,
     Written,
 )
-from replication.node_group.primacy import Primacy
-from replication.node_group.standing import Standing
-from replication.node_group.view import View
+from tidemark.replication.node_group.primacy import Primacy
+from tidemark.replication.node_group.standing import Standing
+from tidemark.replication.node_group.view import View
 
 
 class Node(Standing):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from replication.node_group.messages import Accept, Accepted, Action, Outbid, Prepare, Promise, Send, Write
-from replication.node_group.view import NO_BALLOT, Ballot, Record, View
+from tidemark.replication.node_group.messages import Accept, Accepted, Action, Outbid, Prepare, Promise, Send, Write
+from tidemark.replication.node_group.view import NO_BALLOT, Ballot, Record, View
 
 
 class Journal:

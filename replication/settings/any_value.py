@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from engine.log.redo_layout import ANY_VALUE_READ
+from tidemark.engine.log.redo_layout import ANY_VALUE_READ
 
 RESERVED = 0x8000_0000
 NO_LOGGING = 0x8000_007F

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from replication.settings.finding import Finding
+from tidemark.replication.settings.finding import Finding
 
 DEFAULT = 0
 NO_LOGGING = 1

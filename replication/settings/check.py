@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from engine.schema.definition import TableDefinition
-from engine.schema.names import EXCEPTIONS_SUFFIX, SYSTEM_DATABASE
-from replication.settings.binlog_type import BinlogType
-from replication.settings.exceptions_table import plan_exceptions
-from replication.settings.finding import Finding
-from replication.settings.match import ALL_SERVERS, NO_QUALITY, ReplicationRow, find_row, quality_of
-from replication.settings.options import SERVER_ID_MAX
-from replication.settings.setup import (
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, SYSTEM_DATABASE
+from tidemark.replication.settings.binlog_type import BinlogType
+from tidemark.replication.settings.exceptions_table import plan_exceptions
+from tidemark.replication.settings.finding import Finding
+from tidemark.replication.settings.match import ALL_SERVERS, NO_QUALITY, ReplicationRow, find_row, quality_of
+from tidemark.replication.settings.options import SERVER_ID_MAX
+from tidemark.replication.settings.setup import (
     SiteSettings,
     TableSetup,
     check_channels,
@@ -26,7 +26,7 @@ from replication.settings.setup import (
     is_exceptions_name,
     set_up,
 )
-from replication.settings.system_tables import MADE_BY_NAME, NDB_REPLICATION, SYSTEM_TABLES, verify
+from tidemark.replication.settings.system_tables import MADE_BY_NAME, NDB_REPLICATION, SYSTEM_TABLES, verify
 
 
 @dataclass(frozen=True)

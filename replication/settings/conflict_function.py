@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from engine.base.errors import SchemaInvalid
-from replication.settings.epoch_bits import BITS_DEFAULT, BITS_MAX
-from replication.settings.finding import ER_CONFLICT_FN_PARSE
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.replication.settings.epoch_bits import BITS_DEFAULT, BITS_MAX
+from tidemark.replication.settings.finding import ER_CONFLICT_FN_PARSE
 
 COLUMN: Final = "column"
 BITS: Final = "bits"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import ValueOutOfRange
-from replication.settings.finding import Finding
+from tidemark.engine.base.errors import ValueOutOfRange
+from tidemark.replication.settings.finding import Finding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

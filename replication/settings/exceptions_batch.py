@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from engine.schema.column import ABSENT
-from engine.schema.types import Enum as EnumType
-from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
-from replication.settings.exceptions_table import ExceptionsPlan, PlannedColumn, Source
+from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.types import Enum as EnumType
+from tidemark.replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
+from tidemark.replication.settings.exceptions_table import ExceptionsPlan, PlannedColumn, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from engine.schema.column import Column
+    from tidemark.engine.schema.column import Column
 
     # Values of a column of the main table, one for each conflict; None stands for NULL in arrays of objects.
     Values: TypeAlias = NDArray[Any] | pa.Array

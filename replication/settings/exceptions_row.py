@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.schema.column import ABSENT
-from engine.schema.types import Enum as EnumType
-from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
-from replication.settings.exceptions_table import ExceptionsPlan, PlannedColumn, Source
+from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.types import Enum as EnumType
+from tidemark.replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
+from tidemark.replication.settings.exceptions_table import ExceptionsPlan, PlannedColumn, Source
 
 Values = Mapping[int, Any]  # values by position of the column in the main table
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from engine.schema.column import ABSENT
-from engine.schema.types import Decimal, Floating, Integer, UInt16, UInt32, UInt64
-from engine.schema.types import Enum as EnumType
-from engine.schema.types_text import Binary, Char, VarBinary, VarChar
-from replication.conflict.causes import Cause, OperationType
-from replication.settings.finding import Finding
+from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.types import Decimal, Floating, Integer, UInt16, UInt32, UInt64
+from tidemark.engine.schema.types import Enum as EnumType
+from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.replication.conflict.causes import Cause, OperationType
+from tidemark.replication.settings.finding import Finding
 
 if TYPE_CHECKING:
-    from engine.schema.column import Column
-    from engine.schema.definition import TableDefinition
-    from engine.schema.types_base import ColumnType
+    from tidemark.engine.schema.column import Column
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.types_base import ColumnType
 
 PREFIX = "NDB$"
 OLD_SUFFIX = "$OLD"

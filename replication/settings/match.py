@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from replication.settings.finding import Finding
-from replication.settings.pattern import matches
+from tidemark.replication.settings.finding import Finding
+from tidemark.replication.settings.pattern import matches
 
 ALL_SERVERS = 0
 NO_QUALITY = -1

@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Final
 
-from engine.base.errors import SchemaInvalid
-from engine.base.options import OptionKeywords, Options, Size, format_size, parse_size
-from engine.log.redo_layout import AUTHOR_MASK
-from replication.conflict.roles import Role
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.options import OptionKeywords, Options, Size, format_size, parse_size
+from tidemark.engine.log.redo_layout import AUTHOR_MASK
+from tidemark.replication.conflict.roles import Role
 
 
 class Scope(Enum):

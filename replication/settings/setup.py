@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.base.errors import SchemaInvalid
-from engine.schema.definition import TableDefinition
-from engine.schema.names import EXCEPTIONS_SUFFIX
-from engine.schema.types import UInt32, UInt64
-from replication.conflict.roles import Role
-from replication.settings import binlog_type as b
-from replication.settings.conflict_function import COLUMN, ConflictFunction, parse
-from replication.settings.epoch_bits import sizing_warning
-from replication.settings.exceptions_table import ExceptionsPlan, plan_exceptions
-from replication.settings.finding import ER_CONFLICT_FN_PARSE, Finding
-from replication.settings.match import ReplicationRow, find_row
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX
+from tidemark.engine.schema.types import UInt32, UInt64
+from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings import binlog_type as b
+from tidemark.replication.settings.conflict_function import COLUMN, ConflictFunction, parse
+from tidemark.replication.settings.epoch_bits import sizing_warning
+from tidemark.replication.settings.exceptions_table import ExceptionsPlan, plan_exceptions
+from tidemark.replication.settings.finding import ER_CONFLICT_FN_PARSE, Finding
+from tidemark.replication.settings.match import ReplicationRow, find_row
 
 RESOLVE_TYPES = (UInt32, UInt64)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from replication.settings.conflict_function import FUNCTIONS
+from tidemark.replication.settings.conflict_function import FUNCTIONS
 
 
 class Source(Enum):

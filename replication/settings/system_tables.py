@@ -18,19 +18,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from engine.base.errors import SchemaInvalid, TableExists
-from engine.base.limits import NAME_CHARACTERS_MAX
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.partition import HashPartition, KeyPartition, Partition
-from engine.schema.types import Blob, UInt32, UInt64
-from engine.schema.types_base import ColumnType
-from engine.schema.types_text import Binary, VarBinary, VarChar
-from replication.settings.finding import ER_REPLICATION_SCHEMA, Finding
+from tidemark.engine.base.errors import SchemaInvalid, TableExists
+from tidemark.engine.base.limits import NAME_CHARACTERS_MAX
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partition import HashPartition, KeyPartition, Partition
+from tidemark.engine.schema.types import Blob, UInt32, UInt64
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_text import Binary, VarBinary, VarChar
+from tidemark.replication.settings.finding import ER_REPLICATION_SCHEMA, Finding
 
 if TYPE_CHECKING:
-    from engine.store.store import Store
-    from engine.table.table import Table
+    from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
 
 NDB_REPLICATION = "mysql.ndb_replication"
 NDB_APPLY_STATUS = "mysql.ndb_apply_status"

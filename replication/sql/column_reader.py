@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.base.errors import Unsupported
-from engine.schema.column import ABSENT, Column
-from engine.schema.index_definition import IndexDefinition
-from engine.schema.types_base import ColumnType
-from replication.sql.column_types import KNOWN, from_sql
-from replication.sql.literals import value_of
-from replication.sql.token_reader import TokenReader
-from replication.sql.tokens import NUMBER, WORD
+from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.index_definition import IndexDefinition
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.replication.sql.column_types import KNOWN, from_sql
+from tidemark.replication.sql.literals import value_of
+from tidemark.replication.sql.token_reader import TokenReader
+from tidemark.replication.sql.tokens import NUMBER, WORD
 
 # Behind a column's type or definition, with no meaning here.
 CHARSETS = ("CHARACTER", "CHARSET", "COLLATE", "ASCII", "UNICODE")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.base.errors import SchemaInvalid, Unsupported
-from engine.schema import types as t
-from engine.schema.types_base import ColumnType
-from engine.schema.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.engine.base.errors import SchemaInvalid, Unsupported
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
 
 UTF8 = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 

@@ -14,16 +14,16 @@ from decimal import Decimal as PythonDecimal
 from math import isfinite
 from typing import Any
 
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from engine.schema.partition import MAXVALUE, HashPartition, KeyPartition, ListPartition, RangePartition
-from engine.schema.types import Integer
-from engine.schema.types_base import ColumnType
-from engine.schema.types_calendar import Calendar
-from engine.schema.types_text import Binary, Char, VarBinary, VarChar
-from replication.sql import statements as s
-from replication.sql.column_types import quoted, to_sql
-from replication.sql.tokens import OURS
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partition import MAXVALUE, HashPartition, KeyPartition, ListPartition, RangePartition
+from tidemark.engine.schema.types import Integer
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.column_types import quoted, to_sql
+from tidemark.replication.sql.tokens import OURS
 
 # Of these MySQL's COLUMNS partitions may be; others a server keeps in one piece.
 _RANGE_TYPES = (Integer, Char, VarChar, Binary, VarBinary, Calendar)

@@ -7,13 +7,13 @@ from decimal import Decimal as PythonDecimal
 from decimal import InvalidOperation
 from typing import Any, NamedTuple
 
-from engine.base.errors import Unsupported
-from engine.schema.partition import MAXVALUE
-from engine.schema.types import Decimal, Floating, Integer
-from engine.schema.types_base import ColumnType
-from engine.schema.types_calendar import Calendar
-from engine.schema.types_text import Binary, LongBinary, VarBinary
-from replication.sql.tokens import HEX, NUMBER, STRING
+from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.schema.partition import MAXVALUE
+from tidemark.engine.schema.types import Decimal, Floating, Integer
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary, LongBinary, VarBinary
+from tidemark.replication.sql.tokens import HEX, NUMBER, STRING
 
 NULL, MOST = "null", "maxvalue"
 

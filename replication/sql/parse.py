@@ -9,16 +9,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from engine.base.errors import Rejected, Unsupported
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from engine.schema.index_definition import IndexDefinition
-from engine.schema.partition import HashPartition, KeyPartition, LinearHash, ListPartition, Partition, RangePartition
-from engine.schema.types_base import ColumnType
-from replication.sql import statements as s
-from replication.sql.column_reader import CHARSETS, CONSTRAINTS, ColumnReader
-from replication.sql.literals import MOST, Literal, value_of
-from replication.sql.tokens import END, our_note
+from tidemark.engine.base.errors import Rejected, Unsupported
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.index_definition import IndexDefinition
+from tidemark.engine.schema.partition import (
+    HashPartition,
+    KeyPartition,
+    LinearHash,
+    ListPartition,
+    Partition,
+    RangePartition,
+)
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.column_reader import CHARSETS, CONSTRAINTS, ColumnReader
+from tidemark.replication.sql.literals import MOST, Literal, value_of
+from tidemark.replication.sql.tokens import END, our_note
 
 _OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
 # What ALTER TABLE says of how a server keeps a table, each with a value.

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.index_definition import IndexDefinition
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.index_definition import IndexDefinition
 
 
 @dataclass(frozen=True)

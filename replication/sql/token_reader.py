@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from engine.base.errors import Unsupported
-from replication.sql.literals import MOST, NULL, Literal
-from replication.sql.tokens import END, HEX, NAME, NUMBER, SIGN, STRING, WORD, Token, tokens
+from tidemark.engine.base.errors import Unsupported
+from tidemark.replication.sql.literals import MOST, NULL, Literal
+from tidemark.replication.sql.tokens import END, HEX, NAME, NUMBER, SIGN, STRING, WORD, Token, tokens
 
 T = TypeVar("T")
 BITS_MAX = 64  # of a literal of bits: a column of them has no more

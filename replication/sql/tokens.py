@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from engine.base.errors import Unsupported
+from tidemark.engine.base.errors import Unsupported
 
 STATEMENT_CHARACTERS_MAX = 1 << 20
 OURS = "/* tidemark "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.base.errors import FrameRejected, TypeMismatch
+from tidemark.engine.base.errors import FrameRejected, TypeMismatch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,13 +12,13 @@ import struct
 from collections.abc import Callable, Generator
 from typing import Any
 
-from engine.base.errors import FrameRejected, PeerError, PeerTimeout
-from replication.channel.first_copy import Copied, CopiedEnd, CopiedRows, CopiedTable
-from replication.wire.arrow_streams import arrow_batch, no_limit
-from replication.wire.frame_layout import FRAME_BYE, FRAME_COPIED, FRAME_COPY, FRAME_ERROR, FRAME_HEARTBEAT
-from replication.wire.frames import Frame, FrameWriter
-from replication.wire.handshake import refusal_of
-from replication.wire.sessions import COPY_SILENT_SECONDS, Step, farewell
+from tidemark.engine.base.errors import FrameRejected, PeerError, PeerTimeout
+from tidemark.replication.channel.first_copy import Copied, CopiedEnd, CopiedRows, CopiedTable
+from tidemark.replication.wire.arrow_streams import arrow_batch, no_limit
+from tidemark.replication.wire.frame_layout import FRAME_BYE, FRAME_COPIED, FRAME_COPY, FRAME_ERROR, FRAME_HEARTBEAT
+from tidemark.replication.wire.frames import Frame, FrameWriter
+from tidemark.replication.wire.handshake import refusal_of
+from tidemark.replication.wire.sessions import COPY_SILENT_SECONDS, Step, farewell
 
 PIECE_BYTES = 4 << 20
 ITEM_BYTES_MAX = 1 << 30

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from engine.base.errors import FrameRejected
-from replication.wire.frame_layout import (
+from tidemark.engine.base.errors import FrameRejected
+from tidemark.replication.wire.frame_layout import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     FRAME_REFUSE,

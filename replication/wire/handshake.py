@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
-from engine.base import errors
-from engine.base.errors import (
+from tidemark.engine.base import errors
+from tidemark.engine.base.errors import (
     FrameRejected,
     PeerError,
     PeerRefused,
@@ -29,7 +29,7 @@ from engine.base.errors import (
     PeerVersion,
     SchemaInvalid,
 )
-from replication.wire.frame_layout import (
+from tidemark.replication.wire.frame_layout import (
     FRAME_CHALLENGE,
     FRAME_ERROR,
     FRAME_HELLO,
@@ -37,7 +37,7 @@ from replication.wire.frame_layout import (
     FRAME_REFUSE,
     FRAME_WELCOME,
 )
-from replication.wire.frames import Frame, FrameReader, FrameWriter
+from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
 
 VERSION = 1
 VERSION_OLDEST = 1

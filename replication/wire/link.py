@@ -13,16 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.base.clock import Clock
-from engine.base.errors import PeerError
-from replication.channel.first_copy import Copied
-from replication.wire.copying import CopySession
-from replication.wire.frames import Frame
-from replication.wire.handshake import Site
-from replication.wire.messages import Start
-from replication.wire.server import Server
-from replication.wire.sessions import Binlog, Relay, ReplicaSession, SourceSession, Step
-from replication.wire.wire import Met, TlsContext, Wake, Wire, call, is_readable, tell, wait_readable
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import PeerError
+from tidemark.replication.channel.first_copy import Copied
+from tidemark.replication.wire.copying import CopySession
+from tidemark.replication.wire.frames import Frame
+from tidemark.replication.wire.handshake import Site
+from tidemark.replication.wire.messages import Start
+from tidemark.replication.wire.server import Server
+from tidemark.replication.wire.sessions import Binlog, Relay, ReplicaSession, SourceSession, Step
+from tidemark.replication.wire.wire import Met, TlsContext, Wake, Wire, call, is_readable, tell, wait_readable
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import struct
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from engine.base.errors import FrameRejected
-from replication.wire.handshake import SERVER_ID_MAX
+from tidemark.engine.base.errors import FrameRejected
+from tidemark.replication.wire.handshake import SERVER_ID_MAX
 
 FILE_NAME_BYTES_MAX = 255
 # Of a file of the binlog as its index has it: a plain name, for it becomes no path but is shown and kept.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from engine.base.errors import Error, FrameRejected
-from replication.wire.frames import Buffer, Frame, FrameWriter
+from tidemark.engine.base.errors import Error, FrameRejected
+from tidemark.replication.wire.frames import Buffer, Frame, FrameWriter
 
 _MORE, _LAST = b"\x00", b"\x01"
 

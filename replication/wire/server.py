@@ -22,12 +22,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from engine.base.clock import Clock
-from engine.base.errors import PeerError, PeerTimeout
-from engine.base.limited_log import LimitedLog
-from replication.wire.frames import Frame
-from replication.wire.handshake import CalledHandshake, Party
-from replication.wire.wire import (
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import PeerError, PeerTimeout
+from tidemark.engine.base.limited_log import LimitedLog
+from tidemark.replication.wire.frames import Frame
+from tidemark.replication.wire.handshake import CalledHandshake, Party
+from tidemark.replication.wire.wire import (
     HANDSHAKE_SECONDS,
     SEND_SECONDS,
     Met,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from engine.base.errors import EpochGap, FrameRejected, PeerError, PeerTimeout
-from replication.wire.frame_layout import (
+from tidemark.engine.base.errors import EpochGap, FrameRejected, PeerError, PeerTimeout
+from tidemark.replication.wire.frame_layout import (
     FRAME_ACKNOWLEDGE,
     FRAME_BYE,
     FRAME_COPIED,
@@ -23,9 +23,9 @@ from replication.wire.frame_layout import (
     FRAME_SETTINGS,
     FRAME_START,
 )
-from replication.wire.frames import Frame, FrameWriter
-from replication.wire.handshake import error_payload, refusal_of
-from replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Settings, Start
+from tidemark.replication.wire.frames import Frame, FrameWriter
+from tidemark.replication.wire.handshake import error_payload, refusal_of
+from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Settings, Start
 
 CHUNK_BYTES = 256 << 10
 SILENT_HEARTBEATS = 5

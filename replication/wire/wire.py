@@ -17,10 +17,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from engine.base.clock import Clock
-from engine.base.errors import PeerError, PeerTimeout, SchemaInvalid
-from replication.wire.frames import Frame, FrameReader, FrameWriter
-from replication.wire.handshake import CallerHandshake, Handshake, Party, check_secret
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import PeerError, PeerTimeout, SchemaInvalid
+from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
+from tidemark.replication.wire.handshake import CallerHandshake, Handshake, Party, check_secret
 
 TlsContext = ssl.SSLContext
 

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 import tidemark as tm
-from engine.schema.types import Boolean, Enum
 from tests.interpreter.generate import value_of
+from tidemark.engine.schema.types import Boolean, Enum
 
 Sql = tuple[str, list[Any]]
 Leaf = tuple[Any, Sql]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 pytestmark = pytest.mark.usefixtures("storage")
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.access.conditions import Condition, cost_of
-from engine.access.program_scans import scan_where
-from engine.programs import program_layout as p
-from engine.programs.condition_ranges import known_of
-from engine.schema.partition_pruning import partitions_for
 from tests.access.queries import COLUMNS, KIND, Maker, row_of
 from tests.shares import few
 from tests.store.support import open_memory
+from tidemark.engine.access.conditions import Condition, cost_of
+from tidemark.engine.access.program_scans import scan_where
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.condition_ranges import known_of
+from tidemark.engine.schema.partition_pruning import partitions_for
 
 pytestmark = pytest.mark.usefixtures("storage")
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.rows.column_output import arrow_schema
 from tests.access.queries import COLUMNS, FOR_SQLITE, KIND, Maker, SqliteMaker, for_sqlite, row_of
 from tests.shares import few
 from tests.store.support import open_memory
+from tidemark.engine.rows.column_output import arrow_schema
 
 duckdb = pytest.importorskip("duckdb")
 pytestmark = pytest.mark.usefixtures("storage")

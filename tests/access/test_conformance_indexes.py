@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.access import index_choice as choice
-from engine.schema import types as t
 from tests.access.queries import Leaf, Maker
 from tests.interpreter.generate import value_of
 from tests.shares import few
 from tests.store.support import open_memory
+from tidemark.engine.access import index_choice as choice
+from tidemark.engine.schema import types as t
 
 duckdb = pytest.importorskip("duckdb")
 

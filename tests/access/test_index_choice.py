@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.access import conditions
-from engine.access import index_choice as choice
-from engine.access.conditions import Condition
-from engine.access.index_choice import choose
-from engine.programs import compiled
-from engine.programs.condition_ranges import starts_of
 from tests.interpreter.generate import value_of
 from tests.store.support import open_memory
+from tidemark.engine.access import conditions
+from tidemark.engine.access import index_choice as choice
+from tidemark.engine.access.conditions import Condition
+from tidemark.engine.access.index_choice import choose
+from tidemark.engine.programs import compiled
+from tidemark.engine.programs.condition_ranges import starts_of
 
 NAME = "test.t"
 COLUMNS = [
@@ -217,7 +217,7 @@ def test_index_dropped_between_choice_and_scan_is_done_without(
     begun = iter(table.scan(["id"], where=col("n").between(3, 6)))
     next(begun)
     db.drop_index(NAME, "by_n")
-    monkeypatch.setattr("engine.access.program_scans.choose", lambda *_: found)
+    monkeypatch.setattr("tidemark.engine.access.program_scans.choose", lambda *_: found)
     assert sorted(row.id for row in table.scan(["id"], where=col("n") == 3)) == expected
     assert table.scan(where=col("n") == 3).count() == len(expected)
     assert table.update_where({"m": 1}, col("n") == 3) == len(expected)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.access import index_choice as choice
 from tests.store.support import open_memory
+from tidemark.engine.access import index_choice as choice
 
 NAME = "test.t"
 COLUMNS = [

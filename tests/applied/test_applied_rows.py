@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.access import applied_rows
-from engine.access.applied_rows import APPLIED, EXISTS, MISSING, REFUSED, Judge
-from engine.programs.interpreter import Assembler, Program
+from tidemark.engine.access import applied_rows
+from tidemark.engine.access.applied_rows import APPLIED, EXISTS, MISSING, REFUSED, Judge
+from tidemark.engine.programs.interpreter import Assembler, Program
 
 pytestmark = pytest.mark.usefixtures("storage")
 

@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.rows.row_format import RowFormat
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.applier.applier import Applied, Applier, ApplierOptions
-from replication.applier.transactions import EpochTransaction, LogFolder, transactions
-from replication.binlog import events as e
-from replication.binlog.index import Position
-from replication.binlog.row_plan import RowImages, TablePlans
-from replication.binlog.writer import BinlogWriter, WriterOptions
-from replication.conflict.roles import Role
-from replication.injector.images import BinlogOptions, RowBatch, image_rule
-from replication.settings.setup import SiteSettings
-from replication.settings.system_tables import MADE_WITH_STORE, NDB_APPLY_STATUS, NDB_REPLICATION_TABLE
 from tests.replication.stage import STATUS
 from tests.replication.support import entries_of
 from tests.store.support import open_memory
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.applier.applier import Applied, Applier, ApplierOptions
+from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.row_plan import RowImages, TablePlans
+from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
+from tidemark.replication.conflict.roles import Role
+from tidemark.replication.injector.images import BinlogOptions, RowBatch, image_rule
+from tidemark.replication.settings.setup import SiteSettings
+from tidemark.replication.settings.system_tables import MADE_WITH_STORE, NDB_APPLY_STATUS, NDB_REPLICATION_TABLE
 
 SOURCE = 7
 OWN = 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from replication.applier.applier import ApplierOptions
 from tests.conformance.model import ModelSite, model_sites
 from tests.conformance.random_scenarios import counts, shown
 from tests.conformance.scenario import SiteCase, parse_scenario
 from tests.conformance.store_site import StoreSite, store_sites
+from tidemark.replication.applier.applier import ApplierOptions
 
 INT = {"name": "a", "type": "int", "nullable": False}
 TEXT = {"name": "b", "type": "varchar(30)", "nullable": True}

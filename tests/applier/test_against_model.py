@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from replication.applier.applier import ApplierOptions
 from tests.applier.stage import FUNCTIONS, Pair, cases, play
+from tidemark.replication.applier.applier import ApplierOptions
 
 SEED = 20_261_121
 HISTORIES = {"whole": 2, "single": 1, "small": 1}

@@ -9,20 +9,6 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import (
-    DuplicateKey,
-    NoSuchColumn,
-    NoSuchTable,
-    PeerError,
-    Rejected,
-    TypeMismatch,
-    Unsupported,
-    ValueOutOfRange,
-)
-from replication.applier.stops import Stop, stop_of
-from replication.applier.transactions import EpochTransaction, Loss, Statement
-from replication.conflict.roles import Role
-from replication.settings.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
 from tests.applier.logs import (
     COLUMNS,
     NAME,
@@ -35,6 +21,20 @@ from tests.applier.logs import (
     positions_in,
     rows_in,
 )
+from tidemark.engine.base.errors import (
+    DuplicateKey,
+    NoSuchColumn,
+    NoSuchTable,
+    PeerError,
+    Rejected,
+    TypeMismatch,
+    Unsupported,
+    ValueOutOfRange,
+)
+from tidemark.replication.applier.stops import Stop, stop_of
+from tidemark.replication.applier.transactions import EpochTransaction, Loss, Statement
+from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
 
 SEED = 20_261_121
 
@@ -340,8 +340,8 @@ def test_statements_losses_and_transactions_are_told_apart_in_their_order() -> N
 
 
 def test_statement_is_given_to_whoever_executes_it_and_refused_without_one() -> None:
-    from replication.applier.applier import Applier
-    from replication.settings.setup import SiteSettings
+    from tidemark.replication.applier.applier import Applier
+    from tidemark.replication.settings.setup import SiteSettings
 
     db = make_store()
     with pytest.raises(Unsupported):
@@ -358,8 +358,8 @@ def test_transaction_that_is_not_whole_yet_waits_for_the_rest() -> None:
     log.epoch(5, (1, "a", 1))
     begun = log.writer.end
     log.epoch(6, *((number, "x", number) for number in range(50)))
-    from replication.applier.transactions import LogFolder, transactions
-    from replication.binlog.index import Position
+    from tidemark.replication.applier.transactions import LogFolder, transactions
+    from tidemark.replication.binlog.index import Position
 
     applier = applier_of(db)
     short = Position(begun.file, begun.position + 200)
@@ -376,7 +376,7 @@ def test_transaction_that_is_not_whole_yet_waits_for_the_rest() -> None:
 
 
 def _events(log: Log, start: Any) -> Any:
-    from replication.binlog.reader import BinlogReader
+    from tidemark.replication.binlog.reader import BinlogReader
 
     return list(BinlogReader(log.files, start=start).events(log.writer.end))
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-import replication.applier.applier as rooms
 import tidemark as tm
-from engine.base.errors import TransactionTooLarge
-from replication.conflict.tracker import DependencyTracker
+import tidemark.replication.applier.applier as rooms
 from tests.applier.logs import NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in
+from tidemark.engine.base.errors import TransactionTooLarge
+from tidemark.replication.conflict.tracker import DependencyTracker
 
 ROWS = 6_000
 HELD_ROWS = 1_000

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import Error, LockTimeout, NoSuchTable
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.applier.one_pass import OnePass
 from tests.applier.logs import COLUMNS, NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in
 from tests.store.test_power_loss import POLICIES, HookFiles
+from tidemark.engine.base.errors import Error, LockTimeout, NoSuchTable
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.applier.one_pass import OnePass
 
 SEED = 20_261_121
 EXCEPTIONS = f"{NAME}$EX"

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.rows.columnar import EncodedKeys
-from engine.sealed.keyed_hash_kernels import headed_hash_of
-from replication.applier.key_set import KeySet
-from replication.applier.key_sets_layout import KS_TABLE_SHIFT
-from replication.conflict.dependencies_layout import KEY_TABLE_SHIFT
-from replication.conflict.tracker import DependencyTracker
 from tests.applier.logs import NAME, Log, applier_of, apply_all, make_store
 from tests.engine.hostile_keys import same_low_bits, state_after, words_that_hash_to
+from tidemark.engine.rows.columnar import EncodedKeys
+from tidemark.engine.sealed.keyed_hash_kernels import headed_hash_of
+from tidemark.replication.applier.key_set import KeySet
+from tidemark.replication.applier.key_sets_layout import KS_TABLE_SHIFT
+from tidemark.replication.conflict.dependencies_layout import KEY_TABLE_SHIFT
+from tidemark.replication.conflict.tracker import DependencyTracker
 
 NOTHING = np.zeros(0, dtype=np.int64)
 SEED = 0x0123_4567_89AB_CDEF

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import InvariantBroken, TransactionTooLarge
-from engine.rows.columnar import EncodedKeys
-from replication.applier.key_set import KeySet, offsets_of, slice_keys, take_keys
-from replication.applier.key_sets_kernels import add_keys, find_keys, rehash_keys
-from replication.applier.key_sets_layout import KEY_SET_BROKEN
 from tests.naive import key_sets as naive
+from tidemark.engine.base.errors import InvariantBroken, TransactionTooLarge
+from tidemark.engine.rows.columnar import EncodedKeys
+from tidemark.replication.applier.key_set import KeySet, offsets_of, slice_keys, take_keys
+from tidemark.replication.applier.key_sets_kernels import add_keys, find_keys, rehash_keys
+from tidemark.replication.applier.key_sets_layout import KEY_SET_BROKEN
 
 Key = tuple[int, ...]
 NOTHING = np.zeros(0, np.int64)

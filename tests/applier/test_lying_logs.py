@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import Error, NotNullViolation, PeerError, Retryable
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.applier.stops import Stop, stop_of
-from replication.applier.transactions import EpochTransaction, LogFolder, transactions
-from replication.binlog import events as e
-from replication.binlog.index import Position
-from replication.settings.system_tables import NDB_APPLY_STATUS
 from tests.applier.logs import COLUMNS, NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in
+from tidemark.engine.base.errors import Error, NotNullViolation, PeerError, Retryable
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.applier.stops import Stop, stop_of
+from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 
 FILE = "binlog/binlog.000001"
 HEADER, CHECKSUM = 19, 4

@@ -14,7 +14,7 @@ from tests.shares import few
 from tests.store.interrupts import PACKAGES, ROOT, fail_at
 from tests.store.trouble import promises
 
-EVERYWHERE = (*PACKAGES, f"{ROOT}/replication/")
+EVERYWHERE = (*PACKAGES, f"{ROOT}/tidemark/replication/")
 POINTS = few(6, 60)
 
 

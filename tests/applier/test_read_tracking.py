@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import Rejected
 from tests.applier.stage import HEAD
 from tests.conformance.scenario import parse_scenario
 from tests.conformance.store_site import StoreSite, store_sites
 from tests.replication.site import epochs_in, open_site
+from tidemark.engine.base.errors import Rejected
 
 NAME = "test.t1"
 COLUMNS = [

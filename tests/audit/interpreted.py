@@ -20,7 +20,10 @@ import numpy as np
 from numba import types
 from numba.core import sigutils
 
-from engine.jit import kernel as kernels
+from tests.planting import without_the_face
+
+with without_the_face():
+    from tidemark.engine.jit import kernel as kernels
 
 _INTEGERS = {types.int64: np.int64, types.uint64: np.uint64}
 _gil = threading.RLock()
@@ -52,7 +55,7 @@ def _given(value: Any) -> Any:
 
 
 def kernel(signature: str, *, nogil: bool = False) -> Callable[[Any], Any]:
-    """In place of `engine.jit.kernel`."""
+    """In place of `tidemark.engine.jit.kernel.kernel`."""
     argument_types, _ = sigutils.normalize_signature(signature)
 
     def declare(function: Any) -> Any:
@@ -80,7 +83,7 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[Any], Any]:
 
 
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
-    """In place of `engine.jit.kernel.helper`: a constant that is given is a word of 64 bits too, so that it wraps."""
+    """In place of `helper`: a constant that is given is a word of 64 bits too, so that it wraps."""
 
     @functools.wraps(function)
     def call(*given: Any) -> Any:
@@ -91,7 +94,7 @@ def helper(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def fill_lanes(words: Any, start: int, count: int, lanes: Any) -> int:
     """In place of the helper of that name: all stripes at once, for their sums do not depend on the lanes."""
-    from engine.sealed import checksums_kernels as c
+    from tidemark.engine.sealed import checksums_kernels as c
 
     if count < c.WORDS_MIN or start < 0 or start + count > words.size:
         return -1
@@ -115,7 +118,7 @@ def fill_lanes(words: Any, start: int, count: int, lanes: Any) -> int:
 def replace() -> None:
     """Have every kernel of this process as plain Python."""
     kernels.kernel, kernels.helper = kernel, helper
-    from engine.sealed import checksums_kernels as checksums
+    from tidemark.engine.sealed import checksums_kernels as checksums
 
     checksums.fill_lanes = fill_lanes
     kernels.import_all()

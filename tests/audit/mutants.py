@@ -20,10 +20,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.jit import kernel as kernels
 from tests.audit import lines, planted
 from tests.audit.changes import Change, changes
 from tests.audit.rooms import ROOMS, Room
+from tidemark.engine.jit import kernel as kernels
 
 # Cases of one mutant, by what they take in the program: a line that everything runs is not given everything.
 CASES_SECONDS = 40.0

@@ -29,8 +29,9 @@ FORKING = multiprocessing.get_context("fork")
 
 
 def module_of(file: str) -> str:
-    """engine/log/redo.py: engine.log.redo."""
-    return file.removesuffix(".py").replace("/", ".")
+    """engine/log/redo.py: tidemark.engine.log.redo."""
+    name = file.removesuffix(".py").replace("/", ".")
+    return name if name.startswith("tidemark.") else f"tidemark.{name}"
 
 
 def _codes(code: CodeType) -> dict[str, list[CodeType]]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from recovery.backup.plan import Plan, make_plan
-from recovery.backup.restore import How, Restore
-from recovery.backup.segments import Until
-from recovery.backup.writer import BackupWriter
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.injector.binlog_restore import RestoreBinlog
 from tests.replication.site import open_site
 from tests.store.support import SMALL, open_memory
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.recovery.backup.plan import Plan, make_plan
+from tidemark.recovery.backup.restore import How, Restore
+from tidemark.recovery.backup.segments import Until
+from tidemark.recovery.backup.writer import BackupWriter
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.injector.binlog_restore import RestoreBinlog
 
 HIDDEN = [tm.EPOCH, tm.AUTHOR, tm.FRAGMENT]
 SYSTEM = ("mysql.ndb_apply_status", "mysql.ndb_schema")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from recovery.backup.archive import Archive
-from recovery.backup.plan import make_plan
-from recovery.backup.restore import How, Restore
-from recovery.backup.segments import Until
-from recovery.backup.writer import BackupWriter
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import SMALL, open_memory
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.recovery.backup.archive import Archive
+from tidemark.recovery.backup.plan import make_plan
+from tidemark.recovery.backup.restore import How, Restore
+from tidemark.recovery.backup.segments import Until
+from tidemark.recovery.backup.writer import BackupWriter
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 HIDDEN = [tm.ROWID, tm.EPOCH, tm.AUTHOR, tm.FRAGMENT]
 Tables = dict[str, list[tuple[Any, ...]]]

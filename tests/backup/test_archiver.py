@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.backup.archive import Archive
-from recovery.backup.archiver import Archiver
-from recovery.backup.plan import make_plan
-from recovery.backup.segments import segment_names
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.backup.support import content, content_of, restored, take
 from tests.store.support import open_memory
 from tidemark.backup import plan, restore
+from tidemark.recovery.backup.archive import Archive
+from tidemark.recovery.backup.archiver import Archiver
+from tidemark.recovery.backup.plan import make_plan
+from tidemark.recovery.backup.segments import segment_names
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 WAIT_SECONDS = 60
 ROOM: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "1 MiB", "undo_log": "1 MiB"}

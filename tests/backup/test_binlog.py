@@ -8,10 +8,6 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.access.noted_rows import refresh_rows, tag
-from recovery.backup.archive import Archive
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.settings.any_value import REFLECT, REFRESH
 from tests.backup.binlog_support import (
     ROOM,
     Tables,
@@ -30,6 +26,10 @@ from tests.backup.support import archived
 from tests.replication.history import History
 from tests.replication.site import WHOLE
 from tests.store.support import open_memory
+from tidemark.engine.access.noted_rows import refresh_rows, tag
+from tidemark.recovery.backup.archive import Archive
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.settings.any_value import REFLECT, REFRESH
 
 LOGGED: dict[str, dict[str, Any]] = {
     "writes": {},

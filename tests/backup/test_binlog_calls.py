@@ -10,11 +10,11 @@ import pytest
 
 import tidemark as tm
 import tidemark.spark
-from recovery.backup.tasks import restore_fragment
-from recovery.spark import jobs
 from tests.backup.binlog_support import ROOM, Tables, content, noted
 from tests.cli.support import document, run
 from tidemark.backup import backups, plan, restore
+from tidemark.recovery.backup.tasks import restore_fragment
+from tidemark.recovery.spark import jobs
 
 OPTIONS: dict[str, Any] = {
     "server_id": 5,

@@ -10,20 +10,6 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.log.load_files import FOLDER as LOAD_FOLDER
-from recovery import load
-from recovery.backup.later_changes import Standing
-from recovery.backup.manifest import find_backups
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
-from recovery.crash_harness.program import PowerOff, power_off
-from recovery.load.directory import Directory
-from replication.applier import replay
-from replication.applier.transactions import LogFolder
-from replication.binlog.beside import BinlogBeside
-from replication.binlog.index import Position
-from replication.injector.binlog_images import ImageCheck
-from replication.injector.binlog_restore import RestoreBinlog
 from tests.backup.binlog_support import (
     ROOM,
     Tables,
@@ -38,6 +24,20 @@ from tests.backup.binlog_support import (
     run,
 )
 from tests.store.support import open_memory
+from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
+from tidemark.recovery import load
+from tidemark.recovery.backup.later_changes import Standing
+from tidemark.recovery.backup.manifest import find_backups
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from tidemark.recovery.crash_harness.program import PowerOff, power_off
+from tidemark.recovery.load.directory import Directory
+from tidemark.replication.applier import replay
+from tidemark.replication.applier.transactions import LogFolder
+from tidemark.replication.binlog.beside import BinlogBeside
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.injector.binlog_images import ImageCheck
+from tidemark.replication.injector.binlog_restore import RestoreBinlog
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64, nullable=True)]
 
@@ -195,7 +195,7 @@ def test_images_without_a_key_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     worked(db)
     files = files_of(db)
     db.close()
-    monkeypatch.setattr("replication.injector.binlog_images.present", lambda rows: ((1,), (1,)))
+    monkeypatch.setattr("tidemark.replication.injector.binlog_images.present", lambda rows: ((1,), (1,)))
     with pytest.raises(tm.Unsupported, match="no image with the primary key"):
         planned(place, files)
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from recovery.backup.manifest import find_backups
-from recovery.backup.plan import make_plan
-from recovery.backup.restore import Restore
-from recovery.backup.verify import verify
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.backup.support import SMALL, Tables, archived, content, content_of, restored, take
 from tests.store.support import open_memory
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.recovery.backup.manifest import find_backups
+from tidemark.recovery.backup.plan import make_plan
+from tidemark.recovery.backup.restore import Restore
+from tidemark.recovery.backup.verify import verify
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 
 Contents = dict[str, bytes]
 

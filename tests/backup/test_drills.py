@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.base.clock import ManualClock
 from tests.backup.support import content
 from tidemark.backup import drills
 from tidemark.cli.commands import commands
+from tidemark.engine.base.clock import ManualClock
 
 ROOM: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "1 MiB", "undo_log": "1 MiB"}
 

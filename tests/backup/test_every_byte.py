@@ -16,20 +16,20 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from recovery.backup.manifest import find_backups, level_numbers
-from recovery.backup.plan import make_plan
-from recovery.backup.restore import How, Restore
-from recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
-from recovery.backup.rows_file import Place
-from recovery.backup.tasks import run_task
-from recovery.backup.verify import VerifyTask
-from recovery.backup.verify import run_task as verify_files
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.backup.support import SMALL, archived, content, content_of, restored, take
 from tests.load.support import NAME, published, rows
 from tests.load.support import new_store as load_store
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.recovery.backup.manifest import find_backups, level_numbers
+from tidemark.recovery.backup.plan import make_plan
+from tidemark.recovery.backup.restore import How, Restore
+from tidemark.recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
+from tidemark.recovery.backup.rows_file import Place
+from tidemark.recovery.backup.tasks import run_task
+from tidemark.recovery.backup.verify import VerifyTask
+from tidemark.recovery.backup.verify import run_task as verify_files
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "transaction_memory": "64 KiB"}
 DISK = "test.d"

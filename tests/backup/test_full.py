@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.access.noted_rows import tag
-from recovery.backup import writer as writer_room
-from recovery.backup.manifest import read_manifest
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.backup.support import content, content_of, restored, take
 from tests.snapshot.watched import Watched
 from tests.store.support import open_memory
 from tidemark.backup import backups, restore
+from tidemark.engine.access.noted_rows import tag
+from tidemark.recovery.backup import writer as writer_room
+from tidemark.recovery.backup.manifest import read_manifest
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 ROOM = {"data_memory": "64 MiB", "redo_log": "64 MiB", "undo_log": "64 MiB", "page_buffer": "1 MiB"}
 SHAPES = {

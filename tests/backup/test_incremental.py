@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.backup import writer as writer_room
-from recovery.backup.manifest import find_backups, read_manifest
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.backup.support import content, content_of, restored, take
 from tests.backup.test_damage import PowerOff, off
 from tests.snapshot.watched import Watched
 from tests.store.support import open_memory
 from tidemark.backup import restore
+from tidemark.recovery.backup import writer as writer_room
+from tidemark.recovery.backup.manifest import find_backups, read_manifest
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 ROOM = {"data_memory": "64 MiB", "redo_log": "64 MiB", "undo_log": "64 MiB", "page_buffer": "1 MiB"}
 

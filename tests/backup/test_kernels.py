@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.log.redo_layout import pack_identity
-from engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
-from engine.rows.lcp_kernels import SHAPE_WORDS
-from engine.schema.row_layout import VAR_COUNT_SHIFT
-from engine.store import backup_kernels as k
 from tests.naive import backup as naive
+from tidemark.engine.log.redo_layout import pack_identity
+from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
+from tidemark.engine.rows.lcp_kernels import SHAPE_WORDS
+from tidemark.engine.schema.row_layout import VAR_COUNT_SHIFT
+from tidemark.engine.store import backup_kernels as k
 
 TABLE, FRAGMENT, SLOTS, FIXED = 5, 3, 40, 4
 EMPTY = np.zeros(0, dtype=np.int64)

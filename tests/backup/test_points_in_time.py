@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.backup.plan import make_plan
-from recovery.backup.segments import Until, segment_names
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.backup.support import Tables, archived, content, content_of, restored, take
 from tests.snapshot.watched import Watched
 from tests.store.support import open_memory
 from tidemark.backup import plan, restore
+from tidemark.recovery.backup.plan import make_plan
+from tidemark.recovery.backup.segments import Until, segment_names
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 ROOM: dict[str, Any] = {
     "data_memory": "64 MiB",

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.memory.arena_layout import OK, ST_DUPLICATE, ST_INVARIANT, ST_MISSING, ST_SPACE
-from engine.store import restore_kernels as k
 from tests.naive import restore as naive
 from tests.naive.backup import Row, live_map
+from tidemark.engine.memory.arena_layout import OK, ST_DUPLICATE, ST_INVARIANT, ST_MISSING, ST_SPACE
+from tidemark.engine.store import restore_kernels as k
 
 SLOTS = 20
 EMPTY = np.zeros(0, dtype=np.int64)

@@ -9,11 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from recovery.backup.manifest import find_backups
-from recovery.backup.retention import prune
-from recovery.backup.verify import verify
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.backup.support import archived, content, content_of, restored, take
 from tests.backup.test_damage import PowerOff, off
 from tests.shares import some
@@ -21,6 +16,11 @@ from tests.store.support import open_memory
 from tidemark.backup import drill
 from tidemark.cli.commands import commands
 from tidemark.control_socket import ask
+from tidemark.recovery.backup.manifest import find_backups
+from tidemark.recovery.backup.retention import prune
+from tidemark.recovery.backup.verify import verify
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 
 FULL_ONES = (1, 4)
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.backup.restore import Restore
-from recovery.backup.restore_task import RestoreTask, TaskReport
-from recovery.backup.tasks import is_of_attempt, restore_fragment
-from recovery.local_checkpoint.data_file import FOLDER
 from tests.backup.support import SMALL
+from tidemark.recovery.backup.restore import Restore
+from tidemark.recovery.backup.restore_task import RestoreTask, TaskReport
+from tidemark.recovery.backup.tasks import is_of_attempt, restore_fragment
+from tidemark.recovery.local_checkpoint.data_file import FOLDER
 
 ROWS = 300
 
@@ -69,7 +69,7 @@ def files_below(path: Path) -> list[str]:
 @pytest.fixture
 def vanishing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Names of files that go away as soon as they were listed."""
-    from engine.files.directory import PosixFiles
+    from tidemark.engine.files.directory import PosixFiles
 
     names: list[str] = []
     real = PosixFiles.list

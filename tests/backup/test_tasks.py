@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from recovery.backup import split as split_room
-from recovery.backup.plan import make_plan
-from recovery.backup.restore import How, Restore
-from recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
-from recovery.backup.tasks import restore_fragment, run_task
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.local_checkpoint.control import control_ids, read_controls
 from tests.backup.support import SMALL, Tables, archived, content, content_of, restored, take
 from tests.snapshot.watched import Watched
 from tests.store.support import open_memory
 from tidemark.backup import plan, restore, verify
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.recovery.backup import split as split_room
+from tidemark.recovery.backup.plan import make_plan
+from tidemark.recovery.backup.restore import How, Restore
+from tidemark.recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
+from tidemark.recovery.backup.tasks import restore_fragment, run_task
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.local_checkpoint.control import control_ids, read_controls
 
 ROOM: dict[str, Any] = {
     "data_memory": "64 MiB",
@@ -240,7 +240,7 @@ def test_checkpoints_that_lack_rows_are_not_fallen_back_to() -> None:
 
 def find_store(files: MemoryFiles) -> list[bytes]:
     """UUID of a store, from its sysfile."""
-    from recovery.system_restart.sysfile import read_sysfile
+    from tidemark.recovery.system_restart.sysfile import read_sysfile
 
     found = read_sysfile(files)
     assert found is not None
@@ -251,7 +251,7 @@ def test_two_rows_of_one_key_in_the_log_are_found_by_the_verification(
     backed_up: tuple[dict[str, bytes], Tables], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks place no row in an index: that keys are unique is told when the store is brought back."""
-    from recovery.backup import fragment as room
+    from tidemark.recovery.backup import fragment as room
 
     real = room.put_new_rows
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.backup import workers as room
-from recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
-from recovery.backup.workers import Workers
 from tests.backup.support import Tables, content
 from tidemark.backup import restore
+from tidemark.recovery.backup import workers as room
+from tidemark.recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
+from tidemark.recovery.backup.workers import Workers
 
 ROOM: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "4 MiB", "background": False}
 TASK = RestoreTask(FRAGMENTS, 0, "/nowhere", "/nowhere", "00" * 16, "00" * 16, 1, 2, 0, 0)
@@ -52,8 +52,8 @@ def opened(path: Path) -> Tables:
 def test_several_processes_make_the_store_that_one_makes(
     place: tuple[Path, Tables], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recovery.backup.planner.TASK_BYTES_MIN", 1)  # many tasks
-    monkeypatch.setattr("recovery.backup.planner.TASKS_EACH", 100)
+    monkeypatch.setattr("tidemark.recovery.backup.planner.TASK_BYTES_MIN", 1)  # many tasks
+    monkeypatch.setattr("tidemark.recovery.backup.planner.TASKS_EACH", 100)
     said: list[tuple[int, int, str]] = []
     two = restore(place[0], tmp_path / "two", processes=2, progress=lambda *what: said.append(what), **ROOM)
     one = restore(f"file://{place[0]}", tmp_path / "one", **ROOM)
@@ -66,7 +66,7 @@ def test_worker_killed_at_any_time_is_replaced_and_the_store_whole(
     place: tuple[Path, Tables], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each process that is started first is killed while it is at its first task."""
-    monkeypatch.setattr("recovery.backup.planner.TASK_BYTES_MIN", 1)
+    monkeypatch.setattr("tidemark.recovery.backup.planner.TASK_BYTES_MIN", 1)
     made: list[subprocess.Popen[str]] = []
     real = subprocess.Popen
 

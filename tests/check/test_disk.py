@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from engine.disk import cache_layout as d
-from engine.disk import disk_layout as p
-from engine.disk.double_write import FILE_NAME
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from engine.sealed.sealed_layout import SEAL, header_of, seal
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.verification.check import check_closed
 from tests.engine.arena_check import check_arena
 from tests.seeds import fresh_seeds
 from tests.store.support import SMALL, open_memory
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.engine.disk import cache_layout as d
+from tidemark.engine.disk import disk_layout as p
+from tidemark.engine.disk.double_write import FILE_NAME
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.sealed.sealed_layout import SEAL, header_of, seal
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.verification.check import check_closed
 
 OPTIONS: dict[str, Any] = {"page_buffer": "256 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB"}
 COLUMNS = [

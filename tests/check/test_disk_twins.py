@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.access.disk_check_kernels import (
+from tests.check.test_disk import Plant
+from tests.naive import disk_check as naive
+from tidemark.engine.access.disk_check_kernels import (
     CD_CHAINS,
     CD_CHUNKS,
     CD_PIECES,
@@ -16,11 +18,9 @@ from engine.access.disk_check_kernels import (
     check_disk_page,
     rows_not_marked,
 )
-from engine.disk.cache_layout import SLOT_BITS, TS_PAGE_WORDS
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from tests.check.test_disk import Plant
-from tests.naive import disk_check as naive
+from tidemark.engine.disk.cache_layout import SLOT_BITS, TS_PAGE_WORDS
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
 
 SEED = 8_416
 SLOTS_PER_CALL = 7

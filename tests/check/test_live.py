@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.index.ordered import OrderedIndex
-from engine.memory import arena_layout as a
-from recovery.verification import check
-from recovery.verification.index_check import check_indexes
 from tests.engine.arena_check import check_arena
 from tests.store.support import ACCOUNT, open_memory
+from tidemark.engine.index.ordered import OrderedIndex
+from tidemark.engine.memory import arena_layout as a
+from tidemark.recovery.verification import check
+from tidemark.recovery.verification.index_check import check_indexes
 
 LONG_KEY = [tm.Column("name", tm.VarChar(60)), tm.Column("note", tm.Text, nullable=True)]
 

@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
-from recovery.crash_harness.forks import FORKS
 from tidemark.cli import main
+from tidemark.recovery.crash_harness.forks import FORKS
 
 
 class Done(NamedTuple):

@@ -13,9 +13,9 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 import tidemark as tm
-from recovery.crash_harness.forks import FORKS
 from tests.waiting import wait_until
 from tidemark.cli.commands import commands
+from tidemark.recovery.crash_harness.forks import FORKS
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "4 MiB", "background": False}

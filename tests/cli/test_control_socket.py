@@ -20,17 +20,17 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.clock import Clock, ManualClock, SystemClock
-from engine.base.limited_log import EVERY_SECONDS
-from engine.files.directory import PosixFiles
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.cli.support import ROOT, SMALL, document, held_open, run
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder
 from tests.store.support import open_memory
 from tests.waiting import wait_until
 from tidemark import control_socket
 from tidemark.control_socket import CLIENTS_MAX, NAME, REQUEST_BYTES_MAX, SILENCE_SECONDS, ControlSocket, ask
+from tidemark.engine.base.clock import Clock, ManualClock, SystemClock
+from tidemark.engine.base.limited_log import EVERY_SECONDS
+from tidemark.engine.files.directory import PosixFiles
 from tidemark.locator import Locator
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 OPEN: dict[str, Any] = {**SMALL, "background": True}
 SAY = b'{"command": "say"}\n'

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
-from engine.files.directory import PosixFiles
-from engine.log.geometry import FOLDER
-from recovery.verification.log_listing import StoreListing
 from tests.cli.support import SMALL, document, held_open, json_lines, make_store, refused, run
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.log.geometry import FOLDER
+from tidemark.recovery.verification.log_listing import StoreListing
 
 
 def kinds(entries: list[dict[str, object]]) -> list[object]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.base.clock import ManualClock
-from engine.files.directory import PosixFiles
-from replication.binlog.writer import BinlogWriter
 from tests.cli.support import json_lines, refused, run
 from tests.replication.stage import rows_of, write_epoch
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.replication.binlog.writer import BinlogWriter
 
 
 def write(store: Path, folder: str = "binlog", base: str = "binlog") -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_UPDATE
-from engine.disk.undo import UndoLog
-from engine.disk.undo_kernels import append_undo, setup_undo, undo_region_words
-from engine.disk.undo_ring import UndoPosition, create_undo_files, undo_geometry
-from engine.files.directory import PosixFiles
-from recovery.system_restart.sysfile import open_copies, read_sysfile, write_sysfile
 from tests.cli.support import document, json_lines, refused, run
+from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_UPDATE
+from tidemark.engine.disk.undo import UndoLog
+from tidemark.engine.disk.undo_kernels import append_undo, setup_undo, undo_region_words
+from tidemark.engine.disk.undo_ring import UndoPosition, create_undo_files, undo_geometry
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.system_restart.sysfile import open_copies, read_sysfile, write_sysfile
 
 REFERENCE = 3 << 48 | 5 << 16 | 2
 

@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidemark as tm
-from engine.rows.column_output import arrow_schema
-from engine.schema.column_inference import columns_from_arrow
-from engine.schema.definition import TableDefinition
 from tests.cli.processes import Command
 from tests.cli.support import ROOT, SMALL, document, json_lines, refused, run
 from tidemark import sources
 from tidemark.cli import user_files
+from tidemark.engine.rows.column_output import arrow_schema
+from tidemark.engine.schema.column_inference import columns_from_arrow
+from tidemark.engine.schema.definition import TableDefinition
 
 HEADER = "id,owner,balance,note\n"
 EVERY_TYPE = [

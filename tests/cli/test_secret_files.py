@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.files.private_files import SECRET_BYTES_MAX, check_secret_file
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder, write_secret
 from tidemark.cli import channel_commands, mysql_commands, node_commands
 from tidemark.cli.commands import commands
+from tidemark.engine.files.private_files import SECRET_BYTES_MAX, check_secret_file
 
 SECRET = b"sixteen bytes or more"
 

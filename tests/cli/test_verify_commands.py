@@ -100,7 +100,7 @@ def test_binlog_is_compared_with_the_store_by_what_its_files_say(tmp_path):
     assert report["is_sound"] and (report["changes"], report["keys"]) == (20, 20)
     with tm.open(path, **SMALL, server_id=7, log_bin="mine") as db:
         txn = db.parts.store.begin(0x8000_007F)
-        from engine.access import row_operations
+        from tidemark.engine.access import row_operations
 
         row_operations.delete(txn, db["d.t"].table, 3)
         txn.commit(True)

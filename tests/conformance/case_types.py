@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.schema import types as t
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from engine.schema.types_base import ColumnType
-from engine.schema.types_text import Binary, Char, VarBinary, VarChar
-from replication.conflict.causes import Cause, OperationType
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.replication.conflict.causes import Cause, OperationType
 
 
 class CaseInvalid(Exception):

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.schema.column import ABSENT
-from engine.schema.definition import TableDefinition
-from replication.conflict.max_replicated_epoch import starting_epoch
-from replication.settings.binlog_type import DELETE_ROW, UPDATE_ROW, WRITE_ROW, Image
-from replication.settings.conflict_function import goes_by_epochs
-from replication.settings.match import ReplicationRow, find_row
-from replication.settings.setup import SiteSettings, TableSetup, set_up
 from tests.conformance.model_applier import Applier, Judge, judge_in_words
 from tests.conformance.scenario import SiteCase
+from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.conflict.max_replicated_epoch import starting_epoch
+from tidemark.replication.settings.binlog_type import DELETE_ROW, UPDATE_ROW, WRITE_ROW, Image
+from tidemark.replication.settings.conflict_function import goes_by_epochs
+from tidemark.replication.settings.match import ReplicationRow, find_row
+from tidemark.replication.settings.setup import SiteSettings, TableSetup, set_up
 
 HISTORY = 1 << 32
 HISTORY_END = HISTORY | 0xFFFF_FFFF

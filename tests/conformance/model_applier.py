@@ -8,19 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import PeerError, Rejected
-from replication.conflict.batches import APPLIED, FAILURES, outcomes
-from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
-from replication.conflict.functions import IMPLICATED, Check, Decision, Failure, Handling, Kind, Operation, decide
-from replication.conflict.last_conflict import LastConflict
-from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch
-from replication.conflict.passes import Ending, Pass, Passes
-from replication.conflict.programs import image_order, order
-from replication.conflict.tracker import DependencyTracker, pack_keys
-from replication.conflict.verify import EpochVerifier
-from replication.settings.epoch_bits import is_in_conflict
-from replication.settings.exceptions_row import Conflict, exceptions_row
-from replication.settings.status import (
+from tidemark.engine.base.errors import PeerError, Rejected
+from tidemark.replication.conflict.batches import APPLIED, FAILURES, outcomes
+from tidemark.replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
+from tidemark.replication.conflict.functions import (
+    IMPLICATED,
+    Check,
+    Decision,
+    Failure,
+    Handling,
+    Kind,
+    Operation,
+    decide,
+)
+from tidemark.replication.conflict.last_conflict import LastConflict
+from tidemark.replication.conflict.max_replicated_epoch import MaxReplicatedEpoch
+from tidemark.replication.conflict.passes import Ending, Pass, Passes
+from tidemark.replication.conflict.programs import image_order, order
+from tidemark.replication.conflict.tracker import DependencyTracker, pack_keys
+from tidemark.replication.conflict.verify import EpochVerifier
+from tidemark.replication.settings.epoch_bits import is_in_conflict
+from tidemark.replication.settings.exceptions_row import Conflict, exceptions_row
+from tidemark.replication.settings.status import (
     CONFLICT_COMMITS,
     DELETE_DELETE,
     DETECT_ITERATIONS,

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.programs import program_layout as p
-from engine.programs.vm_batch_kernels import run_batch
-from engine.rows.row_format import RowFormat
-from engine.schema.definition import TableDefinition
-from replication.conflict.functions import Check
-from replication.conflict.programs import parameter_words, program_of
 from tests.conformance.model import ModelSite, model_sites
 from tests.conformance.model_applier import orders
 from tests.conformance.scenario import SiteCase
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.vm_batch_kernels import run_batch
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.conflict.functions import Check
+from tidemark.replication.conflict.programs import parameter_words, program_of
 
 if TYPE_CHECKING:
     from tests.conformance.model import Event, ModelRow

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.schema.column import Column
-from replication.settings.status import COUNTERS
 from tests.conformance.model import ModelSite, model_sites
 from tests.conformance.scenario import Scenario, Site, parse_scenario, play
+from tidemark.engine.schema.column import Column
+from tidemark.replication.settings.status import COUNTERS
 
 KEYS = 5
 DATABASES = ("test", "shop")

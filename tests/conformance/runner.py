@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.base.errors import Error
 from tests.conformance.case_types import CaseInvalid
 from tests.conformance.model import model_sites
 from tests.conformance.model_programs import program_sites
 from tests.conformance.scenario import Adapter, parse_scenario, play
 from tests.conformance.store_site import store_sites
 from tests.conformance.vectors import run_vectors
+from tidemark.engine.base.errors import Error
 
 # What scenarios can be played on.
 ADAPTERS: Mapping[str, Adapter] = {

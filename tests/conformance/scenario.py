@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.schema.definition import TableDefinition
-from replication.conflict.roles import Role
-from replication.settings.match import ReplicationRow
-from replication.settings.status import REFLECTED_DISCARDED, REFLECTED_PREPARED, find
 from tests.conformance.case_types import CaseInvalid, table_of_case, value_of
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.match import ReplicationRow
+from tidemark.replication.settings.status import REFLECTED_DISCARDED, REFLECTED_PREPARED, find
 
 Row = tuple[Any, ...]
 
@@ -63,7 +63,7 @@ class Site(Protocol):
         """(exceptions table, row by column name) of every row."""
 
     def counters(self) -> Mapping[str, int]:
-        """Counts since the start, and what else the applier tells, by the names of `replication.settings.status`."""
+        """Counts since the start, and what else the applier tells, by the names of `replication/settings/status.py`."""
 
     def applier_error(self) -> str | None:
         """Class of the error the applier has stopped with."""

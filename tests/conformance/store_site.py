@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from engine.access import row_operations
-from engine.base.clock import ManualClock
-from engine.base.errors import Error
-from engine.schema.definition import TableDefinition
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.applier.applier import Applier, ApplierOptions
-from replication.applier.stops import stop_of
-from replication.applier.transactions import EpochTransaction, LogFolder, transactions
-from replication.binlog.index import Position
-from replication.settings.options import divided
-from replication.settings.setup import SiteSettings
-from replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
 from tests.conformance.scenario import SiteCase
 from tests.store.support import SMALL
 from tidemark.database import Database
+from tidemark.engine.access import row_operations
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import Error
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.applier.applier import Applier, ApplierOptions
+from tidemark.replication.applier.stops import stop_of
+from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.settings.options import divided
+from tidemark.replication.settings.setup import SiteSettings
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
 from tidemark.session import Transaction
 
 Row = tuple[Any, ...]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from replication.settings.conflict_function import FUNCTIONS, FunctionDefinition
 from tests.conformance.model import ModelSite, model_sites
 from tests.conformance.model_applier import Judge, judge_in_words
 from tests.conformance.model_programs import judge_by_program
 from tests.conformance.random_scenarios import counts
 from tests.conformance.scenario import parse_scenario
+from tidemark.replication.settings.conflict_function import FUNCTIONS, FunctionDefinition
 
 INT = {"name": "a", "type": "int", "nullable": False}
 TEXT = {"name": "b", "type": "varchar(30)", "nullable": True}

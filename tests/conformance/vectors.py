@@ -7,28 +7,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.base.errors import PeerError, Rejected, SchemaInvalid
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from replication.conflict.causes import Cause, OperationType
-from replication.conflict.last_conflict import LastConflict
-from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
-from replication.conflict.roles import Role, change_role
-from replication.conflict.verify import EpochVerifier
-from replication.settings.any_value import meaning_of
-from replication.settings.binlog_type import binlog_type
-from replication.settings.conflict_function import parse
-from replication.settings.epoch_bits import is_in_conflict, read_epoch
-from replication.settings.exceptions_row import Conflict, exceptions_row
-from replication.settings.exceptions_table import plan_exceptions
-from replication.settings.match import ReplicationRow, find_row
-from replication.settings.setup import SiteSettings, set_up
-from replication.settings.system_tables import NDB_REPLICATION, NDB_REPLICATION_TABLE, verify
 from tests.conformance.case_types import CaseInvalid, column_of, table_of
 from tests.naive.extra_row_info import variable_header
+from tidemark.engine.base.errors import PeerError, Rejected, SchemaInvalid
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.conflict.causes import Cause, OperationType
+from tidemark.replication.conflict.last_conflict import LastConflict
+from tidemark.replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
+from tidemark.replication.conflict.roles import Role, change_role
+from tidemark.replication.conflict.verify import EpochVerifier
+from tidemark.replication.settings.any_value import meaning_of
+from tidemark.replication.settings.binlog_type import binlog_type
+from tidemark.replication.settings.conflict_function import parse
+from tidemark.replication.settings.epoch_bits import is_in_conflict, read_epoch
+from tidemark.replication.settings.exceptions_row import Conflict, exceptions_row
+from tidemark.replication.settings.exceptions_table import plan_exceptions
+from tidemark.replication.settings.match import ReplicationRow, find_row
+from tidemark.replication.settings.setup import SiteSettings, set_up
+from tidemark.replication.settings.system_tables import NDB_REPLICATION, NDB_REPLICATION_TABLE, verify
 
 Case = Mapping[str, Any]
-BINLOG_EVENTS = "replication.binlog.events"
+BINLOG_EVENTS = "tidemark.replication.binlog.events"
 
 
 def _epoch(pair: Any) -> int:

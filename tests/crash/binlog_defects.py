@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from tests.crash.defects import Defect
 
-_ATTACHED = "replication.injector.attached"
+_ATTACHED = "tidemark.replication.injector.attached"
 
 BINLOG_DEFECTS: tuple[Defect, ...] = (
     # --- capture -------------------------------------------------------------------------------------
     Defect(
         "images-before-without-columns-left-alone",
-        "replication.injector.table_rules",
+        "tidemark.replication.injector.table_rules",
         "return CAPTURE_WHOLE if is_whole or self.has_function else CAPTURE_CHANGED",
         "return CAPTURE_CHANGED",
         "binlog-types",
     ),
     Defect(
         "second-change-of-a-row-not-joined",
-        "engine.log.row_changes",
+        "tidemark.engine.log.row_changes",
         "    if not rows[:, RW_IS_AGAIN].any():",
         "    if True:",
         "binlog-openings",
     ),
     Defect(
         "changes-of-one-key-in-any-order",
-        "engine.log.row_changes",
+        "tidemark.engine.log.row_changes",
         "    order: Words = np.lexsort((codes, rounds))",
         "    order: Words = np.argsort(codes, kind='stable')",
         "binlog-batches",
     ),
     Defect(
         "epoch-read-before-it-is-durable",
-        "engine.log.follower",
+        "tidemark.engine.log.follower",
         "        if lsn >= durable_lsn:",
         "        if lsn > durable_lsn:",
         "binlog-openings",
@@ -46,7 +46,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "last-epoch-written-again-at-restart",
-        "engine.log.follower",
+        "tidemark.engine.log.follower",
         "            if first.epoch <= after:",
         "            if first.epoch < after:",
         "binlog-openings",
@@ -60,7 +60,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "torn-transaction-left-in-the-file",
-        "replication.binlog.recovery",
+        "tidemark.replication.binlog.recovery",
         "                files.truncate(file, end)",
         "                pass",
         "binlog-power",
@@ -74,7 +74,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "mark-stopped-not-left",
-        "replication.injector.mark",
+        "tidemark.replication.injector.mark",
         "        files.close(files.create(STOPPED))",
         "        pass",
         "binlog-gap",
@@ -82,7 +82,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     # --- order ---------------------------------------------------------------------------------------
     Defect(
         "local-checkpoint-does-not-wait-for-the-binlog",
-        "recovery.local_checkpoint.writer",
+        "tidemark.recovery.local_checkpoint.writer",
         "                self._store.on_publish(control.epoch)",
         "                pass",
         "binlog-full",
@@ -96,14 +96,14 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "index-row-forgotten",
-        "replication.injector.owed_rows",
+        "tidemark.replication.injector.owed_rows",
         "                self._pending.append(written)",
         "                pass",
         "binlog-openings",
     ),
     Defect(
         "ended-file-without-its-end-read-over",
-        "replication.binlog.reader",
+        "tidemark.replication.binlog.reader",
         "                check_end(self._files, self._file, self.position.file, self._format)",
         "                pass",
         "binlog-bytes",
@@ -111,28 +111,28 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     # --- what a killed process or a failed sync left is not believed --------------------------------------
     Defect(
         "relay-log-only-synced",
-        "replication.channel.relay_log",
+        "tidemark.replication.channel.relay_log",
         "            write_again(self.files, self._file, run.offset_of(self._whole))",
         "            self.files.fdatasync(self._file)",
         "binlog-shown-relay",
     ),
     Defect(
         "names-of-an-index-believed",
-        "replication.binlog.index",
+        "tidemark.replication.binlog.index",
         "            self.exists = True\n        self.files.sync_directory(self.folder)",
         "            self.files.sync_directory(self.folder)\n            self.exists = True",
         "binlog-shown-index",
     ),
     Defect(
         "first-index-not-written-again",
-        "replication.binlog.index",
+        "tidemark.replication.binlog.index",
         "                write_again(self.files, file)\n",
         "                pass\n",
         "binlog-shown-index",
     ),
     Defect(
         "mark-that-is-there-believed",
-        "replication.injector.mark",
+        "tidemark.replication.injector.mark",
         "        if not files.exists(STOPPED):\n            files.close(files.create(STOPPED))\n",
         "        if not files.exists(STOPPED):\n            files.close(files.create(STOPPED))\n        else:\n"
         "            return\n",
@@ -141,21 +141,21 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     # --- a channel that goes on with another server -------------------------------------------------------
     Defect(
         "old-peer-confirms-for-the-new-one",
-        "replication.channel.channel",
+        "tidemark.replication.channel.channel",
         "        if met not in (0, left):",
         "        if False:",
         "binlog-moves",
     ),
     Defect(
         "server-at-an-address-confirms-for-another-one",
-        "replication.channel.channel",
+        "tidemark.replication.channel.channel",
         "        if self.left_source not in (0, source.server_id):",
         "        if False:",
         "binlog-moves",
     ),
     Defect(
         "failover-source-confirms-for-the-one-before",
-        "replication.channel.channel",
+        "tidemark.replication.channel.channel",
         "        self._positions.unconfirm()\n        relay.reset()",
         "        relay.reset()",
         "binlog-moves",

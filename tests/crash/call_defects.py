@@ -8,14 +8,14 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     # --- commits that are stopped ----------------------------------------------------------------------
     Defect(
         "store-fails-after-the-latch-is-released",
-        "engine.txn.transaction",
+        "tidemark.engine.txn.transaction",
         "            self._check_step(status)\n            ticket = log.sequence\n        if",
         "            ticket = log.sequence\n        self._check_step(status)\n        if",
         "commit-stopped",
     ),
     Defect(
         "stopped-commit-of-a-spool-is-told-as-not-written",
-        "engine.txn.transaction",
+        "tidemark.engine.txn.transaction",
         "        self.apply_logged(group)\n        self.ended(1)",
         "        self.apply_slices(group)\n        self.ended(1)",
         "commit-stopped",
@@ -23,14 +23,14 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     # --- full stores -----------------------------------------------------------------------------------
     Defect(
         "bounds-of-a-drop-take-nothing-kept",
-        "engine.table.table",
+        "tidemark.engine.table.table",
         "makes_room=number in before",
         "makes_room=False",
         "full-partition",
     ),
     Defect(
         "room-of-dropped-tables-not-waited-for",
-        "engine.access.row_operations",
+        "tidemark.engine.access.row_operations",
         "            if not disk.has_dropped(table.fragments[0]):",
         "            if full:",
         "full-tablespace",
@@ -38,7 +38,7 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     # --- drops ---------------------------------------------------------------------------------------------
     Defect(
         "wake-up-of-the-last-user-is-lost",
-        "engine.txn.transactions",
+        "tidemark.engine.txn.transactions",
         "        users.intersection_update({*self.locks.by_slot.values(), *self.pins})",
         "        pass",
         "left-user",
@@ -46,14 +46,14 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     # --- values of callers -----------------------------------------------------------------------------
     Defect(
         "exponent-of-a-condition-not-judged",
-        "engine.base.decimals",
+        "tidemark.engine.base.decimals",
         "        return _COMPARED.plus(value) if value.is_finite() else value",
         "        return value",
         "values-short",
     ),
     Defect(
         "exponents-of-rows-not-judged-before-arrow",
-        "engine.rows.column_values",
+        "tidemark.engine.rows.column_values",
         "values = [None if value is None else kind.exact(value) for value in values]",
         "pass",
         "values-of-rows",
@@ -63,28 +63,28 @@ CALL_DEFECTS: tuple[Defect, ...] = (
 CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "blocks-never-become-pages",
-        "engine.memory.pool_kernels",
+        "tidemark.engine.memory.pool_kernels",
         "if mem[mem[A.S_BLOCK_COUNTS] + page] == A.BLOCKS_PER_PAGE:",
         "if mem[mem[A.S_BLOCK_COUNTS] + page] > A.BLOCKS_PER_PAGE:",
         "pool",
     ),
     Defect(
         "free-block-leads-back-to-one-that-is-taken",
-        "engine.memory.pool_kernels",
+        "tidemark.engine.memory.pool_kernels",
         "        mem[after + 1] = before\n",
         "        mem[after + 1] = mem[after + 1]\n",
         "pool",
     ),
     Defect(
         "cell-past-the-end",
-        "engine.memory.pool_kernels",
+        "tidemark.engine.memory.pool_kernels",
         "    if cell + A.CELL_WORDS > mem[A.S_CELL_LIMIT]:",
         "    if cell > mem[A.S_CELL_LIMIT]:",
         "pool",
     ),
     Defect(
         "scan-compares-no-handle",
-        "engine.access.reads_kernels",
+        "tidemark.engine.access.reads_kernels",
         """    fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -101,14 +101,14 @@ CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "index-that-commits-leave-keeps-its-handle",
-        "engine.index.lists_kernels",
+        "tidemark.engine.index.lists_kernels",
         "    renew_handle(mem, tree)\n",
         "",
         "withdrawn",
     ),
     Defect(
         "handle-comes-again",
-        "engine.memory.handles_kernels",
+        "tidemark.engine.memory.handles_kernels",
         "    mem[descriptor + A.D_GENERATION] = generation\n",
         "    mem[descriptor + A.D_GENERATION] = 1\n",
         "withdrawn",

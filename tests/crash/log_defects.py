@@ -10,14 +10,14 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     # --- what a failed sync or a kill left is firmed up whole ------------------------------------------
     Defect(
         "one-group-of-a-batch-rewritten",
-        "engine.log.reader",
+        "tidemark.engine.log.reader",
         "self._doubtful = [*self._doubtful[max(0, before) :], group]",
         "self._doubtful = [group]",
         "batch-states",
     ),
     Defect(
         "first-group-of-a-batch-not-rewritten",
-        "engine.log.reader",
+        "tidemark.engine.log.reader",
         "for group in self._doubtful]\n            self._write(self._doubtful[0].lsn,",
         "for group in self._doubtful[1:] or self._doubtful]\n            self._write(self._doubtful[1:2][-1].lsn"
         " if len(self._doubtful) > 1 else self._doubtful[0].lsn,",
@@ -25,28 +25,28 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "batch-not-told-in-its-groups",
-        "engine.log.redo",
+        "tidemark.engine.log.redo",
         "stamp, group.sequence - 1 - self.durable_sequence)",
         "stamp, 0)",
         "batch-states",
     ),
     Defect(
         "rest-of-a-torn-batch-comes-back",
-        "engine.log.reader",
+        "tidemark.engine.log.reader",
         "        if self._has_remnants:",
         "        if False:",
         "batches",
     ),
     Defect(
         "floor-of-a-cut-before-its-end-is-firm",
-        "recovery.system_restart.restart",
+        "tidemark.recovery.system_restart.restart",
         "            reader.firm_up()\n",
         "",
         "second-loss",
     ),
     Defect(
         "batch-rewritten-after-the-sysfile",
-        "recovery.system_restart.restart",
+        "tidemark.recovery.system_restart.restart",
         "        reader.seal_tail()\n",
         "        sysfile = write_sysfile(self._files, copies, replace(sysfile, durable_lsn=reader.end_lsn))\n"
         "        reader.seal_tail()\n",
@@ -54,14 +54,14 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "pages-of-the-last-batch-not-written-again",
-        "engine.disk.double_write",
+        "tidemark.engine.disk.double_write",
         "if is_torn or is_as_copied else None",
         "if is_torn else None",
         "double-write",
     ),
     Defect(
         "newest-segment-believed",
-        "recovery.backup.archive",
+        "tidemark.recovery.backup.archive",
         "                firm_up(self._place, segment)",
         "                pass",
         "archive",
@@ -69,35 +69,35 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     # --- and so is all else that a killed process or a failed sync leaves in the cache --------------------
     Defect(
         "folder-that-is-there-believed",
-        "engine.files.firm",
+        "tidemark.engine.files.firm",
         "        files.make_directory(path)\n    files.sync_directory",
         "        files.make_directory(path)\n        files.sync_directory",
         "shown-names",
     ),
     Defect(
         "names-of-a-store-believed",
-        "recovery.system_restart.two_copies",
+        "tidemark.recovery.system_restart.two_copies",
         '    files.sync_directory("")\n    return',
         '    if missing:\n        files.sync_directory("")\n    return',
         "shown-names",
     ),
     Defect(
         "rows-file-of-a-broken-backup-believed",
-        "recovery.backup.writer",
+        "tidemark.recovery.backup.writer",
         "                firm_up_file(self._files, level.place.name)\n",
         "",
         "shown-backups",
     ),
     Defect(
         "manifest-that-stays-believed",
-        "recovery.backup.retention",
+        "tidemark.recovery.backup.retention",
         "        _firm_up(files, kept)\n",
         "        pass\n",
         "shown-backups",
     ),
     Defect(
         "published-load-believed",
-        "recovery.load.commit",
+        "tidemark.recovery.load.commit",
         "    place.sync()\n    return read_manifest",
         "    return read_manifest",
         "shown-load",
@@ -119,7 +119,7 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "floor-goes-back",
-        "recovery.system_restart.sysfile",
+        "tidemark.recovery.system_restart.sysfile",
         "            if changed.durable_lsn < self.content.durable_lsn:",
         "            if False:",
         "floor",
@@ -127,14 +127,14 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     # --- the tail, and the ids -----------------------------------------------------------------------
     Defect(
         "log-cut-that-a-node-needs",
-        "engine.log.redo",
+        "tidemark.engine.log.redo",
         " and self._needs.allow(lsn):",
         ":",
         "tail",
     ),
     Defect(
         "openings-not-counted",
-        "engine.base.ids",
+        "tidemark.engine.base.ids",
         "    if incarnation >= INCARNATION_MAX:",
         "    if False:",
         "tail",
@@ -142,7 +142,7 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     # --- what the log says to those who follow it --------------------------------------------------------
     Defect(
         "row-of-a-dropped-partition-told",
-        "engine.log.row_changes",
+        "tidemark.engine.log.row_changes",
         "                chosen = np.ascontiguousarray(chosen[is_kept])",
         "                pass",
         "follower-drops",
@@ -150,7 +150,7 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     # --- a control file is whole when it has its name --------------------------------------------------
     Defect(
         "control-file-named-before-it-is-whole",
-        "recovery.local_checkpoint.control",
+        "tidemark.recovery.local_checkpoint.control",
         "return control_name(lcp_id) + NEW",
         "return control_name(lcp_id)",
         "first-checkpoint",

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from engine.base.errors import Error  # and nothing else of the program: what is loaded before cannot be changed
 from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.call_defects import CALL_DEFECTS, CALL_KERNEL_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
@@ -30,7 +29,10 @@ from tests.crash.schedule_defects import PART as SCHEDULE
 from tests.crash.schedule_defects import SCHEDULE_DEFECTS
 from tests.crash.view_defects import PART as VIEWS
 from tests.crash.view_defects import VIEW_DEFECTS
-from tests.planting import plant
+from tests.planting import plant, without_the_face
+
+with without_the_face():
+    from tidemark.engine.base.errors import Error  # nothing else: what is loaded before cannot be changed
 
 COMPILED = ("_kernels", "_layout")
 MISSED = 1
@@ -57,10 +59,6 @@ def part(name: str) -> Callable[[], object]:
 
     from hypothesis import HealthCheck, Phase
 
-    from recovery.crash_harness.anomaly_loop import anomaly_loop
-    from recovery.crash_harness.crash_states import crash_states, record
-    from recovery.crash_harness.power_loop import power_loop
-    from recovery.crash_harness.program import whole_state
     from tests.crash import test_disk_tables
     from tests.crash.programs import (
         disk_history,
@@ -73,6 +71,10 @@ def part(name: str) -> Callable[[], object]:
     )
     from tests.crash.test_stateful import run
     from tests.unique import test_life
+    from tidemark.recovery.crash_harness.anomaly_loop import anomaly_loop
+    from tidemark.recovery.crash_harness.crash_states import crash_states, record
+    from tidemark.recovery.crash_harness.power_loop import power_loop
+    from tidemark.recovery.crash_harness.program import whole_state
 
     if name == "states":
         return lambda: [crash_states(history.work, whole_state, seed) for seed in (1, 2)]
@@ -230,12 +232,12 @@ def schedule(arguments: Sequence[str]) -> None:
 
 def stress_lives() -> None:
     """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
-    from engine.base.clock import SystemClock
-    from engine.base.options import Options
-    from recovery.crash_harness.disks.memory import MemoryFiles
-    from recovery.crash_harness.program import Ledger
     from tests.crash.programs import stress
     from tidemark.database import Database
+    from tidemark.engine.base.clock import SystemClock
+    from tidemark.engine.base.options import Options
+    from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+    from tidemark.recovery.crash_harness.program import Ledger
 
     for seed in range(3 * STRESS_SEEDS):
 
@@ -247,9 +249,9 @@ def stress_lives() -> None:
 
 def batch_states() -> None:
     """Batches of many groups, killed, synced in vain and lost, and what a second session then acknowledged."""
-    from recovery.crash_harness.crash_states import crash_states
-    from recovery.crash_harness.program import whole_state
     from tests.crash.programs import batch_history
+    from tidemark.recovery.crash_harness.crash_states import crash_states
+    from tidemark.recovery.crash_harness.program import whole_state
 
     for seed in (1, 2):
         crash_states(batch_history.short_work, whole_state, seed, 1)

@@ -13,35 +13,35 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     # --- what is dropped is kept for those that look at it -----------------------------------------------
     Defect(
         "dropped-memory-goes-at-once",
-        "engine.txn.transactions",
+        "tidemark.engine.txn.transactions",
         "        users: set[object] = {*self.locks.by_slot.values(), *self.pins}",
         "        users: set[object] = set()",
         f"{PART} --seeds 0:40 --actors historian,member",
     ),
     Defect(
         "user-that-leaves-under-the-schema-latch-is-forgotten",
-        "engine.txn.transactions",
+        "tidemark.engine.txn.transactions",
         "            self._left.append(gone)",
         "            self.schema_latch.locked() or self._left.append(gone)",
         f"{PART} --seeds 0:60 --actors background,historian",
     ),
     Defect(
         "snapshot-pins-nothing",
-        "engine.access.snapshot",
+        "tidemark.engine.access.snapshot",
         "                store.pin(snapshot)  #",
         "                # store.pin(snapshot)  #",
         f"{PART} --seeds 0:40 --actors historian",
     ),
     Defect(
         "local-checkpoint-pins-nothing",
-        "recovery.local_checkpoint.writer",
+        "tidemark.recovery.local_checkpoint.writer",
         "        self._store.pin(self)",
         "        pass",
         f"{PART} --seeds 0:60 --actors keeper,background",
     ),
     Defect(
         "check-pins-nothing",
-        "recovery.verification.check",
+        "tidemark.recovery.verification.check",
         "    store.pin(pin)  #",
         "    # store.pin(pin)  #",
         # One life in some hundred: what is read is sound until the memory was given back and taken again.
@@ -50,21 +50,21 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     # --- indexes -----------------------------------------------------------------------------------------
     Defect(
         "build-does-not-wait-for-older-transactions",
-        "engine.store.index_build",
+        "tidemark.engine.store.index_build",
         "            self._wait_for_older(table, index)",
         "            set_tree_state(store.mem, index.tree.handle, ix.INDEX_BUILDING)",
         f"{PART} --seeds 0:60 --actors checker",
     ),
     Defect(
         "counter-is-read-after-the-version",
-        "engine.index.unique",
+        "tidemark.engine.index.unique",
         "        now, entries, _, _ = self._counters()",
         "        now, entries = self._counters()[0], self._counters()[1]",
         f"{PART} --seeds 0:60 --actors checker",
     ),
     Defect(
         "entries-that-are-kept-are-counted",
-        "engine.txn.transactions",
+        "tidemark.engine.txn.transactions",
         "        return any(each.table.handle == table.handle for each in dropped)",
         "        return False",
         f"{PART} --seeds 0:60 --actors checker,keeper,background",
@@ -72,7 +72,7 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     # --- channels ----------------------------------------------------------------------------------------
     Defect(
         "relay-log-thrown-away-under-the-applier",
-        "replication.channel.channel",
+        "tidemark.replication.channel.channel",
         "        with self._turn:\n            return self._begin(source)",
         "        return self._begin(source)",
         f"{PART} --seeds 0:60 --actors background,replica",

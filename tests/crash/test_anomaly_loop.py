@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
-from recovery.crash_harness.program import Work, whole_state
 from tests.crash.programs import history
 from tests.shares import few
+from tidemark.recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
+from tidemark.recovery.crash_harness.program import Work, whole_state
 
 POINTS_MIN = 50
 

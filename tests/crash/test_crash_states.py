@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from engine.base.errors import RedoOverloaded
-from engine.schema.column import Column
-from engine.schema.types import Int64, VarChar
-from recovery.crash_harness.__main__ import main
-from recovery.crash_harness.crash_states import choices, crash_states
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor
-from recovery.crash_harness.places import FAULTS, missing
-from recovery.crash_harness.program import (
+from tests.crash.programs import history
+from tests.shares import share
+from tidemark.engine.base.errors import RedoOverloaded
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.types import Int64, VarChar
+from tidemark.recovery.crash_harness.__main__ import main
+from tidemark.recovery.crash_harness.crash_states import choices, crash_states
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor
+from tidemark.recovery.crash_harness.places import FAULTS, missing
+from tidemark.recovery.crash_harness.program import (
     Ledger,
     OpenStore,
     Violation,
@@ -25,8 +27,6 @@ from recovery.crash_harness.program import (
     probed,
     whole_state,
 )
-from tests.crash.programs import history
-from tests.shares import share
 
 
 @pytest.mark.parametrize("work", [history.work, history.epoch_work], ids=["durable commits", "durable epochs"])

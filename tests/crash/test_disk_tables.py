@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import StorageFull
-from recovery.crash_harness.__main__ import main
-from recovery.crash_harness.anomaly_loop import anomaly_loop
-from recovery.crash_harness.crash_states import crash_states, record
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor
-from recovery.crash_harness.power_loop import power_loop
-from recovery.crash_harness.program import (
+from tests.crash.programs import disk_history
+from tests.crash.programs.__main__ import DISK_PROGRAMS
+from tests.shares import few, share
+from tidemark.engine.base.errors import StorageFull
+from tidemark.recovery.crash_harness.__main__ import main
+from tidemark.recovery.crash_harness.anomaly_loop import anomaly_loop
+from tidemark.recovery.crash_harness.crash_states import crash_states, record
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor
+from tidemark.recovery.crash_harness.power_loop import power_loop
+from tidemark.recovery.crash_harness.program import (
     Ledger,
     PowerOff,
     digest_of,
@@ -28,9 +31,6 @@ from recovery.crash_harness.program import (
     state_of,
     whole_state,
 )
-from tests.crash.programs import disk_history
-from tests.crash.programs.__main__ import DISK_PROGRAMS
-from tests.shares import few, share
 
 LARGE = {"redo_log": "4 MiB", "data_memory": "8 MiB"}
 

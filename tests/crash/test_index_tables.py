@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.crash_harness.crash_states import crash_states
-from recovery.crash_harness.program import Work
 from tests.crash.programs import index_history
 from tests.shares import share
+from tidemark.recovery.crash_harness.crash_states import crash_states
+from tidemark.recovery.crash_harness.program import Work
 
 
 @pytest.mark.parametrize("work", [index_history.work, index_history.disk_work], ids=["memory", "disk"])

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.kill_loop import kill_loop
-from recovery.crash_harness.program import Ledger, Violation
 from tests.crash.programs import bank
+from tidemark.recovery.crash_harness.kill_loop import kill_loop
+from tidemark.recovery.crash_harness.program import Ledger, Violation
 
 BANK = "tests.crash.programs.bank"
 

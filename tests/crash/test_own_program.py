@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.__main__ import main
-from recovery.crash_harness.program import Ledger, OpenStore
+from tidemark.recovery.crash_harness.__main__ import main
+from tidemark.recovery.crash_harness.program import Ledger, OpenStore
 
 HERE = "tests.crash.test_own_program"
 

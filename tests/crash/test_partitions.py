@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from recovery.crash_harness.crash_states import crash_states
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor
-from recovery.crash_harness.program import Ledger, open_simulated
 from tests.crash.programs import partition_history
 from tests.shares import share
+from tidemark.recovery.crash_harness.crash_states import crash_states
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor
+from tidemark.recovery.crash_harness.program import Ledger, open_simulated
 
 
 def test_crash_states_of_partitions_that_come_and_go_show_what_was_promised() -> None:

@@ -6,8 +6,8 @@ that goes on over its oldest groups, and of tables on disk never a torn copy of 
 
 from __future__ import annotations
 
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.places import (
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.places import (
     CONTROL_PENDING,
     DATA_DURABLE,
     DATA_PENDING,

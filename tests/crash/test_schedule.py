@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
-from engine.memory.arena_layout import (
+from tests.simulation.threads.points import OVERWRITTEN, overwrite_free_memory
+from tests.store.support import open_memory
+from tidemark.engine.memory.arena_layout import (
     BLOCK_WORDS,
     P_FREE_BLOCK_COUNT,
     P_FREE_BLOCKS,
@@ -21,8 +23,6 @@ from engine.memory.arena_layout import (
     PAGE_WORDS,
     S_POOL,
 )
-from tests.simulation.threads.points import OVERWRITTEN, overwrite_free_memory
-from tests.store.support import open_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from recovery.crash_harness.crash_states import crash_states
 from tests.crash.programs import schema_history
 from tests.shares import share
+from tidemark.recovery.crash_harness.crash_states import crash_states
 
 
 def test_crash_states_of_tables_that_change_show_what_was_promised() -> None:

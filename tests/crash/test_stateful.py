@@ -19,10 +19,10 @@ from hypothesis.stateful import (
 )
 
 import tidemark as tm
-from engine.base.options import parse_size
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor
-from recovery.crash_harness.program import SIMULATED, open_simulated
+from tidemark.engine.base.options import parse_size
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor
+from tidemark.recovery.crash_harness.program import SIMULATED, open_simulated
 
 pytestmark = pytest.mark.usefixtures("storage")
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.kill_loop import kill_loop
-from recovery.crash_harness.power_loop import power_loop
-from recovery.crash_harness.program import Ledger, Violation, Work
 from tests.crash.programs import stress, stress_actions, stress_verify
 from tests.crash.programs.stress_rows import INDEX_KEYS, MAIN, row_of, stamps_of
 from tests.store.support import open_memory
+from tidemark.recovery.crash_harness.kill_loop import kill_loop
+from tidemark.recovery.crash_harness.power_loop import power_loop
+from tidemark.recovery.crash_harness.program import Ledger, Violation, Work
 
 NAME = "tests.crash.programs.stress"
 WORKS = pytest.mark.parametrize("work", [stress.work, stress.disk_work], ids=["memory", "disk"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
-from recovery.backup.plan import make_plan
-from recovery.verification.sides import BackupSide
 from tests.store.support import open_memory
+from tidemark.recovery.backup.plan import make_plan
+from tidemark.recovery.verification.sides import BackupSide
 
 LARGE: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "32 MiB", "transaction_memory": "32 MiB"}
 ON_FILES: dict[str, Any] = {"background": False, "data_memory": "64 MiB", "redo_log": "8 MiB"}

@@ -8,14 +8,14 @@ import threading
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.verification import compare
-from recovery.verification import digest_ranges as ranges
 from tests.backup.support import take
 from tests.digest.support import COLUMNS, ON_DISK, ON_FILES, backup_side, found, naive, row_of, rows_in, store
 from tests.replication.site import open_site
 from tests.seeds import fresh_seeds
 from tests.waiting import wait_until
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.verification import compare
+from tidemark.recovery.verification import digest_ranges as ranges
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import random
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.verification import compare
 from tests.backup.support import take
 from tests.digest.support import COLUMNS, ON_DISK, backup_side, naive, row_of, rows_in, store
 from tests.seeds import fresh_seeds
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.verification import compare
 
 
 @pytest.mark.parametrize("side", ["a", "b"])

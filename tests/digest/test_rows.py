@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemark as tm
-from engine.base.errors import Unsupported
-from engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
-from engine.rows.column_output import decode_rows
-from engine.rows.row_format import RowFormat
-from engine.schema.definition import TableDefinition
-from engine.store import digests_kernels as k
-from engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
-from recovery.verification.digest_ranges import Ranges, differing, first_by_key, first_by_rowid, narrowed
-from recovery.verification.digest_rows import digests, key_places
 from tests.naive import backup as naive_backup
 from tests.naive import digests as naive
+from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
+from tidemark.engine.rows.column_output import decode_rows
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.store import digests_kernels as k
+from tidemark.engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from tidemark.recovery.verification.digest_ranges import Ranges, differing, first_by_key, first_by_rowid, narrowed
+from tidemark.recovery.verification.digest_rows import digests, key_places
 
 MASK = (1 << 64) - 1
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -9,8 +9,8 @@ import random
 import pytest
 
 import tidemark as tm
-from recovery.verification.digest_tasks import diff_files, digest_fragment
 from tests.digest.support import COLUMNS, ON_DISK, ON_FILES, found, naive, row_of, rows_in
+from tidemark.recovery.verification.digest_tasks import diff_files, digest_fragment
 
 
 def scattered(tasks):

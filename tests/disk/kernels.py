@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from engine.disk.cache_kernels import cache_dirtied, cache_of, frame_of
-from engine.disk.cache_layout import C_PAGE_WORDS, EX_FIRST, EX_PAGES, U_LSN
-from engine.disk.disk_layout import DP_FREE
-from engine.disk.page_kernels import page_format, page_give, page_piece, page_piece_words, page_take, page_take_given
-from engine.disk.space_kernels import extent_of
-from engine.jit.kernel import kernel
-from engine.memory.arena_layout import S_UNDO
+from tidemark.engine.disk.cache_kernels import cache_dirtied, cache_of, frame_of
+from tidemark.engine.disk.cache_layout import C_PAGE_WORDS, EX_FIRST, EX_PAGES, U_LSN
+from tidemark.engine.disk.disk_layout import DP_FREE
+from tidemark.engine.disk.page_kernels import (
+    page_format,
+    page_give,
+    page_piece,
+    page_piece_words,
+    page_take,
+    page_take_given,
+)
+from tidemark.engine.disk.space_kernels import extent_of
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.memory.arena_layout import S_UNDO
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.disk import cache_layout as d
-from engine.disk import extents_kernels as disk_extents
-from engine.disk import matrix_kernels as disk_matrix
-from engine.disk import space_kernels as s
-from engine.jit.kernel import REGISTRY, kernel
-from engine.memory import arena_layout as a
-from engine.memory.handles_kernels import descriptor_of
-from engine.memory.pool_kernels import setup_memory
-from engine.table.setup_kernels import fragment_handles, make_table
+from tidemark.engine.disk import cache_layout as d
+from tidemark.engine.disk import extents_kernels as disk_extents
+from tidemark.engine.disk import matrix_kernels as disk_matrix
+from tidemark.engine.disk import space_kernels as s
+from tidemark.engine.jit.kernel import REGISTRY, kernel
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.memory.pool_kernels import setup_memory
+from tidemark.engine.table.setup_kernels import fragment_handles, make_table
 
 RESERVE, RELEASE, SETTLE, CLEANED, FREE, FRESH, WORD, ROW = range(8)
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from engine.base.clock import ManualClock
-from engine.base.errors import FileMissing
-from engine.disk import cache_layout as c
-from engine.disk.cache import PageCache
-from engine.disk.disk_layout import PAGE_HEADER_WORDS
-from engine.disk.double_write import DoubleWrite, create_double_write, mend
-from engine.disk.frames_kernels import cache_region_words
-from engine.disk.page_writer import PageWriter
-from engine.memory import arena_layout as a
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.disk import kernels as k
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import FileMissing
+from tidemark.engine.disk import cache_layout as c
+from tidemark.engine.disk.cache import PageCache
+from tidemark.engine.disk.disk_layout import PAGE_HEADER_WORDS
+from tidemark.engine.disk.double_write import DoubleWrite, create_double_write, mend
+from tidemark.engine.disk.frames_kernels import cache_region_words
+from tidemark.engine.disk.page_writer import PageWriter
+from tidemark.engine.memory import arena_layout as a
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 STORE = b"0123456789abcdef"
 PAGE_WORDS = 256  # four sectors, so that a page can be torn

@@ -8,18 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from engine.base.clock import SystemClock
-from engine.base.errors import (
-    MemoryExhausted,
-    NoSuchTable,
-    PageDamaged,
-)
-from engine.disk import cache_layout as c
-from engine.disk.cache import distinct
-from engine.disk.disk_layout import DP_LSN, DP_OWNER
-from engine.memory import arena_layout as a
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.trace import TraceFiles
 from tests.disk import kernels as k
 from tests.disk.support import (
     BLOCK,
@@ -35,6 +23,18 @@ from tests.disk.support import (
     restart,
     spoil,
 )
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import (
+    MemoryExhausted,
+    NoSuchTable,
+    PageDamaged,
+)
+from tidemark.engine.disk import cache_layout as c
+from tidemark.engine.disk.cache import distinct
+from tidemark.engine.disk.disk_layout import DP_LSN, DP_OWNER
+from tidemark.engine.memory import arena_layout as a
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.trace import TraceFiles
 
 ALL = [page(number, file) for file in (1, 2) for number in range(1, EXTENT_PAGES + 1)]
 

@@ -9,24 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.base.errors import (
-    FileMissing,
-    FileTruncated,
-    IoFailed,
-    MemoryExhausted,
-    PageDamaged,
-    StorageFull,
-    SyncFailed,
-    VersionTooNew,
-)
-from engine.disk.double_write import is_page
-from engine.disk.frames_kernels import claim_pages, loaded_intact_page, loaded_page
-from engine.memory.arena_layout import OK, ST_INVARIANT
-from engine.sealed.checksums_kernels import xxh3_lanes_of_page
-from engine.sealed.sealed_layout import seal
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.trace import TraceFiles
 from tests.disk.support import (
     CACHE,
     PAGE_BYTES,
@@ -39,6 +21,24 @@ from tests.disk.support import (
     spoil,
 )
 from tests.store.interrupts import interrupt_at
+from tidemark.engine.base.errors import (
+    FileMissing,
+    FileTruncated,
+    IoFailed,
+    MemoryExhausted,
+    PageDamaged,
+    StorageFull,
+    SyncFailed,
+    VersionTooNew,
+)
+from tidemark.engine.disk.double_write import is_page
+from tidemark.engine.disk.frames_kernels import claim_pages, loaded_intact_page, loaded_page
+from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT
+from tidemark.engine.sealed.checksums_kernels import xxh3_lanes_of_page
+from tidemark.engine.sealed.sealed_layout import seal
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.trace import TraceFiles
 
 
 def test_undo_log_that_cannot_be_flushed_keeps_pages_dirty_and_unwritten() -> None:

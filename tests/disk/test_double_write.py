@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.base.errors import ForeignFile, IoFailed, PageDamaged, VersionTooNew
-from engine.disk.double_write import FILE_NAME, HEADER_BYTES, mend
-from engine.sealed.sealed_layout import seal
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.trace import TraceFiles
 from tests.disk.support import PAGE_BYTES, STORE, Places, Stage, new_disk, page, restart, spoil
+from tidemark.engine.base.errors import ForeignFile, IoFailed, PageDamaged, VersionTooNew
+from tidemark.engine.disk.double_write import FILE_NAME, HEADER_BYTES, mend
+from tidemark.engine.sealed.sealed_layout import seal
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.trace import TraceFiles
 
 COUNT = 10
 NUMBERS = [page(1 + number // 2 * 3 + number % 2, 1 + number % 2) for number in range(COUNT)]

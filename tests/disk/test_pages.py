@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.disk import disk_layout as d
-from engine.disk.page_kernels import check_page
-from engine.memory.arena_layout import OK, P_SCRATCH, PAGE_WORDS, S_POOL, ST_INVARIANT
 from tests.disk import kernels as k
 from tests.naive.disk import SlottedPage
+from tidemark.engine.disk import disk_layout as d
+from tidemark.engine.disk.page_kernels import check_page
+from tidemark.engine.memory.arena_layout import OK, P_SCRATCH, PAGE_WORDS, S_POOL, ST_INVARIANT
 
 FRAME = 2 * PAGE_WORDS
 GUARD = 7_777

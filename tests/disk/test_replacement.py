@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.disk import cache_layout as c
-from engine.disk import frames_kernels as f
-from engine.memory.arena_layout import OK, P_SCRATCH, PAGE_WORDS, S_POOL, ST_INVARIANT, ST_MISSING
 from tests.disk import kernels as k
 from tests.naive import disk as naive
+from tidemark.engine.disk import cache_layout as c
+from tidemark.engine.disk import frames_kernels as f
+from tidemark.engine.memory.arena_layout import OK, P_SCRATCH, PAGE_WORDS, S_POOL, ST_INVARIANT, ST_MISSING
 
 WORDS = 32
 ADDRESS = 2 * PAGE_WORDS

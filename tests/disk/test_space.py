@@ -7,13 +7,13 @@ import random
 import numpy as np
 import pytest
 
-from engine.disk import cache_layout as d
-from engine.disk import extents_kernels as disk_extents
-from engine.disk import matrix_kernels as disk_matrix
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
 from tests.disk.space_stage import ROW, Stage
 from tests.naive import space as naive
+from tidemark.engine.disk import cache_layout as d
+from tidemark.engine.disk import extents_kernels as disk_extents
+from tidemark.engine.disk import matrix_kernels as disk_matrix
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
 
 FIRST = 3 << d.FILE_SHIFT | 1
 

@@ -10,28 +10,28 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.errors import ForeignFile
-from engine.base.options import Options
-from engine.disk import extents_kernels as disk_extents
-from engine.memory import arena_layout as a
-from recovery.crash_harness.crash_states import choices, crash_points, image_of
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.trace import TraceFiles
-from recovery.crash_harness.program import Ledger
-from recovery.local_checkpoint.extents_file import (
+from tests.disk.space_stage import RESERVE, SETTLE, steps
+from tests.disk.test_space_store import EXTENT, SIZES, reopened, use_extents
+from tests.store.support import SMALL, open_memory
+from tidemark.database import Database
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import ForeignFile
+from tidemark.engine.base.options import Options
+from tidemark.engine.disk import extents_kernels as disk_extents
+from tidemark.engine.memory import arena_layout as a
+from tidemark.recovery.crash_harness.crash_states import choices, crash_points, image_of
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.trace import TraceFiles
+from tidemark.recovery.crash_harness.program import Ledger
+from tidemark.recovery.local_checkpoint.extents_file import (
     copy_headers,
     extents_name,
     read_extents,
     restore_extents,
     write_extents,
 )
-from recovery.system_restart.load import DataFileDamaged
-from tests.disk.space_stage import RESERVE, SETTLE, steps
-from tests.disk.test_space_store import EXTENT, SIZES, reopened, use_extents
-from tests.store.support import SMALL, open_memory
-from tidemark.database import Database
+from tidemark.recovery.system_restart.load import DataFileDamaged
 
 PER_POINT = 10
 OPTIONS = {**SMALL, "data_memory": "2 MiB", "redo_log": "1 MiB"}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.store.support import open_memory
 from tidemark.database import Database
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 
 SIZES: dict[str, Any] = {"page_size": "4 KiB", "extent": "16 KiB"}
 WITH_DISK = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(900), storage="disk")]

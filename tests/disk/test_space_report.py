@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.disk import cache_layout as d
-from engine.disk.extents_kernels import join_tablespace
-from engine.memory import arena_layout as a
 from tests.disk.space_stage import RESERVE, SETTLE, steps
 from tests.store.support import open_memory
 from tidemark.cli.commands import commands
 from tidemark.database import Database
+from tidemark.engine.disk import cache_layout as d
+from tidemark.engine.disk.extents_kernels import join_tablespace
+from tidemark.engine.memory import arena_layout as a
 from tidemark.report import draw_space
 
 SIZES: dict[str, Any] = {"page_size": "4 KiB", "extent": "16 KiB"}

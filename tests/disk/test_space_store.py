@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock, SystemClock
-from engine.base.options import Options
-from engine.disk import cache_layout as d
-from engine.disk.data_file import file_name
-from engine.disk.extents_kernels import join_tablespace
-from engine.disk.tablespaces import TablespaceDefinition
-from engine.files.directory import PosixFiles
-from engine.memory import arena_layout as a
-from engine.table.fragments import fragments_of
-from engine.table.setup_kernels import make_table
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.verification.log_listing import StoreListing
 from tests.disk.space_stage import RESERVE, steps
 from tests.store.support import SMALL, open_memory
 from tidemark.database import Database
 from tidemark.database import check_store as tm_check
+from tidemark.engine.base.clock import ManualClock, SystemClock
+from tidemark.engine.base.options import Options
+from tidemark.engine.disk import cache_layout as d
+from tidemark.engine.disk.data_file import file_name
+from tidemark.engine.disk.extents_kernels import join_tablespace
+from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.table.fragments import fragments_of
+from tidemark.engine.table.setup_kernels import make_table
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.verification.log_listing import StoreListing
 
 SIZES: dict[str, Any] = {"page_size": "4 KiB", "extent": "16 KiB"}
 EXTENT = 16 << 10

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from engine.access.batch_operations import scan
-from engine.index import index_layout as ix
-from engine.index import unique_layout as un
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from engine.schema.partitions_layout import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
-from engine.table.table import DroppedFragment
 from tests.engine.disk_arena_check import DiskArenaCheck
 from tests.naive.sip_hash import keyed_hash
+from tidemark.engine.access.batch_operations import scan
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index import unique_layout as un
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.schema.partitions_layout import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
+from tidemark.engine.table.table import DroppedFragment
 
 
 class ArenaCheck:

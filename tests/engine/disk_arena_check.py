@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from engine.disk import cache_layout as d
-from engine.disk.disk_layout import PIECE_HEADER_WORDS, PIECE_LINK_WORDS
-from engine.log import redo_layout as redo
-from engine.memory import arena_layout as a
-from engine.txn import delete_log_layout as dl
-from engine.txn.delete_log import delete_log_words
-from engine.txn.versions_layout import SNAPSHOTS_LISTED
+from tidemark.engine.disk import cache_layout as d
+from tidemark.engine.disk.disk_layout import PIECE_HEADER_WORDS, PIECE_LINK_WORDS
+from tidemark.engine.log import redo_layout as redo
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.txn import delete_log_layout as dl
+from tidemark.engine.txn.delete_log import delete_log_words
+from tidemark.engine.txn.versions_layout import SNAPSHOTS_LISTED
 
 if TYPE_CHECKING:
     from tests.engine.arena_check import ArenaCheck

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from engine.memory import arena_layout as a
+from tidemark.engine.memory import arena_layout as a
 
 
 class Shape(NamedTuple):

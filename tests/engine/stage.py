@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from engine.base.options import Options
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import SMALL
 from tidemark.database import Database
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.options import Options
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.pair"
 LONG_MS = 20_000  # a wait that nothing ends fails the test by its time limit, not by luck

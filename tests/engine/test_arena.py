@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.disk import cache_layout as d
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory, rows_of
+from tidemark.engine.disk import cache_layout as d
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 OPTIONS: dict[str, Any] = {
     "data_memory": "48 MiB",

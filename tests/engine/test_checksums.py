@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import xxhash
 
-from engine.sealed.checksums_kernels import WORDS_MIN, xxh3_signed, xxh3_signed_of_units, xxh3_words, xxh64_words
+from tidemark.engine.sealed.checksums_kernels import (
+    WORDS_MIN,
+    xxh3_signed,
+    xxh3_signed_of_units,
+    xxh3_words,
+    xxh64_words,
+)
 
 WORDS = np.random.default_rng(20_261_121).integers(-(2**63), 2**63 - 1, 5_000, dtype=np.int64)
 

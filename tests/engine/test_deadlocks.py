@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import IoFailed
 from tests.engine.stage import LONG_MS, NAME, Actor, Stage
 from tests.store.trouble import promises
+from tidemark.engine.base.errors import IoFailed
 
 
 @pytest.fixture

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from engine.index.index_layout import I_UNIQUE
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.engine.hash_shape import Shape, shape_of
 from tests.engine.hostile_keys import Words, colliding_words
 from tests.store.support import SMALL, open_memory
 from tidemark.database import Database
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.engine.index.index_layout import I_UNIQUE
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.hostile"
 OPTIONS: dict[str, Any] = {"data_memory": "256 MiB", "redo_log": "128 MiB", "transaction_memory": "64 MiB"}

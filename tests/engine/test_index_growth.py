@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.jit.kernel import kernel
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from engine.memory.arena_layout import OK, ST_MEMORY
-from engine.rows.primary_kernels import index_insert
 from tests.engine.arena_check import ArenaCheck
 from tests.shares import few
 from tests.store.support import open_memory
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.memory.arena_layout import OK, ST_MEMORY
+from tidemark.engine.rows.primary_kernels import index_insert
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")

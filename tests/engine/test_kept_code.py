@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.jit import kept_code
-from engine.jit.kept_code import KEY_BYTES, KEY_NAME, SEAL_BYTES, KeptCode
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder
+from tidemark.engine.jit import kept_code
+from tidemark.engine.jit.kept_code import KEY_BYTES, KEY_NAME, SEAL_BYTES, KeptCode
 
 CODE = b"machine code" * 50
 

@@ -17,10 +17,10 @@ from tests.other_user import STRANGER, needs_root
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import numpy as np
-from engine.jit.kernel import REGISTRY
-from engine.sealed.checksums_kernels import xxh64_words
+from tidemark.engine.jit.kernel import REGISTRY
+from tidemark.engine.sealed.checksums_kernels import xxh64_words
 print(xxh64_words(np.arange(4, dtype=np.int64), 0, 4, 42))
-dispatcher, _ = REGISTRY["engine.sealed.checksums_kernels.xxh64_words"]
+dispatcher, _ = REGISTRY["tidemark.engine.sealed.checksums_kernels.xxh64_words"]
 print(sum(dispatcher.stats.cache_hits.values()))
 """
 
@@ -116,9 +116,9 @@ def test_nothing_is_unpickled_that_this_user_did_not_keep(
 
 def test_helper_called_with_constants_is_compiled_once() -> None:
     program = (
-        "from engine.jit.kernel import REGISTRY\n"
-        "from engine.sealed import checksums_kernels as checksums\n"
-        "dispatcher, signature = REGISTRY['engine.sealed.checksums_kernels.xxh64_words']\n"
+        "from tidemark.engine.jit.kernel import REGISTRY\n"
+        "from tidemark.engine.sealed import checksums_kernels as checksums\n"
+        "dispatcher, signature = REGISTRY['tidemark.engine.sealed.checksums_kernels.xxh64_words']\n"
         "dispatcher._compiler.compile(*__import__('numba').core.sigutils.normalize_signature(signature))\n"
         "print(len(checksums.rotate.overloads), len(checksums.round64.overloads))\n"
     )
@@ -131,12 +131,12 @@ FIRST_CALLS = """
 import threading
 import numpy as np
 from numba.core.types import abstract
-from engine.jit.kernel import kernel
+from tidemark.engine.jit.kernel import kernel
 
 def first_of(numbers):
     return numbers[0, 0, 0]
 
-first_of.__module__ = "engine.sealed.checksums_kernels"  # kernels are kept by module of the product
+first_of.__module__ = "tidemark.engine.sealed.checksums_kernels"  # kernels are kept by module of the product
 first_of = kernel("int64(uint16[:,:,::1])")(first_of)
 
 begun, made, told = threading.Event(), abstract._autoincr, []

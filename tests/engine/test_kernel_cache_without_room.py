@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import resource
 import numpy as np
-from engine.sealed.checksums_kernels import xxh3_merge, xxh64_words
+from tidemark.engine.sealed.checksums_kernels import xxh3_merge, xxh64_words
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
 words = np.arange(4, dtype=np.int64)
 print(xxh64_words(words, 0, 4, 42), xxh64_words(words, 0, 4, 42))

@@ -10,11 +10,11 @@ import sys
 import numpy as np
 import pytest
 
-from engine.memory.arena_layout import TAG_MASK
-from engine.sealed.checksums_kernels import xxh64_words
-from engine.sealed.keyed_hash_kernels import headed_hash_of, keyed_hash_of
 from tests.engine.hostile_keys import colliding_words
 from tests.naive.sip_hash import keyed_hash, siphash13
+from tidemark.engine.memory.arena_layout import TAG_MASK
+from tidemark.engine.sealed.checksums_kernels import xxh64_words
+from tidemark.engine.sealed.keyed_hash_kernels import headed_hash_of, keyed_hash_of
 
 HASHES = "print(*[hash(bytes(range(count))) for count in range(1, 40)])"
 

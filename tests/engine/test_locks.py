@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.memory.arena_layout import X_OPS
 from tests.engine.stage import LONG_MS, NAME, Stage
 from tests.store.trouble import promises
+from tidemark.engine.memory.arena_layout import X_OPS
 
 
 @pytest.fixture

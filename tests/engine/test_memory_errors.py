@@ -20,8 +20,6 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.txn import transaction, transactions
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.shares import few
 from tests.store.interrupts import Point, fail_at
@@ -29,6 +27,8 @@ from tests.store.support import ACCOUNT, open_memory
 from tests.store.test_trouble import in_child
 from tests.store.test_trouble_interrupts import CASES, NAME, OPTIONS, Case, contents, state_of
 from tests.store.trouble import promises
+from tidemark.engine.txn import transaction, transactions
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 # On the way into these nothing has begun yet, or an error is under way already, that the caller gets as it is.
 ON_THE_WAY = ("in __enter__", "in __exit__", "in rollback", "in _alone")
@@ -40,7 +40,7 @@ POINTS = few(5, 80)  # per case
 def is_the_callers(point: Point) -> bool:
     """Whether a MemoryError at a point comes out as it is: also where a caller makes a condition, before the call."""
     where = point.where
-    return point.is_entry or where.endswith(ON_THE_WAY) or where.startswith("engine/programs/expressions.py")
+    return point.is_entry or where.endswith(ON_THE_WAY) or where.startswith("tidemark/engine/programs/expressions.py")
 
 
 @pytest.fixture(scope="module", params=["memory", "disk"])
@@ -172,7 +172,7 @@ def test_memory_error_at_any_point_of_an_opening_is_typed_and_changes_nothing_th
         files = MemoryFiles.from_snapshot(start)
         point = fail_at(nth, lambda files=files: open_memory(files, **OPTIONS), MemoryError)  # type: ignore[misc]
         place = f"point {nth}: {point.where}, and {point.error!r} came out"
-        is_before = point.is_entry or point.where.startswith("engine/base/options.py")
+        is_before = point.is_entry or point.where.startswith("tidemark/engine/base/options.py")
         assert is_before or isinstance(point.error, (tm.MemoryExhausted, tm.StoreFailed, type(None))), place
         has_begun |= any("/recovery/" in each for each in point.files)
         after = files.kill()  # which a file that is still open, or the lock, would not keep from being opened

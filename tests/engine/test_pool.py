@@ -8,10 +8,18 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from engine.jit.kernel import kernel
-from engine.memory import arena_layout as a
-from engine.memory.pool_kernels import give_block, give_cell, give_page, setup_memory, take_block, take_cell, take_page
 from tests.seeds import fresh_seeds
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.pool_kernels import (
+    give_block,
+    give_cell,
+    give_page,
+    setup_memory,
+    take_block,
+    take_cell,
+    take_page,
+)
 
 CELLS_FROM, PAGES_FROM, LIMIT = 2, 3, 9
 CELLS = (PAGES_FROM - CELLS_FROM) * a.PAGE_WORDS // a.CELL_WORDS

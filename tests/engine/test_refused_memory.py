@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.memory.arena import Arena
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.shares import few
 from tests.store.support import ACCOUNT, open_memory
 from tests.store.trouble import promises
+from tidemark.engine.memory.arena import Arena
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.account"
 OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "undo_log": "16 MiB", "transaction_memory": "4 MiB"}

@@ -17,18 +17,18 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.access import batch_operations, disk_reading, program_scans
-from engine.access import disk_reads_kernels as disk_reads
-from engine.access.reads_kernels import read_int_key, scan_rows
-from engine.disk.space_kernels import tablespace_of
-from engine.index.tree_scans_kernels import tree_estimate
-from engine.index.unique_check_kernels import unique_counters
-from engine.memory import arena_layout as a
-from engine.memory import handles_kernels as handles
-from engine.memory.arena import NOTHING, address_of, next_handle
-from engine.memory.handles_kernels import descriptor_word, withdraw
-from engine.table.setup_kernels import drop_fragment_pages
-from engine.txn.operations_kernels import touch_int_key
+from tidemark.engine.access import batch_operations, disk_reading, program_scans
+from tidemark.engine.access import disk_reads_kernels as disk_reads
+from tidemark.engine.access.reads_kernels import read_int_key, scan_rows
+from tidemark.engine.disk.space_kernels import tablespace_of
+from tidemark.engine.index.tree_scans_kernels import tree_estimate
+from tidemark.engine.index.unique_check_kernels import unique_counters
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory import handles_kernels as handles
+from tidemark.engine.memory.arena import NOTHING, address_of, next_handle
+from tidemark.engine.memory.handles_kernels import descriptor_word, withdraw
+from tidemark.engine.table.setup_kernels import drop_fragment_pages
+from tidemark.engine.txn.operations_kernels import touch_int_key
 from tidemark.handles import TableHandle
 
 RANGES = [("a", 100), ("b", 200), ("c", 300)]

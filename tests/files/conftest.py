@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.files.directory import PosixFiles
-from engine.files.layer import CheckedFiles
-from recovery.crash_harness.disks import MemoryFiles
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.files.layer import CheckedFiles
+from tidemark.recovery.crash_harness.disks import MemoryFiles
 
 
 @pytest.fixture(params=["posix", "memory"])

@@ -11,10 +11,10 @@ from types import CodeType
 
 import pytest
 
-from engine.base.errors import FileMissing, IoFailed, ReadOnly, Rejected, StorageFull, SyncFailed, TooManyFiles
-from engine.base.failure import Failure
-from engine.files.layer import CheckedFiles
-from recovery.crash_harness.disks import FaultFiles, MemoryFiles, Rule
+from tidemark.engine.base.errors import FileMissing, IoFailed, ReadOnly, Rejected, StorageFull, SyncFailed, TooManyFiles
+from tidemark.engine.base.failure import Failure
+from tidemark.engine.files.layer import CheckedFiles
+from tidemark.recovery.crash_harness.disks import FaultFiles, MemoryFiles, Rule
 
 PERSONALITIES = ("clean", "reverted", "late")
 

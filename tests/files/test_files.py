@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     FileMissing,
     InvalidName,
     InvariantBroken,
@@ -19,8 +19,8 @@ from engine.base.errors import (
     TypeMismatch,
     ValueOutOfRange,
 )
-from engine.files.layer import ZERO_PIECE_BYTES, CheckedFiles, check_name
-from recovery.crash_harness.disks import MemoryFiles
+from tidemark.engine.files.layer import ZERO_PIECE_BYTES, CheckedFiles, check_name
+from tidemark.recovery.crash_harness.disks import MemoryFiles
 
 
 def test_create_with_size_reads_zeros(files: CheckedFiles) -> None:

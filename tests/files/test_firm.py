@@ -7,17 +7,17 @@ from typing import Any, cast
 
 import pytest
 
-from engine.base.errors import SyncFailed, TooManyFiles
-from engine.files.firm import PIECE_BYTES, make_folder, write_again
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.program import PowerOff, power_off
-from recovery.system_restart.sysfile import RESTORING
-from replication.node_group.carried import FilePart
-from replication.node_group.fetch import write_file
-from replication.node_group.view_file import ViewFile, read_record
 from tests.node_group.test_views_file import RECORD, STORE
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.base.errors import SyncFailed, TooManyFiles
+from tidemark.engine.files.firm import PIECE_BYTES, make_folder, write_again
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.program import PowerOff, power_off
+from tidemark.recovery.system_restart.sysfile import RESTORING
+from tidemark.replication.node_group.carried import FilePart
+from tidemark.replication.node_group.fetch import write_file
+from tidemark.replication.node_group.view_file import ViewFile, read_record
 
 
 def test_folder_that_is_there_already_is_durable_all_the_same() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import Locked, Rejected
-from recovery.crash_harness.disks import CRASH_POLICIES, MemoryFiles, Piece
+from tidemark.engine.base.errors import Locked, Rejected
+from tidemark.recovery.crash_harness.disks import CRASH_POLICIES, MemoryFiles, Piece
 
 SECTOR = 512
 

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.files.directory import PosixFiles
-from recovery import load
-from recovery.crash_harness.forks import FORKS
-from recovery.load.job import LoadJob
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder
 from tests.ports import free_ports
 from tidemark.control_socket import NAME, ask
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery import load
+from tidemark.recovery.crash_harness.forks import FORKS
+from tidemark.recovery.load.job import LoadJob
 
 SMALL: dict[str, Any] = {
     "data_memory": "32 MiB",

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.base.errors import SyncFailed
-from engine.files.directory import PosixFiles
-from engine.files.layer import CheckedFiles
-from engine.files.protocol import File
-from recovery.crash_harness.disks import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule, order
+from tidemark.engine.base.errors import SyncFailed
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.files.layer import CheckedFiles
+from tidemark.engine.files.protocol import File
+from tidemark.recovery.crash_harness.disks import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule, order
 
 FILE_BYTES = 4 * 4096
 FILES = 2

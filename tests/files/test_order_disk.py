@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from engine.disk.disk_layout import DP_LSN, DP_PAGE
-from engine.disk.double_write import HEADER_WORDS, DoubleWrite, create_double_write
-from engine.disk.page_writer import PageWriter
-from engine.files.protocol import File
-from engine.sealed.sealed_layout import KIND_DISK_PAGE, seal_units, store_halves
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
 from tests.log.undo_support import STORE, Undo
+from tidemark.engine.disk.disk_layout import DP_LSN, DP_PAGE
+from tidemark.engine.disk.double_write import HEADER_WORDS, DoubleWrite, create_double_write
+from tidemark.engine.disk.page_writer import PageWriter
+from tidemark.engine.files.protocol import File
+from tidemark.engine.sealed.sealed_layout import KIND_DISK_PAGE, seal_units, store_halves
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
 
 PAGE_WORDS = 512
 PAGE = 1 << 32 | 1

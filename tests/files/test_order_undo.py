@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine.disk.disk_layout import UNDO_FREE
-from engine.disk.undo_reader import UndoReader
-from engine.log.geometry import open_files
-from recovery.crash_harness.disks import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule
 from tests.log.undo_support import STORE, Undo, geometry_of
+from tidemark.engine.disk.disk_layout import UNDO_FREE
+from tidemark.engine.disk.undo_reader import UndoReader
+from tidemark.engine.log.geometry import open_files
+from tidemark.recovery.crash_harness.disks import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule
 
 
 def monitored(*rules: Rule) -> Undo:

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.base.errors import FileMissing, ForkedHandle, IoFailed, Locked, ReadOnly, Rejected
-from engine.files.directory import LOCK_LINE_BYTES, PosixFiles
 from tests.descriptors import descriptors_below
+from tidemark.engine.base.errors import FileMissing, ForkedHandle, IoFailed, Locked, ReadOnly, Rejected
+from tidemark.engine.files.directory import LOCK_LINE_BYTES, PosixFiles
 
 ROOT = Path(__file__).resolve().parents[2]
-TAKE_LOCK = "import sys\nfrom engine.files.directory import PosixFiles\nfiles = PosixFiles(sys.argv[1])\nfiles.lock()"
+TAKE_LOCK = (
+    "import sys\nfrom tidemark.engine.files.directory import PosixFiles\nfiles = PosixFiles(sys.argv[1])\nfiles.lock()"
+)
 
 
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -272,8 +274,8 @@ def test_lock_replaced_between_open_and_flock_is_taken_anew(tmp_path: Path, monk
 def test_file_size_limit_is_storage_full_and_leaves_no_half_file(tmp_path: Path) -> None:
     script = """
 import resource, sys
-from engine.base.errors import StorageFull
-from engine.files.directory import PosixFiles
+from tidemark.engine.base.errors import StorageFull
+from tidemark.engine.files.directory import PosixFiles
 files = PosixFiles(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 file = files.create("a")
@@ -296,8 +298,8 @@ print(files.pread(file, 0, 7), files.failure.error)
 def test_descriptor_limit_is_too_many_files_and_not_latched(tmp_path: Path) -> None:
     script = """
 import resource, sys
-from engine.base.errors import TooManyFiles
-from engine.files.directory import PosixFiles
+from tidemark.engine.base.errors import TooManyFiles
+from tidemark.engine.files.directory import PosixFiles
 files = PosixFiles(sys.argv[1])
 files.make_directory("lcp")
 first = files.create("lcp/first")
@@ -351,7 +353,8 @@ def test_pin_of_another_process_is_seen_and_ends_with_it(tmp_path: Path) -> None
     files.close(files.create("kept"))
     assert not files.is_pinned("kept")
     script = (
-        "import sys\nfrom engine.files.directory import PosixFiles\npin = PosixFiles(sys.argv[1]).pin('kept')\n"
+        "import sys\nfrom tidemark.engine.files.directory import PosixFiles\n"
+        "pin = PosixFiles(sys.argv[1]).pin('kept')\n"
         "print('held', flush=True)\nsys.stdin.read()"
     )
     process = subprocess.Popen(

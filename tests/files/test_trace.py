@@ -8,9 +8,9 @@ import random
 import pytest
 from hypothesis import given
 
-from engine.base.errors import IoFailed, SyncFailed
-from recovery.crash_harness.disks import CRASH_POLICIES, FaultFiles, MemoryFiles, Rule, TraceFiles
 from tests.files.test_memory import play, steps
+from tidemark.engine.base.errors import IoFailed, SyncFailed
+from tidemark.recovery.crash_harness.disks import CRASH_POLICIES, FaultFiles, MemoryFiles, Rule, TraceFiles
 
 
 def test_trace_renders_every_change_sync_and_mark_in_order() -> None:

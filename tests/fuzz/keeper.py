@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
-from recovery.crash_harness.forks import FORKS
+from tidemark.recovery.crash_harness.forks import FORKS
 
 ANSWER_SECONDS = 1_800
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from engine.sealed.sealed_layout import SEAL_WORDS, seal
+from tidemark.engine.sealed.sealed_layout import SEAL_WORDS, seal
 
 Mutation = Callable[[bytes, random.Random, Sequence[bytes]], bytes]
 # Of a field: where it stands and how many bytes it has.

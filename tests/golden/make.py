@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from engine.sealed.sealed_layout import FORMAT_VERSION
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import SMALL
 from tidemark.database import Database
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
 from tidemark.format_document import fingerprint
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 FOLDER = Path(__file__).resolve().parent
 SEED = 20_260

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.sealed.sealed_layout import FORMAT_VERSION
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.program import PowerOff, power_off
 from tests.golden import make
 from tests.recovery.support import units
 from tests.shares import few
 from tests.store.test_power_loss import POLICIES
+from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.program import PowerOff, power_off
 
 NEXT = FORMAT_VERSION + 1
 SEED = 84

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.disk.disk_layout import DP_ENTRIES, ENTRY_MASK, PIECE_CHUNK
-from engine.schema.types_base import ColumnType
-from engine.sealed.sealed_layout import FORMAT_VERSION
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.golden import make
 from tests.recovery.support import units
+from tidemark.engine.disk.disk_layout import DP_ENTRIES, ENTRY_MASK, PIECE_CHUNK
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
 from tidemark.format_document import fingerprint
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 ARCHIVES = sorted(make.FOLDER.glob("store-format-*.tar.xz"))
 

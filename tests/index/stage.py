@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.index import index_layout as ix
-from engine.index.ordered import OrderedIndex
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from engine.schema.partition import HashPartition
-from engine.schema.types import Binary, Enum
 from tests.store.support import open_memory
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.ordered import OrderedIndex
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.schema.partition import HashPartition
+from tidemark.engine.schema.types import Binary, Enum
 
 NAME = "test.indexed"
 

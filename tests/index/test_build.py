@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.base.errors import MemoryExhausted
-from engine.index import index_layout as ix
-from engine.index.ordered import OrderedIndex
-from engine.index.tree_setup_kernels import drop_tree
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of, next_handle
-from engine.memory.handles_kernels import withdraw
 from tests.index.stage import Stage
 from tests.index.test_tree import LONG, SHAPES, SMALL, TINY, make
+from tidemark.engine.base.errors import MemoryExhausted
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.ordered import OrderedIndex
+from tidemark.engine.index.tree_setup_kernels import drop_tree
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of, next_handle
+from tidemark.engine.memory.handles_kernels import withdraw
 
 
 def mark_all(stage: Stage) -> dict[int, int]:

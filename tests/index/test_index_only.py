@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.access import index_only
-from engine.access.index_only import CALL_KEYS
-from engine.index import index_layout as ix
-from engine.memory.arena_layout import PAGE_HEADER_WORDS, PAGE_WORDS
-from engine.schema import types as t
 from tests.index.stage import numpy_random, order_of
 from tests.index.values import KINDS, row_of
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
+from tidemark.engine.access import index_only
+from tidemark.engine.access.index_only import CALL_KEYS
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.memory.arena_layout import PAGE_HEADER_WORDS, PAGE_WORDS
+from tidemark.engine.schema import types as t
 
 NAME = "test.t"
 SEEDS = [*range(10), *fresh_seeds(4)]

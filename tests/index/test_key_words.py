@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.base.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
-from engine.index import index_layout as ix
-from engine.index.key_values import KeyShape
-from engine.index.key_words_kernels import encode_images, encode_places, image_changes_key
-from engine.jit.kernel import kernel
-from engine.memory.arena import address_of
-from engine.schema import types as t
 from tests.index.stage import Stage, numpy_random, order_of
 from tests.index.values import KEY_KINDS, KINDS, columns_of, row_of, value_of
 from tests.naive import keys as naive
 from tests.seeds import fresh_seeds
+from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.key_values import KeyShape
+from tidemark.engine.index.key_words_kernels import encode_images, encode_places, image_changes_key
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.schema import types as t
 
 SEEDS = [*range(12), *fresh_seeds(6)]
 

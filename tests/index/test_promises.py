@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.base.errors import MemoryExhausted
-from engine.index import index_layout as ix
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from engine.memory.pool_kernels import take_transaction_block
 from tests.index.stage import Stage, numpy_random
+from tidemark.engine.base.errors import MemoryExhausted
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.memory.pool_kernels import take_transaction_block
 
 ROWS = 1_500
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from engine.base.options import Options
-from engine.schema.definition import TableDefinition
-from engine.schema.index_definition import IndexDefinition
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.index.stored import INDEXES, NAME, ROOM, Indexed, columns
 from tests.store.interrupts import interrupt_at
 from tests.store.support import SMALL, open_memory
 from tidemark.database import Database
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.options import Options
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.index_definition import IndexDefinition
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 KEYS = 190
 

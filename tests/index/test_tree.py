@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.index import index_layout as ix
-from engine.index.ordered import OrderedIndex
 from tests.index.stage import Stage, numpy_random
 from tests.index.values import columns_of, row_of
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.ordered import OrderedIndex
 
 TINY = (4, 8)
 SMALL = (8, 8)

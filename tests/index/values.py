@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from engine.schema import types as t
+from tidemark.engine.schema import types as t
 
 KINDS = [
     *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float32, t.Float64, t.Bool),

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.row_plan import NO_PLAN, BodyWriter, RowImages, TablePlans
-from replication.binlog.table_map import table_map
-from replication.ingest.transactions import Step, TransactionReader
 from tests.replication.support import entries_of
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.row_plan import NO_PLAN, BodyWriter, RowImages, TablePlans
+from tidemark.replication.binlog.table_map import table_map
+from tidemark.replication.ingest.transactions import Step, TransactionReader
 
 FILE = "master.000001"
 SERVER_ID = 77

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.schema.types_base import ColumnType
-from replication.ingest.address import Address, Filter, Tls
-from replication.ingest.ingest import COPY, Ingest, IngestOptions
 from tests.ports import free_port
 from tests.replication.mariadb_rig import Server, need_mariadb
+from tidemark.engine.schema.types_base import ColumnType
 from tidemark.mysql_ingest import ingest
+from tidemark.replication.ingest.address import Address, Filter, Tls
+from tidemark.replication.ingest.ingest import COPY, Ingest, IngestOptions
 
 _LIMIT_S = 60
 # What a user of the server needs, as docs/ingest.md says.

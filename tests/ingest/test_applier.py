@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from replication.binlog import events as e
-from replication.ingest import applier as applier_module
-from replication.ingest.address import Filter
-from replication.ingest.applier import Applier
-from replication.ingest.standing import INGEST, INGEST_TABLE, Standing, read_standing
 from tests.ingest.recorded import DEFINITION, FILE, SERVER_ID, Stream
 from tests.ingest.rig import OPTIONS
+from tidemark.replication.binlog import events as e
+from tidemark.replication.ingest import applier as applier_module
+from tidemark.replication.ingest.address import Filter
+from tidemark.replication.ingest.applier import Applier
+from tidemark.replication.ingest.standing import INGEST, INGEST_TABLE, Standing, read_standing
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.schema.types import Int8
-from replication.binlog.errors import Origin
-from replication.ingest import schema
-from replication.ingest.address import Filter
-from replication.sql import statements as s
 from tests.ingest import test_applier
 from tests.ingest.recorded import Stream
 from tests.ingest.test_applier import applier_of, apply, rows, standing_of
+from tidemark.engine.schema.types import Int8
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.ingest import schema
+from tidemark.replication.ingest.address import Filter
+from tidemark.replication.sql import statements as s
 
 db = test_applier.db
 ORIGIN = Origin("master.000001", 400)
@@ -146,7 +146,7 @@ def test_dropped_database_takes_its_tables_along(db: tm.Database) -> None:
 
 def test_table_made_and_filled_by_one_statement_comes_whole(db: tm.Database) -> None:
     """CREATE TABLE … SELECT is a statement within the transaction that fills the table."""
-    from replication.binlog.events import Query
+    from tidemark.replication.binlog.events import Query
 
     made = type(test_applier.DEFINITION)(9, 1, "d.n", (tm.Column("id", tm.Int32),), ("id",))
     stream = Stream().mariadb().add(Query("CREATE TABLE n (id INT PRIMARY KEY)", "d"))

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.schema.types_base import ColumnType
-from replication.ingest import applier as applier_module
 from tests.ingest.rig import (
     TABLES,
     Source,
@@ -22,6 +20,8 @@ from tests.ingest.rig import (
 )
 from tests.replication.support import every_type
 from tests.replication.test_stock_tools import changed_rows, create_sql, insert_sql, literal, sql_rows
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.replication.ingest import applier as applier_module
 
 FOREIGN = """
 CREATE TABLE d.foreign_types (id MEDIUMINT PRIMARY KEY, mu MEDIUMINT UNSIGNED, y YEAR, bits BIT(13), s SET('a','b','c'),

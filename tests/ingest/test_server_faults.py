@@ -13,9 +13,6 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from replication.ingest.address import Tls
-from replication.ingest.applier import Applier
-from replication.ingest.standing import read_standing
 from tests.ingest.rig import (
     OPTIONS,
     TABLES,
@@ -27,6 +24,9 @@ from tests.ingest.rig import (
     take_in,
 )
 from tests.waiting import wait_until
+from tidemark.replication.ingest.address import Tls
+from tidemark.replication.ingest.applier import Applier
+from tidemark.replication.ingest.standing import read_standing
 
 
 def test_position_that_the_server_has_purged_is_lost(db: tm.Database, source: Source) -> None:
@@ -76,7 +76,7 @@ def test_password_and_tls_are_asked_for_and_verified(db: tm.Database, source: So
 def test_dump_that_the_server_ends_is_begun_again(
     db: tm.Database, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replication.ingest.ingest.PAUSE_LONGEST_S", 0.1)
+    monkeypatch.setattr("tidemark.replication.ingest.ingest.PAUSE_LONGEST_S", 0.1)
     make_tables(source, 10)
     with following(db, source) as running:
         # Before its first connection a server that is not there is an error (a machine that was busy enough met it).
@@ -118,9 +118,9 @@ def test_server_that_falls_silent_is_connected_anew(
     db: tm.Database, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only missing heartbeats tell: nothing ends the connection."""
-    monkeypatch.setattr("replication.ingest.client.HEARTBEAT_S", 0.5)
-    monkeypatch.setattr("replication.ingest.client.CONNECT_TIMEOUT_S", 2)
-    monkeypatch.setattr("replication.ingest.ingest.PAUSE_LONGEST_S", 0.1)
+    monkeypatch.setattr("tidemark.replication.ingest.client.HEARTBEAT_S", 0.5)
+    monkeypatch.setattr("tidemark.replication.ingest.client.CONNECT_TIMEOUT_S", 2)
+    monkeypatch.setattr("tidemark.replication.ingest.ingest.PAUSE_LONGEST_S", 0.1)
     make_tables(source, 10)
     with following(db, source) as running:
         wait_for(db, source, running)
@@ -169,7 +169,7 @@ def test_copy_refuses_tables_that_are_there_and_begins_anew_after_its_own_end(
 def test_follower_commits_what_comes_and_survives_kills_of_the_server(
     db: tm.Database, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replication.ingest.ingest.PAUSE_LONGEST_S", 0.2)
+    monkeypatch.setattr("tidemark.replication.ingest.ingest.PAUSE_LONGEST_S", 0.2)
     make_tables(source, 10)
     with following(db, source) as running:
         # Before its first connection a server that is not there is an error (a machine that was busy enough met it).
@@ -199,7 +199,7 @@ def wait_for(db: tm.Database, source: Source, running: Any) -> None:
 CHILD = """
 import sys
 import tidemark as tm
-from replication.ingest.address import Address
+from tidemark.replication.ingest.address import Address
 from tests.ingest.rig import OPTIONS, options_of
 from tidemark.mysql_ingest import ingest
 with tm.open(sys.argv[1], **{**OPTIONS, "durability": "commit"}) as db:

@@ -11,11 +11,11 @@ import click
 import pytest
 
 import tidemark as tm
-from replication.ingest import client
-from replication.ingest.address import Address, Filter, parse_address
-from replication.ingest.checks import check_keys, check_server_id, check_settings
-from replication.ingest.ingest import IngestOptions
 from tidemark.cli.channel_commands import replicate
+from tidemark.replication.ingest import client
+from tidemark.replication.ingest.address import Address, Filter, parse_address
+from tidemark.replication.ingest.checks import check_keys, check_server_id, check_settings
+from tidemark.replication.ingest.ingest import IngestOptions
 
 SOUND = {
     "log_bin": "ON",

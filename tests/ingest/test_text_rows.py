@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidemark as tm
-from replication.binlog.rows_layout import CELL_NULL, CELL_SIZE_BITS, CELL_SIZE_MASK
-from replication.ingest import text_rows
-from replication.ingest.address import Address
-from replication.ingest.client import Result
-from replication.ingest.result_rows_kernels import find_result_cells
 from tests.naive.result_rows import lenenc, packet, rows_of
+from tidemark.replication.binlog.rows_layout import CELL_NULL, CELL_SIZE_BITS, CELL_SIZE_MASK
+from tidemark.replication.ingest import text_rows
+from tidemark.replication.ingest.address import Address
+from tidemark.replication.ingest.client import Result
+from tidemark.replication.ingest.result_rows_kernels import find_result_cells
 
 END = packet(b"\xfe\0\0\0\0")
 VALUES = st.none() | st.binary(max_size=6) | st.integers(240, 70_000).map(bytes)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import tidemark as tm
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.ingest.transactions import (
+from tests.ingest.recorded import FILE, Stream
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.ingest.transactions import (
     Change,
     Commit,
     Moved,
@@ -15,7 +16,6 @@ from replication.ingest.transactions import (
     StatementText,
     TransactionReader,
 )
-from tests.ingest.recorded import FILE, Stream
 
 UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 

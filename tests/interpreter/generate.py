@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from engine.programs import program_layout as p
-from engine.programs.instruction_set import FLOAT, INSTRUCTIONS, INTEGER, WIDE
-from engine.programs.interpreter import Assembler, Program
-from engine.programs.verifier import CLASS_TYPES
-from engine.rows.column_words import column_class
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
 from tests.interpreter.machine import ARITHMETIC, DIVISIONS, ONE_OPERAND, Row
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.instruction_set import FLOAT, INSTRUCTIONS, INTEGER, WIDE
+from tidemark.engine.programs.interpreter import Assembler, Program
+from tidemark.engine.programs.verifier import CLASS_TYPES
+from tidemark.engine.rows.column_words import column_class
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
 
 KINDS: list[Any] = [
     *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float32, t.Float64, t.Bool),
@@ -123,7 +123,7 @@ class Batch:
     @staticmethod
     def _without_last(row_format: RowFormat, image: np.ndarray, row: Row) -> np.ndarray:
         """The image as written before the last var column was added."""
-        from engine.rows.row_var import build_var_part, split_var_part
+        from tidemark.engine.rows.row_var import build_var_part, split_var_part
 
         if not row_format.layout.var_places:
             return image

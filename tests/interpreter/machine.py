@@ -10,10 +10,10 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.programs import program_layout as p
-from engine.programs.interpreter import Program, bits_float
-from engine.programs.verifier import stored_limits
-from engine.rows import columns_layout as c
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.interpreter import Program, bits_float
+from tidemark.engine.programs.verifier import stored_limits
+from tidemark.engine.rows import columns_layout as c
 
 ORDERS = {0: (0,), 1: (-1, 1), 2: (-1,), 3: (-1, 0), 4: (1,), 5: (0, 1)}
 

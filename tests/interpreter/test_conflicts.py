@@ -6,14 +6,14 @@ import random
 
 import numpy as np
 
-from engine.programs import program_layout as p
-from engine.programs.interpreter import Assembler, Program
-from engine.programs.vm_batch_kernels import run_batch
-from engine.programs.vm_run_kernels import run_program
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.interpreter import Assembler, Program
+from tidemark.engine.programs.vm_batch_kernels import run_batch
+from tidemark.engine.programs.vm_run_kernels import run_program
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
 
 TABLE = TableDefinition(1, 1, "t", (Column("id", t.Int64), Column("version", t.UInt32)), ("id",))
 CONFLICT = 9999

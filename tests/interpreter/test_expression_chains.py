@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from engine.base.errors import ProgramInvalid, Rejected
-from engine.programs import expressions as x
-from engine.programs.condition_ranges import known_of
-from engine.programs.expression_programs import compile_filter
-from engine.programs.expressions import DEPTH_MAX, PARTS_MAX, Expression, col
-from engine.schema.partition_pruning import Between
-from replication.calls.values import pack, unpack
 from tests.interpreter.test_expressions import NAMES, TABLE, accepted, rows_of
 from tests.seeds import fresh_seeds
+from tidemark.engine.base.errors import ProgramInvalid, Rejected
+from tidemark.engine.programs import expressions as x
+from tidemark.engine.programs.condition_ranges import known_of
+from tidemark.engine.programs.expression_programs import compile_filter
+from tidemark.engine.programs.expressions import DEPTH_MAX, PARTS_MAX, Expression, col
+from tidemark.engine.schema.partition_pruning import Between
+from tidemark.replication.calls.values import pack, unpack
 
 DAY = datetime.date(2020, 1, 1)
 VALUES: dict[str, list[Any]] = {

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.base.errors import ProgramInvalid, TypeMismatch
-from engine.programs import program_layout as p
-from engine.programs.expression_programs import compile_aggregates, compile_filter, compile_update
-from engine.programs.expressions import Expression, col
-from engine.programs.interpreter import Program
-from engine.programs.vm_batch_kernels import run_batch
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
+from tidemark.engine.base.errors import ProgramInvalid, TypeMismatch
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.expression_programs import compile_aggregates, compile_filter, compile_update
+from tidemark.engine.programs.expressions import Expression, col
+from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.programs.vm_batch_kernels import run_batch
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
 
 TABLE = TableDefinition(
     1,

@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.access import conditions
-from engine.base.errors import FrameRejected, ProgramInvalid, Rejected
-from engine.programs import program_layout as p
-from engine.programs.instruction_set import INSTRUCTIONS
-from engine.programs.interpreter import Assembler, Program
-from engine.programs.vm_batch_kernels import run_batch
-from engine.rows import columns_layout as c
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from replication.calls.values import EXTENSIONS, pack, unpack
 from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.shares import few
 from tests.store.support import open_memory
 from tests.store.trouble import promises
+from tidemark.engine.access import conditions
+from tidemark.engine.base.errors import FrameRejected, ProgramInvalid, Rejected
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.instruction_set import INSTRUCTIONS
+from tidemark.engine.programs.interpreter import Assembler, Program
+from tidemark.engine.programs.vm_batch_kernels import run_batch
+from tidemark.engine.rows import columns_layout as c
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.calls.values import EXTENSIONS, pack, unpack
 
 GUARD = 1 << 12  # words before and after each array
 CANARY = 0x5AFE_5AFE_5AFE_5AFE

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from engine.programs.interpreter import Assembler
-from engine.programs.listing import listing
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
 from tests.interpreter.generate import Writer, definition_of
+from tidemark.engine.programs.interpreter import Assembler
+from tidemark.engine.programs.listing import listing
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
 
 TABLE = TableDefinition(1, 1, "t", (Column("id", t.Int64), Column("s", t.VarChar(9)), Column("u", t.UInt64)), ("id",))
 

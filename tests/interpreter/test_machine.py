@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from engine.programs import program_layout as p
-from engine.programs.interpreter import Program, bits_float
-from engine.programs.vm_batch_kernels import run_batch
 from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.interpreter.machine import Machine, Result, float_sum, order
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.interpreter import Program, bits_float
+from tidemark.engine.programs.vm_batch_kernels import run_batch
 
 ROWS = np.zeros(p.ROWS_WORDS, dtype=np.int64)
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.programs import program_layout as p
-from engine.programs.interpreter import Assembler
-from engine.programs.vm_batch_kernels import run_batch
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.interpreter import Assembler
+from tidemark.engine.programs.vm_batch_kernels import run_batch
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
 
 TABLE = TableDefinition(1, 1, "t", (Column("id", t.Int64),), ("id",))
 

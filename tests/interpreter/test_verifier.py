@@ -8,15 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine.base.errors import ProgramInvalid
-from engine.programs import program_layout as p
-from engine.programs.instruction_set import FLOAT
-from engine.programs.interpreter import Assembler, Program
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
 from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.interpreter.test_machine import run
+from tidemark.engine.base.errors import ProgramInvalid
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.instruction_set import FLOAT
+from tidemark.engine.programs.interpreter import Assembler, Program
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
 
 TABLE = TableDefinition(
     1,

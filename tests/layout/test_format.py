@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.base.errors import SchemaInvalid
-from engine.log import redo_layout as redo
-from engine.log.group_layout import GROUP
-from engine.rows import lcp_layout as lcp
-from engine.sealed import sealed_layout as sealed
-from engine.sealed.sealed_layout import KIND_GROUP, KIND_SYSFILE, header_of, is_sealed, seal, write_seal
 from tidemark import format_document as document
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.log import redo_layout as redo
+from tidemark.engine.log.group_layout import GROUP
+from tidemark.engine.rows import lcp_layout as lcp
+from tidemark.engine.sealed import sealed_layout as sealed
+from tidemark.engine.sealed.sealed_layout import KIND_GROUP, KIND_SYSFILE, header_of, is_sealed, seal, write_seal
 from tidemark.format_notes import NOTES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,23 +34,23 @@ def test_format_fingerprint_is_the_golden_one() -> None:
 
 
 CONSTANTS = [
-    ("engine.log.redo_layout", "KIND_NOOP"),
-    ("engine.log.redo_layout", "FLAG_VAR_KEPT"),
-    ("engine.log.redo_layout", "WORDS_SHIFT"),
-    ("engine.log.redo_layout", "FRAGMENT_SHIFT"),
-    ("engine.log.redo_layout", "COUNT_MASK"),
-    ("engine.log.redo_layout", "AUTHOR_SHIFT"),
-    ("engine.log.redo_layout", "TRANSACTION_WORDS"),
-    ("engine.rows.lcp_layout", "ENTRY_TABLE_SHIFT"),
-    ("engine.rows.lcp_layout", "ENTRY_FRAGMENT_MASK"),
-    ("engine.rows.lcp_layout", "COPIES_FRAGMENT"),
-    ("engine.rows.lcp_layout", "BLOCK_HEADER_WORDS"),
-    ("engine.log.group_layout", "GROUP_ALIGN_BYTES"),
-    ("engine.schema.row_layout", "VAR_KEY_WORDS_SHIFT"),
-    ("engine.schema.row_layout", "VAR_NULL_BIT"),
-    ("engine.sealed.sealed_layout", "KIND_GROUP"),
-    ("engine.sealed.sealed_layout", "FORMAT_VERSION"),
-    ("recovery.system_restart.sysfile_layout", "SYSFILE_BYTES"),
+    ("tidemark.engine.log.redo_layout", "KIND_NOOP"),
+    ("tidemark.engine.log.redo_layout", "FLAG_VAR_KEPT"),
+    ("tidemark.engine.log.redo_layout", "WORDS_SHIFT"),
+    ("tidemark.engine.log.redo_layout", "FRAGMENT_SHIFT"),
+    ("tidemark.engine.log.redo_layout", "COUNT_MASK"),
+    ("tidemark.engine.log.redo_layout", "AUTHOR_SHIFT"),
+    ("tidemark.engine.log.redo_layout", "TRANSACTION_WORDS"),
+    ("tidemark.engine.rows.lcp_layout", "ENTRY_TABLE_SHIFT"),
+    ("tidemark.engine.rows.lcp_layout", "ENTRY_FRAGMENT_MASK"),
+    ("tidemark.engine.rows.lcp_layout", "COPIES_FRAGMENT"),
+    ("tidemark.engine.rows.lcp_layout", "BLOCK_HEADER_WORDS"),
+    ("tidemark.engine.log.group_layout", "GROUP_ALIGN_BYTES"),
+    ("tidemark.engine.schema.row_layout", "VAR_KEY_WORDS_SHIFT"),
+    ("tidemark.engine.schema.row_layout", "VAR_NULL_BIT"),
+    ("tidemark.engine.sealed.sealed_layout", "KIND_GROUP"),
+    ("tidemark.engine.sealed.sealed_layout", "FORMAT_VERSION"),
+    ("tidemark.recovery.system_restart.sysfile_layout", "SYSFILE_BYTES"),
 ]
 
 

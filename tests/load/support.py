@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 import tidemark as tm
-from engine.log.load_files import FOLDER
-from engine.rows.column_values import from_python, input_type
-from recovery import load
-from recovery.load.directory import Directory
-from recovery.load.job import FragmentReport, LoadJob
 from tests.store.support import open_memory
+from tidemark.engine.log.load_files import FOLDER
+from tidemark.engine.rows.column_values import from_python, input_type
+from tidemark.recovery import load
+from tidemark.recovery.load.directory import Directory
+from tidemark.recovery.load.job import FragmentReport, LoadJob
 
 NAME = "test.t"
 ROOM: dict[str, Any] = {

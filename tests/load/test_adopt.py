@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.memory.arena import address_of
-from engine.memory.arena_layout import F_PAGES, F_RELEASED
-from recovery import load
-from recovery.load.adopt import Adopter, mark_of
 from tests.backup.support import content
 from tests.engine.arena_check import check_arena
 from tests.load.support import NAME, by_key, found, leaves, new_store, own_place, published, row, rows, written
 from tests.store.support import open_memory
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.memory.arena_layout import F_PAGES, F_RELEASED
+from tidemark.recovery import load
+from tidemark.recovery.load.adopt import Adopter, mark_of
 
 SHAPES: dict[str, dict[str, Any]] = {
     "memory": {},

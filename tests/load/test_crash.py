@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.log.load_files import FOLDER
-from recovery import load
-from recovery.backup.storage import open_place
-from recovery.crash_harness.crash_states import crash_states
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor
-from recovery.crash_harness.program import Ledger, open_simulated, whole_state
-from recovery.load.commit import begin
-from recovery.load.directory import Directory
 from tests.crash.programs import load_history
 from tests.load.support import NAME, batch, by_key, found, new_store, published, rows
 from tests.shares import share
 from tests.store.support import open_memory
+from tidemark.engine.log.load_files import FOLDER
+from tidemark.recovery import load
+from tidemark.recovery.backup.storage import open_place
+from tidemark.recovery.crash_harness.crash_states import crash_states
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor
+from tidemark.recovery.crash_harness.program import Ledger, open_simulated, whole_state
+from tidemark.recovery.load.commit import begin
+from tidemark.recovery.load.directory import Directory
 
 
 def test_crash_states_of_loads_show_what_was_promised() -> None:
@@ -115,7 +115,7 @@ def test_load_that_is_published_is_durably_so_for_every_publisher() -> None:
 
 
 def adopted_from(db: Any, job: load.LoadJob, place: Directory) -> dict[int, Any]:
-    from recovery.load.adopt import Adopter
+    from tidemark.recovery.load.adopt import Adopter
 
     Adopter(db.parts.store, db.parts.files, db.parts.opened.identity).adopt(job, place)
     return found(db)
@@ -127,7 +127,7 @@ def test_disk_full_at_any_write_of_a_task_names_the_place_and_leaves_none_of_its
     """The disk of an executor, which opens the directory for itself."""
     store = new_store()
     job = store.plan_load(NAME, tmp_path / "load")
-    room, real = importlib.import_module("recovery.load.directory"), open_place
+    room, real = importlib.import_module("tidemark.recovery.load.directory"), open_place
     call = 0
     while True:
         call += 1
@@ -215,7 +215,7 @@ def test_changed_byte_of_the_mark_of_an_adoption_is_never_another_outcome(monkey
     job = published(db, rows(0, 20))
     mark = job.name + ".adopting"
     with monkeypatch.context() as patch, pytest.raises(PowerOff):
-        patch.setattr("recovery.load.adopt.sweep", lambda *_: off())
+        patch.setattr("tidemark.recovery.load.adopt.sweep", lambda *_: off())
         db.adopt(job)
     text = content_at(db, mark)
     assert len(found(db)) == 23  # it was adopted, and broke off before its files were removed

@@ -9,14 +9,23 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.log.load_arena_layout import LR_AT, LR_RECORD, LR_ROWID, LR_WORDS, LS_RECORD, LS_ROWS, LS_USED, LS_WORDS
-from engine.log.load_kernels import add_pages, pack_rows_of_file, survey_block
-from engine.memory.arena_layout import OK, ST_INVARIANT, ST_PARTITION
-from engine.rows.columnar import encode_rows
-from engine.schema.definition import TableDefinition
-from engine.store.load_shape import LoadShape
-from engine.table.table import KEY_ROOM_WORDS
 from tests.load.support import NAME, batch, columns, rows
+from tidemark.engine.log.load_arena_layout import (
+    LR_AT,
+    LR_RECORD,
+    LR_ROWID,
+    LR_WORDS,
+    LS_RECORD,
+    LS_ROWS,
+    LS_USED,
+    LS_WORDS,
+)
+from tidemark.engine.log.load_kernels import add_pages, pack_rows_of_file, survey_block
+from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_PARTITION
+from tidemark.engine.rows.columnar import encode_rows
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.store.load_shape import LoadShape
+from tidemark.engine.table.table import KEY_ROOM_WORDS
 
 KEY = np.zeros(KEY_ROOM_WORDS, dtype=np.int64)
 

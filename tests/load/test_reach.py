@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.files.directory import PosixFiles
-from recovery.backup.verify import verify
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.verification.log_listing import StoreListing
 from tests.backup.support import Tables, archived, content, content_of, restored, take
 from tests.load.support import NAME, ROOM, columns, found, leaves, new_store, published, rows
 from tests.replication.site import epochs_in, open_site, replayed
 from tests.store.support import open_memory
 from tidemark.database import check_store
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.backup.verify import verify
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.verification.log_listing import StoreListing
 
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from recovery import load
-from recovery.load.job import FragmentReport, LoadJob
-from recovery.load.native import write_natively
 from tests.load.support import NAME, batch, by_key, found, leaves, new_store, own_place, row, rows, written
+from tidemark.recovery import load
+from tidemark.recovery.load.job import FragmentReport, LoadJob
+from tidemark.recovery.load.native import write_natively
 
 PARTITIONS = {
     "hash": tm.HashPartition(5),

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.base.clock import ManualClock
-from engine.log.geometry import Geometry, create_files, open_files
-from engine.log.group import Position
-from engine.log.reader import GroupRead, LogReader
-from engine.log.redo import RedoLog
-from engine.log.redo_layout import GROUP_WORDS
-from recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.log.geometry import Geometry, create_files, open_files
+from tidemark.engine.log.group import Position
+from tidemark.engine.log.reader import GroupRead, LogReader
+from tidemark.engine.log.redo import RedoLog
+from tidemark.engine.log.redo_layout import GROUP_WORDS
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 STORE = b"0123456789abcdef"
 

@@ -8,13 +8,13 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.log.group import Position
-from engine.log.redo import BATCH_BYTES
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.log.support import Log, read, reader, records
 from tests.recovery.support import flipped
 from tests.seeds import fresh_seeds
+from tidemark.engine.log.group import Position
+from tidemark.engine.log.redo import BATCH_BYTES
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 COUNT = 5
 

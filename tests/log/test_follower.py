@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.access import noted_rows
-from engine.base.errors import InvariantBroken
-from engine.log.follower import FollowPoint, LogFollower
-from engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
-from engine.log.row_changes import RowChanges, SchemaChange
-from engine.memory.arena_layout import CAPTURE_CHANGED, CAPTURE_WHOLE
-from engine.txn.before_images_kernels import set_capture
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
+from tidemark.engine.access import noted_rows
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.log.follower import FollowPoint, LogFollower
+from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
+from tidemark.engine.log.row_changes import RowChanges, SchemaChange
+from tidemark.engine.memory.arena_layout import CAPTURE_CHANGED, CAPTURE_WHOLE
+from tidemark.engine.txn.before_images_kernels import set_capture
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 Row = dict[str, Any]
 Net = tuple[str, Any, Any]  # table, row before, row after
@@ -304,8 +304,8 @@ def test_any_value_and_author_belong_to_operations_and_rows() -> None:
 
 
 def authors_of(db: Any, store: Any) -> list[tuple[Any, int]]:
-    from engine.access.row_operations import read_entry
-    from engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
+    from tidemark.engine.access.row_operations import read_entry
+    from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
 
     found = []
     for row in list(db["memory"].scan()):

@@ -8,9 +8,9 @@ from collections import defaultdict
 import pytest
 
 import tidemark as tm
-from engine.log.row_changes import RowChanges
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.log.test_follower import COLUMNS, ON_DISK, capture, followed, follower, nets, read_all
+from tidemark.engine.log.row_changes import RowChanges
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 SEED = 55_210
 

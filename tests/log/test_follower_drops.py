@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.access import noted_rows
-from engine.base.errors import RedoDamaged
-from engine.log.follower import FollowPoint, LogFollower
-from engine.log.redo_layout import FRAGMENT_MASK, FRAGMENT_SHIFT, GROUP_WORDS, KIND_REFRESH, TRANSACTION_WORDS
-from engine.log.row_changes import ChangeReader, RowChanges, SchemaChange
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.local_checkpoint.control import read_controls
 from tests.log.test_follower import COLUMNS, Net, capture, followed, follower, nets, read_all, values
+from tidemark.engine.access import noted_rows
+from tidemark.engine.base.errors import RedoDamaged
+from tidemark.engine.log.follower import FollowPoint, LogFollower
+from tidemark.engine.log.redo_layout import FRAGMENT_MASK, FRAGMENT_SHIFT, GROUP_WORDS, KIND_REFRESH, TRANSACTION_WORDS
+from tidemark.engine.log.row_changes import ChangeReader, RowChanges, SchemaChange
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.local_checkpoint.control import read_controls
 
 WIDTH = 500
 RANGES = tm.RangePartition("id", [("low", WIDTH), ("middle", 2 * WIDTH), ("high", 3 * WIDTH)])

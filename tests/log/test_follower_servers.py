@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.access import noted_rows
-from engine.log.row_changes import RowChanges
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.log.test_follower import (
     COLUMNS,
     LARGE,
@@ -26,6 +23,9 @@ from tests.log.test_follower import (
     random_operation,
     read_all,
 )
+from tidemark.engine.access import noted_rows
+from tidemark.engine.log.row_changes import RowChanges
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 SOURCE = 17
 SERVERS = (17, 18, 19)

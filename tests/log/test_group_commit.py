@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import CommitOnFailedStore, StoreFailed
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles, Personality
 from tests.log.support import Log, read, records
 from tests.store.interrupts import interrupt_at
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.base.errors import CommitOnFailedStore, StoreFailed
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles, Personality
 
 FILE_CALLS = ["pwrite", "fdatasync"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import put, refused, resealed
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "redo/0000.redo"
 RECORD = GROUP_WORDS + TRANSACTION_WORDS  # the first operation record of the first group: the making of the table

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.log.geometry import create_files
-from engine.log.group_layout import GROUP, GROUP_ALIGN_BYTES
-from engine.log.reader import GroupRead
-from engine.sealed.sealed_layout import header_of, seal
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.log.support import STORE, Log, read, reader, records
 from tests.recovery.support import flipped, refused
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.log.geometry import create_files
+from tidemark.engine.log.group_layout import GROUP, GROUP_ALIGN_BYTES
+from tidemark.engine.log.reader import GroupRead
+from tidemark.engine.sealed.sealed_layout import header_of, seal
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -269,10 +269,10 @@ def test_store_with_a_redo_file_cut_short_is_refused(store: Any, number: int, ke
 
 
 def test_store_with_the_redo_files_of_another_store_is_refused_as_foreign(store: Any) -> None:
-    from engine.base.clock import ManualClock
-    from engine.base.options import Options
     from tests.store.support import SMALL
     from tidemark.database import Database
+    from tidemark.engine.base.clock import ManualClock
+    from tidemark.engine.base.options import Options
 
     other = MemoryFiles()
     db = Database(other, Options.from_keywords(SMALL), ManualClock(seed=99))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.base.errors import RedoDamaged
-from engine.log.listing import Dictionary, list_group
-from engine.log.reader import GroupRead
-from engine.log.redo_layout import (
+from tidemark.engine.base.errors import RedoDamaged
+from tidemark.engine.log.listing import Dictionary, list_group
+from tidemark.engine.log.reader import GroupRead
+from tidemark.engine.log.redo_layout import (
     FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
     GROUP_WORDS,
@@ -19,9 +19,9 @@ from engine.log.redo_layout import (
     pack_kind,
     pack_rows,
 )
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
 
 DEFINITION = TableDefinition(
     7,

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.files.protocol import File
-from engine.log.geometry import Geometry
-from engine.log.group_layout import GROUP_ALIGN_BYTES
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.system_restart.sysfile import NAMES, read_sysfile
 from tests.recovery.support import flipped, refused
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.files.protocol import File
+from tidemark.engine.log.geometry import Geometry
+from tidemark.engine.log.group_layout import GROUP_ALIGN_BYTES
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.system_restart.sysfile import NAMES, read_sysfile
 
 OPTIONS: dict[str, Any] = {"redo_log": "1 MiB"}  # a step is an eighth of it
 

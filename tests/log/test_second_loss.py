@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from engine.base.errors import CommitOnFailedStore, StoreFailed
-from engine.log.group import Position
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.program import PowerOff, power_off
 from tests.log.support import Log, read, reader, records
 from tests.log.test_batches import queue
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.base.errors import CommitOnFailedStore, StoreFailed
+from tidemark.engine.log.group import Position
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.program import PowerOff, power_off
 
 COUNT = 5
 

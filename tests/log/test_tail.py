@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.ids import TXID_COUNTER_BITS, first_txid, txids_from
-from engine.base.limits import INCARNATION_MAX
-from engine.log.tail import TailNeeds
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.system_restart.sysfile import NAMES, open_copies, read_sysfile, write_sysfile
 from tests.log.support import Log
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.ids import TXID_COUNTER_BITS, first_txid, txids_from
+from tidemark.engine.base.limits import INCARNATION_MAX
+from tidemark.engine.log.tail import TailNeeds
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.system_restart.sysfile import NAMES, open_copies, read_sysfile, write_sysfile
 
 
 def filled(db: Any, first: int) -> None:

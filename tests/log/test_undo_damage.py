@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.base.errors import UndoDamaged
-from engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_GROUP
-from engine.disk.undo_reader import UndoReader
-from engine.disk.undo_ring import UndoPosition, group_bytes_max
-from engine.log.geometry import Geometry, open_files
-from engine.sealed.sealed_layout import FORMAT_VERSION, seal
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.log.undo_support import STORE, Made, Undo, geometry_of, read, reader
+from tidemark.engine.base.errors import UndoDamaged
+from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_GROUP
+from tidemark.engine.disk.undo_reader import UndoReader
+from tidemark.engine.disk.undo_ring import UndoPosition, group_bytes_max
+from tidemark.engine.log.geometry import Geometry, open_files
+from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, seal
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 BLOCK = 4_096
 

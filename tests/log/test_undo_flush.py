@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from engine.base.errors import InvariantBroken, StoreFailed
-from engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_LCP
-from engine.disk.undo_kernels import undo_region_words
-from engine.disk.undo_ring import (
+from tests.log.undo_support import Undo, geometry_of, read
+from tests.store.interrupts import interrupt_at
+from tidemark.engine.base.errors import InvariantBroken, StoreFailed
+from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_LCP
+from tidemark.engine.disk.undo_kernels import undo_region_words
+from tidemark.engine.disk.undo_ring import (
     buffer_words_of,
     create_undo_files,
     group_bytes_max,
     undo_geometry,
 )
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles, Personality
-from tests.log.undo_support import Undo, geometry_of, read
-from tests.store.interrupts import interrupt_at
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles, Personality
 
 
 def on_disk(undo: Undo) -> list[int]:
@@ -73,7 +73,7 @@ def append(undo: Undo, value: int, words: int) -> int:
     """As a commit does: room before the latch, looked at again under it. The LSN."""
     import numpy as np
 
-    from engine.disk.undo_kernels import append_undo
+    from tidemark.engine.disk.undo_kernels import append_undo
 
     source = np.full(1 + words, value, dtype=np.int64)
     while True:

@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from engine.disk import cache_layout as d
-from engine.disk import undo_kernels as k
-from engine.disk.disk_layout import UNDO_ALLOC, UNDO_CREATE, UNDO_FREE, UNDO_RESTART, UNDO_UPDATE
-from engine.memory.arena_layout import OK, S_UNDO, ST_INVARIANT, ST_SPACE, ST_UNDO, X_UNDO_WORDS
 from tests.naive import undo as naive
+from tidemark.engine.disk import cache_layout as d
+from tidemark.engine.disk import undo_kernels as k
+from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_CREATE, UNDO_FREE, UNDO_RESTART, UNDO_UPDATE
+from tidemark.engine.memory.arena_layout import OK, S_UNDO, ST_INVARIANT, ST_SPACE, ST_UNDO, X_UNDO_WORDS
 
 AT = 256
 SIZE = 400

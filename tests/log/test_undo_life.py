@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_LCP, UNDO_UPDATE
-from engine.disk.undo_ring import UndoPosition
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor
 from tests.log.undo_support import TRANSACTION, Made, Undo, geometry_of, read, reader
 from tests.shares import few
+from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_LCP, UNDO_UPDATE
+from tidemark.engine.disk.undo_ring import UndoPosition
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor
 
 
 class Life:
@@ -197,7 +197,7 @@ def test_promised_records_never_reach_the_tail_whatever_the_groups(seed: int) ->
 
 
 def test_mark_is_refused_when_marks_alone_have_filled_the_log_and_the_tail_stays() -> None:
-    from engine.base.errors import StorageFull
+    from tidemark.engine.base.errors import StorageFull
 
     undo = Undo(geometry_of(1 << 16, 3), 700)
     while undo.promise(100):

@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from engine.disk.cache_layout import U_FREE, U_PROMISED
-from engine.disk.disk_layout import (
+from tidemark.engine.disk.cache_layout import U_FREE, U_PROMISED
+from tidemark.engine.disk.disk_layout import (
     UNDO_KIND_MASK,
     UNDO_MARK_WORDS,
     UNDO_RECORD_WORDS,
     UNDO_UPDATE,
     UNDO_WORDS_SHIFT,
 )
-from engine.disk.undo import UndoLog
-from engine.disk.undo_kernels import append_undo, release_undo, reserve_undo, setup_undo, undo_region_words
-from engine.disk.undo_reader import UndoReader
-from engine.disk.undo_ring import UndoPosition, create_undo_files, undo_ring
-from engine.log.geometry import Geometry, open_files
-from engine.memory.arena_layout import OK
-from recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.engine.disk.undo import UndoLog
+from tidemark.engine.disk.undo_kernels import append_undo, release_undo, reserve_undo, setup_undo, undo_region_words
+from tidemark.engine.disk.undo_reader import UndoReader
+from tidemark.engine.disk.undo_ring import UndoPosition, create_undo_files, undo_ring
+from tidemark.engine.log.geometry import Geometry, open_files
+from tidemark.engine.memory.arena_layout import OK
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 STORE = b"0123456789abcdef"
 AT = 256  # the descriptor; transactions lie below

@@ -6,7 +6,7 @@ import datetime
 import decimal
 import struct
 
-from engine.schema import types as t
+from tidemark.engine.schema import types as t
 
 _PACKED = {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4, 8: 4, 9: 4}
 

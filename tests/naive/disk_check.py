@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from engine.access.disk_check_kernels import DISK_ROW
-from engine.disk.cache_layout import SLOT_BITS
-from engine.disk.disk_layout import DP_ENTRIES, ENTRY_FREE, ENTRY_MASK, PIECE_CHAINED, PIECE_CHUNK, PIECE_ROWID_MASK
-from engine.memory.arena_layout import LIVE, LOCK_MASK, STATE_MASK, STATE_SHIFT
+from tidemark.engine.access.disk_check_kernels import DISK_ROW
+from tidemark.engine.disk.cache_layout import SLOT_BITS
+from tidemark.engine.disk.disk_layout import (
+    DP_ENTRIES,
+    ENTRY_FREE,
+    ENTRY_MASK,
+    PIECE_CHAINED,
+    PIECE_CHUNK,
+    PIECE_ROWID_MASK,
+)
+from tidemark.engine.memory.arena_layout import LIVE, LOCK_MASK, STATE_MASK, STATE_SHIFT
 
 
 class Found(NamedTuple):

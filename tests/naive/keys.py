@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from engine.schema import types as t
-from engine.schema.types_calendar import Calendar
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.types_calendar import Calendar
 
 Bits = str
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.log import redo_layout as r
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from engine.store.node_copy_layout import F_UNCOPIED, ROWID_END
+from tidemark.engine.log import redo_layout as r
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.store.node_copy_layout import F_UNCOPIED, ROWID_END
 
 Key = tuple[int, ...]
 

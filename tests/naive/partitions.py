@@ -7,8 +7,8 @@ from typing import Any
 import xxhash
 
 import tidemark as tm
-from engine.rows.row_format import RowFormat
-from engine.schema.definition import TableDefinition
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema.definition import TableDefinition
 
 
 def _rule(value: int, count: int, is_linear: bool) -> int:

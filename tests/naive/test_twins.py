@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.jit import kernel
-from engine.memory import arena_layout as a
-from engine.memory.pool_kernels import setup_memory, take_transaction_block
-from engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
-from engine.txn import operations_kernels as k
 from tests.naive import batches as naive
+from tidemark.engine.jit import kernel
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.pool_kernels import setup_memory, take_transaction_block
+from tidemark.engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
+from tidemark.engine.txn import operations_kernels as k
 
 CODEC = "tests.rows.test_kernels"
 WALK = "tests.engine.test_arena:test_random_transactions_leave_every_word_owned_once_and_rows_as_the_model"
@@ -129,16 +129,16 @@ TWINS = {
     "txn.versions.setup_versions": "tests.snapshot.test_life:test_snapshot_memory_is_checked_and_named",
     **dict.fromkeys(
         [
-            "replication.binlog.rows.encode_images",
+            "tidemark.replication.binlog.rows.encode_images",
             *(
-                f"replication.binlog.bodies.{name}"
+                f"tidemark.replication.binlog.bodies.{name}"
                 for name in ("find_cells", "read_numbers", "measure_strings", "copy_strings")
             ),
         ],
         f"{BODIES}:test_any_rows_of_any_table_equal_twin_and_come_back",
     ),
-    "replication.binlog.rows.changed_columns": f"{BODIES}:test_changed_columns_of_any_pairs_equal_twin",
-    "replication.binlog.rows.find_runs": f"{BODIES}:test_runs_of_rows_alike_equal_twin",
+    "tidemark.replication.binlog.rows.changed_columns": f"{BODIES}:test_changed_columns_of_any_pairs_equal_twin",
+    "tidemark.replication.binlog.rows.find_runs": f"{BODIES}:test_runs_of_rows_alike_equal_twin",
     **dict.fromkeys(
         ["rows.check.check_rows", "rows.check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"
     ),
@@ -221,7 +221,7 @@ TWINS = {
     "access.absent.lock_absent": (
         "tests.store.test_absent_keys:test_keys_told_absent_among_all_other_work_leave_nothing"
     ),
-    "replication.ingest.result_rows.find_result_cells": (
+    "tidemark.replication.ingest.result_rows.find_result_cells": (
         "tests.ingest.test_text_rows:test_rows_of_any_result_equal_twin"
     ),
     **dict.fromkeys(
@@ -282,7 +282,7 @@ TWINS = {
     "memory.pool.setup_memory": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "memory.pool.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "schema.partitions.fragments_of_keys": PARTITIONS,
-    "replication.calls.packed_values.measure_value": "tests.remote.test_hostile:"
+    "tidemark.replication.calls.packed_values.measure_value": "tests.remote.test_hostile:"
     "test_altered_messages_are_measured_as_a_naive_twin_does_and_refused_or_built",
     "rows.side_pages.change_format": SCHEMA_CHANGES,
     **dict.fromkeys(
@@ -378,17 +378,20 @@ TWINS = {
         "tests.access.test_conditions:test_scan_in_place_and_over_copies_find_what_the_rows_say_own_changes_included"
     ),
     **dict.fromkeys(
-        [f"replication.applier.key_sets.{name}" for name in ("add_keys", "find_keys")],
+        [f"tidemark.replication.applier.key_sets.{name}" for name in ("add_keys", "find_keys")],
         "tests.applier.test_key_set:test_any_batches_of_any_tables_equal_twin",
     ),
-    "replication.applier.key_sets.rehash_keys": (
+    "tidemark.replication.applier.key_sets.rehash_keys": (
         "tests.applier.test_key_set:test_many_keys_grow_the_set_and_are_found_again"
     ),
     **dict.fromkeys(
-        [f"replication.conflict.dependencies.{name}" for name in ("mark_transactions", "read_marks", "track_keys")],
+        [
+            f"tidemark.replication.conflict.dependencies.{name}"
+            for name in ("mark_transactions", "read_marks", "track_keys")
+        ],
         "tests.replication.test_tracker:test_any_stream_of_writes_and_marks_equals_twin",
     ),
-    "replication.conflict.dependencies.rehash_dependencies": (
+    "tidemark.replication.conflict.dependencies.rehash_dependencies": (
         "tests.replication.test_tracker:test_many_keys_in_many_batches_keep_their_owners_through_growth"
     ),
     "programs.vm_batch.run_batch": MACHINE,
@@ -401,7 +404,9 @@ def kernels() -> list[str]:
     # Tests declare some of their own, around helpers.
     found = [name.rpartition(".") for name in kernel.REGISTRY]
     own = [(module, name) for module, _, name in found if kernel.is_kernels(module)]
-    return sorted(f"{module.removesuffix(kernel.KERNELS).removeprefix('engine.')}.{name}" for module, name in own)
+    return sorted(
+        f"{module.removesuffix(kernel.KERNELS).removeprefix('tidemark.engine.')}.{name}" for module, name in own
+    )
 
 
 def test_every_kernel_names_its_test_and_no_other_is_named() -> None:

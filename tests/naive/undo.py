@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_MARK_WORDS, UNDO_RECORD_WORDS, UNDO_RESTART, UNDO_UPDATE
+from tidemark.engine.disk.disk_layout import (
+    UNDO_ALLOC,
+    UNDO_FREE,
+    UNDO_MARK_WORDS,
+    UNDO_RECORD_WORDS,
+    UNDO_RESTART,
+    UNDO_UPDATE,
+)
 
 Record = list[int]  # its words
 

@@ -6,11 +6,11 @@ import sys
 import threading
 from typing import Any
 
-from replication.node_group.carrier import Carrier, Secrets
-from replication.node_group.conversation import Conversation
-from replication.node_group.messages import Groups
-from replication.node_group.party import NodeParty
 from tests.node_group.carriers import CLOCK, HOST, SECRET, STORE
+from tidemark.replication.node_group.carrier import Carrier, Secrets
+from tidemark.replication.node_group.conversation import Conversation
+from tidemark.replication.node_group.messages import Groups
+from tidemark.replication.node_group.party import NodeParty
 
 
 def say(node: int, store: bytes, message: Any) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from engine.base.clock import SystemClock
-from replication.node_group.carrier import Address, Carrier, Secrets
-from replication.node_group.conversation import Conversation
-from replication.node_group.party import NodeParty
 from tests.ports import free_port
 from tests.waiting import wait_until
+from tidemark.engine.base.clock import SystemClock
+from tidemark.replication.node_group.carrier import Address, Carrier, Secrets
+from tidemark.replication.node_group.conversation import Conversation
+from tidemark.replication.node_group.party import NodeParty
 
 SECRET = b"a secret of all nodes"
 STORE = "ab" * 16

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from replication.node_group.carrier import Carrier, Secrets
-from replication.node_group.configuration import GroupConfiguration
-from replication.node_group.messages import (
+from tests.node_group.carriers import CLOCK
+from tidemark.replication.node_group.carrier import Carrier, Secrets
+from tidemark.replication.node_group.configuration import GroupConfiguration
+from tidemark.replication.node_group.messages import (
     Acknowledge,
     Event,
     Fail,
@@ -25,10 +26,9 @@ from replication.node_group.messages import (
     Write,
     Written,
 )
-from replication.node_group.party import NodeParty
-from replication.node_group.view import Record
-from replication.node_group.views import Node
-from tests.node_group.carriers import CLOCK
+from tidemark.replication.node_group.party import NodeParty
+from tidemark.replication.node_group.view import Record
+from tidemark.replication.node_group.views import Node
 
 STORE = bytes(range(16))
 

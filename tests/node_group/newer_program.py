@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import sys
 
-from engine.sealed import sealed_layout as sealed
+from tests.planting import without_the_face
+
+with without_the_face():
+    from tidemark.engine.sealed import sealed_layout as sealed
 
 sealed.FORMAT_VERSION += 1
-assert "engine.log.group" not in sys.modules, "the format is already known elsewhere"
+assert "tidemark.engine.log.group" not in sys.modules, "the format is already known elsewhere"
 
-from replication.wire.wire import handshake  # noqa: E402
+from tidemark.replication.wire import handshake  # noqa: E402
 
 handshake.VERSION += 1
 

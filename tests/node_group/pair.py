@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.log.group import Group
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from engine.sealed.sealed_layout import KIND_GROUP, is_sealed
-from engine.store.group_apply import GroupApplier
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.node_group.codec import decode, encode
-from replication.node_group.messages import Groups
 from tests.store.history import ROOM, World
 from tests.store.support import open_memory
+from tidemark.engine.log.group import Group
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.sealed.sealed_layout import KIND_GROUP, is_sealed
+from tidemark.engine.store.group_apply import GroupApplier
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.node_group.codec import decode, encode
+from tidemark.replication.node_group.messages import Groups
 
 Slot = tuple[int, int, int]  # table, fragment, ROWID
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from replication.node_group.configuration import GroupConfiguration
-from replication.node_group.view import Times
 from tests.ports import free_ports
 from tests.waiting import wait_until
+from tidemark.replication.node_group.configuration import GroupConfiguration
+from tidemark.replication.node_group.view import Times
 
 SECRET = b"a secret of nodes"
 OPTIONS: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "8 MiB", "undo_log": "4 MiB", "page_buffer": "1 MiB"}

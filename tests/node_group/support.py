@@ -8,22 +8,22 @@ from collections.abc import Callable
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from engine.log.geometry import open_files
-from engine.log.reader import LogReader
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.local_checkpoint.copies import CopySink
-from recovery.local_checkpoint.writer import LocalCheckpoint
-from recovery.node_restart.finish import make_recoverable
-from recovery.node_restart.joiner import Join
-from recovery.node_restart.messages import DELETE_LOG, ROWID_SYNC, Plan, Ready, Taken
-from recovery.node_restart.source import Source
-from recovery.node_restart.verify import different_slots
-from recovery.system_restart.restart import Opened, Restart
-from recovery.system_restart.through import Through
-from replication.node_group.codec import RESTART_MESSAGES, decode, encode
 from tests.store.support import SMALL, open_memory, rows_of
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.log.reader import LogReader
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.local_checkpoint.copies import CopySink
+from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
+from tidemark.recovery.node_restart.finish import make_recoverable
+from tidemark.recovery.node_restart.joiner import Join
+from tidemark.recovery.node_restart.messages import DELETE_LOG, ROWID_SYNC, Plan, Ready, Taken
+from tidemark.recovery.node_restart.source import Source
+from tidemark.recovery.node_restart.verify import different_slots
+from tidemark.recovery.system_restart.restart import Opened, Restart
+from tidemark.recovery.system_restart.through import Through
+from tidemark.replication.node_group.codec import RESTART_MESSAGES, decode, encode
 
 COPYING = (ROWID_SYNC, DELETE_LOG)  # the variants that copy rows
 WORK_MAX = 150  # times that writers work while a node joins

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.log.geometry import open_files
-from engine.log.reader import GroupRead, LogReader
-from engine.log.redo_layout import GROUP_WORDS
 from tests.node_group.pair import Pair, PairWorld, slots_of
 from tests.store.history import LEAST, PAGE_SIZES, History, Step
 from tests.store.support import ACCOUNT
+from tidemark.engine.log.geometry import open_files
+from tidemark.engine.log.reader import GroupRead, LogReader
+from tidemark.engine.log.redo_layout import GROUP_WORDS
 from tidemark.session import Transaction
 
 LARGE = {"redo_log": "16 MiB", "data_memory": "32 MiB", "undo_log": "16 MiB", "transaction_memory": "8 MiB"}

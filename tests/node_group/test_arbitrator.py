@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from replication.node_group.arbitrator import NO_RECORD, Arbitrator
-from replication.node_group.messages import (
+from tidemark.replication.node_group.arbitrator import NO_RECORD, Arbitrator
+from tidemark.replication.node_group.messages import (
     Accept,
     Accepted,
     Outbid,
@@ -17,7 +17,7 @@ from replication.node_group.messages import (
     Write,
     Written,
 )
-from replication.node_group.view import NO_BALLOT, Ballot, Member, Record, View, first_view
+from tidemark.replication.node_group.view import NO_BALLOT, Ballot, Member, Record, View, first_view
 
 STORE = bytes(range(16))
 A, B, C = (Member(number, f"node-{number}") for number in (1, 2, 3))

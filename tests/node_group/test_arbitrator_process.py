@@ -11,23 +11,23 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from engine.base.errors import SyncFailed
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.node_group.arbitrator import NO_RECORD
-from replication.node_group.arbitrator_process import ArbitratorProcess
-from replication.node_group.carrier import Secrets
-from replication.node_group.configuration import GroupConfiguration
-from replication.node_group.messages import Accept, Accepted, Ping, Pong, Prepare, Promise, Refused
-from replication.node_group.view import ARBITRATOR, Ballot, Record, View, first_view
-from replication.node_group.view_file import ViewFile, read_record
 from tests.cli.processes import Command
 from tests.node_group.carriers import SECRET, End, Site, free_address
 from tests.node_group.machines import STORE, GroupNode
 from tests.other_user import write_secret
 from tests.waiting import wait_until
 from tidemark.cli.commands import commands
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import SyncFailed
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.node_group.arbitrator import NO_RECORD
+from tidemark.replication.node_group.arbitrator_process import ArbitratorProcess
+from tidemark.replication.node_group.carrier import Secrets
+from tidemark.replication.node_group.configuration import GroupConfiguration
+from tidemark.replication.node_group.messages import Accept, Accepted, Ping, Pong, Prepare, Promise, Refused
+from tidemark.replication.node_group.view import ARBITRATOR, Ballot, Record, View, first_view
+from tidemark.replication.node_group.view_file import ViewFile, read_record
 
 SECRETS = Secrets(SECRET)
 

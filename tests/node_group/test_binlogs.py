@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.ids import make_epoch
-from engine.base.limits import GCI_MAX
-from replication.binlog import events as e
-from replication.binlog.reader import BinlogReader
-from replication.injector import owed_rows
-from replication.node_group.messages import Applied
-from replication.settings.system_tables import NDB_SCHEMA
-from replication.wire.messages import Start
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.node_group.test_node import COLUMNS, equal
 from tests.ports import free_ports
 from tests.replication.site import Epoch, transactions_in
 from tests.waiting import wait_until
+from tidemark.engine.base.ids import make_epoch
+from tidemark.engine.base.limits import GCI_MAX
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.reader import BinlogReader
+from tidemark.replication.injector import owed_rows
+from tidemark.replication.node_group.messages import Applied
+from tidemark.replication.settings.system_tables import NDB_SCHEMA
+from tidemark.replication.wire.messages import Start
 
 MARKS = itertools.count(1_000_000)
 LOGGED: dict[str, Any] = {"server_id": 1, "log_bin": "log", "log_updated_only": False, "epoch_interval_ms": 20}

@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 import trustme
 
-from engine.base.errors import LimitExceeded, PeerError, SchemaInvalid
-from replication.node_group import carrier, codec, outbox
-from replication.node_group.carrier import Secrets
-from replication.node_group.messages import Adopted, Applied, Groups, Opened
-from replication.node_group.party import CONVERSATION, MESSAGES, NO_STORE, NodeParty
-from replication.wire import wire
-from replication.wire.frame_layout import FRAME_NODE_MESSAGE
-from replication.wire.frames import FrameWriter
-from replication.wire.wire import call, client_tls, server_tls
 from tests.node_group.carriers import CLOCK, HOST, SECRET, STORE, End, Site, free_address
 from tests.waiting import wait_until
+from tidemark.engine.base.errors import LimitExceeded, PeerError, SchemaInvalid
+from tidemark.replication.node_group import carrier, codec, outbox
+from tidemark.replication.node_group.carrier import Secrets
+from tidemark.replication.node_group.messages import Adopted, Applied, Groups, Opened
+from tidemark.replication.node_group.party import CONVERSATION, MESSAGES, NO_STORE, NodeParty
+from tidemark.replication.wire import wire
+from tidemark.replication.wire.frame_layout import FRAME_NODE_MESSAGE
+from tidemark.replication.wire.frames import FrameWriter
+from tidemark.replication.wire.wire import call, client_tls, server_tls
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = np.arange(100_000, dtype=np.int64)  # 800 kB

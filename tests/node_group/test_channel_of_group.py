@@ -14,8 +14,6 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from replication.channel.first_copy import CopyTarget, is_broken_off
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.node_group.test_binlogs import LOGGED, do, rows, said
 from tests.other_user import write_secret
@@ -23,7 +21,9 @@ from tests.ports import free_ports
 from tests.waiting import wait_until
 from tidemark.cli import node_commands
 from tidemark.cli.commands import commands
+from tidemark.engine.base.clock import SystemClock
 from tidemark.node_channel import NodeChannel
+from tidemark.replication.channel.first_copy import CopyTarget, is_broken_off
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note", tm.VarChar(20), nullable=True)]
 SOURCE: dict[str, Any] = {**OPTIONS, "server_id": 7, "log_bin": "log", "epoch_interval_ms": 20}

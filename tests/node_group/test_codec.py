@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemark as tm
-from engine.base.errors import FrameRejected
-from engine.disk.tablespaces import TablespaceDefinition
-from engine.log.load_files import LoadFile
-from engine.log.spool_files import spool_name
-from engine.schema.definition import TableDefinition
-from engine.sealed.checksums_kernels import xxh3_signed
-from recovery.node_restart.messages import (
+from tidemark.engine.base.errors import FrameRejected
+from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.log.load_files import LoadFile
+from tidemark.engine.log.spool_files import spool_name
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.sealed.checksums_kernels import xxh3_signed
+from tidemark.recovery.node_restart.messages import (
     ROWID_SYNC,
     Begin,
     Deletes,
@@ -33,8 +33,8 @@ from recovery.node_restart.messages import (
     Taken,
     Welcome,
 )
-from replication.node_group.carried import Carried, CopyWanted, EpochIs, EpochWanted, FilePart, FileWanted
-from replication.node_group.codec import (
+from tidemark.replication.node_group.carried import Carried, CopyWanted, EpochIs, EpochWanted, FilePart, FileWanted
+from tidemark.replication.node_group.codec import (
     FILE_PART_BYTES_MAX,
     GROUP_MESSAGES,
     NUMBER_MAX,
@@ -42,7 +42,7 @@ from replication.node_group.codec import (
     decode,
     encode,
 )
-from replication.node_group.messages import (
+from tidemark.replication.node_group.messages import (
     Accept,
     Accepted,
     Adopted,
@@ -60,7 +60,7 @@ from replication.node_group.messages import (
     Refused,
     ViewIs,
 )
-from replication.node_group.view import MEMBERS_MAX, NODE_NUMBER_MAX, Ballot, Member, View, first_view
+from tidemark.replication.node_group.view import MEMBERS_MAX, NODE_NUMBER_MAX, Ballot, Member, View, first_view
 
 LOAD_NAME = LoadFile(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12).name
 COLUMNS = (tm.Column("id", tm.Int64), tm.Column("far", tm.VarChar(300), nullable=True, storage="disk"))
@@ -250,7 +250,7 @@ def test_message_that_a_view_file_or_a_machine_could_not_hold_is_refused(message
 
 def forced(message: Any) -> bytes:
     """The bytes of a liar, who checks nothing."""
-    from replication.node_group import codec
+    from tidemark.replication.node_group import codec
 
     out = codec.Out(codec.NUMBERS[type(message)])
     for value in codec.values_of(message):

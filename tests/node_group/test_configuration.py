@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.base.errors import SchemaInvalid
-from replication.node_group.configuration import GroupConfiguration
-from replication.node_group.placement import Placement
-from replication.node_group.view import Member, first_view
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.replication.node_group.configuration import GroupConfiguration
+from tidemark.replication.node_group.placement import Placement
+from tidemark.replication.node_group.view import Member, first_view
 
 
 def test_group_is_read_as_it_is_written() -> None:

@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.base.errors import PeerError
-from recovery.node_restart.messages import End as EndOfCopy
-from recovery.node_restart.messages import Ready, Slice, Taken
-from replication.node_group.codec import encode
-from replication.node_group.conversation import Conversation
-from replication.node_group.messages import Opened
-from replication.node_group.party import CONVERSATION, NO_STORE
-from replication.wire.frame_layout import FRAME_NODE_PIECE
-from replication.wire.pieces import frames_of
 from tests.node_group.carriers import STORE, End, Site
 from tests.node_group.test_carrier import Process, process, raw_link, tls
 from tests.waiting import wait_until
+from tidemark.engine.base.errors import PeerError
+from tidemark.recovery.node_restart.messages import End as EndOfCopy
+from tidemark.recovery.node_restart.messages import Ready, Slice, Taken
+from tidemark.replication.node_group.codec import encode
+from tidemark.replication.node_group.conversation import Conversation
+from tidemark.replication.node_group.messages import Opened
+from tidemark.replication.node_group.party import CONVERSATION, NO_STORE
+from tidemark.replication.wire.frame_layout import FRAME_NODE_PIECE
+from tidemark.replication.wire.pieces import frames_of
 
 __all__ = ["process", "tls"]
 WORDS = np.arange(40_000, dtype=np.int64)

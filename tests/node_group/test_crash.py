@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.store.group_apply import GroupApplier
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.node_group.pair import Pair, contents, copy_file, same_slots
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
+from tidemark.engine.store.group_apply import GroupApplier
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 
 NAME = "test.t"
 COLUMNS = [

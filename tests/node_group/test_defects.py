@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from engine.sealed.sealed_layout import seal
 from tests.node_group.pair import Pair, page_of, same_slots
 from tests.store.support import ACCOUNT
+from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.sealed.sealed_layout import seal
 
 NAME = "test.account"
 FIRST = GROUP_WORDS + TRANSACTION_WORDS  # the first record behind that of its transaction
@@ -137,8 +137,8 @@ def test_groups_out_of_order_or_of_others_are_refused() -> None:
 
 
 def test_store_with_open_transactions_cannot_become_a_member() -> None:
-    from engine.store.group_apply import GroupApplier
     from tests.store.support import open_memory
+    from tidemark.engine.store.group_apply import GroupApplier
 
     db: Any = open_memory()
     db.create_table(NAME, ACCOUNT, "id")
@@ -153,8 +153,8 @@ def test_store_with_open_transactions_cannot_become_a_member() -> None:
 def test_member_without_memory_for_a_row_ends_and_stands_at_the_group_before() -> None:
     pair = Pair.__new__(Pair)
     pair.files = (None, None)  # type: ignore[assignment]
-    from recovery.crash_harness.disks.memory import MemoryFiles
     from tests.store.support import open_memory
+    from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
     pair.files, pair.options = (MemoryFiles(), MemoryFiles()), {}
     pair.primary = open_memory(pair.files[0], data_memory="32 MiB", redo_log="16 MiB")

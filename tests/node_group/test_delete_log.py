@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.base.errors import SchemaInvalid
-from engine.base.options import Options
-from engine.log.redo_layout import FRAGMENT_SHIFT, TABLE_MASK
-from engine.memory import arena_layout as a
-from engine.txn import delete_log_layout as dl
-from engine.txn.delete_log import DeleteLog
-from engine.txn.delete_log_kernels import note_deletes_of, setup_delete_log
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.system_restart.spool import Spooled
 from tests.naive import delete_log as naive
 from tests.node_group.pair import Pair
 from tests.node_group.support import Stream, Writers, open_node
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.options import Options
+from tidemark.engine.log.redo_layout import FRAGMENT_SHIFT, TABLE_MASK
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.txn import delete_log_layout as dl
+from tidemark.engine.txn.delete_log import DeleteLog
+from tidemark.engine.txn.delete_log_kernels import note_deletes_of, setup_delete_log
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.system_restart.spool import Spooled
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.memory.arena import address_of
-from engine.memory.arena_layout import F_LCP_ACTIVE
-from engine.txn.epoch import HELD_POLLS
 from tests.node_group.pair import Pair, contents
 from tests.store.support import ACCOUNT, open_memory
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.memory.arena_layout import F_LCP_ACTIVE
+from tidemark.engine.txn.epoch import HELD_POLLS
 
 NAME = "test.account"
 ACCOUNTS = 40
@@ -207,7 +207,7 @@ def test_stream_is_held_at_a_boundary_for_who_is_to_take_it_and_not_for_ever(is_
 def test_local_checkpoint_that_is_yet_to_ask_for_its_boundary_has_the_one_the_stream_is_held_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("engine.txn.epoch.HELD_POLLS", 1 << 30)
+    monkeypatch.setattr("tidemark.engine.txn.epoch.HELD_POLLS", 1 << 30)
     pair = Pair()
     bank(pair.primary)
     pair.pump()

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.log.spool_files import spool_ids
 from tests.engine.arena_check import check_arena
 from tests.load import support as load
 from tests.node_group.pair import Pair
 from tests.spool.support import LOW
 from tests.store.support import ACCOUNT
+from tidemark.engine.log.spool_files import spool_ids
 
 NAME = "test.account"
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from engine.store.group_apply import GroupRun
-from replication.node_group.life import Life
-from replication.node_group.store_thread import StoreThread
-from replication.node_group.view import Times
 from tests.node_group.site import PATIENCE_MS, PATIENT, Site, site_of
 from tests.node_group.test_node import equal
 from tests.waiting import wait_until
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.store.group_apply import GroupRun
+from tidemark.replication.node_group.life import Life
+from tidemark.replication.node_group.store_thread import StoreThread
+from tidemark.replication.node_group.view import Times
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note", tm.VarChar(8_000))]
 TEXT = "x" * 7_000

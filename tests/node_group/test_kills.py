@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from recovery.crash_harness.program import Violation
-from recovery.node_restart.messages import DELETE_LOG
 from tests.kills.nodes.judged import Binlogs, Told, different
 from tests.kills.nodes.loop import Loop
 from tests.kills.nodes.points import POINTS, points_of
 from tests.kills.nodes.site import Mode
 from tests.seeds import fresh_seeds
+from tidemark.recovery.crash_harness.program import Violation
+from tidemark.recovery.node_restart.messages import DELETE_LOG
 
 SEED = 20261122
 

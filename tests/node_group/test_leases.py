@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from engine.base.errors import SchemaInvalid
-from replication.node_group.leases import Leases
-from replication.node_group.machine import Joiner
-from replication.node_group.messages import Adopted, Open, Ping, Pong, Received, Send, Tick, ViewIs, Write, Written
-from replication.node_group.primacy import Primacy
-from replication.node_group.view import Member, Record, Times, View
-from replication.node_group.views import Node
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.replication.node_group.leases import Leases
+from tidemark.replication.node_group.machine import Joiner
+from tidemark.replication.node_group.messages import (
+    Adopted,
+    Open,
+    Ping,
+    Pong,
+    Received,
+    Send,
+    Tick,
+    ViewIs,
+    Write,
+    Written,
+)
+from tidemark.replication.node_group.primacy import Primacy
+from tidemark.replication.node_group.view import Member, Record, Times, View
+from tidemark.replication.node_group.views import Node
 
 STORE = bytes(range(16))
 TIMES = Times()

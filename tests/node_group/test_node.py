@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.node_restart.messages import Ready
-from recovery.node_restart.source import Source
-from replication.node_group import fetch
-from replication.node_group.machine import Machine
-from replication.node_group.store_thread import StoreThread
 from tests.attempts import Attempts
 from tests.node_group.pair import same_slots
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.ports import free_ports
 from tests.waiting import wait_until
+from tidemark.recovery.node_restart.messages import Ready
+from tidemark.recovery.node_restart.source import Source
+from tidemark.replication.node_group import fetch
+from tidemark.replication.node_group.machine import Machine
+from tidemark.replication.node_group.store_thread import StoreThread
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note", tm.Text, nullable=True)]
 
@@ -366,7 +366,7 @@ def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monk
     """The primary's log was cut behind the groups it lacked: it asked for them for ever. Mended for a node that was not
     ready yet: one that was opened what it had, life after life, and was never copied.
     """
-    monkeypatch.setattr("replication.node_group.life.JOIN_SECONDS", 0.5)
+    monkeypatch.setattr("tidemark.replication.node_group.life.JOIN_SECONDS", 0.5)
     with site_of(tmp_path, 1, of=2) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
@@ -386,7 +386,7 @@ def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monk
                 come_back(thread, epoch, sequence)
                 copied.append(thread)
                 if len(copied) == 2:
-                    monkeypatch.setattr("replication.node_group.life.JOIN_SECONDS", 60.0)
+                    monkeypatch.setattr("tidemark.replication.node_group.life.JOIN_SECONDS", 60.0)
 
             monkeypatch.setattr(Machine, "has_caught_up", ready_and_behind)
             monkeypatch.setattr(StoreThread, "come_back", come_back_and_count)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from replication.node_group.party import LISTENS, MESSAGES, NodeParty
-from replication.settings.options import BY_NAME, OF_SITE
 from tests.node_group.site import PATIENCE_MS, site_of
 from tests.node_group.test_node import COLUMNS
+from tidemark.replication.node_group.party import LISTENS, MESSAGES, NodeParty
+from tidemark.replication.settings.options import BY_NAME, OF_SITE
 
 OPTIONS: dict[str, Any] = {"server_id": 1, "log_orig": False, "conflict_role": "NONE"}
 ONE = NodeParty("ab" * 16, 1, 5, LISTENS, "cd" * 8, OPTIONS, frozenset({0, 2}))

@@ -8,12 +8,8 @@ from typing import Any
 
 import pytest
 
-import recovery.node_restart.joiner as joiner_module
-import recovery.node_restart.source as source_module
-from engine.base.errors import InvariantBroken, LcpDamaged
-from engine.store.node_copy_layout import ROWID_END
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.node_restart.messages import VARIANTS, GroupPart
+import tidemark.recovery.node_restart.joiner as joiner_module
+import tidemark.recovery.node_restart.source as source_module
 from tests.node_group.support import (
     COPYING,
     SourceGone,
@@ -29,6 +25,10 @@ from tests.recovery.support import flipped, powered_off
 from tests.seeds import fresh_seeds
 from tests.shares import some
 from tests.store.support import rows_of
+from tidemark.engine.base.errors import InvariantBroken, LcpDamaged
+from tidemark.engine.store.node_copy_layout import ROWID_END
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.node_restart.messages import VARIANTS, GroupPart
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *fresh_seeds(2)])

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-import recovery.node_restart.delete_tail as tail_module
-import recovery.node_restart.joiner as joiner_module
 import tidemark as tm
-from engine.base.errors import InvariantBroken
-from engine.txn.delete_log import DeleteLog
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.node_restart.messages import Begin, Deletes, End, GroupPart, Slice
-from recovery.node_restart.verify import rows_by_rowid
+import tidemark.recovery.node_restart.delete_tail as tail_module
+import tidemark.recovery.node_restart.joiner as joiner_module
 from tests.node_group.support import Wire, away, finish, joined_and_reopened, open_node, restarted
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.txn.delete_log import DeleteLog
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.node_restart.messages import Begin, Deletes, End, GroupPart, Slice
+from tidemark.recovery.node_restart.verify import rows_by_rowid
 
 HOT = "test.few"
 FEW = 6

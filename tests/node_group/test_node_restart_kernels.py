@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-import recovery.node_restart.disk_slice as disk_slice
-import recovery.node_restart.joiner as joiner
-import recovery.node_restart.source as source
 import tidemark as tm
-from engine.log import redo_layout as r
-from engine.memory import arena_layout as a
-from engine.memory.arena import NOTHING, address_of
-from engine.store import node_copy_kernels as k
-from engine.store import node_join_kernels as node_join
-from engine.table.setup_kernels import fragment_handles
+import tidemark.recovery.node_restart.disk_slice as disk_slice
+import tidemark.recovery.node_restart.joiner as joiner
+import tidemark.recovery.node_restart.source as source
 from tests.naive import node_copy as naive
 from tests.node_group.support import COPYING, Wire, away, open_node, restarted
 from tests.seeds import fresh_seeds
+from tidemark.engine.log import redo_layout as r
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import NOTHING, address_of
+from tidemark.engine.store import node_copy_kernels as k
+from tidemark.engine.store import node_join_kernels as node_join
+from tidemark.engine.table.setup_kernels import fragment_handles
 
 
 class Checked:

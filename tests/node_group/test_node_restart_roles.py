@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine.txn.transaction import Transaction
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.node_restart.messages import Plan, Ready
-from recovery.node_restart.source import Source
 from tests.node_group.support import COPYING, Wire, assert_equal, away, finish, restarted
 from tests.seeds import fresh_seeds
+from tidemark.engine.txn.transaction import Transaction
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.node_restart.messages import Plan, Ready
+from tidemark.recovery.node_restart.source import Source
 
 
 @pytest.mark.parametrize("variant", COPYING)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.node_restart.messages import VARIANTS
 from tests.node_group.support import Wire, away, joined_and_reopened, restarted
 from tests.seeds import fresh_seeds
+from tidemark.recovery.node_restart.messages import VARIANTS
 
 
 class SchemaWriters:

@@ -11,16 +11,6 @@ from typing import Any
 
 import pytest
 
-from engine.base.clock import ManualClock
-from engine.base.errors import LcpDamaged
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.local_checkpoint.control import read_controls
-from recovery.local_checkpoint.data_file import FOLDER, data_name
-from recovery.node_restart.messages import ROWID_SYNC, VARIANTS
-from recovery.node_restart.restart import bring_back
-from recovery.system_restart.restart import Restart
-from recovery.system_restart.sysfile import read_sysfile
-from recovery.system_restart.through import Through
 from tests.node_group.support import (
     SourceGone,
     Wire,
@@ -36,6 +26,16 @@ from tests.seeds import fresh_seeds
 from tests.shares import some
 from tests.store.support import rows_of
 from tidemark.database import Database
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import LcpDamaged
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.local_checkpoint.control import read_controls
+from tidemark.recovery.local_checkpoint.data_file import FOLDER, data_name
+from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
+from tidemark.recovery.node_restart.restart import bring_back
+from tidemark.recovery.system_restart.restart import Restart
+from tidemark.recovery.system_restart.sysfile import read_sysfile
+from tidemark.recovery.system_restart.through import Through
 
 TABLES = ("test.wide", "test.hot", "test.named")
 STRAY = 1_000_000  # of rows that the group never had

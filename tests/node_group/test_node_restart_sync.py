@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.errors import ForeignFile, MemoryExhausted
-from engine.base.options import Options
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.node_restart.joiner import Join
-from recovery.node_restart.messages import Begin, End, Slice
-from recovery.node_restart.restart import bring_back
-from recovery.node_restart.verify import rows_by_rowid
-from recovery.system_restart.restart import Restart
-from recovery.system_restart.through import Through
 from tests.node_group.support import COPYING, OPTIONS, Wire, away, joined_and_reopened, open_node, restarted, settings
 from tests.seeds import fresh_seeds
 from tests.store.support import SMALL, rows_of
 from tidemark.database import Database
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import ForeignFile, MemoryExhausted
+from tidemark.engine.base.options import Options
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.node_restart.joiner import Join
+from tidemark.recovery.node_restart.messages import Begin, End, Slice
+from tidemark.recovery.node_restart.restart import bring_back
+from tidemark.recovery.node_restart.verify import rows_by_rowid
+from tidemark.recovery.system_restart.restart import Restart
+from tidemark.recovery.system_restart.through import Through
 
 
 @pytest.mark.parametrize("variant", COPYING)

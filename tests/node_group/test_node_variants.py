@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.node_restart.messages import VARIANTS
-from recovery.node_restart.source import Source
-from recovery.node_restart.verify import different_slots
 from tests.node_group.site import site_of
 from tests.waiting import wait_until
+from tidemark.recovery.node_restart.messages import VARIANTS
+from tidemark.recovery.node_restart.source import Source
+from tidemark.recovery.node_restart.verify import different_slots
 
 NAME = "test.t"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.log.group import Group
-from engine.sealed.sealed_layout import KIND_GROUP, is_sealed
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import ACCOUNT, open_memory
 from tests.waiting import wait_until
+from tidemark.engine.log.group import Group
+from tidemark.engine.sealed.sealed_layout import KIND_GROUP, is_sealed
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.account"
 

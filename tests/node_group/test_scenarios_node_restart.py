@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.local_checkpoint.writer import LocalCheckpoint
-from recovery.node_restart.joiner import Joiner
-from recovery.node_restart.source import Source
-from replication.node_group.stream import GroupStream
 from tests.node_group.scenarios import DEATH, NAME, Group, Writers, group_of, row, soaked, stopped_at
 from tests.node_group.site import PATIENCE_MS
 from tests.seeds import fresh_seeds
 from tests.waiting import wait_until
+from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
+from tidemark.recovery.node_restart.joiner import Joiner
+from tidemark.recovery.node_restart.source import Source
+from tidemark.replication.node_group.stream import GroupStream
 
 WRITERS = ("write", "hot", "mixed")
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from replication.node_group.stream import GroupStream
-from replication.node_group.view_file import ViewFile
 from tests.node_group.scenarios import DEATH, NAME, Writers, group_of, row, soaked, stopped_at
 from tests.node_group.site import PATIENCE_MS
 from tests.seeds import fresh_seeds
 from tests.waiting import wait_until
+from tidemark.replication.node_group.stream import GroupStream
+from tidemark.replication.node_group.view_file import ViewFile
 
 
 @pytest.mark.parametrize("case", ["SR2", *soaked("SR1")])

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
-from engine.sealed.sealed_layout import seal
 from tests.engine.arena_check import check_arena
 from tests.node_group.pair import Pair
 from tests.replication.site import DISK
+from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
+from tidemark.engine.sealed.sealed_layout import seal
 
 NAME = "test.t"
 COLUMNS = [

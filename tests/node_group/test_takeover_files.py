@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import PeerError
-from replication.node_group import copy_server, fetch
-from replication.node_group.primacy import Primacy
 from tests.node_group.site import PATIENCE_MS, site_of
 from tests.node_group.test_node import COLUMNS, equal, ids_at
 from tests.waiting import wait_until
+from tidemark.engine.base.errors import PeerError
+from tidemark.replication.node_group import copy_server, fetch
+from tidemark.replication.node_group.primacy import Primacy
 
 
 @pytest.mark.parametrize("stands_still", [False, True])

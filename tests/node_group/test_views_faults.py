@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from replication.node_group.arbitrator import NO_RECORD, Arbitrator
-from replication.node_group.messages import Gone, Leave, Ping, Received, Refused, Send
-from replication.node_group.view import ARBITRATOR, first_view
 from tests.simulation.nodes.plan import Faults, plan_of
 from tests.simulation.nodes.world import World
+from tidemark.replication.node_group.arbitrator import NO_RECORD, Arbitrator
+from tidemark.replication.node_group.messages import Gone, Leave, Ping, Received, Refused, Send
+from tidemark.replication.node_group.view import ARBITRATOR, first_view
 
 SEED = 20_261_122
 FOREVER = 1e9

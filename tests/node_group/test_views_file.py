@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from engine.base.errors import ForeignFile, SyncFailed, ViewDamaged
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.node_group.view import Ballot, Member, Record, View, first_view
-from replication.node_group.view_file import NAMES, ViewFile, read_record
-from replication.node_group.view_layout import VIEW_BYTES
+from tidemark.engine.base.errors import ForeignFile, SyncFailed, ViewDamaged
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.node_group.view import Ballot, Member, Record, View, first_view
+from tidemark.replication.node_group.view_file import NAMES, ViewFile, read_record
+from tidemark.replication.node_group.view_layout import VIEW_BYTES
 
 STORE = bytes(range(16))
 VIEW = View(7, (Member(1, "a:1"), Member(3, "b" * 64)), 3, "arbitrator:9")

@@ -71,7 +71,7 @@ def test_killed_primary_is_followed_within_a_second(refused, bound):
 
 
 def test_nodes_that_never_agree_are_seen_as_not_alive(monkeypatch):
-    monkeypatch.setattr("replication.node_group.candidacy.Candidacy.is_decided", lambda candidacy: False)
+    monkeypatch.setattr("tidemark.replication.node_group.candidacy.Candidacy.is_decided", lambda candidacy: False)
     with pytest.raises(BrokenPromise, match="no whole group"):
         run_seed(1)
 
@@ -79,7 +79,7 @@ def test_nodes_that_never_agree_are_seen_as_not_alive(monkeypatch):
 def test_command_prints_a_line_for_each_batch_and_tells_the_seed_of_a_violation(capsys, monkeypatch):
     assert main(["--seeds", "1:5", "--batch", "2"]) == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["1:3", "3:5"]
-    monkeypatch.setattr("replication.node_group.primacy.Primacy.is_equal", lambda primacy, log: True)
+    monkeypatch.setattr("tidemark.replication.node_group.primacy.Primacy.is_equal", lambda primacy, log: True)
     assert main(["--seeds", "1:40", "--trace"]) == 1
     assert "BROKEN seed" in capsys.readouterr().out
 

@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 import tidemark as tm
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
 from tests.naive.partitions import comparable
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
 
 
 def text(rng: random.Random, most: int) -> str:

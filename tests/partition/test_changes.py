@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.table.table import Table
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory
+from tidemark.engine.table.table import Table
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("note", tm.VarChar(40)), tm.Column("n", tm.Int32)]
 DISK = [

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidemark as tm
-from engine.base.limits import FRAGMENTS_MAX, PARTITION_VALUES_MAX
-from engine.jit.kernel import kernel
-from engine.memory import arena_layout as a
-from engine.memory.arena import Arena, address_of
-from engine.schema.definition import TableDefinition
-from engine.schema.partitions_kernels import drop_partition_words, fragment_number
-from engine.schema.partitions_layout import SP_UNIT_COUNT, SP_UNIT_IS_PAGE
-from engine.table.table import Table
 from tests.naive.partitions import number_of
 from tests.partition.kinds import table as random_table
+from tidemark.engine.base.limits import FRAGMENTS_MAX, PARTITION_VALUES_MAX
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import Arena, address_of
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partitions_kernels import drop_partition_words, fragment_number
+from tidemark.engine.schema.partitions_layout import SP_UNIT_COUNT, SP_UNIT_IS_PAGE
+from tidemark.engine.table.table import Table
 
 COLUMNS = (tm.Column("a", tm.Int32), tm.Column("b", tm.VarChar(20)), tm.Column("v", tm.Int64))
 

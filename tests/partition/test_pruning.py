@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidemark as tm
-from engine.schema.definition import TableDefinition
-from engine.schema.partition_pruning import Between, Known, partitions_for
 from tests.naive.partitions import comparable, number_of
 from tests.partition.kinds import TYPES
 from tests.partition.kinds import table as random_table
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partition_pruning import Between, Known, partitions_for
 
 
 def holds(known: Known, value: Any) -> bool:

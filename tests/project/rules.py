@@ -14,7 +14,9 @@ from functools import cached_property
 from pathlib import Path
 
 # Floors from the ground up: a floor imports itself and what stands before it here.
-FLOORS = ("engine", "recovery", "replication", "tidemark")
+FLOORS = ("tidemark.engine", "tidemark.recovery", "tidemark.replication", "tidemark")
+# Folders of the repository that are packages of `tidemark`, by links in its folder.
+LINKED = ("engine", "recovery", "replication")
 
 # Rooms of the engine, each importing itself and what stands before it here, for types too.
 ROOMS = (
@@ -24,30 +26,30 @@ ROOMS = (
 # Kernels reach the words of a layout through one letter, the same in all of them (docs/architecture.md). What is of one
 # room alone above the engine is W.
 LETTERS = {
-    "engine.memory.arena_layout": "A",
-    "replication.binlog.rows_layout": "B",
-    "engine.disk.cache_layout": "C",
-    "engine.disk.disk_layout": "D",
-    "engine.rows.lcp_layout": "E",
-    "engine.log.load_layout": "F",
-    "engine.log.row_changes_layout": "G",
-    "engine.schema.partitions_layout": "H",
-    "engine.rows.columns_layout": "K",
-    "engine.log.redo_layout": "L",
-    "engine.store.node_copy_layout": "M",
-    "engine.log.load_arena_layout": "N",
-    "engine.store.group_apply_layout": "O",
-    "engine.programs.program_layout": "P",
-    "engine.access.program_scan_layout": "Q",
-    "engine.schema.row_layout": "R",
-    "engine.log.spool_layout": "T",
-    "engine.index.unique_layout": "U",
-    "engine.txn.versions_layout": "V",
-    "engine.index.index_layout": "X",
-    "engine.txn.delete_log_layout": "Y",
-    "replication.applier.key_sets_layout": "W",
-    "replication.conflict.dependencies_layout": "W",
-    "replication.ingest.result_rows_layout": "W",
+    "tidemark.engine.memory.arena_layout": "A",
+    "tidemark.replication.binlog.rows_layout": "B",
+    "tidemark.engine.disk.cache_layout": "C",
+    "tidemark.engine.disk.disk_layout": "D",
+    "tidemark.engine.rows.lcp_layout": "E",
+    "tidemark.engine.log.load_layout": "F",
+    "tidemark.engine.log.row_changes_layout": "G",
+    "tidemark.engine.schema.partitions_layout": "H",
+    "tidemark.engine.rows.columns_layout": "K",
+    "tidemark.engine.log.redo_layout": "L",
+    "tidemark.engine.store.node_copy_layout": "M",
+    "tidemark.engine.log.load_arena_layout": "N",
+    "tidemark.engine.store.group_apply_layout": "O",
+    "tidemark.engine.programs.program_layout": "P",
+    "tidemark.engine.access.program_scan_layout": "Q",
+    "tidemark.engine.schema.row_layout": "R",
+    "tidemark.engine.log.spool_layout": "T",
+    "tidemark.engine.index.unique_layout": "U",
+    "tidemark.engine.txn.versions_layout": "V",
+    "tidemark.engine.index.index_layout": "X",
+    "tidemark.engine.txn.delete_log_layout": "Y",
+    "tidemark.replication.applier.key_sets_layout": "W",
+    "tidemark.replication.conflict.dependencies_layout": "W",
+    "tidemark.replication.ingest.result_rows_layout": "W",
 }
 # Modules of kernels and of layouts: compiled code is made of these alone, and its cache is kept by their sources.
 COMPILED = ("_kernels", "_layout", "limits")
@@ -62,56 +64,56 @@ LONG_FUNCTIONS: frozenset[str] = frozenset()
 # the store.
 BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
     {
-        "recovery.system_restart.load:guarded",
-        "engine.jit.kernel:load_overload",
-        "engine.log.redo:_agree",
-        "engine.store.schema_log:log_schema",
+        "tidemark.recovery.system_restart.load:guarded",
+        "tidemark.engine.jit.kernel:load_overload",
+        "tidemark.engine.log.redo:_agree",
+        "tidemark.engine.store.schema_log:log_schema",
         # Bytes of a stranger, and defects of ours: the port stays open.
-        "replication.wire.server:_advance",
-        "replication.wire.server:_admit",
+        "tidemark.replication.wire.server:_advance",
+        "tidemark.replication.wire.server:_admit",
     }
 )
 
 # Names of modules (or of things in them) and the only modules that may use them: packages with a trailing dot, ends of
 # names with a star before.
 HOMES: dict[str, tuple[str, ...]] = {
-    "fcntl": ("engine.files.directory",),
-    "io.open": ("engine.files.directory",),
-    "codecs.open": ("engine.files.directory",),
-    "tempfile": ("engine.files.directory",),
-    # The main job and the command line read and write the user's own files; the store's go through engine.files.
-    "shutil": ("engine.files.directory", "tidemark.demo."),
-    "glob": ("engine.files.directory",),
-    "pathlib.Path": ("engine.files.directory", "tidemark.demo.", "tidemark.cli.", "tidemark.report"),
-    "pathlib.PosixPath": ("engine.files.directory",),
+    "fcntl": ("tidemark.engine.files.directory",),
+    "io.open": ("tidemark.engine.files.directory",),
+    "codecs.open": ("tidemark.engine.files.directory",),
+    "tempfile": ("tidemark.engine.files.directory",),
+    # The main job and the command line read and write the user's own files; the store's go through engine/files.
+    "shutil": ("tidemark.engine.files.directory", "tidemark.demo."),
+    "glob": ("tidemark.engine.files.directory",),
+    "pathlib.Path": ("tidemark.engine.files.directory", "tidemark.demo.", "tidemark.cli.", "tidemark.report"),
+    "pathlib.PosixPath": ("tidemark.engine.files.directory",),
     "numpy.memmap": (),
     "numpy.load": (),
     "numpy.save": (),
     "numpy.savez": (),
     "numpy.fromfile": (),
     # Anonymous memory for the arena; `check_anonymous_memory` refuses files even there (D1, RD8 of F71).
-    "mmap": ("engine.memory.arena",),
-    "time": ("engine.base.clock",),
+    "mmap": ("tidemark.engine.memory.arena",),
+    "time": ("tidemark.engine.base.clock",),
     # The crash harness draws its faults from a printed seed.
-    "random": ("engine.base.clock", "recovery.crash_harness."),
-    "secrets": ("engine.base.clock",),
-    "uuid": ("engine.base.clock",),
+    "random": ("tidemark.engine.base.clock", "tidemark.recovery.crash_harness."),
+    "secrets": ("tidemark.engine.base.clock",),
+    "uuid": ("tidemark.engine.base.clock",),
     # The main job draws its work from a printed seed.
-    "numpy.random": ("engine.base.clock", "tidemark.demo."),
-    "datetime.datetime.now": ("engine.base.clock",),
-    "datetime.datetime.utcnow": ("engine.base.clock",),
-    "datetime.datetime.today": ("engine.base.clock",),
-    "datetime.date.today": ("engine.base.clock",),
-    "numba": ("engine.jit.", "*_kernels"),
-    "lmdb": ("engine.schema.catalog",),
-    "pyspark": ("recovery.spark.",),
-    "py4j": ("recovery.spark.",),
-    "socket": ("replication.wire.wire", "replication.wire.server", "tidemark.control_socket"),
+    "numpy.random": ("tidemark.engine.base.clock", "tidemark.demo."),
+    "datetime.datetime.now": ("tidemark.engine.base.clock",),
+    "datetime.datetime.utcnow": ("tidemark.engine.base.clock",),
+    "datetime.datetime.today": ("tidemark.engine.base.clock",),
+    "datetime.date.today": ("tidemark.engine.base.clock",),
+    "numba": ("tidemark.engine.jit.", "*_kernels"),
+    "lmdb": ("tidemark.engine.schema.catalog",),
+    "pyspark": ("tidemark.recovery.spark.",),
+    "py4j": ("tidemark.recovery.spark.",),
+    "socket": ("tidemark.replication.wire.wire", "tidemark.replication.wire.server", "tidemark.control_socket"),
     "socketserver": (),
-    "ssl": ("replication.wire.wire", "replication.wire.server"),
+    "ssl": ("tidemark.replication.wire.wire", "tidemark.replication.wire.server"),
     # Sockets of their own: the MySQL server that is taken in.
-    "pymysql": ("replication.ingest.client",),
-    "pymysqlreplication": ("replication.ingest.client",),
+    "pymysql": ("tidemark.replication.ingest.client",),
+    "pymysqlreplication": ("tidemark.replication.ingest.client",),
     "asyncio": (),
     "pickle": (),
     "cPickle": (),
@@ -124,16 +126,18 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyarrow.PyExtensionType": (),
     "runpy": (),
     # Modules by their names: of this tree, and the program a command line of the harness names.
-    "importlib.import_module": ("engine.jit.kernel", "recovery.crash_harness.", "tidemark"),
+    "importlib.import_module": ("tidemark.engine.jit.kernel", "tidemark.recovery.crash_harness.", "tidemark"),
     # Its pipes unpickle: from processes that this one has forked, and from no others.
-    "multiprocessing": ("engine.jit.__main__", "recovery.crash_harness."),
+    "multiprocessing": ("tidemark.engine.jit.__main__", "tidemark.recovery.crash_harness."),
     "concurrent.futures.ProcessPoolExecutor": (),
     "tests": (),
     "bench": (),
 }
 
 # Of a store's files, and of those of the user alone.
-DISK_DOORS = frozenset({"engine.files.directory", "engine.files.private_files", "engine.jit.kept_code"})
+DISK_DOORS = frozenset(
+    {"tidemark.engine.files.directory", "tidemark.engine.files.private_files", "tidemark.engine.jit.kept_code"}
+)
 # What of `os` touches no file: allowed everywhere, or in the named places only.
 OS_ANYWHERE = frozenset(
     "PathLike fspath fsdecode fsencode sep cpu_count sched_getaffinity getpid register_at_fork"
@@ -145,16 +149,16 @@ PRIVATE_PLACES: dict[str, frozenset[str]] = {
     "tests.simulation.threads.turns": frozenset({"_current_frames"}),
 }
 OS_PLACES: dict[str, frozenset[str]] = {
-    "engine.base.clock": frozenset({"urandom"}),
+    "tidemark.engine.base.clock": frozenset({"urandom"}),
     # What wakes a loop is a descriptor of no file.
-    "replication.wire.wire": frozenset(
+    "tidemark.replication.wire.wire": frozenset(
         {"eventfd", "eventfd_read", "eventfd_write", "EFD_NONBLOCK", "EFD_CLOEXEC", "close"}
     ),
     # Where compiled code is kept.
-    "engine.jit.kernel": frozenset({"environ", "path.expanduser"}),
+    "tidemark.engine.jit.kernel": frozenset({"environ", "path.expanduser"}),
     # Which Java and which Python Spark starts is said in the environment, and nowhere else.
-    "recovery.spark.java": frozenset({"environ"}),
-    "recovery.spark.session": frozenset({"environ"}),
+    "tidemark.recovery.spark.java": frozenset({"environ"}),
+    "tidemark.recovery.spark.session": frozenset({"environ"}),
     # The password of a MySQL server; command lines are seen by everybody.
     "tidemark.cli.mysql_commands": frozenset({"environ"}),
 }
@@ -162,14 +166,19 @@ OS_PLACES: dict[str, frozenset[str]] = {
 # Names of what unpickles, whatever they are reached through.
 UNPICKLING = frozenset({"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "Unpickler", "read_pickle"})
 # Compiled code out of the user's own cache, as numba keeps it.
-UNPICKLING_PLACES = ("engine.jit.kernel",)
+UNPICKLING_PLACES = ("tidemark.engine.jit.kernel",)
 
 BUILTINS_NOWHERE = ("eval", "exec", "compile", "__import__")
 
 # Heavy imports are made inside functions, so that `import tidemark` stays quick; but for modules whose classes are
 # built on theirs, which only Spark imports.
 LAZY_EXCEPT = {
-    "pyspark": ("recovery.spark.source", "recovery.spark.stream", "recovery.spark.load", "recovery.spark.daemon")
+    "pyspark": (
+        "tidemark.recovery.spark.source",
+        "tidemark.recovery.spark.stream",
+        "tidemark.recovery.spark.load",
+        "tidemark.recovery.spark.daemon",
+    )
 }
 LAZY_MODULES = ("pyarrow", "pandas", "polars", "matplotlib", "duckdb", "tqdm", "pyspark", "pymysql")
 
@@ -279,10 +288,10 @@ class Source:
                     out.append((node.lineno, ".".join([bound[at.id], *reversed(chain)])))
         return out
 
-    @property
-    def floor(self) -> str:
-        """The top package of the module."""
-        return self.module.split(".")[0]
+
+def floor_of(name: str) -> str:
+    """The floor a module or a name in one is of; "" for other packages."""
+    return next((floor for floor in FLOORS if _within(name, floor)), "")
 
 
 def read_tree(root: Path, folders: Iterable[str]) -> list[Source]:
@@ -292,6 +301,7 @@ def read_tree(root: Path, folders: Iterable[str]) -> list[Source]:
         for path in sorted((root / folder).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
             is_package = parts[-1] == "__init__"
+            parts = ("tidemark", *parts) if folder in LINKED else parts
             name = ".".join(parts[:-1] if is_package else parts)
             sources.append(Source(name, path.read_text(encoding="utf-8"), is_package))
     return sources
@@ -312,22 +322,28 @@ def _within(name: str, rule: str) -> bool:
 
 def check_floors(source: Source) -> Iterator[str]:
     """A floor imports only itself and the floors below."""
-    allowed = FLOORS[: FLOORS.index(source.floor) + 1]
-    for node, name, _ in source.imports:
-        top = name.split(".")[0]
-        if top in FLOORS and top not in allowed:
-            yield f"{source.module}:{node.lineno} imports {name}, a floor above"
+    above = FLOORS[FLOORS.index(floor_of(source.module)) + 1 :]
+    for line, name in source.every_import:
+        if floor_of(name) in above:
+            yield f"{source.module}:{line} imports {name}, a floor above"
+
+
+def check_one_name(source: Source) -> Iterator[str]:
+    """A floor is imported as a package of `tidemark`; by its folder it would be a second module of the same source."""
+    for line, name in source.every_import:
+        if name.split(".")[0] in LINKED:
+            yield f"{source.module}:{line} imports {name}; import tidemark.{name}"
 
 
 def check_rooms(source: Source) -> Iterator[str]:
     """A room of the engine imports itself and the rooms before it."""
     parts = source.module.split(".")
-    if parts[0] != "engine" or len(parts) < 2:
+    if parts[:2] != ["tidemark", "engine"] or len(parts) < 3:
         return
-    allowed = ROOMS[: ROOMS.index(parts[1]) + 1]
+    allowed = ROOMS[: ROOMS.index(parts[2]) + 1]
     for line, name in source.every_import:
         other = name.split(".")
-        if other[0] == "engine" and len(other) > 1 and other[1] not in allowed:
+        if other[:2] == parts[:2] and len(other) > 2 and other[2] not in allowed:
             yield f"{source.module}:{line} imports {name}, of a room after its own"
 
 
@@ -336,9 +352,8 @@ def check_compiled(source: Source) -> Iterator[str]:
     if not source.module.endswith(COMPILED):
         return
     for line, name in source.every_import:
-        top, inside = name.partition(".")[0], name.split(".")
-        is_compiled = any(each.endswith(COMPILED) for each in inside[-2:])
-        if top in FLOORS and not is_compiled and not name.startswith("engine.jit.kernel."):
+        is_compiled = any(each.endswith(COMPILED) for each in name.split(".")[-2:])
+        if floor_of(name) and not is_compiled and not name.startswith("tidemark.engine.jit.kernel."):
             yield f"{source.module}:{line} imports {name}, whose source is in no digest"
 
 
@@ -391,7 +406,7 @@ def check_os(source: Source) -> Iterator[str]:
     for line, name in source.used:
         rest = name.removeprefix("os.") if name.startswith("os.") else None
         if rest is not None and rest != "path" and not any(_within(rest, entry) for entry in allowed):
-            yield f"{source.module}:{line} uses {name}; files are reached through engine.files.directory"
+            yield f"{source.module}:{line} uses {name}; files are reached through tidemark.engine.files.directory"
 
 
 def _bound_at_top(tree: ast.Module) -> set[str]:
@@ -413,7 +428,7 @@ def check_builtins(source: Source) -> Iterator[str]:
         if node.id in BUILTINS_NOWHERE:
             yield f"{source.module}:{node.lineno} uses {node.id}"
         elif node.id == "open" and source.module not in DISK_DOORS:
-            yield f"{source.module}:{node.lineno} uses open; files are reached through engine.files.directory"
+            yield f"{source.module}:{node.lineno} uses open; files are reached through tidemark.engine.files.directory"
 
 
 def check_unpickling(source: Source) -> Iterator[str]:
@@ -512,7 +527,7 @@ HANDLE_NAMES = frozenset({"table", "fragment", "tree", "index"})
 HANDLE_ARRAYS = frozenset({"tables", "fragments", "targets", "handles"})
 # Arrays of these names that hold numbers of tables, as "module:function".
 NUMBER_ARRAYS = frozenset(
-    {"engine.txn.spool_kernels:has_updates", "replication.conflict.dependencies_kernels:track_keys"}
+    {"tidemark.engine.txn.spool_kernels:has_updates", "tidemark.replication.conflict.dependencies_kernels:track_keys"}
 )
 
 
@@ -618,7 +633,8 @@ def check_citations(source: Source, known: frozenset[str]) -> Iterator[str]:
 
 def check_map(modules: Iterable[str], architecture: str) -> Iterator[str]:
     """Every room, a package or module right under its floor, is named on the map."""
-    rooms = {tuple(module.split(".")[:2]) for module in modules if "." in module}
+    paths = (module.removeprefix("tidemark.") if floor_of(module) != "tidemark" else module for module in modules)
+    rooms = {tuple(path.split(".")[:2]) for path in paths if "." in path}
     for floor, room in sorted(rooms):
         if not room.startswith("_") and not re.search(rf"\b{floor}/{room}(?:\.py|/|\b)", architecture):
             yield f"docs/architecture.md does not mention {floor}/{room}"
@@ -633,6 +649,7 @@ def check_links(document: Path, root: Path) -> Iterator[str]:
 
 PACKAGE_RULES = (
     check_floors,
+    check_one_name,
     check_rooms,
     check_compiled,
     check_letters,
@@ -649,4 +666,4 @@ PACKAGE_RULES = (
     check_handles,
     check_checkpoint_names,
 )
-TEST_RULES = (check_sizes, check_unfinished, check_broad_except, check_sleep, check_private)
+TEST_RULES = (check_one_name, check_sizes, check_unfinished, check_broad_except, check_sleep, check_private)

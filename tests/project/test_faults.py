@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.crash_harness.places import FAULTS
+from tidemark.recovery.crash_harness.places import FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import SchemaInvalid
-from engine.base.options import OptionKeywords, Options, format_size, parse_size
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.options import OptionKeywords, Options, format_size, parse_size
 
 
 def test_defaults_are_those_of_the_documentation() -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.files.directory import PosixFiles
-from engine.schema.catalog import DATA_NAME, SEAL_NAME, Catalog
-from engine.schema.definition import TableDefinition
 from tests.store.support import SMALL
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.schema.catalog import DATA_NAME, SEAL_NAME, Catalog
+from tidemark.engine.schema.definition import TableDefinition
 
 BIT_STEP = 211  # a prime, so that every bit of a byte and every place in a page has its turn
 OPEN_EVERY = 40

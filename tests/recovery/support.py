@@ -10,10 +10,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.log.group_layout import GROUP
-from engine.rows.lcp_layout import CONTROL_HEADER_WORDS, LCP_BLOCK, LCP_CONTROL, UNIT_WORDS_MIN
-from engine.sealed.sealed_layout import (
+from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.log.group_layout import GROUP
+from tidemark.engine.rows.lcp_layout import CONTROL_HEADER_WORDS, LCP_BLOCK, LCP_CONTROL, UNIT_WORDS_MIN
+from tidemark.engine.sealed.sealed_layout import (
     KIND_GROUP,
     KIND_LCP_BLOCK,
     KIND_LCP_CONTROL,
@@ -22,10 +23,9 @@ from engine.sealed.sealed_layout import (
     header_of,
     seal,
 )
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.system_restart.sysfile_layout import SYSFILE
-from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.system_restart.sysfile_layout import SYSFILE
 
 Contents = dict[str, bytes]
 Rows = dict[Any, Any]
@@ -94,7 +94,7 @@ def make_history(lcps: int = 3, seed: int = 0) -> History:
 
 def control_epoch(content: bytes) -> int:
     """Epoch in the header of a control file."""
-    from engine.rows.lcp_layout import LCP_CONTROL
+    from tidemark.engine.rows.lcp_layout import LCP_CONTROL
 
     assert LCP_CONTROL.fields is not None
     at = LCP_CONTROL.fields["epoch"][1]

@@ -16,14 +16,14 @@ import lmdb
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from engine.files.directory import PosixFiles
-from engine.schema.catalog import DATA_NAME, FOLDER, SEAL_NAME
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tests.recovery.catalog_child import expected, served
 from tests.store.support import ACCOUNT, SMALL, rows_of
 from tidemark.database import Database
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.schema.catalog import DATA_NAME, FOLDER, SEAL_NAME
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.sealed.sealed_layout import FORMAT_VERSION, FORMAT_VERSION_OLDEST
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import History, make_history, put, refused, reopened, resealed, survives, units, with_body
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, FORMAT_VERSION_OLDEST
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 pytestmark = pytest.mark.usefixtures("storage")
 

@@ -8,12 +8,12 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.memory.arena import address_of
-from engine.memory.arena_layout import F_MAP, F_ROW_WORDS, PAGE_HEADER_WORDS, PAGE_SHIFT
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import Contents, History, flipped, make_history, refused, reopened, survives
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.memory.arena_layout import F_MAP, F_ROW_WORDS, PAGE_HEADER_WORDS, PAGE_SHIFT
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -198,7 +198,7 @@ def foreign(content: bytes) -> bytes:
     """The sealed units of a file as another store would have written them."""
     import numpy as np
 
-    from engine.sealed.sealed_layout import SEAL, header_of, seal
+    from tidemark.engine.sealed.sealed_layout import SEAL, header_of, seal
 
     words = np.frombuffer(content, dtype=np.int64).copy()
     at = 0

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles
-from recovery.crash_harness.places import kind_of
 from tests.recovery.support import History, PowerOff, make_history, power_off, powered_off, put, untouched
 from tests.shares import few
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import dump
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles
+from tidemark.recovery.crash_harness.places import kind_of
 
 pytestmark = pytest.mark.usefixtures("storage")
 

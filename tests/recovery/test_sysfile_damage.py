@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from engine.disk.undo_ring import undo_geometry
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.program import Ledger, digest_of, open_simulated, state_of
-from recovery.system_restart.sysfile import NAMES, open_copies, read_copy, read_sysfile, write_sysfile
-from recovery.system_restart.sysfile_layout import SYSFILE, SYSFILE_BYTES
 from tests.crash.programs.disk_history import DiskHistory
 from tests.recovery.support import Contents, History, flipped, make_history, put, refused, reopened, resealed, survives
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
 from tidemark.database import Database
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.engine.disk.undo_ring import undo_geometry
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.program import Ledger, digest_of, open_simulated, state_of
+from tidemark.recovery.system_restart.sysfile import NAMES, open_copies, read_copy, read_sysfile, write_sysfile
+from tidemark.recovery.system_restart.sysfile_layout import SYSFILE, SYSFILE_BYTES
 
 pytestmark = pytest.mark.usefixtures("storage")
 

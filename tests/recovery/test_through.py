@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recovery.local_checkpoint.control import Control
-from recovery.system_restart.through import Through
+from tidemark.recovery.local_checkpoint.control import Control
+from tidemark.recovery.system_restart.through import Through
 
 
 def test_checkpoint_counts_for_a_restart_that_ends_at_its_very_group() -> None:

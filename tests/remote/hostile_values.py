@@ -13,8 +13,8 @@ import msgpack
 import pyarrow as pa
 
 import tidemark as tm
-from replication.calls import packed_values_kernels as m
-from replication.calls.values import EXTENSIONS, KINDS, NESTING_MAX, VALUE_BYTES_MAX, measured, pack, unpack
+from tidemark.replication.calls import packed_values_kernels as m
+from tidemark.replication.calls.values import EXTENSIONS, KINDS, NESTING_MAX, VALUE_BYTES_MAX, measured, pack, unpack
 
 Row = namedtuple("Row", ["id", "owner"])
 COLUMN = tm.Column("x", tm.Decimal(10, 2), default=Decimal("1.5"))

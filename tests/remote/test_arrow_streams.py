@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.base.errors import FrameRejected, TypeMismatch
-from replication.calls.values import EXTENSIONS, pack, unpack
-from replication.wire.arrow_streams import METADATA_FACTOR, arrow_bytes, arrow_table
 from tests.seeds import fresh_seeds
+from tidemark.engine.base.errors import FrameRejected, TypeMismatch
+from tidemark.replication.calls.values import EXTENSIONS, pack, unpack
+from tidemark.replication.wire.arrow_streams import METADATA_FACTOR, arrow_bytes, arrow_table
 
 
 def stream_of(*batches: Any, **options: Any) -> bytes:

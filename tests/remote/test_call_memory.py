@@ -13,20 +13,20 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from engine.base.errors import CallMemoryExhausted, FrameRejected, LimitExceeded, PeerError, Rejected
-from replication.calls import conversation
-from replication.calls.conversation import PIECE_BYTES, CallLink, CallServer, Client
-from replication.calls.memory import FREE_BYTES, CallMemory, Share
-from replication.calls.values import EXTENSIONS, pack, unpack
-from replication.wire.frame_layout import FRAME_ANSWER, FRAME_CALL
-from replication.wire.frames import Frame
-from replication.wire.pieces import Pieces, frames_of
-from replication.wire.server import Server
-from replication.wire.wire import Met, Wake
 from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT
 from tests.waiting import wait_until
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import CallMemoryExhausted, FrameRejected, LimitExceeded, PeerError, Rejected
+from tidemark.replication.calls import conversation
+from tidemark.replication.calls.conversation import PIECE_BYTES, CallLink, CallServer, Client
+from tidemark.replication.calls.memory import FREE_BYTES, CallMemory, Share
+from tidemark.replication.calls.values import EXTENSIONS, pack, unpack
+from tidemark.replication.wire.frame_layout import FRAME_ANSWER, FRAME_CALL
+from tidemark.replication.wire.frames import Frame
+from tidemark.replication.wire.pieces import Pieces, frames_of
+from tidemark.replication.wire.server import Server
+from tidemark.replication.wire.wire import Met, Wake
 
 SECRET = b"a secret of clients"
 STORE = "ab" * 16

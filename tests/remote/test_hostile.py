@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from replication.calls.values import pack, unpack
 from tests.remote import hostile_calls, hostile_values
 from tests.seeds import fresh_seeds
 from tests.shares import few
 from tests.store.support import ACCOUNT
 from tidemark.remote.executor import SAVEPOINTS_MAX, Executor
 from tidemark.remote.serving import Alone
+from tidemark.replication.calls.values import pack, unpack
 
 
 @pytest.mark.parametrize("seed", fresh_seeds(3))

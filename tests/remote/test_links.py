@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.base.clock import ManualClock
-from engine.base.errors import NotPrimary, PeerError, PeerTimeout
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import NotPrimary, PeerError, PeerTimeout
 from tidemark.remote.links import Address, Links
 
 A, B = ("a", 1), ("b", 2)

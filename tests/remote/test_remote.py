@@ -14,16 +14,16 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock, SystemClock
-from replication.calls import conversation
-from replication.wire.server import Server
-from replication.wire.wire import Met, Wake
 from tests.attempts import Attempts
 from tests.store.support import ACCOUNT
 from tests.waiting import wait_until
+from tidemark.engine.base.clock import ManualClock, SystemClock
 from tidemark.remote.database import RemoteDatabase
 from tidemark.remote.executor import Executor
 from tidemark.remote.serving import Alone
+from tidemark.replication.calls import conversation
+from tidemark.replication.wire.server import Server
+from tidemark.replication.wire.wire import Met, Wake
 
 SECRET = b"a secret of clients"
 
@@ -356,7 +356,7 @@ def test_connect_gives_up_in_time_whatever_takes_the_link(
     """`connect(timeout_ms=3000)` took ten seconds, and for ever where the store was stopped after the handshake:
     here a handshake has all the time there is, and the test ends all the same."""
     monkeypatch.setattr("tidemark.remote.links.HANDSHAKE_SECONDS", 1e6)
-    monkeypatch.setattr("replication.wire.server.HANDSHAKE_SECONDS", 1e6)
+    monkeypatch.setattr("tidemark.replication.wire.server.HANDSHAKE_SECONDS", 1e6)
     stopped = threading.Event()
 
     def serve(one: Met, wake: Wake) -> None:

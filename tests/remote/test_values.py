@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.base.errors import FrameRejected, Rejected, TypeMismatch
-from replication.calls.values import EXTENSIONS, FIELDS_MAX, KINDS, NESTING_MAX, ROW_CLASSES_MAX, pack, unpack
 from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT, open_memory
+from tidemark.engine.base.errors import FrameRejected, Rejected, TypeMismatch
+from tidemark.replication.calls.values import EXTENSIONS, FIELDS_MAX, KINDS, NESTING_MAX, ROW_CLASSES_MAX, pack, unpack
 
 Row = namedtuple("Row", ["id", "owner"])
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from engine.base.clock import ManualClock
-from engine.base.errors import Error
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.applier.apply_protocol import StatusRow
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.index import Position as Place
-from replication.binlog.reader import StatementMaps
-from replication.channel.channel import ChannelOptions, ReplicaChannel
-from replication.channel.receiver import LocalReceiver
-from replication.channel.relay_reader import RelayTransaction
-from replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
-from replication.wire.handshake import Site
-from replication.wire.messages import Events, Position
 from tests.replication.stage import rows_of, write_epoch, writer_on
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import Error
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.applier.apply_protocol import StatusRow
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import Position as Place
+from tidemark.replication.binlog.reader import StatementMaps
+from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel
+from tidemark.replication.channel.receiver import LocalReceiver
+from tidemark.replication.channel.relay_reader import RelayTransaction
+from tidemark.replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
+from tidemark.replication.wire.handshake import Site
+from tidemark.replication.wire.messages import Events, Position
 
 SOURCE = Site(1, "ab" * 16, 3)
 REPLICA = Site(2, "cd" * 16, 5)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.base.errors import PeerError, PositionLost
-from replication.wire.handshake import Site
-from replication.wire.messages import FIRST_POSITION, Events, Heartbeat, Position, Settings, Start
+from tidemark.engine.base.errors import PeerError, PositionLost
+from tidemark.replication.wire.handshake import Site
+from tidemark.replication.wire.messages import FIRST_POSITION, Events, Heartbeat, Position, Settings, Start
 
 SECRET = b"a secret of both sides"
 SOURCE = Site(1, "ab" * 16, 3)

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import tidemark as tm
-from replication.settings.binlog_type import binlog_type
+from tidemark.replication.settings.binlog_type import binlog_type
 
 Row = dict[str, Any]
 # (epoch, table, row before, row after), one a row and transaction, in the order of commits.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.base.clock import ManualClock
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.reader import BinlogReader, StatementMaps
-from replication.settings.options import divided
 from tests.replication.stage import end_of
 from tests.store.support import ACCOUNT, SMALL
 from tidemark.database import Database
+from tidemark.engine.base.clock import ManualClock
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
+from tidemark.replication.settings.options import divided
 
 WHOLE = {"log_updated_only": False, "log_update_as_write": False}
 DISK = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB"}

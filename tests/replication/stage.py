@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.base.clock import ManualClock
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.index import Position
-from replication.binlog.reader import BinlogReader, StatementMaps
-from replication.binlog.row_plan import RowImages, TablePlans
-from replication.binlog.writer import BinlogWriter, WriterOptions
-from replication.injector.images import BinlogOptions, RowBatch, image_rule
 from tests.replication.support import entries_of
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
+from tidemark.replication.binlog.row_plan import RowImages, TablePlans
+from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
+from tidemark.replication.injector.images import BinlogOptions, RowBatch, image_rule
 
 OPTIONS = BinlogOptions()
 STATUS = TablePlans(

@@ -31,18 +31,18 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from engine.base.errors import PeerError
-from recovery.crash_harness.forks import FORKS
-from replication.calls.conversation import Client
-from replication.node_group.party import MESSAGES, NodeParty
-from replication.wire.frames import FrameReader, FrameWriter
-from replication.wire.handshake import CallerHandshake, Party, Site
-from replication.wire.server import UNPROVED_MAX, Server
-from replication.wire.wire import call
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET
 from tests.ports import free_ports
 from tests.waiting import wait_until
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import PeerError
+from tidemark.recovery.crash_harness.forks import FORKS
+from tidemark.replication.calls.conversation import Client
+from tidemark.replication.node_group.party import MESSAGES, NodeParty
+from tidemark.replication.wire.frames import FrameReader, FrameWriter
+from tidemark.replication.wire.handshake import CallerHandshake, Party, Site
+from tidemark.replication.wire.server import UNPROVED_MAX, Server
+from tidemark.replication.wire.wire import call
 
 HOST = "127.0.0.1"
 CLOCK = SystemClock()

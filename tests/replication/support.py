@@ -8,11 +8,11 @@ import math
 
 import numpy as np
 
-from engine.memory.arena_layout import ENTRY_WORDS
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
 
 MEMBERS = tuple(f"m{number}" for number in range(300))
 _TEXTS = ["", "a", "ü" * 7, "\U0001f40b" * 7, 'it\'s \\ "q"\n\t']

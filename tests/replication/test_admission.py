@@ -18,19 +18,19 @@ from pathlib import Path
 import pytest
 import trustme
 
-from engine.base.clock import Clock, ManualClock, SystemClock
-from engine.base.errors import PeerError, PeerRefused, PeerTimeout, PeerUnproved, PositionLost
-from engine.base.limited_log import EVERY_SECONDS, LimitedLog
-from recovery.crash_harness.forks import FORKS
-from replication.wire.frame_layout import FRAME_HELLO
-from replication.wire.frames import Frame, FrameReader, FrameWriter
-from replication.wire.handshake import CalledHandshake, CallerHandshake, Site
-from replication.wire.server import UNPROVED_MAX, UNPROVED_OF_ADDRESS_MAX, Server
-from replication.wire.wire import Met, TlsContext, Wake, Wire, call, client_tls, server_tls, wait_readable
 from tests.replication.doubles import REPLICA, SECRET, SOURCE
 from tests.replication.strangers import PORTS, visit
 from tests.seeds import fresh_seeds
 from tests.waiting import wait_until
+from tidemark.engine.base.clock import Clock, ManualClock, SystemClock
+from tidemark.engine.base.errors import PeerError, PeerRefused, PeerTimeout, PeerUnproved, PositionLost
+from tidemark.engine.base.limited_log import EVERY_SECONDS, LimitedLog
+from tidemark.recovery.crash_harness.forks import FORKS
+from tidemark.replication.wire.frame_layout import FRAME_HELLO
+from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
+from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake, Site
+from tidemark.replication.wire.server import UNPROVED_MAX, UNPROVED_OF_ADDRESS_MAX, Server
+from tidemark.replication.wire.wire import Met, TlsContext, Wake, Wire, call, client_tls, server_tls, wait_readable
 
 HOST = "127.0.0.1"
 CLOCK = SystemClock()

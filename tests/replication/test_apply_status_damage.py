@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.log.group_layout import GROUP_ALIGN_BYTES
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import flipped, refused
 from tests.replication.test_channel_crash import CHANNEL, judge, make_source, note, position, replica, rows, set_up
+from tidemark.engine.log.group_layout import GROUP_ALIGN_BYTES
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 SEED = 69_000
 

@@ -9,12 +9,6 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.base.errors import Rejected, SchemaInvalid, StorageFull
-from engine.files.directory import PosixFiles
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog.index import Position
-from replication.settings.binlog_type import NO_LOGGING
 from tests.replication.history import History
 from tests.replication.site import (
     DISK,
@@ -27,6 +21,12 @@ from tests.replication.site import (
     transactions_in,
 )
 from tests.store.support import ACCOUNT, open_memory
+from tidemark.engine.base.errors import Rejected, SchemaInvalid, StorageFull
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.settings.binlog_type import NO_LOGGING
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_tables_of_the_system_and_unlogged_transactions_stay_out():
     db, table = account_site()
     db.create_replication_table().insert((b"x", b"y", 0, 7, None))
     txn = db.parts.store.begin(0x8000_007F)
-    from engine.access import row_operations
+    from tidemark.engine.access import row_operations
 
     row_operations.insert(txn, table.table, (1, "a", 1.0, None))
     txn.commit(True)
@@ -271,7 +271,7 @@ def test_epoch_with_a_row_that_no_event_takes_is_told_of_by_an_incident_and_the_
     db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
-    monkeypatch.setattr("replication.binlog.rows_layout.BODY_BYTES_MAX", 128 << 10)
+    monkeypatch.setattr("tidemark.replication.binlog.rows_layout.BODY_BYTES_MAX", 128 << 10)
     table.insert((2, "a", 1.0, "small"))
     table.insert((3, "a", 1.0, "x" * 700_000))
     lost = db.sync()
@@ -363,7 +363,7 @@ def test_binlog_follows_by_itself_with_threads_and_is_whole_when_the_store_is_cl
         table.update(7, {"balance": 8.0})
         assert db.status()["binlog"]["epochs"] > 0
     files = PosixFiles(tmp_path / "s")
-    from replication.binlog.reader import BinlogReader
+    from tidemark.replication.binlog.reader import BinlogReader
 
     end = [name for name in files.list("binlog") if name[-1].isdigit()][-1]
     reader = BinlogReader(files, base="site")

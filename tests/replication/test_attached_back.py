@@ -7,14 +7,14 @@ import random
 
 import pytest
 
-from engine.base.errors import BinlogDamaged
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.program import PowerOff, power_off
 from tests.replication.site import epochs_in, index_rows, open_site, transactions_in
 from tests.replication.stage import rows_of as stage_rows
 from tests.replication.stage import write_epoch, writer_on
 from tests.store.support import ACCOUNT
+from tidemark.engine.base.errors import BinlogDamaged
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.program import PowerOff, power_off
 
 WHOLE = {"log_updated_only": False, "log_update_as_write": False}
 NAME = "test.account"

@@ -9,15 +9,15 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.base.errors import StoreFailed
-from recovery.crash_harness.crash_states import choices, crash_points, image_of
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.trace import TraceFiles
-from recovery.crash_harness.program import PowerOff, power_off
 from tests.replication.history import History
 from tests.replication.site import epochs_in, index_rows, open_site, replayed, transactions_in
 from tests.shares import share
+from tidemark.engine.base.errors import StoreFailed
+from tidemark.recovery.crash_harness.crash_states import choices, crash_points, image_of
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.trace import TraceFiles
+from tidemark.recovery.crash_harness.program import PowerOff, power_off
 
 SEED = 6_021_948
 SMALL = {

@@ -10,11 +10,11 @@ import threading
 import pytest
 
 import tidemark as tm
-from engine.base.errors import BinlogOverloaded, RedoOverloaded, Retryable, StorageFull
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.replication.site import epochs_in, index_rows, open_site, replayed
 from tests.store.support import ACCOUNT
+from tidemark.engine.base.errors import BinlogOverloaded, RedoOverloaded, Retryable, StorageFull
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 TIGHT = {
     "redo_log": "1 MiB",
@@ -238,7 +238,7 @@ def test_threads_wait_for_a_slow_binlog_and_are_told_so_and_all_that_was_acknowl
             thread.join()
         assert rows_of(db).keys() == written.keys()
         db.close()
-    from engine.files.directory import PosixFiles
+    from tidemark.engine.files.directory import PosixFiles
 
     files = PosixFiles(tmp_path / "s")
     try:

@@ -15,16 +15,16 @@ import zlib
 
 import pytest
 
-from engine.base.errors import BinlogDamaged, Damaged, Rejected, StoreFailed
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.reader import BinlogReader, StatementMaps
 from tests.replication.site import index_rows, open_site, transactions_in
 from tests.replication.stage import end_of
 from tests.shares import few
 from tests.store.support import ACCOUNT
+from tidemark.engine.base.errors import BinlogDamaged, Damaged, Rejected, StoreFailed
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
 
 SEED = 670_112
 NAME = "test.account"
@@ -75,9 +75,9 @@ def told(files):
 
 def prefix_until_damage(files):
     """Transactions up to the first damage, read one after the other."""
-    from replication.binlog.errors import Origin
-    from replication.binlog.reader import BinlogReader, StatementMaps
     from tests.replication.stage import end_of
+    from tidemark.replication.binlog.errors import Origin
+    from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
 
     whole, error = told(files)
     if error is None:
@@ -236,7 +236,7 @@ def test_f67_damage_met_by_a_reader_names_file_and_position():
     assert caught.value.file == "binlog.000001" and 0 < caught.value.position < len(data)
     db[NAME].insert((50, "new", 0.0, None))
     db.sync()
-    from replication.binlog.index import Position
+    from tidemark.replication.binlog.index import Position
 
     behind = transactions_in(db.parts.files, start=Position("binlog.000002", b.FIRST_POSITION))
     assert behind[-1].rows[0].after["id"] == 50

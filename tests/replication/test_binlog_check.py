@@ -8,13 +8,13 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.access import row_operations
-from recovery.verification import binlog_check as room
 from tests.replication.history import History
 from tests.replication.site import open_site
 from tests.seeds import fresh_seeds
 from tests.shares import few
 from tests.store.support import ACCOUNT, open_memory
+from tidemark.engine.access import row_operations
+from tidemark.recovery.verification import binlog_check as room
 
 WHOLE = {"log_updated_only": False, "log_update_as_write": False}
 DISK = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB"}

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
-from engine.access import row_operations
-from engine.base.errors import NoSuchColumn, Rejected, SchemaInvalid
-from engine.base.options import format_size, parse_size
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.trace import TraceFiles
-from replication.settings.any_value import REFLECT
-from replication.settings.options import BY_NAME, OF_BINLOG, OPTIONS, Effect, Scope
 from tests.replication.site import epochs_in, index_rows, open_site, transactions_in
 from tests.store.support import ACCOUNT
+from tidemark.engine.access import row_operations
+from tidemark.engine.base.errors import NoSuchColumn, Rejected, SchemaInvalid
+from tidemark.engine.base.options import format_size, parse_size
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.trace import TraceFiles
+from tidemark.replication.settings.any_value import REFLECT
+from tidemark.replication.settings.options import BY_NAME, OF_BINLOG, OPTIONS, Effect, Scope
 
 NAME = "test.account"
 ROOT = Path(__file__).resolve().parents[2]
@@ -233,9 +233,9 @@ def marks(db):
 
 
 def versions(db):
-    from replication.binlog import events as e
-    from replication.binlog.reader import BinlogReader
     from tests.replication.stage import end_of
+    from tidemark.replication.binlog import events as e
+    from tidemark.replication.binlog.reader import BinlogReader
 
     reader = BinlogReader(db.parts.files)
     found = [read.event.version for read in reader.events(end_of(db.parts.files)) if isinstance(read.event, e.Rows)]
@@ -280,8 +280,8 @@ def test_epoch_beyond_binlog_cache_size_goes_to_the_file_while_it_is_read():
     """A small one is held, so that its statement names all tables first."""
 
     def events(**options):
-        from replication.binlog.reader import BinlogReader
         from tests.replication.stage import end_of
+        from tidemark.replication.binlog.reader import BinlogReader
 
         db, _ = site(**options)
         db.create_table("test.other", ACCOUNT, "id")

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.base.errors import FrameRejected
-from replication.calls.values import EXTENSIONS, unpack
-from replication.channel.first_copy import CopiedRows
-from replication.wire.arrow_streams import arrow_table, no_limit
-from replication.wire.copying import CopySession, pieces_of
-from replication.wire.frame_layout import FRAME_COPIED
-from replication.wire.frames import Frame, FrameWriter
+from tidemark.engine.base.errors import FrameRejected
+from tidemark.replication.calls.values import EXTENSIONS, unpack
+from tidemark.replication.channel.first_copy import CopiedRows
+from tidemark.replication.wire.arrow_streams import arrow_table, no_limit
+from tidemark.replication.wire.copying import CopySession, pieces_of
+from tidemark.replication.wire.frame_layout import FRAME_COPIED
+from tidemark.replication.wire.frames import Frame, FrameWriter
 
 MIB = 1 << 20
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.base.clock import ManualClock
-from engine.base.errors import (
+from tests.replication.channel_rig import REPLICA, SOURCE, Replica, Source, Store, run
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import (
     BinlogDamaged,
     EpochGap,
     InvalidName,
@@ -14,14 +15,13 @@ from engine.base.errors import (
     Rejected,
     SchemaInvalid,
 )
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.applier.apply_protocol import StatusRow
-from replication.channel.channel import ChannelOptions, ReplicaChannel, check_name
-from replication.channel.receiver import LocalReceiver
-from replication.channel.relay_log import RelayLog
-from replication.wire.handshake import Site
-from replication.wire.messages import Events, Heartbeat, Position, Start
-from tests.replication.channel_rig import REPLICA, SOURCE, Replica, Source, Store, run
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.applier.apply_protocol import StatusRow
+from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel, check_name
+from tidemark.replication.channel.receiver import LocalReceiver
+from tidemark.replication.channel.relay_log import RelayLog
+from tidemark.replication.wire.handshake import Site
+from tidemark.replication.wire.messages import Events, Heartbeat, Position, Start
 
 SEED = 9_210_533
 

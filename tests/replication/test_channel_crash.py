@@ -12,14 +12,14 @@ import random
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.crash_states import choices, crash_points, image_of
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.trace import TraceFiles
-from recovery.crash_harness.program import PowerOff, power_off
-from replication.channel.first_copy import is_broken_off
 from tests.replication.site import open_site
 from tests.shares import share
+from tidemark.recovery.crash_harness.crash_states import choices, crash_points, image_of
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.trace import TraceFiles
+from tidemark.recovery.crash_harness.program import PowerOff, power_off
+from tidemark.replication.channel.first_copy import is_broken_off
 
 SEED = 8_140_233
 SMALL = {"data_memory": "4 MiB", "redo_log": "1 MiB", "transaction_memory": "256 KiB", "transaction_limit": "256 KiB"}

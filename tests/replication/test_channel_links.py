@@ -7,15 +7,15 @@ import threading
 
 import pytest
 
-from engine.base.errors import PeerError, Rejected
-from recovery.crash_harness.crash_states import choices, crash_points, image_of
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.trace import TraceFiles
-from replication.channel.receiver import Worker, applying
-from replication.wire.frames import FrameReader, FrameWriter
-from replication.wire.messages import Start
-from replication.wire.sessions import ReplicaSession, SourceSession
 from tests.replication.channel_rig import SOURCE, Replica, Source, run
+from tidemark.engine.base.errors import PeerError, Rejected
+from tidemark.recovery.crash_harness.crash_states import choices, crash_points, image_of
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.trace import TraceFiles
+from tidemark.replication.channel.receiver import Worker, applying
+from tidemark.replication.wire.frames import FrameReader, FrameWriter
+from tidemark.replication.wire.messages import Start
+from tidemark.replication.wire.sessions import ReplicaSession, SourceSession
 
 SEED = 9_210_533
 
@@ -72,7 +72,7 @@ class Talk:
 @pytest.mark.parametrize("seed", range(25))
 def test_bad_links_and_crashes_of_both_sides_lose_and_double_nothing(seed, monkeypatch):
     print("seed", SEED + seed)
-    monkeypatch.setattr("replication.wire.sessions.CHUNK_BYTES", 300)
+    monkeypatch.setattr("tidemark.replication.wire.sessions.CHUNK_BYTES", 300)
     rng = random.Random(SEED + seed)
     source, replica = Source(file_bytes=5_000), Replica(relay_file_bytes=1_500)
     epoch, broken = 0, 0
@@ -112,7 +112,7 @@ def test_replica_that_dies_at_any_write_applies_every_epoch_once():
     stores = [(0, {}, [])]
     monotone = True
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("replication.channel.receiver.CHUNK_BYTES", 400)
+        patch.setattr("tidemark.replication.channel.receiver.CHUNK_BYTES", 400)
         while monotone:
             monotone = receiver.receive_next()
             replica.channel.apply_next()
@@ -132,7 +132,7 @@ def test_replica_that_dies_at_any_write_applies_every_epoch_once():
 
 
 def test_slow_replica_costs_the_source_its_window_and_no_more(monkeypatch):
-    monkeypatch.setattr("replication.wire.sessions.CHUNK_BYTES", 16 << 10)
+    monkeypatch.setattr("tidemark.replication.wire.sessions.CHUNK_BYTES", 16 << 10)
     source, replica = Source(file_bytes=1 << 20), Replica()
     source.write(*range(1, 40), size=2_000)
     talk = Talk(source, replica, random.Random(1))

@@ -10,13 +10,13 @@ import pytest
 import trustme
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.wire.frames import FrameWriter
-from replication.wire.wire import client_tls, server_tls
 from tests.replication.site import open_site
 from tests.replication.test_channel_stores import PASSES_ON, applied, make_table, put, rows
 from tests.waiting import wait_until
+from tidemark.engine.base.clock import SystemClock
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.wire.frames import FrameWriter
+from tidemark.replication.wire.wire import client_tls, server_tls
 
 HOST = "127.0.0.1"
 SECRET = b"what both sites know"
@@ -118,7 +118,7 @@ def test_nobody_to_wait_for_and_time_that_passes_are_told_apart(pair):
 
 # --- restarts -------------------------------------------------------------------------------------
 def test_source_that_comes_back_is_followed_again(pair, monkeypatch):
-    monkeypatch.setattr("replication.channel.receiver.RECONNECT_SECONDS", 0.01)
+    monkeypatch.setattr("tidemark.replication.channel.receiver.RECONNECT_SECONDS", 0.01)
     a, b = pair
     make_table(a)
     put(a, 1)
@@ -137,7 +137,7 @@ def test_both_sides_killed_over_and_over_lose_and_double_nothing(monkeypatch):
     seed = 5_117
     print("seed", seed)
     draw = random.Random(seed)
-    monkeypatch.setattr("replication.channel.receiver.RECONNECT_SECONDS", 0.01)
+    monkeypatch.setattr("tidemark.replication.channel.receiver.RECONNECT_SECONDS", 0.01)
     disks = {1: MemoryFiles(), 2: MemoryFiles()}
     total = 0
     for turn in range(4):
@@ -271,7 +271,7 @@ def test_first_copy_over_the_network_and_a_source_that_goes_in_its_middle(pair, 
     a.create_index("shop.part", "by_k", ["k"], unique=True)
     a["shop.part"].insert_many([{"id": each, "k": str(each), "note": "n" * each} for each in range(3_000)])
     put(a, 1)
-    monkeypatch.setattr("replication.wire.copying.PIECE_BYTES", 10_000)
+    monkeypatch.setattr("tidemark.replication.wire.copying.PIECE_BYTES", 10_000)
     with tm.serve(a, f"{HOST}:0", SECRET) as serving:
         seen = 0
 
@@ -299,9 +299,9 @@ def test_first_copy_over_the_network_and_a_source_that_goes_in_its_middle(pair, 
 def test_pieces_of_a_copy_that_cannot_be_are_refused():
     import pyarrow as pa
 
-    from replication.channel.first_copy import CopiedEnd, CopiedRows, CopiedTable
-    from replication.wire.copying import CopySession, pieces_of, unpack_request
-    from replication.wire.frames import Frame
+    from tidemark.replication.channel.first_copy import CopiedEnd, CopiedRows, CopiedTable
+    from tidemark.replication.wire.copying import CopySession, pieces_of, unpack_request
+    from tidemark.replication.wire.frames import Frame
 
     items = [
         CopiedTable("d.t", "CREATE TABLE", 3),

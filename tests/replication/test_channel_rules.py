@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from engine.base.errors import SchemaInvalid
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from replication.channel.rules import check_functions
-from replication.settings.match import ReplicationRow
-from replication.settings.setup import SiteSettings
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.channel.rules import check_functions
+from tidemark.replication.settings.match import ReplicationRow
+from tidemark.replication.settings.setup import SiteSettings
 
 SITE = SiteSettings(server_id=1)
 TABLE = TableDefinition(2, 1, "shop.item", (Column("id", t.Int64), Column("stamp", t.UInt64)), ("id",))

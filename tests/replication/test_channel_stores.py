@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.replication.site import open_site
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(40), nullable=True)]
 # What a site in a chain or a circle is opened with.

@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from engine.base.errors import PeerError, Rejected
-from replication.conflict.last_conflict import LastConflict
-from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, source_epoch, starting_epoch
-from replication.conflict.passes import PASSES_MAX, Ending, Pass, Passes
-from replication.conflict.roles import Role, change_role
-from replication.conflict.verify import EpochVerifier, Verdict
-from replication.settings.any_value import NO_LOGGING, READ, REFLECT, REFRESH, meaning_of
-from replication.settings.conflict_function import FUNCTIONS
-from replication.settings.status import COUNTERS, VARIABLES, Counters, find, shown_name
+from tidemark.engine.base.errors import PeerError, Rejected
+from tidemark.replication.conflict.last_conflict import LastConflict
+from tidemark.replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, source_epoch, starting_epoch
+from tidemark.replication.conflict.passes import PASSES_MAX, Ending, Pass, Passes
+from tidemark.replication.conflict.roles import Role, change_role
+from tidemark.replication.conflict.verify import EpochVerifier, Verdict
+from tidemark.replication.settings.any_value import NO_LOGGING, READ, REFLECT, REFRESH, meaning_of
+from tidemark.replication.settings.conflict_function import FUNCTIONS
+from tidemark.replication.settings.status import COUNTERS, VARIABLES, Counters, find, shown_name
 
 
 def test_first_epoch_may_be_old_and_those_after_it_are_taken_again() -> None:

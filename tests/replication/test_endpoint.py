@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from replication.applier.applier import ApplierOptions
-from replication.settings.match import ReplicationRow
 from tests.replication.test_channel_stores import site
+from tidemark.replication.applier.applier import ApplierOptions
+from tidemark.replication.settings.match import ReplicationRow
 
 
 @pytest.fixture

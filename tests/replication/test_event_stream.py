@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from engine.base.errors import BinlogDamaged, LimitExceeded
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog import binlog_layout as b
-from replication.binlog.errors import Origin
-from replication.binlog.stream import EventStream
 from tests.replication.stage import rows_of, write_epoch, writer_on
+from tidemark.engine.base.errors import BinlogDamaged, LimitExceeded
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.stream import EventStream
 
 SEED = 7_300_411
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.base.errors import BinlogDamaged
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.cursor import Cursor, packed_length
-from replication.binlog.errors import Origin
-from replication.binlog.table_map import MapColumn, TableMap, table_map
-from replication.binlog.types import MySqlType, incoming, outgoing
 from tests.replication.support import EXTREMES, every_type
 from tests.rows.strategies import definitions
+from tidemark.engine.base.errors import BinlogDamaged
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.cursor import Cursor, packed_length
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.table_map import MapColumn, TableMap, table_map
+from tidemark.replication.binlog.types import MySqlType, incoming, outgoing
 
 ORIGIN = Origin("binlog/base.000001", 120)
 STAMP = {"timestamp_s": 1_700_000_000, "server_id": 7}

@@ -7,11 +7,11 @@ import random
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock, SystemClock
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.channel.failover import HeartbeatWatch
 from tests.replication.site import open_site
 from tests.replication.test_channel_stores import PASSES_ON, applied, make_table, put, rows, site
+from tidemark.engine.base.clock import ManualClock, SystemClock
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.channel.failover import HeartbeatWatch
 
 AFTER_MS = 5_000
 WAIT_MS = 60_000

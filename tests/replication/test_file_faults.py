@@ -8,15 +8,15 @@ import random
 
 import pytest
 
-from engine.base.errors import Error, IoFailed, StorageFull, SyncFailed
-from recovery.crash_harness.crash_states import CHANGES, choices, crash_points, image_of
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.trace import Replay, TraceFiles
-from replication.binlog import events as e
-from replication.binlog.reader import BinlogReader
 from tests.replication.stage import TABLE, batch_of, epochs_in, rows_of, status_of, write_epoch, writer_on
 from tests.shares import few
+from tidemark.engine.base.errors import Error, IoFailed, StorageFull, SyncFailed
+from tidemark.recovery.crash_harness.crash_states import CHANGES, choices, crash_points, image_of
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.trace import Replay, TraceFiles
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.reader import BinlogReader
 
 SEED = 5_310_877
 

@@ -7,29 +7,6 @@ import hashlib
 import numpy as np
 import pytest
 
-from engine.base.clock import ManualClock
-from engine.base.errors import (
-    BinlogDamaged,
-    FileMissing,
-    FileTruncated,
-    Rejected,
-)
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.index import BinlogIndex, Position
-from replication.binlog.purge import expired, oversized
-from replication.binlog.reader import BinlogReader, StatementMaps, find_epoch
-from replication.binlog.row_plan import TablePlans
-from replication.binlog.scan import read_format, walk
-from replication.binlog.table_map import table_map
-from replication.binlog.writer import EVENT_ROWS_BYTES, BinlogWriter, WriterOptions
-from replication.injector.images import BinlogOptions
 from tests.replication.stage import (
     TABLE,
     batch_of,
@@ -40,6 +17,29 @@ from tests.replication.stage import (
     write_epoch,
     writer_on,
 )
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import (
+    BinlogDamaged,
+    FileMissing,
+    FileTruncated,
+    Rejected,
+)
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.purge import expired, oversized
+from tidemark.replication.binlog.reader import BinlogReader, StatementMaps, find_epoch
+from tidemark.replication.binlog.row_plan import TablePlans
+from tidemark.replication.binlog.scan import read_format, walk
+from tidemark.replication.binlog.table_map import table_map
+from tidemark.replication.binlog.writer import EVENT_ROWS_BYTES, BinlogWriter, WriterOptions
+from tidemark.replication.injector.images import BinlogOptions
 
 SEED = 5_310_877
 GOLDEN = "7313389840083919c706206f676bf447a0f86371ddbe28e1ef2627fe09cee7f3"

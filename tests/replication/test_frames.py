@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import (
+from tests.replication.doubles import REPLICA, SECRET, SOURCE
+from tidemark.engine.base.errors import (
     FrameRejected,
     PeerError,
     PeerRefused,
@@ -21,7 +22,7 @@ from engine.base.errors import (
     PeerVersion,
     SchemaInvalid,
 )
-from replication.wire.frame_layout import (
+from tidemark.replication.wire.frame_layout import (
     FRAME_BYE,
     FRAME_ERROR,
     FRAME_EVENTS,
@@ -35,10 +36,9 @@ from replication.wire.frame_layout import (
     HANDSHAKE_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
 )
-from replication.wire.frames import Frame, FrameReader, FrameWriter
-from replication.wire.handshake import CalledHandshake, CallerHandshake, Site
-from replication.wire.pieces import Pieces, frames_of
-from tests.replication.doubles import REPLICA, SECRET, SOURCE
+from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
+from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake, Site
+from tidemark.replication.wire.pieces import Pieces, frames_of
 
 KEY = bytes(range(32))
 

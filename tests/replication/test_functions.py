@@ -11,26 +11,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import Rejected, SchemaInvalid
-from engine.programs import program_layout as p
-from engine.programs.vm_batch_kernels import run_batch
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from replication.conflict.batches import APPLIED, FAILURES, outcomes, rows_with, tally, unhandled
-from replication.conflict.causes import REFUSED_CODE, Cause
-from replication.conflict.functions import Check, Failure, Kind, Operation, decide
-from replication.conflict.programs import (
+from tidemark.engine.base.errors import Rejected, SchemaInvalid
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.vm_batch_kernels import run_batch
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.conflict.batches import APPLIED, FAILURES, outcomes, rows_with, tally, unhandled
+from tidemark.replication.conflict.causes import REFUSED_CODE, Cause
+from tidemark.replication.conflict.functions import Check, Failure, Kind, Operation, decide
+from tidemark.replication.conflict.programs import (
     PARAMETERS,
     image_order,
     image_orders,
     parameter_words,
     program_of,
 )
-from replication.conflict.roles import Role
-from replication.settings.conflict_function import BY_NAME, FUNCTIONS
-from replication.settings.epoch_bits import is_in_conflict
+from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.conflict_function import BY_NAME, FUNCTIONS
+from tidemark.replication.settings.epoch_bits import is_in_conflict
 
 VALUES = [0, 1, 5, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1]
 EPOCHS = [0, 4 << 32, 5 << 32 | 3, 5 << 32 | 62, 5 << 32 | 63, 5 << 32 | 200, 5 << 32 | 0xFFFFFFFF, 6 << 32]

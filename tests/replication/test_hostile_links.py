@@ -15,10 +15,16 @@ from contextlib import suppress
 import pytest
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from engine.base.errors import FrameRejected, PeerError, PeerTimeout, PeerUnauthenticated, PeerUnproved
-from replication.wire import wire
-from replication.wire.frame_layout import (
+from tests.replication.doubles import REPLICA, SECRET, SOURCE, MemoryBinlog, MemoryRelay
+from tests.replication.test_channel_network import HOST, WAIT_MS, follow, site
+from tests.replication.test_channel_network import SECRET as SITES_SECRET
+from tests.replication.test_channel_stores import make_table, put, rows
+from tests.replication.test_frames import Meeting
+from tests.waiting import wait_until
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import FrameRejected, PeerError, PeerTimeout, PeerUnauthenticated, PeerUnproved
+from tidemark.replication.wire import wire
+from tidemark.replication.wire.frame_layout import (
     FRAME_ACKNOWLEDGE,
     FRAME_CALL,
     FRAME_EVENTS,
@@ -27,18 +33,12 @@ from replication.wire.frame_layout import (
     FRAME_START,
     PAYLOAD_BYTES_MAX,
 )
-from replication.wire.frames import Frame, FrameReader, FrameWriter
-from replication.wire.handshake import CalledHandshake, Site
-from replication.wire.link import LinkOptions, Listener
-from replication.wire.messages import FIRST_POSITION, Acknowledge, Heartbeat, Position, Start
-from replication.wire.pieces import Pieces
-from replication.wire.sessions import ReplicaSession, SourceSession
-from tests.replication.doubles import REPLICA, SECRET, SOURCE, MemoryBinlog, MemoryRelay
-from tests.replication.test_channel_network import HOST, WAIT_MS, follow, site
-from tests.replication.test_channel_network import SECRET as SITES_SECRET
-from tests.replication.test_channel_stores import make_table, put, rows
-from tests.replication.test_frames import Meeting
-from tests.waiting import wait_until
+from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
+from tidemark.replication.wire.handshake import CalledHandshake, Site
+from tidemark.replication.wire.link import LinkOptions, Listener
+from tidemark.replication.wire.messages import FIRST_POSITION, Acknowledge, Heartbeat, Position, Start
+from tidemark.replication.wire.pieces import Pieces
+from tidemark.replication.wire.sessions import ReplicaSession, SourceSession
 
 CLOCK = SystemClock()
 STUCK = Site(3, "ef" * 16, 1)
@@ -60,7 +60,7 @@ def begun(address: tuple[str, int], secret: bytes, heartbeat_ms: int) -> tuple[w
 def test_replica_that_takes_nothing_costs_the_source_its_window_and_holds_up_no_commit_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("replication.wire.sessions.CHUNK_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr("tidemark.replication.wire.sessions.CHUNK_BYTES", CHUNK_BYTES)
     source, healthy = site(1), site(2)
     make_table(source)
     for number in range(40):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.base.errors import InvariantBroken, PageDamaged, SchemaInvalid
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from replication.binlog.events import DELETE, UPDATE, WRITE
-from replication.binlog.row_plan import PLANS_MAX, RowImages, TablePlans
-from replication.injector.images import BinlogOptions, RowBatch, effective_type, image_rule, runs
 from tests.replication.stage import batch_of
+from tidemark.engine.base.errors import InvariantBroken, PageDamaged, SchemaInvalid
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.binlog.events import DELETE, UPDATE, WRITE
+from tidemark.replication.binlog.row_plan import PLANS_MAX, RowImages, TablePlans
+from tidemark.replication.injector.images import BinlogOptions, RowBatch, effective_type, image_rule, runs
 
 DEFAULTS = BinlogOptions()
 WIDE = TablePlans(

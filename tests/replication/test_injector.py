@@ -7,26 +7,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.base.errors import InvariantBroken
-from engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
-from engine.log.row_changes import RowChanges, SchemaChange
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog.index import Position
-from replication.binlog.row_plan import TablePlans
-from replication.binlog.writer import BinlogWriter, WriterOptions
-from replication.injector.found_epochs import epochs_between, last_epoch
-from replication.injector.injector import Injector, InjectorOptions
-from replication.injector.table_rules import TableRules
-from replication.settings.any_value import NO_LOGGING, READ, REFLECT, REFRESH, RESERVED
-from replication.settings.options import settings
-from replication.settings.system_tables import NDB_APPLY_STATUS_TABLE
 from tests.replication.site import epochs_in, transactions_in
 from tests.replication.stage import ManualClock
 from tests.replication.support import entries_of
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
+from tidemark.engine.log.row_changes import RowChanges, SchemaChange
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.row_plan import TablePlans
+from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
+from tidemark.replication.injector.found_epochs import epochs_between, last_epoch
+from tidemark.replication.injector.injector import Injector, InjectorOptions
+from tidemark.replication.injector.table_rules import TableRules
+from tidemark.replication.settings.any_value import NO_LOGGING, READ, REFLECT, REFRESH, RESERVED
+from tidemark.replication.settings.options import settings
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS_TABLE
 
 OWN = 7
 T = RowFormat(TableDefinition(5, 1, "d.t", (Column("id", t.Int64), Column("a", t.VarChar(9), True)), "id"))

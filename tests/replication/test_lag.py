@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from engine.schema.column import Column
-from engine.schema.types import Int64
-from replication.channel.lag import EpochTrail, Stretch
-from replication.channel.status_report import ReplicationStatus
-from replication.settings.status import VARIABLES, find, shown_name
 from tests.store.support import open_memory
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.types import Int64
+from tidemark.replication.channel.lag import EpochTrail, Stretch
+from tidemark.replication.channel.status_report import ReplicationStatus
+from tidemark.replication.settings.status import VARIABLES, find, shown_name
 
 STATIONS = ("received", "applied", "returned", "confirmed")
 

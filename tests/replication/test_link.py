@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import trustme
 
-from engine.base.clock import SystemClock
-from engine.base.errors import PeerError, PeerUnproved
-from replication.wire.link import Caller, LinkOptions, Listener
-from replication.wire.messages import FIRST_POSITION, Events, Start
-from replication.wire.wire import client_tls, server_tls
 from tests.replication.doubles import REPLICA, SECRET, SOURCE, MemoryBinlog, MemoryRelay
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import PeerError, PeerUnproved
+from tidemark.replication.wire.link import Caller, LinkOptions, Listener
+from tidemark.replication.wire.messages import FIRST_POSITION, Events, Start
+from tidemark.replication.wire.wire import client_tls, server_tls
 
 HOST = "127.0.0.1"
 CLOCK = SystemClock()
@@ -174,7 +174,7 @@ def test_strangers_are_shut_out_and_the_source_serves_on(
 def test_silent_stranger_is_shut_out_by_the_deadline_of_the_handshake(
     both_options: tuple[LinkOptions, LinkOptions], binlog: MemoryBinlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replication.wire.server.HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr("tidemark.replication.wire.server.HANDSHAKE_SECONDS", 0.2)
     listener = Listener((HOST, 0), both_options[0], lambda: binlog, CLOCK)
     with socket.create_connection(listener.address) as stranger:
         stranger.settimeout(30)

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.access import row_operations
-from engine.log.load_files import FOLDER
-from recovery import load
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.load.directory import Directory
-from replication.injector.load_mark import LoadMark, load_mark
 from tests.replication.mariadb_rig import mysqlbinlog
 from tests.replication.offline_reader import events_of
 from tests.replication.site import WHOLE, open_site, transactions_in
+from tidemark.engine.access import row_operations
+from tidemark.engine.log.load_files import FOLDER
+from tidemark.recovery import load
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.load.directory import Directory
+from tidemark.replication.injector.load_mark import LoadMark, load_mark
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(40), nullable=True)]
 NAME = "shop.item"

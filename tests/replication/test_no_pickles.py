@@ -19,21 +19,21 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.base.errors import Error, FrameRejected
-from engine.programs.interpreter import Program
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.load.job import LoadJob
-from replication.calls.values import EXTENSIONS, unpack
-from replication.node_group.codec import decode
-from replication.wire.arrow_streams import arrow_table, no_limit
-from replication.wire.copying import CopySession, unpack_request
-from replication.wire.frame_layout import FRAME_COPIED
-from replication.wire.frames import Frame, FrameReader, FrameWriter
-from replication.wire.handshake import CalledHandshake, CallerHandshake
-from replication.wire.messages import Acknowledge, Events, Heartbeat, Settings, Start
 from tests.recovery.support import make_history, with_body
 from tests.replication.doubles import REPLICA, SECRET, SOURCE
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.base.errors import Error, FrameRejected
+from tidemark.engine.programs.interpreter import Program
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.load.job import LoadJob
+from tidemark.replication.calls.values import EXTENSIONS, unpack
+from tidemark.replication.node_group.codec import decode
+from tidemark.replication.wire.arrow_streams import arrow_table, no_limit
+from tidemark.replication.wire.copying import CopySession, unpack_request
+from tidemark.replication.wire.frame_layout import FRAME_COPIED
+from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
+from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake
+from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Settings, Start
 
 EXECUTED: list[str] = []
 

@@ -7,20 +7,20 @@ import random
 
 import pytest
 
-from engine.base.clock import ManualClock
-from engine.base.errors import BinlogDamaged, EpochGap, FileMissing, LimitExceeded, Rejected, StorageFull
-from recovery.crash_harness.crash_states import choices, crash_points, image_of
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.trace import TraceFiles
-from replication.binlog import binlog_layout as b
-from replication.binlog.reader import BinlogReader
-from replication.binlog.scan import read_format, walk
-from replication.channel.relay_log import RelayLog, remove_relay_log
-from replication.channel.relay_reader import RelayReader
-from replication.wire.messages import Events, Position
 from tests.replication.channel_rig import Source, content_of, pieces
 from tests.replication.stage import rows_of
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import BinlogDamaged, EpochGap, FileMissing, LimitExceeded, Rejected, StorageFull
+from tidemark.recovery.crash_harness.crash_states import choices, crash_points, image_of
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.trace import TraceFiles
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.reader import BinlogReader
+from tidemark.replication.binlog.scan import read_format, walk
+from tidemark.replication.channel.relay_log import RelayLog, remove_relay_log
+from tidemark.replication.channel.relay_reader import RelayReader
+from tidemark.replication.wire.messages import Events, Position
 
 SEED = 4_471_902
 

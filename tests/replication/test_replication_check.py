@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.types_text import VarChar
-from replication.settings.check import Peer, ReplicationReport, check
-from replication.settings.match import ReplicationRow
-from replication.settings.setup import SiteSettings
-from replication.settings.system_tables import NDB_REPLICATION_TABLE, SYSTEM_TABLES
 from tests.cli.support import SMALL, document, held_open, run
 from tests.store.support import open_memory
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types_text import VarChar
+from tidemark.replication.settings.check import Peer, ReplicationReport, check
+from tidemark.replication.settings.match import ReplicationRow
+from tidemark.replication.settings.setup import SiteSettings
+from tidemark.replication.settings.system_tables import NDB_REPLICATION_TABLE, SYSTEM_TABLES
 
 MAIN = TableDefinition(
     1, 1, "d.t", (Column("id", t.Int64), Column("stamp", t.UInt64), Column("name", VarChar(9))), ("id",)

@@ -11,18 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.base.errors import BinlogDamaged, LimitExceeded, PageDamaged, Unsupported, ValueOutOfRange
-from engine.rows.columnar import encode_rows
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.types_text import VarChar
-from replication.binlog import binlog_layout as b
-from replication.binlog import bodies_kernels as binlog_bodies
-from replication.binlog import rows_kernels as binlog_rows
-from replication.binlog.errors import Origin
-from replication.binlog.row_plan import (
+from tests.naive import binlog as naive
+from tests.replication.support import entries_of, every_type, extreme_rows
+from tests.rows.strategies import definitions, disk_definitions, expected_row
+from tests.rows.strategies import rows as row_strategy
+from tidemark.engine.base.errors import BinlogDamaged, LimitExceeded, PageDamaged, Unsupported, ValueOutOfRange
+from tidemark.engine.rows.columnar import encode_rows
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types_text import VarChar
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import bodies_kernels as binlog_bodies
+from tidemark.replication.binlog import rows_kernels as binlog_rows
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.row_plan import (
     NO_PLAN,
     BodyReader,
     BodyWriter,
@@ -31,11 +35,7 @@ from replication.binlog.row_plan import (
     bitmap_of,
     positions_of,
 )
-from replication.binlog.types import MySqlType
-from tests.naive import binlog as naive
-from tests.replication.support import entries_of, every_type, extreme_rows
-from tests.rows.strategies import definitions, disk_definitions, expected_row
-from tests.rows.strategies import rows as row_strategy
+from tidemark.replication.binlog.types import MySqlType
 
 ORIGIN = Origin("binlog/base.000001", 4)
 seeds = st.integers(0, 2**32 - 1)

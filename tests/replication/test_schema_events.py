@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import (
+from tests.replication.support import EXTREMES
+from tests.store.support import open_memory
+from tidemark.engine.base.errors import (
     IndexExists,
     InvariantBroken,
     NoSuchColumn,
@@ -21,12 +23,12 @@ from engine.base.errors import (
     TableExists,
     Unsupported,
 )
-from engine.schema.column import ABSENT
-from engine.schema.definition import TableDefinition
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.system_restart.replay import definition_in
-from replication.applier.schema_statements import apply_statement, as_new
-from replication.injector.schema_events import (
+from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.system_restart.replay import definition_in
+from tidemark.replication.applier.schema_statements import apply_statement, as_new
+from tidemark.replication.injector.schema_events import (
     SchemaOperation,
     alteration,
     schema_row,
@@ -34,10 +36,8 @@ from replication.injector.schema_events import (
     statements_of,
     write_schema_row,
 )
-from replication.settings.system_tables import make_missing
-from replication.sql.parse import parse
-from tests.replication.support import EXTREMES
-from tests.store.support import open_memory
+from tidemark.replication.settings.system_tables import make_missing
+from tidemark.replication.sql.parse import parse
 
 # NaN and a value of each type that text must not lose.
 # Definitions stand in the log whole: no defaults of 70,000 characters.

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.files.directory import PosixFiles
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog.writer import BinlogWriter
-from replication.injector.schema_events import statements_of
-from replication.sql.emit import table_name
-from replication.sql.parse import parse
-from replication.sql.statements import CreateTable
 from tests.replication.mariadb_rig import Server, mysqlbinlog, running_server
 from tests.replication.support import EXTREMES
 from tests.replication.test_schema_events import PARTITIONS, Recorder, base_columns
 from tests.store.support import open_memory
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog.writer import BinlogWriter
+from tidemark.replication.injector.schema_events import statements_of
+from tidemark.replication.sql.emit import table_name
+from tidemark.replication.sql.parse import parse
+from tidemark.replication.sql.statements import CreateTable
 
 
 @pytest.fixture(scope="module")

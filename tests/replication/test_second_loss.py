@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from engine.base.clock import ManualClock
-from engine.base.errors import SyncFailed
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.program import PowerOff, power_off
-from replication.binlog.index import BinlogIndex
-from replication.binlog.writer import BinlogWriter
-from replication.channel.relay_log import FILE_BYTES, FOLDER, RelayLog, remove_relay_log
 from tests.replication.channel_rig import Source
 from tests.replication.site import account_site, open_site, transactions_in
 from tests.replication.test_relay_log import epochs_of, receive, relay_on
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import SyncFailed
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.program import PowerOff, power_off
+from tidemark.replication.binlog.index import BinlogIndex
+from tidemark.replication.binlog.writer import BinlogWriter
+from tidemark.replication.channel.relay_log import FILE_BYTES, FOLDER, RelayLog, remove_relay_log
 
 EPOCHS = [*range(1, 13)]
 

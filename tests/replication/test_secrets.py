@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from replication.wire.wire import check_secret_at, client_tls, is_this_host, server_tls
+from tidemark.replication.wire.wire import check_secret_at, client_tls, is_this_host, server_tls
 
 SHORT = b"sixteen bytes..."
 KEY = bytes(range(32))

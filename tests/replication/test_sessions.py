@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.base.errors import EpochGap, FrameRejected, PeerError, PeerTimeout, PositionLost
-from replication.wire.frame_layout import (
+from tests.replication.doubles import MemoryBinlog, MemoryRelay
+from tidemark.engine.base.errors import EpochGap, FrameRejected, PeerError, PeerTimeout, PositionLost
+from tidemark.replication.wire.frame_layout import (
     FRAME_ACKNOWLEDGE,
     FRAME_BYE,
     FRAME_COPY,
@@ -19,10 +20,9 @@ from replication.wire.frame_layout import (
     FRAME_START,
     FRAME_WELCOME,
 )
-from replication.wire.frames import Frame, FrameReader, FrameWriter
-from replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Start
-from replication.wire.sessions import CHUNK_BYTES, COPY_SILENT_SECONDS, ReplicaSession, SourceSession
-from tests.replication.doubles import MemoryBinlog, MemoryRelay
+from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
+from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Start
+from tidemark.replication.wire.sessions import CHUNK_BYTES, COPY_SILENT_SECONDS, ReplicaSession, SourceSession
 
 
 class Talk:

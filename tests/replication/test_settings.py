@@ -8,18 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import SchemaInvalid, ValueOutOfRange
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from replication.conflict.roles import Role
-from replication.settings.binlog_type import binlog_type
-from replication.settings.conflict_function import FUNCTIONS, parse
-from replication.settings.epoch_bits import bits_needed, read_epoch, read_epochs, saturated_from, sizing_warning
-from replication.settings.match import ReplicationRow, find_row, quality_of, row_of
-from replication.settings.options import settings
-from replication.settings.pattern import has_wildcard, matches
-from replication.settings.setup import (
+from tidemark.engine.base.errors import SchemaInvalid, ValueOutOfRange
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.binlog_type import binlog_type
+from tidemark.replication.settings.conflict_function import FUNCTIONS, parse
+from tidemark.replication.settings.epoch_bits import (
+    bits_needed,
+    read_epoch,
+    read_epochs,
+    saturated_from,
+    sizing_warning,
+)
+from tidemark.replication.settings.match import ReplicationRow, find_row, quality_of, row_of
+from tidemark.replication.settings.options import settings
+from tidemark.replication.settings.pattern import has_wildcard, matches
+from tidemark.replication.settings.setup import (
     SiteSettings,
     check_channels,
     check_exceptions,

@@ -6,14 +6,14 @@ import errno
 
 import pytest
 
-from engine.base.errors import EpochGap, PeerError, PositionLost
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog.index import Position as Place
-from replication.channel.receiver import is_passing
-from replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
-from replication.wire.messages import FIRST_POSITION, Position, Start
 from tests.replication.channel_rig import Source, pieces
+from tidemark.engine.base.errors import EpochGap, PeerError, PositionLost
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog.index import Position as Place
+from tidemark.replication.channel.receiver import is_passing
+from tidemark.replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
+from tidemark.replication.wire.messages import FIRST_POSITION, Position, Start
 
 
 def test_files_come_whole_one_after_another():

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import Unsupported
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from engine.schema.index_definition import IndexDefinition
-from engine.schema.types_base import ColumnType
-from replication.sql import statements as s
-from replication.sql.emit import emit
-from replication.sql.literals import Literal, value_of
-from replication.sql.parse import parse
+from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.index_definition import IndexDefinition
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.emit import emit
+from tidemark.replication.sql.literals import Literal, value_of
+from tidemark.replication.sql.parse import parse
 
 VALUES: list[tuple[ColumnType, Any]] = [
     (tm.Int8, -128),

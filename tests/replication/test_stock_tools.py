@@ -8,23 +8,23 @@ import struct
 
 import pytest
 
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.index import Position
-from replication.binlog.reader import StatementMaps
-from replication.binlog.row_plan import BodyReader, TablePlans
-from replication.binlog.scan import read_format
-from replication.binlog.table_map import table_map
-from replication.binlog.types import outgoing
-from replication.injector.images import BinlogOptions
 from tests.replication.mariadb_rig import mysqlbinlog, running_server
 from tests.replication.offline_reader import events_of
 from tests.replication.stage import batch_of, status_of, writer_on
 from tests.replication.support import every_type, extreme_rows
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.reader import StatementMaps
+from tidemark.replication.binlog.row_plan import BodyReader, TablePlans
+from tidemark.replication.binlog.scan import read_format
+from tidemark.replication.binlog.table_map import table_map
+from tidemark.replication.binlog.types import outgoing
+from tidemark.replication.injector.images import BinlogOptions
 
 STATUS_SQL = (
     "CREATE TABLE IF NOT EXISTS mysql.ndb_apply_status (server_id INT UNSIGNED PRIMARY KEY,"
@@ -233,7 +233,7 @@ def test_mysql_replication_reads_the_same_values(binlog_type):
 
 def rows_events(files, name, table):
     """(kind, body) of the row events of a table in a file, read as ours are."""
-    from replication.binlog.scan import header_at
+    from tidemark.replication.binlog.scan import header_at
 
     file = files.open(name)
     described, position = read_format(files, file, name)[1:]
@@ -343,7 +343,7 @@ def test_position_of_files_for_tools_is_that_of_the_events(tmp_path):
     start = Position(path.name, 4)
     said = mysqlbinlog("--base64-output=DECODE-ROWS", path)
     places = [int(line.split()[2]) for line in said.splitlines() if line.startswith("# at ")]
-    from replication.binlog.reader import BinlogReader
+    from tidemark.replication.binlog.reader import BinlogReader
 
     reader = BinlogReader(files, start=start)
     ours = [read.at.position for read in reader.events(Position(path.name, files.size(f"binlog/{path.name}")))]

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from engine.access import batch_operations
-from engine.base.errors import PageDamaged
-from engine.memory.arena_layout import VAR_WORDS_MASK
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.reader import BinlogReader, StatementMaps, present
-from replication.binlog.row_plan import BodyReader, RowImages, TablePlans
-from replication.injector.images import RowBatch, image_rule
 from tests.replication.stage import OPTIONS, epochs_in, status_of, writer_on
 from tests.replication.support import EXTREMES, every_type, extreme_rows
 from tests.rows.strategies import expected_row
 from tests.store.support import open_memory
+from tidemark.engine.access import batch_operations
+from tidemark.engine.base.errors import PageDamaged
+from tidemark.engine.memory.arena_layout import VAR_WORDS_MASK
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.reader import BinlogReader, StatementMaps, present
+from tidemark.replication.binlog.row_plan import BodyReader, RowImages, TablePlans
+from tidemark.replication.injector.images import RowBatch, image_rule
 
 LARGE = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB", "transaction_memory": "4 MiB"}
 

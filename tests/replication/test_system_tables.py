@@ -11,25 +11,25 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import NoSuchTable, SchemaInvalid, TableExists
-from engine.base.options import Options
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.names import is_system_table
-from engine.schema.types_text import VarChar
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.conflict.roles import Role
-from replication.settings.options import OPTIONS, parse_text, settings, validated
-from replication.settings.system_tables import (
+from tests.conformance.case_types import column_of
+from tests.store.support import open_memory
+from tidemark.engine.base.errors import NoSuchTable, SchemaInvalid, TableExists
+from tidemark.engine.base.options import Options
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import is_system_table
+from tidemark.engine.schema.types_text import VarChar
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.options import OPTIONS, parse_text, settings, validated
+from tidemark.replication.settings.system_tables import (
     MADE_WITH_STORE,
     NDB_REPLICATION_TABLE,
     SYSTEM_TABLES,
     make_missing,
     verify,
 )
-from tests.conformance.case_types import column_of
-from tests.store.support import open_memory
 
 STATEMENTS = {
     "mysql.ndb_replication": (

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import InvariantBroken, PeerError, TransactionTooLarge
-from replication.conflict.tracker import DependencyTracker, pack_keys
 from tests.naive import dependencies as naive
+from tidemark.engine.base.errors import InvariantBroken, PeerError, TransactionTooLarge
+from tidemark.replication.conflict.tracker import DependencyTracker, pack_keys
 
 SEED = 20_261_124
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.wire.messages import ONWARD_MAX, Acknowledge
 from tests.replication.test_channel_stores import PASSES_ON, circle, make_table, put, site, turn
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.wire.messages import ONWARD_MAX, Acknowledge
 
 SECRET = b"a secret of sixteen"
 

@@ -9,14 +9,14 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from engine.base.clock import ManualClock, SystemClock
-from engine.base.errors import PeerError
-from replication.wire import server as called
-from replication.wire import wire
-from replication.wire.frames import FrameReader, FrameWriter
-from replication.wire.handshake import CallerHandshake
 from tests.replication.doubles import REPLICA, SECRET, SOURCE
 from tests.waiting import wait_until
+from tidemark.engine.base.clock import ManualClock, SystemClock
+from tidemark.engine.base.errors import PeerError
+from tidemark.replication.wire import server as called
+from tidemark.replication.wire import wire
+from tidemark.replication.wire.frames import FrameReader, FrameWriter
+from tidemark.replication.wire.handshake import CallerHandshake
 
 HOST = "127.0.0.1"
 PATIENCE_SECONDS = 60.0

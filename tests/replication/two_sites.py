@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
-from replication.conflict.roles import Role
 from tests.replication.test_channel_stores import site
+from tidemark.replication.conflict.roles import Role
 
 EPOCH_FUNCTIONS = ("NDB$EPOCH(31)", "NDB$EPOCH_TRANS(31)", "NDB$EPOCH2(31)", "NDB$EPOCH2_TRANS(31)")
 COLUMNS = [

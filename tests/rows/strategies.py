@@ -10,10 +10,10 @@ import struct
 
 from hypothesis import strategies as st
 
-from engine.schema import types as t
-from engine.schema.column import STORAGES, Column
-from engine.schema.definition import TableDefinition
-from engine.store.schema_changes import without_column
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import STORAGES, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.store.schema_changes import without_column
 
 _TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 _FIXED_TYPES = [

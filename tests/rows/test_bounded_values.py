@@ -15,19 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.access.conditions import Condition
-from engine.base.errors import Rejected
-from engine.programs.expression_programs import compile_aggregates, compile_filter, compile_update
-from engine.programs.expressions import Expression, col
-from engine.rows.column_input import to_columns
-from engine.rows.column_values import conform, from_python
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.partition import RangePartition, value_from_json
-from engine.schema.partition_pruning import partitions_for
-from replication.calls.values import pack, unpack
-from replication.sql.literals import Literal, value_of
+from tidemark.engine.access.conditions import Condition
+from tidemark.engine.base.errors import Rejected
+from tidemark.engine.programs.expression_programs import compile_aggregates, compile_filter, compile_update
+from tidemark.engine.programs.expressions import Expression, col
+from tidemark.engine.rows.column_input import to_columns
+from tidemark.engine.rows.column_values import conform, from_python
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partition import RangePartition, value_from_json
+from tidemark.engine.schema.partition_pruning import partitions_for
+from tidemark.replication.calls.values import pack, unpack
+from tidemark.replication.sql.literals import Literal, value_of
 
 CPU_SECONDS = 60
 HUGE, TINY, NOTHING = Decimal("1e999999999"), Decimal("1e-999999999"), Decimal("0e-999999999")
@@ -112,7 +112,7 @@ def _arrow() -> None:
 
 
 def _text() -> None:
-    from engine.rows.column_values import decimals_of_text
+    from tidemark.engine.rows.column_values import decimals_of_text
 
     for text in ("1e999999999", "1e-999999999", "0." + "0" * 3_000_000 + "1", "1" * 3_000_000, "NaN", "x", "0.001"):
         _refused(lambda text=text: decimals_of_text(pa.array(["1.5", text]), PRICE))
@@ -164,7 +164,7 @@ def run(case: str) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_numbers_made_short_compare_as_they_did(seed: int) -> None:
     """`comparable` changes no answer: values beside what columns hold are ordered as they are."""
-    from engine.base.decimals import COMPARED_DIGITS, comparable
+    from tidemark.engine.base.decimals import COMPARED_DIGITS, comparable
 
     rng = np.random.default_rng(seed)
     print("seed", seed)

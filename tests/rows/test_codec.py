@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.base.errors import NoSuchColumn, PageDamaged, Rejected
-from engine.rows.column_input import to_columns
-from engine.rows.column_output import decode_rows, to_numpy
-from engine.rows.column_patch import encode_columns_patch
-from engine.rows.columnar import encode_keys, encode_rows
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.row_shape import FIXED, compute_layout
 from tests.rows.strategies import column_values, definitions, expected, expected_row, rows
+from tidemark.engine.base.errors import NoSuchColumn, PageDamaged, Rejected
+from tidemark.engine.rows.column_input import to_columns
+from tidemark.engine.rows.column_output import decode_rows, to_numpy
+from tidemark.engine.rows.column_patch import encode_columns_patch
+from tidemark.engine.rows.columnar import encode_keys, encode_rows
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.row_shape import FIXED, compute_layout
 
 
 def comparable(row, definition):
@@ -163,7 +163,7 @@ def test_changes_any_columns_equal_encoding_the_changed_row(data):
 
 
 def encoded_column(column, values):
-    from engine.rows.column_values import from_python
+    from tidemark.engine.rows.column_values import from_python
 
     return from_python(values, column, "t", 0)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.rows import columns_layout as c
-from engine.rows.column_words import column_class, column_words
-from engine.rows.row_format import RowFormat
-from engine.schema.definition import TableDefinition
+from tidemark.engine.rows import columns_layout as c
+from tidemark.engine.rows.column_words import column_class, column_words
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema.definition import TableDefinition
 
 
 def definition() -> TableDefinition:

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.base.errors import NoSuchColumn, PageDamaged
-from engine.rows import disk_columns_kernels as k
-from engine.rows.column_input import to_columns
-from engine.rows.column_output import decode_rows
-from engine.rows.column_patch import encode_columns_patch
-from engine.rows.column_values import from_python
-from engine.rows.columnar import encode_rows
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.row_shape import FIXED, VAR, compute_layout
 from tests.naive import columns as naive_columns
 from tests.naive import disk_columns as naive
 from tests.rows.strategies import column_values, disk_definitions, expected, expected_row, rows
+from tidemark.engine.base.errors import NoSuchColumn, PageDamaged
+from tidemark.engine.rows import disk_columns_kernels as k
+from tidemark.engine.rows.column_input import to_columns
+from tidemark.engine.rows.column_output import decode_rows
+from tidemark.engine.rows.column_patch import encode_columns_patch
+from tidemark.engine.rows.column_values import from_python
+from tidemark.engine.rows.columnar import encode_rows
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.row_shape import FIXED, VAR, compute_layout
 
 seeds = st.integers(0, 2**32 - 1)
 DISK = "disk"

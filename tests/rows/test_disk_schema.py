@@ -7,14 +7,14 @@ import json
 import pytest
 from hypothesis import given, settings
 
-from engine.base.errors import InvalidName, SchemaInvalid
-from engine.base.limits import disk_part_words_max
-from engine.rows.row_format import RowFormat
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.row_shape import check_disk_part_fits, disk_part_words
 from tests.rows.strategies import definitions, disk_definitions
+from tidemark.engine.base.errors import InvalidName, SchemaInvalid
+from tidemark.engine.base.limits import disk_part_words_max
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.row_shape import check_disk_part_fits, disk_part_words
 
 DISK = "disk"
 

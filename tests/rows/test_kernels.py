@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.rows import columns_kernels as k
-from engine.rows import var_columns_kernels as v
 from tests.naive import columns as naive
+from tidemark.engine.rows import columns_kernels as k
+from tidemark.engine.rows import var_columns_kernels as v
 
 seeds = st.integers(0, 2**32 - 1)
 EMPTY = np.zeros(0, np.uint8)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from engine.base.errors import InvalidName, SchemaInvalid, TypeMismatch, ValueOutOfRange
-from engine.schema import types as t
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.names import qualified_name
-from engine.schema.partition import HashPartition
 from tests.rows.strategies import definitions
+from tidemark.engine.base.errors import InvalidName, SchemaInvalid, TypeMismatch, ValueOutOfRange
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import qualified_name
+from tidemark.engine.schema.partition import HashPartition
 
 ZONED = dt.datetime(2020, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2)))
 

@@ -10,10 +10,10 @@ import json
 
 import pytest
 
-from engine.base.errors import SchemaInvalid
-from engine.schema.column import Column
-from engine.schema.definition import TableDefinition
-from engine.schema.types import Int64
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types import Int64
 
 
 @pytest.mark.parametrize("kind", ["Time", "Date", "DateTime", "Timestamp"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.rows.row_var import build_var_part, put_var_values, split_var_part
+from tidemark.engine.rows.row_var import build_var_part, put_var_values, split_var_part
 
 VALUES = st.lists(st.none() | st.binary(max_size=20), min_size=1, max_size=5)
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.base.errors import PageDamaged
-from engine.schema.partition import HashPartition
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.index.stage import order_of
 from tests.index.values import KINDS, value_of
 from tests.store.support import open_memory
+from tidemark.engine.base.errors import PageDamaged
+from tidemark.engine.schema.partition import HashPartition
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 PLAIN = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32, nullable=True)]
 WITH_VAR = [*PLAIN, tm.Column("s", tm.VarChar(5), nullable=True)]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.schema.column import ABSENT
-from engine.schema.definition import TableDefinition
-from engine.schema.row_shape import compute_layout
-from engine.store.schema_changes import (
+from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.row_shape import compute_layout
+from tidemark.engine.store.schema_changes import (
     is_change_of_columns,
     is_wider,
     with_column,

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from engine.schema.column import Column
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.program import Ledger, open_simulated
 from tests.crash.programs import schema_history
 from tests.engine.arena_check import check_arena
 from tests.seeds import fresh_seeds
+from tidemark.engine.schema.column import Column
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.program import Ledger, open_simulated
 
 SEEDS = [*range(6), *fresh_seeds(1)]
 PROGRAMS = [schema_history.SchemaHistory, schema_history.DiskSchemaHistory]
@@ -53,7 +53,7 @@ def test_default_that_changes_for_rows_that_are_there_is_seen(monkeypatch: pytes
 
 def test_dropped_column_whose_place_is_given_again_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the definition forgets where the bytes of dropped columns lie."""
-    from engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.definition import TableDefinition
 
     monkeypatch.setattr(TableDefinition, "physical", property(lambda table: tuple(enumerate(table.columns))))
     with pytest.raises(Exception, match=r".*"):  # whatever meets the garbage first

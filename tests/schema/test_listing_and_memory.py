@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.verification.log_listing import StoreListing
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.verification.log_listing import StoreListing
 
 PLAIN = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32, nullable=True)]
 

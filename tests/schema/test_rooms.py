@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.access import applied_rows
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
+from tidemark.engine.access import applied_rows
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 FIXED = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
 DISK = [*FIXED, tm.Column("cold", tm.VarBinary(200), storage="disk")]
@@ -141,7 +141,7 @@ def test_column_added_in_the_middle_of_a_transaction_that_spools(columns: list[t
 def test_upserts_and_batches_of_another_site_go_on_across_an_added_column(monkeypatch: pytest.MonkeyPatch) -> None:
     """A column is added between the encoding of a batch and its first kernel call: it is encoded again."""
     db = opened(VAR)
-    from engine.access import batch_operations
+    from tidemark.engine.access import batch_operations
 
     put, added = batch_operations.put_rows, iter(["a", "b", "c", "d"])
     pending = [True]
@@ -171,7 +171,7 @@ def test_rows_that_do_not_name_a_column_dropped_meanwhile_are_written(monkeypatc
     """
     db = opened(VAR)
     db.add_column("t", tm.Column("a", tm.VarChar(9), nullable=True, default="was"))
-    from engine.access import batch_operations
+    from tidemark.engine.access import batch_operations
 
     put, pending = batch_operations.put_rows, [True]
 
@@ -192,7 +192,7 @@ def test_row_given_as_a_tuple_is_taken_in_the_order_there_was_when_the_call_bega
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     db = opened(VAR)
-    from engine.access import row_operations
+    from tidemark.engine.access import row_operations
 
     put, pending = row_operations.put_rows, [True]
 
@@ -216,7 +216,7 @@ def test_rows_of_a_partition_dropped_between_lock_and_reading_are_not_found(monk
     ranges = tm.RangePartition("id", [("low", 100), ("high", tm.MAXVALUE)])
     db.create_table("t", VAR, "id", ranges)
     db["t"].insert_many(rows_of(VAR, range(200)))
-    from engine.access import batch_operations
+    from tidemark.engine.access import batch_operations
 
     read, pending = batch_operations.read_keys, [True]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.txn import versions_layout as v
 from tests.snapshot import walk
 from tests.store.support import open_memory
+from tidemark.engine.txn import versions_layout as v
 
 COLUMNS = [
     tm.Column("id", tm.Int64),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import tidemark as tm
-from engine.memory import arena_layout as a
-from engine.txn import versions_layout as v
 from tests.index.stored import NAME
 from tests.snapshot import walk
 from tests.snapshot.watched import Watched, small_steps
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.txn import versions_layout as v
 
 __all__ = ["small_steps"]
 SHAPES = {

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import pytest
 
 import tidemark as tm
-from engine.base.errors import LimitExceeded
-from engine.base.limits import SNAPSHOTS_OPEN_MAX
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from engine.txn.transaction import Transaction
 from tests.snapshot import walk
 from tests.store.support import open_memory
+from tidemark.engine.base.errors import LimitExceeded
+from tidemark.engine.base.limits import SNAPSHOTS_OPEN_MAX
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.txn.transaction import Transaction
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("text", tm.VarChar(60), nullable=True)]
 

@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from engine.rows.lcp_layout import ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT, ENTRY_TABLE_MASK, ENTRY_TABLE_SHIFT
-from engine.txn import versions_layout as v
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.rows.lcp_layout import (
+    ENTRY_FRAGMENT_MASK,
+    ENTRY_FRAGMENT_SHIFT,
+    ENTRY_TABLE_MASK,
+    ENTRY_TABLE_SHIFT,
+)
+from tidemark.engine.txn import versions_layout as v
 
 
 class Version(NamedTuple):

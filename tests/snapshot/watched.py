@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.access import snapshot_index, snapshot_reads
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.index.stage import order_of
 from tests.index.stored import INDEXES, KEYS, NAME, ROOM, Indexed, columns
 from tests.snapshot import walk
 from tests.store.support import open_memory
+from tidemark.engine.access import snapshot_index, snapshot_reads
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 HIDDEN = [tm.FRAGMENT, tm.ROWID, tm.EPOCH, tm.AUTHOR]
 PADS = 6

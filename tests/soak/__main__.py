@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.base.clock import Clock, SystemClock
 from tests.soak.turns import FOLDER, TURNS, Turn
+from tidemark.engine.base.clock import Clock, SystemClock
 
 ROOT = Path(__file__).resolve().parents[2]
 # A turn takes about a minute; one that takes so long hangs.

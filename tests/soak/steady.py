@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import SystemClock
+from tidemark.engine.base.clock import SystemClock
 
 OPTIONS: dict[str, Any] = {
     "data_memory": "32 MiB",

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from engine.base.clock import ManualClock
-from recovery.crash_harness.__main__ import command_line
-from recovery.crash_harness.program import resolve
 from tests.soak.__main__ import counts_in, main, soak, table
 from tests.soak.turns import HARNESS, TURNS, Turn
+from tidemark.engine.base.clock import ManualClock
+from tidemark.recovery.crash_harness.__main__ import command_line
+from tidemark.recovery.crash_harness.program import resolve
 
 
 @pytest.mark.parametrize(

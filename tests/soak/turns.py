@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from recovery.crash_harness.anomaly_loop import ANOMALIES
 from tests.fuzz.readers import readers
 from tests.kills.sites.modes import MODES
+from tidemark.recovery.crash_harness.anomaly_loop import ANOMALIES
 
-HARNESS = "recovery.crash_harness"
+HARNESS = "tidemark.recovery.crash_harness"
 PROGRAMS_FOLDER = "tests.crash.programs"
 WHOLE_STATE = f"{HARNESS}.program:whole_state"
 # Stands for a folder that is empty.

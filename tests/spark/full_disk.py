@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from recovery.backup import tasks as restore_room
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.load import directory as load_room
-from recovery.spark.jobs import restored_task
-from recovery.spark.load import LoadMessage, LoadWriter, make_writer
-from recovery.spark.source import TidemarkSource
+from tidemark.recovery.backup import tasks as restore_room
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.load import directory as load_room
+from tidemark.recovery.spark.jobs import restored_task
+from tidemark.recovery.spark.load import LoadMessage, LoadWriter, make_writer
+from tidemark.recovery.spark.source import TidemarkSource
 
 
 def without_room(real: Callable[..., Any], nth: int) -> Callable[..., Any]:

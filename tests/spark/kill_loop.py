@@ -26,13 +26,13 @@ from pyspark.errors import PySparkException
 
 import tidemark as tm
 import tidemark.spark
-from engine.files.directory import PosixFiles
-from engine.log.load_files import SUFFIX
-from recovery.crash_harness.program import Violation
-from recovery.load.commit import sweep
-from recovery.load.directory import NEW, Directory
-from recovery.verification.digest_tasks import diff_files
 from tests.spark.killer import ExecutorKiller, Killer, is_restore_worker, is_spark_task
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.log.load_files import SUFFIX
+from tidemark.recovery.crash_harness.program import Violation
+from tidemark.recovery.load.commit import sweep
+from tidemark.recovery.load.directory import NEW, Directory
+from tidemark.recovery.verification.digest_tasks import diff_files
 
 ROOM: dict[str, Any] = {"data_memory": "256 MiB", "redo_log": "32 MiB", "undo_log": "2 MiB", "background": False}
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column("k", tm.UInt64, nullable=True)]

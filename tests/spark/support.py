@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 import tidemark as tm
-from recovery.spark.plan import make_plan
-from recovery.spark.rows import read_task
-from recovery.spark.types import arrow_schema, to_spark_batches
 from tests.replication.site import WHOLE
+from tidemark.recovery.spark.plan import make_plan
+from tidemark.recovery.spark.rows import read_task
+from tidemark.recovery.spark.types import arrow_schema, to_spark_batches
 
 SMALL: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "8 MiB", "undo_log": "2 MiB", "background": False}
 LOGGED: dict[str, Any] = {**SMALL, **WHOLE, "server_id": 1, "log_bin": "binlog"}

@@ -83,7 +83,7 @@ def test_batches_of_a_reader_are_the_same_for_the_same_offsets_whichever_reader_
 
 def test_options_of_one_kind_of_read_are_refused_by_the_other(db: tm.Database) -> None:
     from pyspark_tidemark import DefaultSource
-    from recovery.spark.source import TidemarkSource
+    from tidemark.recovery.spark.source import TidemarkSource
 
     db.create_table("numbers", NUMBERS, "id")
     place = place_of(db)

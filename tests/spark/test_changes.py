@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from recovery.spark.changes import change_arrow_schema, change_batches, make_change_plan, wants_changes
-from replication.binlog import writer
-from replication.injector.change_files import ChangeFiles
-from replication.injector.mark import FOLDER
 from tests.replication.history import History
 from tests.seeds import fresh_seeds
 from tests.spark.support import EVERY, LOGGED, NUMBERS, SMALL, every_column, every_row, logged, place_of
+from tidemark.recovery.spark.changes import change_arrow_schema, change_batches, make_change_plan, wants_changes
+from tidemark.replication.binlog import writer
+from tidemark.replication.injector.change_files import ChangeFiles
+from tidemark.replication.injector.mark import FOLDER
 
 PIECE = 32 << 20
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.programs.expressions import Expression
-from recovery.spark.conditions import NESTING_MAX, from_text, to_text
-from recovery.spark.plan import make_plan
 from tests.spark.support import SMALL, rows_in
+from tidemark.engine.programs.expressions import Expression
+from tidemark.recovery.spark.conditions import NESTING_MAX, from_text, to_text
+from tidemark.recovery.spark.plan import make_plan
 
 COLUMNS = [
     tm.Column("id", tm.Int64),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.spark.java import java_variables
+from tidemark.recovery.spark.java import java_variables
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
-from recovery.spark import java, session
-from recovery.spark.failures import error_in
+from tidemark.recovery.spark import java, session
+from tidemark.recovery.spark.failures import error_in
 
 pytest.importorskip("pyspark", reason="Spark is not installed; pip install 'tidemark[spark]'")
 
@@ -87,8 +87,8 @@ def test_spark_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_error_of_an_executor_is_found_in_what_spark_says() -> None:
-    text = "Traceback (most recent call last):\n  File x\nengine.errors.BackupDamaged: 1/2 fails; use it\n\nat java"
-    found = error_in(text)
+    said = "tidemark.engine.base.errors.BackupDamaged: 1/2 fails; use it"
+    found = error_in(f"Traceback (most recent call last):\n  File x\n{said}\n\nat java")
     assert type(found) is tm.BackupDamaged and found.message == "1/2 fails; use it"
-    assert error_in("engine.base.errors.Nothing: x") is None
-    assert error_in("ValueError: engine.base.errors.BackupDamaged: no line of its own") is None
+    assert error_in("tidemark.engine.base.errors.Nothing: x") is None
+    assert error_in("ValueError: tidemark.engine.base.errors.BackupDamaged: no line of its own") is None

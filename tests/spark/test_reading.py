@@ -13,12 +13,12 @@ import pytest
 
 import tidemark as tm
 import tidemark.spark
-from engine.base.errors import Damaged
-from engine.files.directory import PosixFiles
-from recovery.local_checkpoint.control import control_ids
-from recovery.spark.plan import Part, make_plan, packed
-from recovery.spark.rows import read_task
 from tests.spark.support import SMALL, every_column, every_row, rows_in, rows_of
+from tidemark.engine.base.errors import Damaged
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.local_checkpoint.control import control_ids
+from tidemark.recovery.spark.plan import Part, make_plan, packed
+from tidemark.recovery.spark.rows import read_task
 
 NUMBERS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column("k", tm.Int64, nullable=True)]
 

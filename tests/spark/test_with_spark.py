@@ -14,10 +14,10 @@ import pytest
 
 import tidemark as tm
 import tidemark.spark
-from recovery.load import read_manifest
 from tests.spark.killer import Killer
 from tests.spark.sinks import Sink, closed, run_query, told_by_duckdb, told_by_feed
 from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
+from tidemark.recovery.load import read_manifest
 
 # pyspark leaves sockets to the garbage collector.
 LEFT = ["ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]
@@ -251,8 +251,8 @@ def test_disk_full_at_any_write_of_a_restore_task_leaves_no_file(
 ) -> None:
     from functools import partial
 
-    from recovery.backup.restore_task import TaskReport
-    from recovery.spark.jobs import mapped
+    from tidemark.recovery.backup.restore_task import TaskReport
+    from tidemark.recovery.spark.jobs import mapped
 
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(2))
     db.archive(tmp_path / "place")

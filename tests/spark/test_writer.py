@@ -13,11 +13,13 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from recovery.load import LoadJob
-from recovery.spark.failures import error_in
 from tests.spark.support import SMALL, rows_of
+from tidemark.recovery.load import LoadJob
+from tidemark.recovery.spark.failures import error_in
 
-load = pytest.importorskip("recovery.spark.load", reason="Spark is not installed; pip install 'tidemark[spark]'")
+load = pytest.importorskip(
+    "tidemark.recovery.spark.load", reason="Spark is not installed; pip install 'tidemark[spark]'"
+)
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column("k", tm.UInt64, nullable=True)]
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.t"
 KEYS = 400

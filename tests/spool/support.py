@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
-from engine.log.spool_files import FOLDER
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import ACCOUNT, open_memory
+from tidemark.engine.log.spool_files import FOLDER
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.account"
 LOW: dict[str, Any] = {"transaction_memory": "64 KiB", "data_memory": "32 MiB"}

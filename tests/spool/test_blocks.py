@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.files.directory import PosixFiles
-from engine.log.redo_layout import KIND_DELETE, KIND_UPDATE, pack_kind
-from engine.log.spool_files import SpoolFiles, spool_name
-from engine.log.spool_layout import SPOOL_ALIGN_WORDS, SPOOL_HEADER_WORDS
-from engine.txn.spool import FIRST_WORD, Spool
-from engine.txn.spool_kernels import block_end, has_updates
-from recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_UPDATE, pack_kind
+from tidemark.engine.log.spool_files import SpoolFiles, spool_name
+from tidemark.engine.log.spool_layout import SPOOL_ALIGN_WORDS, SPOOL_HEADER_WORDS
+from tidemark.engine.txn.spool import FIRST_WORD, Spool
+from tidemark.engine.txn.spool_kernels import block_end, has_updates
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 IDENTITY = (bytes(range(16)), 3)
 TXID = (3 << 40) + 7

@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from engine.log.spool_files import FOLDER
-from recovery.crash_harness.crash_states import crash_states
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor
-from recovery.crash_harness.program import Ledger, open_simulated, whole_state
 from tests.crash.programs import spool_history
 from tests.shares import share
+from tidemark.engine.log.spool_files import FOLDER
+from tidemark.recovery.crash_harness.crash_states import crash_states
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor
+from tidemark.recovery.crash_harness.program import Ledger, open_simulated, whole_state
 
 
 def test_crash_states_of_spooled_transactions_show_what_was_promised() -> None:

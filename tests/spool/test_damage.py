@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.log.spool_files import FOLDER
-from engine.sealed.sealed_layout import seal
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.spool.support import NAME, found, insert_spooled, low_store, open_low, rows, spool_names
+from tidemark.engine.log.spool_files import FOLDER
+from tidemark.engine.sealed.sealed_layout import seal
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 
 def spooled_store() -> tuple[MemoryFiles, dict[int, Any], str]:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.access.batch_operations import scan
-from engine.log.spool_files import FOLDER, spool_name, txid_of
-from engine.memory.arena_layout import X_USED
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.verification.log_listing import StoreListing
 from tests.spool.support import NAME, found, insert_spooled, low_store, open_low, rows, spool_names
+from tidemark.engine.access.batch_operations import scan
+from tidemark.engine.log.spool_files import FOLDER, spool_name, txid_of
+from tidemark.engine.memory.arena_layout import X_USED
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.verification.log_listing import StoreListing
 
 
 def test_spooled_transaction_is_one_small_record_in_the_log() -> None:

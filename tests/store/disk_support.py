@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.store.history import LEAST
 from tests.store.support import open_memory
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 
 NAME, OTHER = "test.t", "test.other"
 COLUMNS = [

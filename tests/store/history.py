@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.store.support import open_memory
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 
 NAME = "test.t"
 KEYS = 60

@@ -14,10 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from engine.base.errors import Error
+from tidemark.engine.base.errors import Error
 
 ROOT = str(Path(__file__).resolve().parents[2])
-PACKAGES = tuple(f"{ROOT}/{name}/" for name in ("engine", "recovery", "tidemark"))
+# All of the product but replication.
+PACKAGES = tuple(str(each) for each in Path(ROOT, "tidemark").iterdir() if each.name != "replication")
 
 
 class Point:

@@ -6,13 +6,13 @@ import errno
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import changes_during, put
 from tests.store.support import ACCOUNT, open_memory
 from tests.store.trouble import dump
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.account"
 WRITES = ("create", "pwrite", "truncate", "sync", "make_directory", "rename", "unlink", "lock")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.database import Database
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 SMALL: dict[str, Any] = {
     "data_memory": "16 MiB",

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.txn.transaction import Transaction
 from tests.store.support import open_memory
+from tidemark.engine.txn.transaction import Transaction
 
 
 class Died(BaseException):

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.memory.arena_layout import ST_INVARIANT
-from engine.txn import transaction
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
+from tidemark.engine.memory.arena_layout import ST_INVARIANT
+from tidemark.engine.txn import transaction
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.t"
 WIDE: dict[str, Any] = {"redo_log": "32 MiB", "data_memory": "32 MiB"}

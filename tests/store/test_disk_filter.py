@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.system_restart.sysfile import NAMES as SYSFILES
-from recovery.system_restart.sysfile import read_copy
 from tests.recovery.support import flipped, powered_off
 from tests.store.disk_support import DISK, NAME, DiskStore
 from tests.store.support import open_memory, rows_of
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.system_restart.sysfile import NAMES as SYSFILES
+from tidemark.recovery.system_restart.sysfile import read_copy
 
 Moments = list[tuple[int, dict[int, Any]]]
 ROWS = 24

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.disk.cache_layout import U_FREE, U_PROMISED
-from engine.memory.arena_layout import S_UNDO
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.disk_support import NAME, OTHER, DiskStore
 from tests.store.support import open_memory
+from tidemark.engine.disk.cache_layout import U_FREE, U_PROMISED
+from tidemark.engine.memory.arena_layout import S_UNDO
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 
 def undo_word(store: DiskStore, word: int) -> int:

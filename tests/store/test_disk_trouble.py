@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.disk.disk_layout import UNDO_MARK_WORDS
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.disk_support import DISK, NAME, OTHER, PAGE_BYTES, DiskStore
 from tests.store.support import open_memory, rows_of
 from tidemark.background import RETRY_PAUSE_SECONDS
+from tidemark.engine.disk.disk_layout import UNDO_MARK_WORDS
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 DATA = "space/1.data"
 

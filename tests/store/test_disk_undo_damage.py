@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.disk.cache_layout import U_FREE
-from engine.disk.disk_layout import UNDO_GROUP, UNDO_GROUP_WORDS
-from engine.sealed.sealed_layout import header_of
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import flipped, powered_off
 from tests.store.disk_support import DISK, NAME, DiskStore
 from tests.store.support import open_memory, rows_of
 from tests.store.test_disk_history import undo_word
+from tidemark.engine.disk.cache_layout import U_FREE
+from tidemark.engine.disk.disk_layout import UNDO_GROUP, UNDO_GROUP_WORDS
+from tidemark.engine.sealed.sealed_layout import header_of
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 UNDO = "undo/0000.undo"
 ROWS = 60

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.options import Options
-from engine.log.group_layout import GROUP_ALIGN_BYTES
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.verification.check import check_closed
 from tests.recovery.support import flipped, refused
 from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
+from tidemark.engine.base.options import Options
+from tidemark.engine.log.group_layout import GROUP_ALIGN_BYTES
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.verification.check import check_closed
 
 
 def last_group(db: Any) -> tuple[str, int, int]:
     """File, offset and bytes of the last group of the log."""
-    from engine.log.geometry import open_files
-    from engine.log.reader import LogReader
+    from tidemark.engine.log.geometry import open_files
+    from tidemark.engine.log.reader import LogReader
 
     log = db.parts.store.log
     reader = LogReader(
@@ -43,7 +43,7 @@ def written(durability: str = "epoch") -> tuple[Any, MemoryFiles]:
 
 
 def problems_of(files: MemoryFiles) -> list[str]:
-    from engine.base.clock import ManualClock
+    from tidemark.engine.base.clock import ManualClock
 
     def no_catalog(sysfile: object) -> Any:
         return None

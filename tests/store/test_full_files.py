@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME, OTHER = "test.full", "test.other"
 SIZES: dict[str, Any] = {"page_size": "4 KiB", "extent": "64 KiB"}

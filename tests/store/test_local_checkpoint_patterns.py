@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.memory.arena_layout import OK, ST_MORE, ST_SPACE
-from engine.rows.lcp_kernels import scan_lcp
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.memory.arena_layout import OK, ST_MORE, ST_SPACE
+from tidemark.engine.rows.lcp_kernels import scan_lcp
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 pytestmark = pytest.mark.usefixtures("storage")
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.owner import call_owner
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
+from tidemark.engine.base.owner import call_owner
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ for _ in range(2):
     with tm.open(directory, read_only=True) as view:
         assert len(list(view["x"].scan(["id"]))) == 5_000
     del view
-ROOMS = ("engine.store.store", "engine.memory.arena")
+ROOMS = ("tidemark.engine.store.store", "tidemark.engine.memory.arena")
 assert not [found for found in gc.get_objects() if type(found).__module__ in ROOMS]
 print("free")
 """

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.files.protocol import Buffer, File, flat
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor
-from recovery.crash_harness.disks.power_loss import Piece
-from recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
-from recovery.crash_harness.places import FAULTS, Places, missing
 from tests.shares import few
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.files.protocol import Buffer, File, flat
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor
+from tidemark.recovery.crash_harness.disks.power_loss import Piece
+from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
+from tidemark.recovery.crash_harness.places import FAULTS, Places, missing
 
 pytestmark = pytest.mark.usefixtures("storage")
 

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import History, make_history, put
 from tests.store.read_only import NAME, attach, attach_to, make_states, make_writer, one_checkpoint, second
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
 from tests.store.test_trouble import in_child, outcome_of
 from tests.store.trouble import dump
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
 from tidemark.locator import Locator
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 
 @pytest.fixture

@@ -12,12 +12,6 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
-from recovery.crash_harness.disks.trace import Replay, TraceFiles
-from recovery.system_restart.attach import ATTEMPTS
 from tests.recovery.support import History, changes_during, flipped, make_history, put
 from tests.recovery.test_local_checkpoint_damage import damage, foreign
 from tests.store.read_only import NAME, attach, attach_to, make_states, make_writer, one_checkpoint, second
@@ -25,6 +19,12 @@ from tests.store.support import ACCOUNT, SMALL, open_memory
 from tests.store.test_trouble import outcome_of
 from tests.store.trouble import dump
 from tidemark.database import Database
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from tidemark.recovery.crash_harness.disks.trace import Replay, TraceFiles
+from tidemark.recovery.system_restart.attach import ATTEMPTS
 
 
 @pytest.fixture
@@ -119,8 +119,8 @@ def test_directory_moved_away_or_replaced_ends_the_view_at_its_next_refresh(tmp_
 def test_sysfile_damaged_or_too_new_is_refused_as_by_a_restart(history: History) -> None:
     import numpy as np
 
-    from engine.sealed.sealed_layout import FORMAT_VERSION, header_of, seal
-    from recovery.system_restart.sysfile_layout import SYSFILE
+    from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, header_of, seal
+    from tidemark.recovery.system_restart.sysfile_layout import SYSFILE
 
     contents = history.copy()
     for name in ("sysfile.0", "sysfile.1"):

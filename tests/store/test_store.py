@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.txn.transactions import SPARE_PLACES
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.txn.transactions import SPARE_PLACES
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 pytestmark = pytest.mark.usefixtures("storage")
 

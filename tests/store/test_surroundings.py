@@ -21,15 +21,15 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.base.clock import ManualClock
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.forks import FORKS
 from tests.recovery.support import put
 from tests.store.read_only import WRITES
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
 from tests.store.test_trouble import in_child
 from tests.waiting import wait_until
+from tidemark.engine.base.clock import ManualClock
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.forks import FORKS
 
 NAME = "test.account"
 

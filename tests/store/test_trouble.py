@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.faults import FaultFiles, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.descriptors import descriptors_below
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import dump, nothing_happens, promises
 from tests.waiting import wait_until
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 pytestmark = pytest.mark.usefixtures("storage")
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.recovery.support import History, make_history, put, refused, untouched
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
 from tests.store.test_trouble import in_child
 from tests.store.trouble import dump
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 pytestmark = pytest.mark.usefixtures("storage")
 

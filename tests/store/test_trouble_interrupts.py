@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.shares import few, some
 from tests.store.history import LEAST
 from tests.store.interrupts import interrupt_at
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import promises
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.account"
 # A signal on the way into these finds nobody who could still end the transaction: `with` has not begun or has ended, or

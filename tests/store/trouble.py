@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import tidemark as tm
-from engine.disk import cache_layout as c
-from engine.memory.arena import address_of
-from engine.memory.arena_layout import F_DISK_EXTENTS, S_COPY_RESERVED, S_REDO_RESERVED, S_UNDO
-from recovery.crash_harness.disks.memory import MemoryFiles
 from tests.store.support import open_memory
+from tidemark.engine.disk import cache_layout as c
+from tidemark.engine.memory.arena import address_of
+from tidemark.engine.memory.arena_layout import F_DISK_EXTENTS, S_COPY_RESERVED, S_REDO_RESERVED, S_UNDO
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 
 def dump(db: Any) -> dict[str, list[Any]]:

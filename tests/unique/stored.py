@@ -7,9 +7,9 @@ import random
 from typing import Any
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 
 NAME = "test.u"
 ROOM: dict[str, Any] = {

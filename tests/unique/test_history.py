@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from recovery.crash_harness.disks.memory import CRASH_POLICIES
 from tests.unique.stored import NAME, UNIQUE, Uniques
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES
 
 SHAPES: dict[str, Any] = {
     "memory": (False, tm.HashPartition(2)),

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.index.key_values import KeyShape
-from engine.index.unique_keys import KeyEncoder, one_key
-from engine.rows.row_format import RowFormat
-from engine.schema.definition import TableDefinition
+from tidemark.engine.index.key_values import KeyShape
+from tidemark.engine.index.unique_keys import KeyEncoder, one_key
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema.definition import TableDefinition
 
 COLUMNS = [
     tm.Column("id", tm.Int64),

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.base.errors import MemoryExhausted
-from engine.index import index_layout as ix
-from engine.memory import arena_layout as a
-from engine.memory.arena import address_of
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tests.engine.arena_check import check_arena
 from tests.store.interrupts import interrupt_at
 from tests.store.support import open_memory
+from tidemark.engine.base.errors import MemoryExhausted
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import address_of
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 
 NAME = "test.u"
 COLUMNS = [

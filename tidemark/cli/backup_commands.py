@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 import tidemark as tm
-from engine.base.ids import gci_of, micro_of
 from tidemark.cli.output import json_option, memory_option, one_line, open_store, reported, say, table_lines, tree_lines
 from tidemark.cli.store_commands import ask_owner
+from tidemark.engine.base.ids import gci_of, micro_of
 
 NAMES_MAX = 4
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from engine.files.directory import PosixFiles
-from recovery.system_restart.sysfile import NAMES
-from replication.ingest.ingest import COPY
-from replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
-from replication.wire.handshake import KEY_BYTES_MIN
 from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import bar, json_option, memory_option, one_line, reported, say, to_json, tree_lines
 from tidemark.cli.running import file_path, other_sources, secret_of, secret_option, tls_context, until_told
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.system_restart.sysfile import NAMES
+from tidemark.replication.ingest.ingest import COPY
+from tidemark.replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
+from tidemark.replication.wire.handshake import KEY_BYTES_MIN
 
 if TYPE_CHECKING:
     from tidemark.channel import Channel
@@ -127,7 +127,7 @@ def serve(
     if tls_cert is not None or tls_key is not None or tls_ca is not None:
         if tls_cert is None or tls_key is None:
             raise click.UsageError("TLS needs --tls-cert and --tls-key")
-        from replication.wire.wire import server_tls
+        from tidemark.replication.wire.wire import server_tls
 
         authority = None if tls_ca is None else str(tls_ca)
         tls = tls_context(lambda: server_tls(str(tls_cert), str(tls_key), authority), tls_key)
@@ -215,7 +215,7 @@ def _replicate(
         options["server_id"] = wanted["server_id"]
     tls = None
     if wanted["tls"] or wanted["tls_ca"] or wanted["tls_cert"]:
-        from replication.wire.wire import client_tls
+        from tidemark.replication.wire.wire import client_tls
 
         paths = [None if wanted[name] is None else str(wanted[name]) for name in ("tls_ca", "tls_cert", "tls_key")]
         tls = tls_context(lambda: client_tls(*paths), wanted["tls_key"] or wanted["tls_cert"])

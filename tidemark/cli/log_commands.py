@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from engine.base.errors import Rejected
-from engine.base.ids import MICRO_BITS, SLOT_BITS
-from engine.files.directory import PosixFiles
-from recovery.verification.log_listing import StoreListing
-from replication.binlog.binlog_layout import FIRST_POSITION
-from replication.binlog.index import Position
 from tidemark.cli.output import cell, json_option, one_line, store_argument, to_json
+from tidemark.engine.base.errors import Rejected
+from tidemark.engine.base.ids import MICRO_BITS, SLOT_BITS
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.verification.log_listing import StoreListing
+from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
+from tidemark.replication.binlog.index import Position
 
 INDENT = {
     "group": 0,
@@ -108,7 +108,7 @@ def _events(
     files: PosixFiles, what: str, start: str | None, file: str | None, channel: str | None
 ) -> Iterator[dict[str, Any]]:
     """The events of the binlog, or of every relay log there is; of the one that has the file, if one is named."""
-    from replication.binlog.listing import BinlogListing, bases
+    from tidemark.replication.binlog.listing import BinlogListing, bases
 
     files.read_errors_latch = False
     begin = _position(start, file)

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from recovery.node_restart.messages import ROWID_SYNC, VARIANTS
-from replication.node_group.view import NODE_NUMBER_MAX
-from replication.settings.options import BY_NAME, OF_STORE, parse_text
 from tidemark.arbitrator import Arbitrator
 from tidemark.cli.output import json_option, memory_option, one_line, say, to_json
 from tidemark.cli.running import (
@@ -25,6 +22,9 @@ from tidemark.cli.running import (
     with_options,
 )
 from tidemark.node_group import NodeGroup
+from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
+from tidemark.replication.node_group.view import NODE_NUMBER_MAX
+from tidemark.replication.settings.options import BY_NAME, OF_STORE, parse_text
 
 if TYPE_CHECKING:
     from tidemark.node_channel import NodeChannelKeywords
@@ -134,7 +134,7 @@ def _channel(
     if given["source_secret_file"] is not None:
         found["secret"] = secret_of(given["source_secret_file"])
     if given["source_tls_ca"] is not None:
-        from replication.wire.wire import client_tls
+        from tidemark.replication.wire.wire import client_tls
 
         own = [None if each is None else str(each) for each in (certificate, key)]
         found["tls"] = tls_context(lambda: client_tls(str(given["source_tls_ca"]), *own), None)  # of `node_tls`

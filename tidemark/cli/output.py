@@ -15,9 +15,9 @@ from typing import Any
 import click
 
 import tidemark as tm
-from engine.base.ids import gci_of, micro_of
-from engine.files.directory import PosixFiles
-from recovery.system_restart.sysfile import NAMES
+from tidemark.engine.base.ids import gci_of, micro_of
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.system_restart.sysfile import NAMES
 
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 import tidemark as tm
-from engine.schema.column_inference import columns_from_arrow
 from tidemark.cli.output import (
     bar,
     json_option,
@@ -24,6 +23,7 @@ from tidemark.cli.output import (
     to_json,
 )
 from tidemark.cli.user_files import rebatched, suffix_of, write_rows
+from tidemark.engine.schema.column_inference import columns_from_arrow
 from tidemark.load_calls import WRITTEN
 from tidemark.sources import Source, open_source
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from engine.files.private_files import check_secret_file, read_secret
-from replication.channel.failover import FAILOVER_MS_MAX
-from replication.node_group.configuration import FORM, GroupConfiguration
-from replication.settings.options import SERVER_ID_MAX
+from tidemark.engine.files.private_files import check_secret_file, read_secret
+from tidemark.replication.channel.failover import FAILOVER_MS_MAX
+from tidemark.replication.node_group.configuration import FORM, GroupConfiguration
+from tidemark.replication.settings.options import SERVER_ID_MAX
 
 if TYPE_CHECKING:
-    from replication.wire.wire import TlsContext
+    from tidemark.replication.wire.wire import TlsContext
 
 T = TypeVar("T")
 Command = Callable[..., None]
@@ -72,7 +72,7 @@ def node_tls(
         return None
     if certificate is None or key is None or authority is None:
         raise click.UsageError("TLS between nodes needs --tls-cert, --tls-key and --tls-ca")
-    from replication.wire.wire import client_tls, server_tls
+    from tidemark.replication.wire.wire import client_tls, server_tls
 
     files = (str(certificate), str(key))
     return tls_context(lambda: (server_tls(*files, str(authority)), client_tls(str(authority), *files)), key)

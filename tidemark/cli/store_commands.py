@@ -10,14 +10,6 @@ from typing import Any
 import click
 
 import tidemark as tm
-from engine.base.ids import gci_of
-from engine.base.options import format_size
-from engine.disk.tablespaces import DEFAULT_NAME
-from engine.files.directory import PosixFiles
-from engine.schema.definition import TableDefinition
-from engine.schema.names import is_system_table
-from engine.sealed.sealed_layout import FORMAT_VERSION
-from recovery.verification.log_listing import StoreListing
 from tidemark.cli.output import (
     attach,
     attach_beside,
@@ -36,7 +28,15 @@ from tidemark.cli.output import (
 from tidemark.cli.verify_commands import binlog_lines, check_binlog
 from tidemark.control_socket import ask
 from tidemark.database import check_store
+from tidemark.engine.base.ids import gci_of
+from tidemark.engine.base.options import format_size
+from tidemark.engine.disk.tablespaces import DEFAULT_NAME
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import is_system_table
+from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
 from tidemark.format_document import fingerprint
+from tidemark.recovery.verification.log_listing import StoreListing
 from tidemark.report import draw_space
 
 
@@ -360,8 +360,8 @@ def check(
 def _check_replication(
     store: Path, given: tuple[str, ...], peer: tuple[Path, int] | None, data_memory: str
 ) -> dict[str, Any]:
-    from replication.settings.check import Peer
-    from replication.settings.options import parse_text
+    from tidemark.replication.settings.check import Peer
+    from tidemark.replication.settings.options import parse_text
 
     options: dict[str, Any] = {}
     for each in given:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.base.errors import Rejected
 from tidemark import sources
+from tidemark.engine.base.errors import Rejected
 from tidemark.sources import ARROW, CSV, PARQUET
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 import tidemark as tm
-from engine.files.directory import PosixFiles
 from tidemark.cli.output import json_option, memory_option, open_store, reported, say, table_lines, to_json
+from tidemark.engine.files.directory import PosixFiles
 
 FAILED = 2
 
@@ -117,7 +117,7 @@ def check_binlog(store: Path, given: Sequence[str], data_memory: str) -> dict[st
     Raises: FileMissing for a store without a binlog or with several, Locked if another process has it, and what opening
     raises.
     """
-    from replication.settings.options import parse_text
+    from tidemark.replication.settings.options import parse_text
 
     options: dict[str, Any] = {}
     for each in given:
@@ -134,10 +134,10 @@ def check_binlog(store: Path, given: Sequence[str], data_memory: str) -> dict[st
 
 def _identity(store: Path) -> dict[str, Any]:
     """Name and server id, as the files of the binlog have them."""
-    from replication.binlog.index import BinlogIndex
-    from replication.binlog.listing import bases
-    from replication.binlog.scan import read_format
-    from replication.injector.mark import FOLDER
+    from tidemark.replication.binlog.index import BinlogIndex
+    from tidemark.replication.binlog.listing import bases
+    from tidemark.replication.binlog.scan import read_format
+    from tidemark.replication.injector.mark import FOLDER
 
     files = PosixFiles(store)
     try:

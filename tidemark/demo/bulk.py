@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from engine.base.errors import Unsupported
-from engine.schema.column import Column
-from engine.schema.partition import HashPartition
-from engine.schema.types import Int32, Int64
 from tidemark.demo import data
 from tidemark.demo.run import DemoFailed
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.partition import HashPartition
+from tidemark.engine.schema.types import Int32, Int64
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

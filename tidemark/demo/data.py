@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.base.errors import FileMissing
-from engine.schema.column import Column
-from engine.schema.partition import HashPartition
-from engine.schema.types import Date, Decimal, Int32, Int64
-from engine.schema.types_text import Char, VarChar
+from tidemark.engine.base.errors import FileMissing
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.partition import HashPartition
+from tidemark.engine.schema.types import Date, Decimal, Int32, Int64
+from tidemark.engine.schema.types_text import Char, VarChar
 
 if TYPE_CHECKING:
     import pyarrow as pa

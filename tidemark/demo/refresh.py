@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from engine.base.clock import SystemClock
 from tidemark.demo.data import PAGE_BUFFER_BYTES, changed_comment, disk_figures, line_cents
+from tidemark.engine.base.clock import SystemClock
 
 THREADS = 4
 FIRST_NEW_KEY = 100_000_000

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from engine.base.errors import Error
 from tidemark.demo import data
 from tidemark.demo.verify import check
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import Error
 from tidemark.report import restart_timeline
 
 if TYPE_CHECKING:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from engine.base.clock import Clock, SystemClock
-from engine.base.errors import Retryable, SchemaInvalid, StoreClosed, StoreFailed
-from engine.schema.column import ABSENT, Column
-from engine.schema.definition import TableDefinition
-from engine.schema.names import is_system_table, qualified_name
-from engine.schema.partition import HashPartition, Partition
-from engine.store.schema_changes import fresh
-from replication.wire.wire import TlsContext, check_secret_at, parse_address
 from tidemark.database import RETRY_PAUSE_SECONDS
+from tidemark.engine.base.clock import Clock, SystemClock
+from tidemark.engine.base.errors import Retryable, SchemaInvalid, StoreClosed, StoreFailed
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import is_system_table, qualified_name
+from tidemark.engine.schema.partition import HashPartition, Partition
+from tidemark.engine.store.schema_changes import fresh
 from tidemark.remote.links import Address, Links
 from tidemark.remote.table import RemoteTable
 from tidemark.remote.transaction import RemoteTransaction
+from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
 
 if TYPE_CHECKING:
-    from engine.base.options import Size
-    from engine.schema.types_base import ColumnType
+    from tidemark.engine.base.options import Size
+    from tidemark.engine.schema.types_base import ColumnType
 
 R = TypeVar("R")
 TIMEOUT_MS = 10_000

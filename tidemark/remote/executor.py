@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from engine.base.errors import Error, FrameRejected, OutcomeUnknown, Rejected, StoreFailed, TransactionEnded
-from engine.store.outcome import is_open
+from tidemark.engine.base.errors import Error, FrameRejected, OutcomeUnknown, Rejected, StoreFailed, TransactionEnded
+from tidemark.engine.store.outcome import is_open
 from tidemark.scans import Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema.definition import TableDefinition
     from tidemark.database import Database
+    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.session import Transaction
 
 _log = logging.getLogger("tidemark.remote")

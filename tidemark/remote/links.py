@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from engine.base.clock import Clock
-from engine.base.errors import FrameRejected, NotPrimary, PeerError, PeerRefused, PeerTimeout, PrimaryLost
-from replication.calls.conversation import CallLink
-from replication.wire.wire import HANDSHAKE_SECONDS, TlsContext
+from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.errors import FrameRejected, NotPrimary, PeerError, PeerRefused, PeerTimeout, PrimaryLost
+from tidemark.replication.calls.conversation import CallLink
+from tidemark.replication.wire.wire import HANDSHAKE_SECONDS, TlsContext
 
 _log = logging.getLogger("tidemark.remote")
 

@@ -6,13 +6,13 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import Error
-from engine.rows.column_output import to_numpy, to_pandas
+from tidemark.engine.base.errors import Error
+from tidemark.engine.rows.column_output import to_numpy, to_pandas
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.definition import TableDefinition
 
 Ask = Callable[..., Any]
 Progress = Callable[[int, int, str], None]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.base.clock import SystemClock
-from replication.calls.conversation import CallServer
-from replication.wire.wire import TlsContext, check_secret_at, parse_address
+from tidemark.engine.base.clock import SystemClock
 from tidemark.remote.executor import Executor
+from tidemark.replication.calls.conversation import CallServer
+from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
 
 if TYPE_CHECKING:
-    from engine.base.errors import Error
     from tidemark.database import Database
+    from tidemark.engine.base.errors import Error
 
 
 class Alone:

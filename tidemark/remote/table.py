@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import RowNotFound
+from tidemark.engine.base.errors import RowNotFound
 from tidemark.remote.scan import RemoteScan
 from tidemark.scans import ByIndex
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema.definition import TableDefinition
-    from replication.calls.conversation import CallLink
+    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.remote.links import Address, Links
     from tidemark.remote.transaction import RemoteTransaction
+    from tidemark.replication.calls.conversation import CallLink
 
 Progress = Callable[[int, int, str], None]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from engine.base.errors import (
+from tidemark.engine.base.errors import (
     CommitUnanswered,
     Error,
     OutcomeUnknown,
@@ -18,7 +18,7 @@ from engine.base.errors import (
     TransactionEnded,
     WrongThread,
 )
-from engine.rows.column_input import to_columns
+from tidemark.engine.rows.column_input import to_columns
 from tidemark.remote.executor import FINAL_OUTCOME, OPEN
 from tidemark.remote.scan import RemoteScan
 from tidemark.scans import ByIndex
@@ -27,9 +27,9 @@ from tidemark.session import Lock, check_lock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.schema.definition import TableDefinition
-    from replication.calls.conversation import CallLink
+    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.remote.links import Address, Links
+    from tidemark.replication.calls.conversation import CallLink
 
 Progress = Callable[[int, int, str], None]
 

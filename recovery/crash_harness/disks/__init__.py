@@ -5,11 +5,11 @@ Each is a `Files`; the wrappers stand on any of them (`FaultFiles(MemoryFiles(),
 
 from __future__ import annotations
 
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
-from recovery.crash_harness.disks.power_loss import Piece
-from recovery.crash_harness.disks.trace import Event, TraceFiles
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
+from tidemark.recovery.crash_harness.disks.power_loss import Piece
+from tidemark.recovery.crash_harness.disks.trace import Event, TraceFiles
 
 __all__ = [
     "CRASH_POLICIES",

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from engine.files.layer import CheckedFiles
-from engine.files.protocol import Buffer, File, RawFiles, flat
-from recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
+from tidemark.engine.files.layer import CheckedFiles
+from tidemark.engine.files.protocol import Buffer, File, RawFiles, flat
+from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
 
 OPERATIONS = (
     "create",

@@ -14,11 +14,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, get_args
 
-from engine.base.errors import Locked, Rejected
-from engine.files.layer import CheckedFiles
-from engine.files.protocol import Buffer, File, flat
-from recovery.crash_harness.disks.content import Content
-from recovery.crash_harness.disks.power_loss import (
+from tidemark.engine.base.errors import Locked, Rejected
+from tidemark.engine.files.layer import CheckedFiles
+from tidemark.engine.files.protocol import Buffer, File, flat
+from tidemark.recovery.crash_harness.disks.content import Content
+from tidemark.recovery.crash_harness.disks.power_loss import (
     Change,
     Directory,
     EntryChange,

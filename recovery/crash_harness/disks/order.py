@@ -34,13 +34,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.files.layer import CheckedFiles, parent_of
-from engine.files.protocol import Buffer, File, RawFiles, flat
-from recovery.crash_harness.disks.order_disk import DiskOrder
-from recovery.crash_harness.disks.order_spool import SpoolOrder
-from recovery.crash_harness.disks.order_undo import UndoOrder, is_undo_name
-from recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
-from recovery.system_restart.sysfile_layout import SYSFILE, SYSFILE_BYTES
+from tidemark.engine.files.layer import CheckedFiles, parent_of
+from tidemark.engine.files.protocol import Buffer, File, RawFiles, flat
+from tidemark.recovery.crash_harness.disks.order_disk import DiskOrder
+from tidemark.recovery.crash_harness.disks.order_spool import SpoolOrder
+from tidemark.recovery.crash_harness.disks.order_undo import UndoOrder, is_undo_name
+from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
+from tidemark.recovery.system_restart.sysfile_layout import SYSFILE, SYSFILE_BYTES
 
 _DATA = re.compile(r"lcp/(\d+)-[^/]*\.data")
 # With a suffix it has not got its name yet, and stands in for nothing.

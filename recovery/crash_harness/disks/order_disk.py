@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from engine.disk.disk_layout import (
+from tidemark.engine.disk.disk_layout import (
     DOUBLE_WRITE,
     DP_LSN,
     DP_PAGE,
@@ -19,7 +19,7 @@ from engine.disk.disk_layout import (
     UNDO_LCP,
     UNDO_RESTART,
 )
-from engine.sealed.sealed_layout import KIND_DISK_PAGE, KIND_DOUBLE_WRITE, KIND_UNDO_GROUP
+from tidemark.engine.sealed.sealed_layout import KIND_DISK_PAGE, KIND_DOUBLE_WRITE, KIND_UNDO_GROUP
 
 _DATA_FILE = re.compile(r"space/\d+\.data")
 DOUBLE_WRITE_NAME = "double-write"

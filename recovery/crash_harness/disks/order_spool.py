@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.log.group_layout import GROUP
-from engine.log.load_files import LoadFile
-from engine.log.redo_layout import (
+from tidemark.engine.log.group_layout import GROUP
+from tidemark.engine.log.load_files import LoadFile
+from tidemark.engine.log.redo_layout import (
     FILES_LOAD,
     GROUP_WORDS,
     KIND_FILES,
@@ -24,8 +24,8 @@ from engine.log.redo_layout import (
     LOAD_WORDS,
     TRANSACTION_WORDS,
 )
-from engine.log.spool_files import spool_name
-from engine.sealed.sealed_layout import KIND_GROUP
+from tidemark.engine.log.spool_files import spool_name
+from tidemark.engine.sealed.sealed_layout import KIND_GROUP
 
 _RECORD = GROUP_WORDS + TRANSACTION_WORDS
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.disk.disk_layout import UNDO_GROUP
-from engine.files.protocol import RawFiles
-from engine.sealed.sealed_layout import KIND_UNDO_GROUP
+from tidemark.engine.disk.disk_layout import UNDO_GROUP
+from tidemark.engine.files.protocol import RawFiles
+from tidemark.engine.sealed.sealed_layout import KIND_UNDO_GROUP
 
 _UNDO = re.compile(r"undo/\d+\.undo")
 

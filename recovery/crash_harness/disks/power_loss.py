@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from recovery.crash_harness.disks.content import Content
+from tidemark.recovery.crash_harness.disks.content import Content
 
 SECTOR_BYTES = 512
 

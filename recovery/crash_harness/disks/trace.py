@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.files.layer import CheckedFiles
-from engine.files.protocol import Buffer, File, RawFiles, flat
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
+from tidemark.engine.files.layer import CheckedFiles
+from tidemark.engine.files.protocol import Buffer, File, RawFiles, flat
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.files.layer import CheckedFiles
-from engine.files.protocol import Buffer, File, RawFiles
+from tidemark.engine.files.layer import CheckedFiles
+from tidemark.engine.files.protocol import Buffer, File, RawFiles
 
 
 class RawWrapper:

@@ -1,8 +1,8 @@
 """`python -m tests.crash.programs PART`: a part of the crash harness on a program of this folder.
 
-`states`, `anomalies`, `kills` and `losses` are those of `python -m recovery.crash_harness`. They run a program of
-`PROGRAMS` unless the command names one. `states --disk` takes the four programs over disk tables in turn. `stress` is
-power losses, then kills if there is a directory, while threads change rows, indexes, partitions and tables.
+`states`, `anomalies`, `kills` and `losses` are those of `python -m tidemark.recovery.crash_harness`. They run a program
+of `PROGRAMS` unless the command names one. `states --disk` takes the four programs over disk tables in turn. `stress`
+is power losses, then kills if there is a directory, while threads change rows, indexes, partitions and tables.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import json
 import sys
 from collections.abc import Sequence
 
-from recovery.crash_harness.__main__ import WHOLE_STATE
-from recovery.crash_harness.__main__ import main as run_part
-from recovery.crash_harness.kill_loop import kill_loop
-from recovery.crash_harness.power_loop import power_loop
-from recovery.crash_harness.program import Violation, resolve
+from tidemark.recovery.crash_harness.__main__ import WHOLE_STATE
+from tidemark.recovery.crash_harness.__main__ import main as run_part
+from tidemark.recovery.crash_harness.kill_loop import kill_loop
+from tidemark.recovery.crash_harness.power_loop import power_loop
+from tidemark.recovery.crash_harness.program import Violation, resolve
 
 HERE = "tests.crash.programs"
 STRESS = f"{HERE}.stress"

@@ -19,11 +19,11 @@ import threading
 from collections import Counter
 from typing import Any, Literal
 
-from engine.base.errors import Error
-from engine.schema.column import Column
-from engine.schema.partition import HashPartition
-from engine.schema.types import Int32, Int64, Text
-from recovery.crash_harness.program import Ledger, OpenStore
+from tidemark.engine.base.errors import Error
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.partition import HashPartition
+from tidemark.engine.schema.types import Int32, Int64, Text
+from tidemark.recovery.crash_harness.program import Ledger, OpenStore
 
 THREADS = 4
 ACCOUNTS = 40

@@ -11,13 +11,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import Error, RedoOverloaded
-from recovery.crash_harness.program import Ledger, OpenStore
 from tests.crash.programs.disk_history import DiskHistory
 from tests.crash.programs.history import MAIN, OTHER, History, Model, Row
+from tidemark.engine.base.errors import Error, RedoOverloaded
+from tidemark.recovery.crash_harness.program import Ledger, OpenStore
 
 if TYPE_CHECKING:
-    from engine.log.group import Group
+    from tidemark.engine.log.group import Group
 
 NOTE_BYTES = 7_500
 BATCH_GROUPS = (2, 11)

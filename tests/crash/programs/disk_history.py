@@ -12,12 +12,12 @@ import contextlib
 import functools
 from typing import Any
 
-from engine.base.errors import RedoOverloaded, StorageFull
-from engine.schema.column import Column
-from engine.schema.types import Float64, Int32, Int64, Text
-from engine.schema.types_text import VarChar
-from recovery.crash_harness.program import SIMULATED, Ledger, OpenStore, whole_state
 from tests.crash.programs.history import LAPS_STEPS, MAIN, History, Row
+from tidemark.engine.base.errors import RedoOverloaded, StorageFull
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.types import Float64, Int32, Int64, Text
+from tidemark.engine.schema.types_text import VarChar
+from tidemark.recovery.crash_harness.program import SIMULATED, Ledger, OpenStore, whole_state
 
 DISK_COLUMNS = [
     Column("id", Int64),

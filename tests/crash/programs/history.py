@@ -12,12 +12,12 @@ import random
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
-from engine.base.errors import RedoOverloaded, RowNotFound
-from engine.schema.column import Column
-from engine.schema.partition import HashPartition, Partition
-from engine.schema.types import Float64, Int64, Text
-from engine.schema.types_text import VarChar
-from recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
+from tidemark.engine.base.errors import RedoOverloaded, RowNotFound
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.partition import HashPartition, Partition
+from tidemark.engine.schema.types import Float64, Int64, Text
+from tidemark.engine.schema.types_text import VarChar
+from tidemark.recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
 
 COLUMNS = [
     Column("id", Int64),

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
 from tests.crash.programs.disk_history import DiskHistory
 from tests.crash.programs.history import MAIN, Model
 from tests.crash.programs.partition_history import BOUNDS, PartitionHistory
+from tidemark.recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
 
 INDEXES = "names of indexes"
 Keys = dict[str, tuple[str, ...]]

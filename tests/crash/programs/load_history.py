@@ -10,16 +10,16 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from engine.base.errors import LoadRefused
-from engine.log.load_files import FOLDER
-from engine.rows.column_input import to_columns
-from recovery.crash_harness.program import Ledger, OpenStore
-from recovery.load.commit import abort, publish
-from recovery.load.directory import Directory
-from recovery.load.job import FragmentReport, LoadJob
-from recovery.load.tasks import write_parts
 from tests.crash.programs.disk_history import DiskHistory
 from tests.crash.programs.history import MAIN, History, Model, Row
+from tidemark.engine.base.errors import LoadRefused
+from tidemark.engine.log.load_files import FOLDER
+from tidemark.engine.rows.column_input import to_columns
+from tidemark.recovery.crash_harness.program import Ledger, OpenStore
+from tidemark.recovery.load.commit import abort, publish
+from tidemark.recovery.load.directory import Directory
+from tidemark.recovery.load.job import FragmentReport, LoadJob
+from tidemark.recovery.load.tasks import write_parts
 
 UNDO_LOG = "4 MiB"
 LOADED = (5, 40)  # rows

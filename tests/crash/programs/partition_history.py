@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from engine.base.errors import NoPartition
-from engine.schema.partition import HashPartition, Partition, RangePartition
-from recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
 from tests.crash.programs.disk_history import DiskHistory
 from tests.crash.programs.history import MAIN, History, Model
+from tidemark.engine.base.errors import NoPartition
+from tidemark.engine.schema.partition import HashPartition, Partition, RangePartition
+from tidemark.recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
 
 WIDTH = 10
 PARTITIONS_MAX = 5

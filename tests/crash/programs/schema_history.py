@@ -12,12 +12,12 @@ from collections.abc import Callable
 from decimal import Decimal as PythonDecimal
 from typing import Any
 
-from engine.schema.column import Column
-from engine.schema.types import Bool, Decimal, Float64, Int8, Int64, Text
-from engine.schema.types_base import ColumnType
-from engine.schema.types_text import Binary, Char, VarChar
-from recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
 from tests.crash.programs.history import COLUMNS, MAIN, OTHER, History, Model, Row
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.types import Bool, Decimal, Float64, Int8, Int64, Text
+from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_text import Binary, Char, VarChar
+from tidemark.recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
 
 PLAIN_COLUMNS = [Column("id", Int64), Column("owner", Int8, nullable=True), Column("balance", Float64)]
 DISK_COLUMNS = [

@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from engine.base.errors import RowNotFound
-from recovery.crash_harness.program import Ledger, OpenStore
 from tests.crash.programs.disk_history import DiskHistory
 from tests.crash.programs.history import History, Model, Row
+from tidemark.engine.base.errors import RowNotFound
+from tidemark.recovery.crash_harness.program import Ledger, OpenStore
 
 MEMORY = "64 KiB"
 LIMIT = "1 MiB"

@@ -17,11 +17,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from engine.base.errors import NoPartition, NoSuchIndex, Retryable, RowNotFound
-from engine.schema.column import Column
-from engine.schema.partition import RangePartition
-from engine.schema.types import Int32, Int64
-from recovery.crash_harness.program import Ledger, OpenStore, PowerOff, Violation
 from tests.crash.programs.stress_actions import Changer
 from tests.crash.programs.stress_rows import (
     INDEX_KEYS,
@@ -42,6 +37,11 @@ from tests.crash.programs.stress_rows import (
 )
 from tests.crash.programs.stress_threads import Worker
 from tests.crash.programs.stress_verify import index_problems, leftovers, shape_of, shown_line
+from tidemark.engine.base.errors import NoPartition, NoSuchIndex, Retryable, RowNotFound
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.partition import RangePartition
+from tidemark.engine.schema.types import Int32, Int64
+from tidemark.recovery.crash_harness.program import Ledger, OpenStore, PowerOff, Violation
 
 OPTIONS: dict[str, Any] = {
     "data_memory": "32 MiB",

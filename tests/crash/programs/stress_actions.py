@@ -13,13 +13,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.base.errors import LockTimeout, RedoOverloaded
-from engine.schema.column import Column
-from engine.schema.types import Int64
-from engine.schema.types_text import VarChar
-from recovery.crash_harness.program import Ledger, Violation
 from tests.crash.programs.stress_rows import EXTRA, INDEX_KEYS, MAIN, SCRATCH, UNIQUE_KEYS, WIDTH
 from tests.crash.programs.stress_threads import Worker
+from tidemark.engine.base.errors import LockTimeout, RedoOverloaded
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.types import Int64
+from tidemark.engine.schema.types_text import VarChar
+from tidemark.recovery.crash_harness.program import Ledger, Violation
 
 if TYPE_CHECKING:
     from tests.crash.programs.stress_verify import Shape

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from engine.schema.column import Column
-from engine.schema.types import Float64, Int32, Int64, Text
-from engine.schema.types_text import VarChar
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.types import Float64, Int32, Int64, Text
+from tidemark.engine.schema.types_text import VarChar
 
 MAIN = "stress.item"
 PROGRESS = "stress.progress"

@@ -6,8 +6,8 @@ import abc
 import random
 import threading
 
-from engine.base.errors import Error
-from recovery.crash_harness.program import PowerOff, Violation
+from tidemark.engine.base.errors import Error
+from tidemark.recovery.crash_harness.program import PowerOff, Violation
 
 
 class Worker(threading.Thread, abc.ABC):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from recovery.crash_harness.program import Ledger
 from tests.crash.programs.stress_rows import (
     EXTRA,
     MAIN,
@@ -25,6 +24,7 @@ from tests.crash.programs.stress_rows import (
     order_of,
     stamps_of,
 )
+from tidemark.recovery.crash_harness.program import Ledger
 
 Shape = dict[str, Any]
 

@@ -7,8 +7,13 @@ from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
 
-from engine.base.clock import ManualClock
-from engine.base.errors import (
+from tests.fuzz.harness import Reader
+from tests.fuzz.mutations import fields_of, octets, then, words
+from tests.ingest.recorded import Stream
+from tests.replication.stage import batch_of, rows_of, write_epoch, writer_on
+from tests.replication.support import every_type, extreme_rows
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import (
     BinlogDamaged,
     FileMissing,
     FileTruncated,
@@ -18,28 +23,23 @@ from engine.base.errors import (
     Unsupported,
     ValueOutOfRange,
 )
-from engine.rows.row_format import RowFormat
-from recovery.crash_harness.disks.memory import MemoryFiles
-from replication.binlog import binlog_layout as b
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.index import BinlogIndex, Position
-from replication.binlog.listing import BinlogListing
-from replication.binlog.reader import BinlogReader, StatementMaps, find_epoch
-from replication.binlog.row_plan import TablePlans
-from replication.binlog.stream import EventStream
-from replication.binlog.table_map import MapColumn, TableMap, table_map
-from replication.binlog.types import MySqlType
-from replication.channel.relay_log import RelayLog
-from replication.channel.relay_reader import RelayReader
-from replication.ingest.transactions import Change, TransactionReader
-from replication.wire.messages import Events
-from replication.wire.messages import Position as SourcePosition
-from tests.fuzz.harness import Reader
-from tests.fuzz.mutations import fields_of, octets, then, words
-from tests.ingest.recorded import Stream
-from tests.replication.stage import batch_of, rows_of, write_epoch, writer_on
-from tests.replication.support import every_type, extreme_rows
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.listing import BinlogListing
+from tidemark.replication.binlog.reader import BinlogReader, StatementMaps, find_epoch
+from tidemark.replication.binlog.row_plan import TablePlans
+from tidemark.replication.binlog.stream import EventStream
+from tidemark.replication.binlog.table_map import MapColumn, TableMap, table_map
+from tidemark.replication.binlog.types import MySqlType
+from tidemark.replication.channel.relay_log import RelayLog
+from tidemark.replication.channel.relay_reader import RelayReader
+from tidemark.replication.ingest.transactions import Change, TransactionReader
+from tidemark.replication.wire.messages import Events
+from tidemark.replication.wire.messages import Position as SourcePosition
 
 FILE = "binlog.000001"
 ORIGIN = Origin(FILE, b.FIRST_POSITION)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.base.errors import Rejected, SchemaInvalid, Unsupported
-from engine.base.options import Options
-from engine.schema.definition import TableDefinition
-from replication.applier.filters import Filter
-from replication.binlog.errors import Origin
-from replication.ingest import address as mysql
-from replication.ingest.schema import steps_of, table_of_text
-from replication.node_group.configuration import GroupConfiguration
-from replication.settings.conflict_function import parse as parse_function
-from replication.settings.pattern import matches
-from replication.sql.emit import emit
-from replication.sql.parse import parse
-from replication.sql.statements import CreateTable
-from replication.wire.wire import parse_address
 from tests.fuzz.harness import Reader
 from tests.fuzz.mutations import json_tree, octets, words
 from tests.replication.support import every_type
+from tidemark.engine.base.errors import Rejected, SchemaInvalid, Unsupported
+from tidemark.engine.base.options import Options
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.replication.applier.filters import Filter
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.ingest import address as mysql
+from tidemark.replication.ingest.schema import steps_of, table_of_text
+from tidemark.replication.node_group.configuration import GroupConfiguration
+from tidemark.replication.settings.conflict_function import parse as parse_function
+from tidemark.replication.settings.pattern import matches
+from tidemark.replication.sql.emit import emit
+from tidemark.replication.sql.parse import parse
+from tidemark.replication.sql.statements import CreateTable
+from tidemark.replication.wire.wire import parse_address
 
 _STATEMENTS = (
     "CREATE TABLE u (id INT PRIMARY KEY, a VARCHAR(10), b INT NOT NULL, KEY k (b), UNIQUE KEY q (a))",

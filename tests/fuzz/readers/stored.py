@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from engine.base.errors import (
+from tests.backup.support import archived, take
+from tests.fuzz.harness import Nothing, Reader
+from tests.fuzz.mutations import Mutation, json_tree, octets, resealed, sealed_json, sealed_units, units_in
+from tests.spool.support import insert_spooled, low_store
+from tests.store.support import ACCOUNT, open_memory
+from tidemark.engine.base.errors import (
     BackupDamaged,
     FileMissing,
     FileTruncated,
@@ -28,47 +33,42 @@ from engine.base.errors import (
     UndoDamaged,
     ViewDamaged,
 )
-from engine.disk.data_file import open_data_file
-from engine.disk.disk_layout import DATA_FILE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
-from engine.disk.double_write import mend
-from engine.disk.undo_listing import list_undo_group
-from engine.disk.undo_reader import UndoReader
-from engine.disk.undo_ring import undo_ring
-from engine.log.geometry import Geometry, open_files
-from engine.log.group_layout import GROUP
-from engine.log.listing import Dictionary, list_group, list_spooled
-from engine.log.load_layout import LOAD_MANIFEST
-from engine.log.reader import LogReader
-from engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
-from engine.log.spool_reader import Referred, SpoolReader, records_digest, referred
-from engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_BLOCK, BACKUP_MANIFEST
-from engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
-from engine.schema.definition import TableDefinition
-from engine.schema.row_shape import compute_layout
-from engine.sealed import sealed_layout as s
-from recovery.backup.manifest import read_manifest
-from recovery.backup.rows_file import RowsReader
-from recovery.backup.segments import groups_of, read_segment
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.load.commit import LoadManifest, begin, publish
-from recovery.load.commit import read_manifest as read_load_manifest
-from recovery.load.directory import Directory
-from recovery.load.job import FragmentReport, LoadJob
-from recovery.load.tasks import write_fragment
-from recovery.local_checkpoint.control import Control, read_control
-from recovery.local_checkpoint.data_file import read_blocks
-from recovery.local_checkpoint.extents_file import read_extents
-from recovery.system_restart.load import DataFileDamaged
-from recovery.system_restart.sysfile import read_sysfile
-from recovery.system_restart.sysfile_layout import SYSFILE
-from replication.node_group.view import Ballot, Member, Record, View
-from replication.node_group.view_file import ViewFile, read_record
-from replication.node_group.view_layout import VIEW
-from tests.backup.support import archived, take
-from tests.fuzz.harness import Nothing, Reader
-from tests.fuzz.mutations import Mutation, json_tree, octets, resealed, sealed_json, sealed_units, units_in
-from tests.spool.support import insert_spooled, low_store
-from tests.store.support import ACCOUNT, open_memory
+from tidemark.engine.disk.data_file import open_data_file
+from tidemark.engine.disk.disk_layout import DATA_FILE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
+from tidemark.engine.disk.double_write import mend
+from tidemark.engine.disk.undo_listing import list_undo_group
+from tidemark.engine.disk.undo_reader import UndoReader
+from tidemark.engine.disk.undo_ring import undo_ring
+from tidemark.engine.log.geometry import Geometry, open_files
+from tidemark.engine.log.group_layout import GROUP
+from tidemark.engine.log.listing import Dictionary, list_group, list_spooled
+from tidemark.engine.log.load_layout import LOAD_MANIFEST
+from tidemark.engine.log.reader import LogReader
+from tidemark.engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
+from tidemark.engine.log.spool_reader import Referred, SpoolReader, records_digest, referred
+from tidemark.engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_BLOCK, BACKUP_MANIFEST
+from tidemark.engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.row_shape import compute_layout
+from tidemark.engine.sealed import sealed_layout as s
+from tidemark.recovery.backup.manifest import read_manifest
+from tidemark.recovery.backup.rows_file import RowsReader
+from tidemark.recovery.backup.segments import groups_of, read_segment
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.load.commit import LoadManifest, begin, publish
+from tidemark.recovery.load.commit import read_manifest as read_load_manifest
+from tidemark.recovery.load.directory import Directory
+from tidemark.recovery.load.job import FragmentReport, LoadJob
+from tidemark.recovery.load.tasks import write_fragment
+from tidemark.recovery.local_checkpoint.control import Control, read_control
+from tidemark.recovery.local_checkpoint.data_file import read_blocks
+from tidemark.recovery.local_checkpoint.extents_file import read_extents
+from tidemark.recovery.system_restart.load import DataFileDamaged
+from tidemark.recovery.system_restart.sysfile import read_sysfile
+from tidemark.recovery.system_restart.sysfile_layout import SYSFILE
+from tidemark.replication.node_group.view import Ballot, Member, Record, View
+from tidemark.replication.node_group.view_file import ViewFile, read_record
+from tidemark.replication.node_group.view_layout import VIEW
 
 RING_FILE = 32 << 10  # of the rings of logs that inputs are the first file of
 
@@ -290,7 +290,7 @@ def _read_spool(data: bytes) -> object:
 
 
 def _group_of(what: Referred) -> Any:
-    from engine.log.reader import GroupRead
+    from tidemark.engine.log.reader import GroupRead
 
     return GroupRead(1, what.lsn, what.epoch, 0, 0, 1, 0, np.zeros(512, np.int64))
 

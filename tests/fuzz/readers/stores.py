@@ -14,8 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from engine.base.errors import (
+from tests.fuzz.harness import Reader
+from tests.fuzz.mutations import Mutation, inside, json_tree, octets, sealed_json, sealed_units, words
+from tests.fuzz.readers.stored import kept, schema_records
+from tests.replication.support import every_type
+from tests.store.support import ACCOUNT, open_memory
+from tidemark.control_socket import ControlSocket
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import (
     CatalogDamaged,
     Damaged,
     Incompatible,
@@ -24,23 +30,17 @@ from engine.base.errors import (
     PeerError,
     Rejected,
 )
-from engine.disk.disk_layout import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
-from engine.files.directory import PosixFiles
-from engine.files.private_files import read_secret
-from engine.log.group_layout import GROUP
-from engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
-from engine.schema.catalog import DATA_NAME, SEAL_NAME, Catalog
-from engine.schema.catalog_layout import CATALOG_SEAL
-from engine.sealed import sealed_layout as s
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.system_restart.sysfile_layout import SYSFILE
-from recovery.verification.log_listing import StoreListing
-from tests.fuzz.harness import Reader
-from tests.fuzz.mutations import Mutation, inside, json_tree, octets, sealed_json, sealed_units, words
-from tests.fuzz.readers.stored import kept, schema_records
-from tests.replication.support import every_type
-from tests.store.support import ACCOUNT, open_memory
-from tidemark.control_socket import ControlSocket
+from tidemark.engine.disk.disk_layout import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.files.private_files import read_secret
+from tidemark.engine.log.group_layout import GROUP
+from tidemark.engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
+from tidemark.engine.schema.catalog import DATA_NAME, SEAL_NAME, Catalog
+from tidemark.engine.schema.catalog_layout import CATALOG_SEAL
+from tidemark.engine.sealed import sealed_layout as s
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.system_restart.sysfile_layout import SYSFILE
+from tidemark.recovery.verification.log_listing import StoreListing
 from tidemark.sources import open_source
 
 # Of a file of a log, what holds its groups; the rest stays as it is.

@@ -15,26 +15,26 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from engine.base.errors import FrameRejected, PeerError, Rejected
-from engine.disk.tablespaces import TablespaceDefinition
-from engine.log.spool_files import spool_name
-from engine.schema.definition import TableDefinition
-from recovery.node_restart import messages as restart
-from replication.calls.values import pack, unpack
-from replication.channel.first_copy import Copied, CopiedEnd, CopiedRows, CopiedTable
-from replication.node_group import carried
-from replication.node_group import messages as group
-from replication.node_group.codec import decode, encode
-from replication.node_group.party import CONVERSATION, NodeParty
-from replication.node_group.view import Ballot, Member, View
-from replication.wire import frame_layout as f
-from replication.wire.copying import CopySession, pack_request, pieces_of, unpack_request
-from replication.wire.frames import Frame, FrameReader, FrameWriter
-from replication.wire.handshake import CalledHandshake, CallerHandshake, Party, Site, error_payload, refusal_of
-from replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Settings, Start
-from replication.wire.pieces import Pieces, frames_of
 from tests.fuzz.harness import Reader
 from tests.fuzz.mutations import Mutation, fields_of, inside, json_tree, octets, packed_tree, then
+from tidemark.engine.base.errors import FrameRejected, PeerError, Rejected
+from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.log.spool_files import spool_name
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery.node_restart import messages as restart
+from tidemark.replication.calls.values import pack, unpack
+from tidemark.replication.channel.first_copy import Copied, CopiedEnd, CopiedRows, CopiedTable
+from tidemark.replication.node_group import carried
+from tidemark.replication.node_group import messages as group
+from tidemark.replication.node_group.codec import decode, encode
+from tidemark.replication.node_group.party import CONVERSATION, NodeParty
+from tidemark.replication.node_group.view import Ballot, Member, View
+from tidemark.replication.wire import frame_layout as f
+from tidemark.replication.wire.copying import CopySession, pack_request, pieces_of, unpack_request
+from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
+from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake, Party, Site, error_payload, refusal_of
+from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Settings, Start
+from tidemark.replication.wire.pieces import Pieces, frames_of
 
 KEY = b"k" * 32
 SECRET = b"a secret of both sides"

@@ -11,11 +11,11 @@ import sys
 import traceback
 from pathlib import Path
 
-from recovery.crash_harness.program import Violation
 from tests.kills.nodes.bank import ACKNOWLEDGED
 from tests.kills.nodes.loop import Loop
 from tests.kills.nodes.planted import DEFECTS
 from tests.kills.nodes.site import VARIANT_NAMES, Mode
+from tidemark.recovery.crash_harness.program import Violation
 
 
 def main() -> int:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from recovery.crash_harness.program import Violation
+from tidemark.engine.base.clock import SystemClock
+from tidemark.recovery.crash_harness.program import Violation
 
 CLOCK = SystemClock()
 ACCOUNTS = 30

@@ -6,9 +6,9 @@ import hashlib
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from recovery.crash_harness.program import Violation
 from tests.replication.site import transactions_in
+from tidemark.engine.base.clock import SystemClock
+from tidemark.recovery.crash_harness.program import Violation
 
 CLOCK = SystemClock()
 BINLOG_SECONDS = 30.0

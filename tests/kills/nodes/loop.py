@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from recovery.crash_harness.program import Violation
 from tests.kills.nodes.bank import (
     JOURNAL,
     MARK,
@@ -28,6 +26,8 @@ from tests.kills.nodes.judged import Binlogs, different
 from tests.kills.nodes.points import points_of
 from tests.kills.nodes.scenes import Scenes
 from tests.kills.nodes.site import PATIENCE_SECONDS, POLL_SECONDS, Mode, Process, Site
+from tidemark.engine.base.clock import SystemClock
+from tidemark.recovery.crash_harness.program import Violation
 
 CLOCK = SystemClock()
 ATTEMPTS = 10

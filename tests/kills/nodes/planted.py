@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from recovery.node_restart.joiner import Joiner
-from recovery.node_restart.messages import Slice
-from replication.node_group.life import Life
-from replication.node_group.machine import Machine
-from replication.node_group.primacy import Primacy
+from tidemark.recovery.node_restart.joiner import Joiner
+from tidemark.recovery.node_restart.messages import Slice
+from tidemark.replication.node_group.life import Life
+from tidemark.replication.node_group.machine import Machine
+from tidemark.replication.node_group.primacy import Primacy
 
 
 def commit_without_waiting() -> None:

@@ -9,24 +9,24 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from engine.store import group_apply
-from recovery.local_checkpoint import writer as checkpoint
-from recovery.node_restart import restart as node_restart
-from recovery.node_restart.joiner import Joiner
-from recovery.node_restart.source import Source
-from recovery.system_restart.restart import Restart
-from replication.injector.attached import AttachedBinlog
-from replication.node_group import copy_server, fetch
-from replication.node_group.candidacy import Candidacy
-from replication.node_group.carried import FilePart
-from replication.node_group.conversation import Conversation
-from replication.node_group.life import Life
-from replication.node_group.primacy import Primacy
-from replication.node_group.store_thread import StoreThread
-from replication.node_group.stream import GroupStream
-from replication.node_group.view_file import ViewFile
-from replication.node_group.views import Node
 from tidemark import node_group
+from tidemark.engine.store import group_apply
+from tidemark.recovery.local_checkpoint import writer as checkpoint
+from tidemark.recovery.node_restart import restart as node_restart
+from tidemark.recovery.node_restart.joiner import Joiner
+from tidemark.recovery.node_restart.source import Source
+from tidemark.recovery.system_restart.restart import Restart
+from tidemark.replication.injector.attached import AttachedBinlog
+from tidemark.replication.node_group import copy_server, fetch
+from tidemark.replication.node_group.candidacy import Candidacy
+from tidemark.replication.node_group.carried import FilePart
+from tidemark.replication.node_group.conversation import Conversation
+from tidemark.replication.node_group.life import Life
+from tidemark.replication.node_group.primacy import Primacy
+from tidemark.replication.node_group.store_thread import StoreThread
+from tidemark.replication.node_group.stream import GroupStream
+from tidemark.replication.node_group.view_file import ViewFile
+from tidemark.replication.node_group.views import Node
 
 BEFORE, BEHIND = "before", "behind"
 

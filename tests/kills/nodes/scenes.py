@@ -6,11 +6,11 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from engine.base.clock import SystemClock
-from recovery.node_restart.messages import DELETE_LOG, REPLAY_LOG
 from tests.kills.nodes.bank import Client
 from tests.kills.nodes.points import POINTS, Scene, points_of
 from tests.kills.nodes.site import Process, Site
+from tidemark.engine.base.clock import SystemClock
+from tidemark.recovery.node_restart.messages import DELETE_LOG, REPLAY_LOG
 
 CLOCK = SystemClock()
 WITHOUT_SECONDS = 20.0

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from engine.base.clock import SystemClock
-from recovery.crash_harness.forks import FORKS
-from recovery.crash_harness.program import Violation
-from recovery.node_restart.messages import DELETE_LOG, REPLAY_LOG, ROWID_SYNC, VARIANTS
 from tests.kills.nodes.node import ARBITRATOR, SECRET, Given, directory_of, live
 from tests.ports import free_port
+from tidemark.engine.base.clock import SystemClock
+from tidemark.recovery.crash_harness.forks import FORKS
+from tidemark.recovery.crash_harness.program import Violation
+from tidemark.recovery.node_restart.messages import DELETE_LOG, REPLAY_LOG, ROWID_SYNC, VARIANTS
 
 CLOCK = SystemClock()
 PATIENCE_SECONDS = 120.0

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from recovery.crash_harness.program import Violation
 from tests.kills.sites.loop import LIFE_MS_MAX, kill_loop
 from tests.kills.sites.modes import MODES
+from tidemark.recovery.crash_harness.program import Violation
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

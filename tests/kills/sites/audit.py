@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from engine.files.protocol import Files
-from replication.binlog import events as e
-from replication.binlog.errors import Origin
-from replication.binlog.index import Position
-from replication.binlog.reader import BinlogReader, ReadEvent, StatementMaps
-from replication.settings.system_tables import NDB_APPLY_STATUS
 from tests.kills.sites.modes import KEY_COLUMNS
+from tidemark.engine.files.protocol import Files
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.reader import BinlogReader, ReadEvent, StatementMaps
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 
 Key = tuple[int, str, Any]  # server that made the change, table, key of the row
 

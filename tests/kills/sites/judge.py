@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from engine.files.directory import PosixFiles
-from replication.binlog.index import Position
 from tests.kills.sites.audit import Read, compare, read_binlog
 from tests.kills.sites.modes import ACCOUNT, JOURNAL, SCRATCH, Mode
 from tests.kills.sites.writers import ACCOUNTS, START_BALANCE
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.replication.binlog.index import Position
 
 Paid = tuple[int, int, int]  # site, writer, sequence
 

@@ -16,13 +16,13 @@ from itertools import combinations
 from multiprocessing import connection
 from typing import Any
 
-from engine.base.clock import SystemClock
-from engine.base.errors import FileMissing, Rejected
-from engine.files.directory import PosixFiles
-from recovery.crash_harness.program import Violation
 from tests.kills.sites.judge import Judge, Ledger
 from tests.kills.sites.modes import MODES, Mode
 from tests.kills.sites.site import get_ready, run_site
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import FileMissing, Rejected
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.crash_harness.program import Violation
 
 LIFE_MS_MAX = 400
 EARLY_SHARE = 0.25

@@ -14,12 +14,12 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-from engine.base.errors import Error, PeerError
-from engine.jit.kernel import compile_declared
-from recovery.crash_harness.program import resolve
-from replication.settings.system_tables import NDB_APPLY_STATUS
 from tests.kills.sites.modes import MODES, TABLES
 from tests.kills.sites.writers import Writer, has_marks, mark, prepare
+from tidemark.engine.base.errors import Error, PeerError
+from tidemark.engine.jit.kernel import compile_declared
+from tidemark.recovery.crash_harness.program import resolve
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 
 HOST = "127.0.0.1"
 SECRET = b"secret of the kill loop"

@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from engine.base.clock import SystemClock
-from engine.base.errors import DuplicateKey, Error, Retryable, TableExists
-from engine.schema.column import Column
-from engine.schema.types import Enum, Int32, Int64, UInt32, UInt64
-from replication.settings.system_tables import NDB_REPLICATION
 from tests.kills.sites.modes import ACCOUNT, JOURNAL, MARK, SCRATCH, SiteRole
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.errors import DuplicateKey, Error, Retryable, TableExists
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.types import Enum, Int32, Int64, UInt32, UInt64
+from tidemark.replication.settings.system_tables import NDB_REPLICATION
 
 ACCOUNTS: Final = 60
 START_BALANCE: Final = 1_000

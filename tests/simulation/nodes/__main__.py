@@ -12,8 +12,8 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from engine.base.clock import SystemClock
 from tests.simulation.nodes.world import BrokenPromise, Report, run_seed
+from tidemark.engine.base.clock import SystemClock
 
 BATCH_SEEDS = 500
 TRACE_LINES = 80

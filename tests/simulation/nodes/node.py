@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from replication.node_group.arbitrator import Arbitrator
-from replication.node_group.messages import Action, Event, LogCut, LogGrew, Tick, Write, Written
-from replication.node_group.view import ARBITRATOR, Member, Record, Times, View, first_view
-from replication.node_group.views import Node
+from tidemark.replication.node_group.arbitrator import Arbitrator
+from tidemark.replication.node_group.messages import Action, Event, LogCut, LogGrew, Tick, Write, Written
+from tidemark.replication.node_group.view import ARBITRATOR, Member, Record, Times, View, first_view
+from tidemark.replication.node_group.views import Node
 
 if TYPE_CHECKING:
     from tests.simulation.nodes.world import World

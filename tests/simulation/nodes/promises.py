@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from replication.node_group.view import View
 from tests.simulation.nodes.node import Entry, SimulatedNode
+from tidemark.replication.node_group.view import View
 
 if TYPE_CHECKING:
     from tests.simulation.nodes.world import World

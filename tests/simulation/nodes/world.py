@@ -8,7 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from replication.node_group.messages import (
+from tests.simulation.nodes.node import STORE, SimulatedNode
+from tests.simulation.nodes.plan import Faults, Plan, plan_of
+from tests.simulation.nodes.promises import Promises
+from tests.simulation.sites.timeline import Timeline
+from tidemark.replication.node_group.messages import (
     Acknowledge,
     Action,
     EpochClosed,
@@ -25,11 +29,7 @@ from replication.node_group.messages import (
     Send,
     Shared,
 )
-from replication.node_group.view import ARBITRATOR, View, first_view
-from tests.simulation.nodes.node import STORE, SimulatedNode
-from tests.simulation.nodes.plan import Faults, Plan, plan_of
-from tests.simulation.nodes.promises import Promises
-from tests.simulation.sites.timeline import Timeline
+from tidemark.replication.node_group.view import ARBITRATOR, View, first_view
 
 LIVE_SECONDS = 12.0  # of true time, behind the end of all faults, until the group is whole and takes commits
 TAKEOVER_SECONDS = 3.0  # the same, behind the death of a node

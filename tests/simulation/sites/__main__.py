@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from engine.base.clock import SystemClock
-from recovery.crash_harness.program import Violation
 from tests.simulation.sites.plan import BY_NAME
 from tests.simulation.sites.world import Report, run_seed
+from tidemark.engine.base.clock import SystemClock
+from tidemark.recovery.crash_harness.program import Violation
 
 BATCH_SEEDS = 50
 TRACE_LINES = 60

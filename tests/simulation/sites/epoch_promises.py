@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.access.batch_operations import scan
 from tests.simulation.sites.tables import JOURNAL, MAIN, exceptions_of, rows_of
+from tidemark.engine.access.batch_operations import scan
 
 if TYPE_CHECKING:
     from tests.simulation.sites.site import SimulatedSite

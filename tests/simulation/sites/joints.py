@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replication.applier.applier import Applied
-    from replication.channel.endpoint import StoreApplier
-    from replication.channel.relay_reader import RelayTransaction
-    from replication.channel.source import SourceBinlog
-    from replication.wire.messages import Position, Settings, Start
+    from tidemark.replication.applier.applier import Applied
+    from tidemark.replication.channel.endpoint import StoreApplier
+    from tidemark.replication.channel.relay_reader import RelayTransaction
+    from tidemark.replication.channel.source import SourceBinlog
+    from tidemark.replication.wire.messages import Position, Settings, Start
 
 
 class ToldApplier:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from replication.conflict.roles import Role
+from tidemark.replication.conflict.roles import Role
 
 NOBODY, OWNER, ANYBODY = "nobody", "owner", "anybody"
 

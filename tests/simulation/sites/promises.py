@@ -12,12 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from replication.binlog.binlog_layout import FIRST_POSITION
-from replication.binlog.index import Position
-from replication.injector.found_epochs import FoundEpoch, epochs_between
-from replication.settings.conflict_function import FUNCTIONS
-from replication.settings.status import ROW_REJECTS
-from replication.settings.system_tables import NDB_BINLOG_INDEX
 from tests.simulation.sites.epoch_promises import check_epoch_promises
 from tests.simulation.sites.plan import TWO_SOURCES
 from tests.simulation.sites.tables import (
@@ -28,6 +22,12 @@ from tests.simulation.sites.tables import (
     rows_of,
 )
 from tests.simulation.sites.work import NUMBER_BITS
+from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
+from tidemark.replication.binlog.index import Position
+from tidemark.replication.injector.found_epochs import FoundEpoch, epochs_between
+from tidemark.replication.settings.conflict_function import FUNCTIONS
+from tidemark.replication.settings.status import ROW_REJECTS
+from tidemark.replication.settings.system_tables import NDB_BINLOG_INDEX
 
 if TYPE_CHECKING:
     from tests.simulation.sites.site import SimulatedSite

@@ -12,24 +12,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.base.clock import ManualClock
-from engine.base.errors import Error, OutcomeUnknown, PeerError, Retryable, StoreFailed
-from recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
-from recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
-from recovery.crash_harness.program import OPEN_FILES, SIMULATED, PowerOff, power_off, resolve
-from replication.applier.applier import Applied, ApplierOptions
-from replication.channel.channel import ChannelOptions, ReplicaChannel
-from replication.channel.endpoint import rows_of_settings
-from replication.settings.options import divided
-from replication.wire.handshake import Site
 from tests.simulation.sites.joints import ToldApplier
 from tests.simulation.sites.tables import JOURNAL, make_tables, rows_of
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.errors import Error, OutcomeUnknown, PeerError, Retryable, StoreFailed
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from tidemark.recovery.crash_harness.program import OPEN_FILES, SIMULATED, PowerOff, power_off, resolve
+from tidemark.replication.applier.applier import Applied, ApplierOptions
+from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel
+from tidemark.replication.channel.endpoint import rows_of_settings
+from tidemark.replication.settings.options import divided
+from tidemark.replication.wire.handshake import Site
 
 if TYPE_CHECKING:
-    from replication.channel.relay_reader import RelayTransaction
-    from replication.wire.messages import Settings
     from tests.simulation.sites.work import Work
     from tests.simulation.sites.world import World
+    from tidemark.replication.channel.relay_reader import RelayTransaction
+    from tidemark.replication.wire.messages import Settings
 
 DISK_FAULTS = ("full", "sync", "write", "short", "read")
 OPENING_CALLS = 120

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.schema.column import Column
-from engine.schema.types import Enum, Int32, UInt32, UInt64
-from engine.schema.types_text import VarChar
 from tests.simulation.sites.plan import Plan
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.types import Enum, Int32, UInt32, UInt64
+from tidemark.engine.schema.types_text import VarChar
 
 MAIN = "sim.main"
 JOURNAL = "sim.journal"

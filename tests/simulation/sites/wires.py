@@ -12,12 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from engine.base.errors import PeerError, Retryable
-from replication.channel.receiver import is_passing
-from replication.wire.frames import Frame, FrameReader, FrameWriter
-from replication.wire.handshake import CalledHandshake, CallerHandshake, Handshake
-from replication.wire.sessions import SILENT_HEARTBEATS, ReplicaSession, SourceSession
 from tests.simulation.sites.joints import ChunkedBinlog
+from tidemark.engine.base.errors import PeerError, Retryable
+from tidemark.replication.channel.receiver import is_passing
+from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
+from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake, Handshake
+from tidemark.replication.wire.sessions import SILENT_HEARTBEATS, ReplicaSession, SourceSession
 
 if TYPE_CHECKING:
     from tests.simulation.sites.site import Channel, SimulatedSite

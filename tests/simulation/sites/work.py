@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.base.errors import DuplicateKey, Retryable
 from tests.simulation.sites.plan import ANYBODY, OWNER, TWO_SOURCES
 from tests.simulation.sites.tables import COMMON_FROM, JOURNAL, MAIN, OWNER_SPAN, SHARED_FROM, owner_of, rows_of
+from tidemark.engine.base.errors import DuplicateKey, Retryable
 
 if TYPE_CHECKING:
     from tests.simulation.sites.site import SimulatedSite

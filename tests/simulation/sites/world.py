@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
-from engine.base.errors import PeerTimeout, Retryable
-from recovery.crash_harness.program import Violation
 from tests.simulation.sites.plan import Faults, Plan, Tally, plan_of
 from tests.simulation.sites.promises import check_promises, left_of
 from tests.simulation.sites.site import SimulatedSite
 from tests.simulation.sites.timeline import Timeline
 from tests.simulation.sites.wires import Link
 from tests.simulation.sites.work import Work
+from tidemark.engine.base.errors import PeerTimeout, Retryable
+from tidemark.recovery.crash_harness.program import Violation
 
 EPOCH_OF_CLOCKS = 1_700_000_000.0
 QUIET_ROUNDS_MAX = 60

@@ -7,15 +7,15 @@ from collections import namedtuple
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from engine.base.errors import NoPartition, NoSuchIndex, NoSuchTable, Retryable
-from engine.programs.expressions import col
-from recovery.backup.writer import BackupWriter
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.program import Violation
 from tests.crash.programs.stress import Keeper, Reader, Stress
 from tests.crash.programs.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, is_whole
 from tests.crash.programs.stress_threads import Worker
 from tests.simulation.threads.sites import SITES
+from tidemark.engine.base.errors import NoPartition, NoSuchIndex, NoSuchTable, Retryable
+from tidemark.engine.programs.expressions import col
+from tidemark.recovery.backup.writer import BackupWriter
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.program import Violation
 
 # What a reader may be told of what another thread has dropped.
 GONE = (NoSuchIndex, NoSuchTable, NoPartition, Retryable)

@@ -15,13 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, get_args
 
-from engine.base.clock import ManualClock
-from engine.base.options import Options
-from engine.jit.kernel import HAS_DOOR, set_door
-from engine.memory.arena import Arena
-from recovery.crash_harness.disks.memory import MemoryFiles
-from recovery.crash_harness.disks.order import OrderMonitor
-from recovery.crash_harness.program import OPEN_FILES, Ledger, Violation, resolve
 from tests.crash.programs import stress, stress_verify
 from tests.crash.programs.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, WIDTH, row_of
 from tests.simulation.threads.actors import others
@@ -29,12 +22,19 @@ from tests.simulation.threads.points import KernelDoor, Lines, TurnClock, TurnFi
 from tests.simulation.threads.sites import SITES, Site
 from tests.simulation.threads.turn_taking import taking_turns
 from tests.simulation.threads.turns import Turns
+from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.options import Options
+from tidemark.engine.jit.kernel import HAS_DOOR, set_door
+from tidemark.engine.memory.arena import Arena
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor
+from tidemark.recovery.crash_harness.program import OPEN_FILES, Ledger, Violation, resolve
 
 Storage = Literal["memory", "disk"]
 STORAGES: tuple[Storage, ...] = get_args(Storage)
 TRANSACTIONS_MIN = 8
 TRANSACTIONS_MAX = 60  # of one writer
-DIVIDED = "replication.settings.options:divided"
+DIVIDED = "tidemark.replication.settings.options:divided"
 POINTS_OF_A_LIFE = 12_000  # then it comes to its end
 FRAMES_TOLD = 8  # of the place where an error came from
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
-from engine.base.clock import SystemClock
-from engine.jit import kernel
-from recovery.crash_harness.program import OPEN_FILES, resolve
 from tests.simulation.threads.actors import ALL
 from tests.simulation.threads.life import Found, Life, Plan
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.jit import kernel
+from tidemark.recovery.crash_harness.program import OPEN_FILES, resolve
 
 MODULE = "tests.simulation.threads.lives"
 TOLD_LIVES = 50  # how far it has come is told that often

@@ -1,7 +1,8 @@
 """Where turns may change beside locks: kernel calls, words of the arena, calls of the disk; and the clock of a life.
 
-Kernels come through the kernel door (`engine.jit.kernel.set_door`), which only processes with TIDEMARK_KERNEL_DOOR=1
-have. Words of the arena that Python reads or writes are seen by a kind of array; kernels take it for the array it is.
+Kernels come through the kernel door (`tidemark.engine.jit.kernel.set_door`), which only processes with
+TIDEMARK_KERNEL_DOOR=1 have. Words of the arena that Python reads or writes are seen by a kind of array; kernels take it
+for the array it is.
 
 Between two kernel calls nothing may look at memory that was given back: it is overwritten now and then.
 """
@@ -10,14 +11,17 @@ from __future__ import annotations
 
 import random
 import weakref
+from importlib.util import find_spec
 from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 
-from engine.files.layer import CheckedFiles
-from engine.files.protocol import Buffer, File
-from engine.memory.arena_layout import (
+from tests.simulation.threads import turn_taking
+from tests.simulation.threads.turns import Turns
+from tidemark.engine.files.layer import CheckedFiles
+from tidemark.engine.files.protocol import Buffer, File
+from tidemark.engine.memory.arena_layout import (
     BLOCK_WORDS,
     P_FREE_BLOCKS,
     P_FREE_PAGES,
@@ -25,9 +29,7 @@ from engine.memory.arena_layout import (
     PAGE_WORDS,
     S_POOL,
 )
-from recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
-from tests.simulation.threads import turn_taking
-from tests.simulation.threads.turns import Turns
+from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
 
 # How long half a sync may take: in the time of one point or of some hundred.
 SYNC_SECONDS = (0.0, 0.000_025, 0.000_25, 0.002)
@@ -64,7 +66,7 @@ class KernelDoor:
         self._arenas.append(weakref.ref(db.parts.store.mem))
 
     def before(self, kernel: str) -> None:
-        """See `engine.jit.kernel.Door`."""
+        """See `tidemark.engine.jit.kernel.Door`."""
         self._turns.point(kernel, True)
         self._calls += 1
         if self._calls % OVERWRITTEN_EVERY == 0:
@@ -74,39 +76,55 @@ class KernelDoor:
                     overwrite_free_memory(mem)
 
     def after(self, kernel: str) -> None:
-        """See `engine.jit.kernel.Door`."""
+        """See `tidemark.engine.jit.kernel.Door`."""
         self._turns.point("done", True)
 
 
 # Modules of the engine and of recovery whose lines are points, by the end of their path: those that follow what other
 # threads take away. Reading rows takes many lines and no turns.
-_LINES = (
-    "/engine/store.py",
-    "/engine/table.py",
-    "/engine/transaction.py",
-    "/engine/transactions.py",
-    "/engine/locks.py",
-    "/engine/epoch.py",
-    "/engine/snapshot.py",
-    "/engine/snapshot_reads.py",
-    "/engine/snapshot_index.py",
-    "/engine/batch_operations.py",
-    "/engine/disk_reading.py",
-    "/engine/program_scans.py",
-    "/engine/spool_files.py",
-    "/engine/memory/arena.py",
-    "/engine/log/leaders.py",
-    "/engine/log/redo.py",
-    "/engine/log/undo.py",
-    "/engine/disk/cache.py",
-    "/engine/disk/columns.py",
-    "/engine/disk/space.py",
-    "/recovery/check.py",
-    "/recovery/index_check.py",
-    "/recovery/local_checkpoint/writer.py",
-    "/recovery/local_checkpoint/copies.py",
-    "/tidemark/background.py",
+_WATCHED = (
+    "tidemark.engine.store.store",
+    "tidemark.engine.store.schema_log",
+    "tidemark.engine.store.index_build",
+    "tidemark.engine.store.unique_build",
+    "tidemark.engine.table.table",
+    "tidemark.engine.txn.resources",
+    "tidemark.engine.txn.transaction",
+    "tidemark.engine.txn.transactions",
+    "tidemark.engine.txn.locks",
+    "tidemark.engine.txn.epoch",
+    "tidemark.engine.access.snapshot",
+    "tidemark.engine.access.snapshot_reads",
+    "tidemark.engine.access.snapshot_index",
+    "tidemark.engine.access.batch_operations",
+    "tidemark.engine.access.disk_reading",
+    "tidemark.engine.access.program_scans",
+    "tidemark.engine.access.index_choice",
+    "tidemark.engine.access.index_only",
+    "tidemark.engine.access.index_scans",
+    "tidemark.engine.access.own_changes",
+    "tidemark.engine.access.unique_calls",
+    "tidemark.engine.access.unique_upserts",
+    "tidemark.engine.log.spool_files",
+    "tidemark.engine.memory.arena",
+    "tidemark.engine.log.leaders",
+    "tidemark.engine.log.redo",
+    "tidemark.engine.disk.undo",
+    "tidemark.engine.disk.cache",
+    "tidemark.engine.disk.columns",
+    "tidemark.engine.disk.space",
+    "tidemark.engine.index.key_values",
+    "tidemark.engine.index.ordered",
+    "tidemark.engine.index.stored",
+    "tidemark.engine.index.unique",
+    "tidemark.engine.index.unique_keys",
+    "tidemark.recovery.verification.check",
+    "tidemark.recovery.verification.index_check",
+    "tidemark.recovery.local_checkpoint.writer",
+    "tidemark.recovery.local_checkpoint.copies",
+    "tidemark.background",
 )
+_LINES = frozenset(str(find_spec(each).origin) for each in _WATCHED)  # type: ignore[union-attr]
 
 
 class Lines:
@@ -122,8 +140,7 @@ class Lines:
             code = frame.f_code
             is_wanted = self._known.get(code)
             if is_wanted is None:
-                name = code.co_filename
-                is_wanted = self._known[code] = name.endswith(_LINES) or "/engine/index/" in name
+                is_wanted = self._known[code] = code.co_filename in _LINES
             return self if is_wanted else None
         if event == "line":
             self._turns.line()

@@ -14,17 +14,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from engine.base.errors import NotPrimary
-from engine.log.group import Group
-from engine.schema.column import Column
-from engine.schema.types import Int64
-from engine.store.group_apply import GroupApplier
-from recovery.crash_harness.program import Violation, resolve
 from tests.crash.programs.stress_rows import MAIN
+from tidemark.engine.base.errors import NotPrimary
+from tidemark.engine.log.group import Group
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.types import Int64
+from tidemark.engine.store.group_apply import GroupApplier
+from tidemark.recovery.crash_harness.program import Violation, resolve
 
 CHANNEL = "tidemark.channel:Channel"
-RECEIVER = "replication.channel.receiver:LocalReceiver"
-WORKER = "replication.channel.receiver:Worker"
+RECEIVER = "tidemark.replication.channel.receiver:LocalReceiver"
+WORKER = "tidemark.replication.channel.receiver:Worker"
 MOVE_RATE = 0.2  # of the pieces received
 MOVES_MAX = 20  # of one life
 SOURCE_OPTIONS = {"log_bin": "binlog", "server_id": 1}
