@@ -77,6 +77,7 @@ cases: $(AUDIT)/.installed
 
 check: lint
 	$(BIN)/python -m pytest -q tests/project
+	$(BIN)/python -m tests.project.advice
 
 # What `make check` runs besides tests.
 lint: setup

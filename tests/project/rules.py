@@ -54,11 +54,11 @@ LETTERS = {
 # Modules of kernels and of layouts: compiled code is made of these alone, and its cache is kept by their sources.
 COMPILED = ("_kernels", "_layout", "limits")
 
+# Advice, printed by `make check`: whether a reader finds one story in one place is judged by reading.
 FUNCTION_LINES_MAX = 60
+MODULE_LINES_MAX = 500
+MODULE_LINES_MIN = 60
 LINE_CHARACTERS_MAX = 120
-
-# Kernel dispatch loops that may be longer than a function may, as "module:function".
-LONG_FUNCTIONS: frozenset[str] = frozenset()
 
 # The places that may catch everything, as "module:function": entries of threads and of the command line, and what fails
 # the store.
@@ -476,18 +476,22 @@ def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
             yield node
 
 
-def check_functions(source: Source) -> Iterator[str]:
-    """Functions within their bound, the docstring not counted; the exceptions really are exceptions."""
+def advise_functions(source: Source) -> Iterator[str]:
+    """Functions that are long, their docstrings not counted."""
     for node in functions(source):
         first = node.body[0]
         is_documented = ast.get_docstring(node, clean=False) is not None
         docstring_lines = (first.end_lineno or 0) - first.lineno + 1 if is_documented else 0
         size = (node.end_lineno or 0) - node.lineno + 1 - docstring_lines
-        is_named = f"{source.module}:{node.name}" in LONG_FUNCTIONS
-        if size > FUNCTION_LINES_MAX and not is_named:
-            yield f"{source.module}:{node.lineno} {node.name} has {size} lines; at most {FUNCTION_LINES_MAX}"
-        if size <= FUNCTION_LINES_MAX and is_named:
-            yield f"{source.module}:{node.lineno} {node.name} is short enough; take it off LONG_FUNCTIONS"
+        if size > FUNCTION_LINES_MAX:
+            yield f"{source.module}:{node.lineno} {node.name} has {size} lines"
+
+
+def advise_modules(source: Source) -> Iterator[str]:
+    """Modules that are long or short."""
+    size = len(source.text.splitlines())
+    if size > MODULE_LINES_MAX or (size < MODULE_LINES_MIN and not source.is_package):
+        yield f"{source.module} has {size} lines"
 
 
 def check_unfinished(source: Source) -> Iterator[str]:
@@ -660,7 +664,6 @@ PACKAGE_RULES = (
     check_anonymous_memory,
     check_lazy_imports,
     check_sizes,
-    check_functions,
     check_unfinished,
     check_broad_except,
     check_handles,
