@@ -21,7 +21,9 @@ from tidemark.engine.memory.arena_layout import (
     F_LCP_POSITION,
     F_LCP_SCANNED,
     F_ROW_WORDS,
+    LCP_ABANDONED,
     LCP_BIT,
+    LCP_OFF,
     LIVE,
     OK,
     PAGE_HEADER_WORDS,
@@ -34,7 +36,7 @@ from tidemark.engine.memory.arena_layout import (
     STATE_SHIFT,
 )
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.rows.lcp_kernels import LCP_ABANDONED, LCP_OFF, start_lcp
+from tidemark.engine.rows.lcp_kernels import start_lcp
 from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, data_name, new_span
 from tidemark.recovery.local_checkpoint.writer import SCAN_SLOTS

@@ -21,7 +21,8 @@ from tidemark.engine.jit.kernel import compile_declared
 from tidemark.engine.log.group import Group
 from tidemark.engine.log.reader import described
 from tidemark.engine.memory.arena_layout import OK
-from tidemark.engine.store.node_copy_kernels import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
+from tidemark.engine.store.node_copy_kernels import scan_changed
+from tidemark.engine.store.node_copy_layout import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS
 from tidemark.recovery.node_restart.messages import Deletes, GroupPart, Plan, Ready, Slice, Taken
 from tidemark.recovery.node_restart.source import Source
 from tidemark.replication.node_group.codec import decode, encode

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, TS_EXTENT_PAGES, TS_PAYLOAD
-from tidemark.engine.disk.matrix_kernels import (
+from tidemark.engine.disk.matrix_kernels import fill_of_extents, matrix_of
+from tidemark.engine.disk.matrix_layout import (
     FILL_STEPS,
     MATRIX_LISTS,
     MATRIX_WORDS,
@@ -19,8 +20,6 @@ from tidemark.engine.disk.matrix_kernels import (
     MX_FREE,
     MX_PROMISED,
     MX_PROMISED_WORDS,
-    fill_of_extents,
-    matrix_of,
 )
 from tidemark.engine.memory.arena_layout import DISK_CLASSES, F_TABLESPACE, MATRIX_ROWS, OK, ST_MORE
 

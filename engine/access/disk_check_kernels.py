@@ -9,6 +9,7 @@ slices, so what its pieces lack is no fault.
 
 from __future__ import annotations
 
+from tidemark.engine.access import disk_check_layout as W
 from tidemark.engine.disk import cache_layout as C
 from tidemark.engine.disk import disk_layout as D
 from tidemark.engine.disk.cache_kernels import find_entry, frame_of
@@ -20,25 +21,6 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.rows_kernels import map_get, row_address
 from tidemark.engine.txn.disk_changes_kernels import reference_at
-
-DISK_PLACE = 1  # the page is another one
-DISK_OWNER = 2  # its owner is not its extent's
-DISK_DIRECTORY = 3  # header and slot directory disagree
-DISK_FREE = 4  # free words are not those its extent counts
-DISK_ROW = 5  # a piece of a row that does not lead to it
-DISK_LENGTH = 6  # a piece that is not as long as its disk part says
-DISK_LOST = 7  # a row whose piece is not there
-DISK_CHAIN = 8  # a chunk that is not there
-
-# Places in the state of `check_disk_page`.
-CD_SLOT = 0  # slot to go on from; 0: the page itself first
-CD_PIECES = 1  # first pieces seen
-CD_CHUNKS = 2  # words used in `chunks`: reference and ROWID of each chunk
-CD_CHAINS = 3  # words used in `chains`: ROWIDs of chained parts
-CD_WHERE = 4  # ROWID the faulty piece tells
-CD_LSN = 5  # of the page
-CD_BUSY = 6  # 1 if the page is dirty or being written: what is on disk is older
-CD_WORDS = 7
 
 
 @helper
@@ -57,12 +39,12 @@ def is_live(mem, row):
 def piece_fault(mem, fragment, rowid, row, reference):
     """What is wrong with a first piece of a row; OK if nothing is."""
     if row == 0 or not is_live(mem, row) or mem[reference_at(mem, fragment, row)] != reference:
-        return DISK_ROW
+        return W.DISK_ROW
     address, _, words, _, _ = part_on_page(mem, fragment, rowid, reference)
     if address == 0:
-        return DISK_LENGTH
+        return W.DISK_LENGTH
     fixed = mem[fragment + A.F_DISK_WORDS]
-    return DISK_LENGTH if fixed > 0 and words != fixed - D.PIECE_HEADER_WORDS else A.OK
+    return W.DISK_LENGTH if fixed > 0 and words != fixed - D.PIECE_HEADER_WORDS else A.OK
 
 
 @helper
@@ -70,25 +52,25 @@ def check_piece(mem, fragment, reference, piece, size, marks, chunks, chains, st
     """One piece: OK or what is wrong; it is counted, and its row marked."""
     space = mem[fragment + A.F_TABLESPACE]
     rowid = mem[piece] & D.PIECE_ROWID_MASK
-    state[CD_WHERE] = rowid
+    state[W.CD_WHERE] = rowid
     row = row_address(mem, fragment, rowid)
     is_busy = row != 0 and mem[row] & A.LOCK_MASK != 0
     if mem[piece] & D.PIECE_CHUNK != 0:
-        chunks[state[CD_CHUNKS]] = reference
-        chunks[state[CD_CHUNKS] + 1] = rowid
-        state[CD_CHUNKS] += 2
+        chunks[state[W.CD_CHUNKS]] = reference
+        chunks[state[W.CD_CHUNKS] + 1] = rowid
+        state[W.CD_CHUNKS] += 2
         if size != mem[space + C.TS_PAYLOAD] - 1:
-            return DISK_LENGTH
-        return A.OK if is_busy or (row != 0 and is_live(mem, row)) else DISK_ROW
-    state[CD_PIECES] += 1
+            return W.DISK_LENGTH
+        return A.OK if is_busy or (row != 0 and is_live(mem, row)) else W.DISK_ROW
+    state[W.CD_PIECES] += 1
     fault = piece_fault(mem, fragment, rowid, row, reference)
     if fault == A.OK:
         bit = mark_at(mem, fragment, rowid)
         if bit >> 5 < marks.size:
             marks[bit >> 5] |= 1 << (bit & 31)
         if mem[piece] & D.PIECE_CHAINED != 0:
-            chains[state[CD_CHAINS]] = rowid
-            state[CD_CHAINS] += 1
+            chains[state[W.CD_CHAINS]] = rowid
+            state[W.CD_CHAINS] += 1
         return A.OK
     return A.OK if is_busy else fault
 
@@ -97,14 +79,14 @@ def check_piece(mem, fragment, reference, piece, size, marks, chunks, chains, st
 def header_fault(mem, fragment, frame, page, page_words):
     """What is wrong with a page, its pieces left out; OK if nothing is."""
     if mem[frame + D.DP_PAGE] != page:
-        return DISK_PLACE
+        return W.DISK_PLACE
     if mem[frame + D.DP_OWNER] != fragment_owner(mem, fragment):
-        return DISK_OWNER
+        return W.DISK_OWNER
     if page_check(mem, frame, page_words) != A.OK:
-        return DISK_DIRECTORY
+        return W.DISK_DIRECTORY
     at = space_word(mem, page)
     if at == 0 or unused_words(mem, mem[at]) != mem[frame + D.DP_FREE]:
-        return DISK_FREE
+        return W.DISK_FREE
     return A.OK
 
 
@@ -123,22 +105,22 @@ def check_disk_page(mem, fragment, page, marks, chunks, chains, state):
     frame = frame_of(mem, mem[space + C.TS_CACHE], page)
     if frame == 0:
         return A.ST_PAGE
-    if state[CD_CHUNKS] + 2 * page_words > chunks.size or state[CD_CHAINS] + page_words > chains.size:
+    if state[W.CD_CHUNKS] + 2 * page_words > chunks.size or state[W.CD_CHAINS] + page_words > chains.size:
         return A.ST_SPACE
     flags = mem[find_entry(mem, mem[space + C.TS_CACHE], page) + C.CE_FLAGS]
-    state[CD_LSN] = mem[frame + D.DP_LSN]
-    state[CD_BUSY] = 1 if flags & (C.CE_IS_DIRTY | C.CE_WRITING) != 0 else 0
-    if state[CD_SLOT] == 0:
-        state[CD_WHERE] = -1
+    state[W.CD_LSN] = mem[frame + D.DP_LSN]
+    state[W.CD_BUSY] = 1 if flags & (C.CE_IS_DIRTY | C.CE_WRITING) != 0 else 0
+    if state[W.CD_SLOT] == 0:
+        state[W.CD_WHERE] = -1
         fault = header_fault(mem, fragment, frame, page, page_words)
         if fault != A.OK:
             # Pieces of another page or owner are no evidence; a wrong count of free words leaves them as they are.
-            state[CD_SLOT] = 1 if fault == DISK_FREE else page_words
+            state[W.CD_SLOT] = 1 if fault == W.DISK_FREE else page_words
             return fault
-        state[CD_SLOT] = 1
-    while state[CD_SLOT] <= page_entries(mem, frame, page_words):
-        slot = state[CD_SLOT] - 1
-        state[CD_SLOT] += 1
+        state[W.CD_SLOT] = 1
+    while state[W.CD_SLOT] <= page_entries(mem, frame, page_words):
+        slot = state[W.CD_SLOT] - 1
+        state[W.CD_SLOT] += 1
         piece = page_piece(mem, frame, page_words, slot)
         if piece != 0:
             size = page_piece_words(mem, frame, page_words, slot)
@@ -206,13 +188,13 @@ def check_disk_row(mem, fragment, rowid, chunks, state):
     if state[0] == 0:
         state[4] = reference >> C.SLOT_BITS
         if reference <= 0 or space_word(mem, reference >> C.SLOT_BITS) == 0:
-            return DISK_LOST
+            return W.DISK_LOST
         if frame_of(mem, mem[space + C.TS_CACHE], reference >> C.SLOT_BITS) == 0:
             return A.ST_PAGE
         address, _, words, link, stamp = part_on_page(mem, fragment, rowid, reference)
         fixed = mem[fragment + A.F_DISK_WORDS]
         if address == 0 or (fixed > 0 and words != fixed - D.PIECE_HEADER_WORDS):
-            return A.ST_MORE if is_busy else DISK_LOST if address == 0 else DISK_LENGTH
+            return A.ST_MORE if is_busy else W.DISK_LOST if address == 0 else W.DISK_LENGTH
         state[5] = chunks_of(mem, space, words)
         if state[5] > chunks.size:
             return A.ST_SPACE
@@ -232,7 +214,7 @@ def check_chunks(mem, fragment, rowid, is_busy, chunks, state):
         link = state[1]
         state[4] = link >> C.SLOT_BITS
         if link <= 0 or space_word(mem, link >> C.SLOT_BITS) == 0:
-            return A.ST_MORE if is_busy else DISK_CHAIN
+            return A.ST_MORE if is_busy else W.DISK_CHAIN
         frame = frame_of(mem, mem[space + C.TS_CACHE], link >> C.SLOT_BITS)
         if frame == 0:
             return A.ST_PAGE
@@ -240,10 +222,10 @@ def check_chunks(mem, fragment, rowid, is_busy, chunks, state):
         size = page_piece_words(mem, frame, page_words, link & C.SLOT_MASK)
         is_ours = piece != 0 and size == LINKED_WORDS + chunk_words(mem, space)
         if not is_ours or mem[piece] != rowid | D.PIECE_CHUNK or mem[piece + 2] != state[2]:
-            return A.ST_MORE if is_busy else DISK_CHAIN
+            return A.ST_MORE if is_busy else W.DISK_CHAIN
         chunks[state[3]] = link
         state[3] += 1
         state[1] = mem[piece + 1]
     if state[1] != 0:
-        return A.ST_MORE if is_busy else DISK_CHAIN
+        return A.ST_MORE if is_busy else W.DISK_CHAIN
     return A.OK

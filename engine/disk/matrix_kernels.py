@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import matrix_layout as Z
 from tidemark.engine.disk.space_kernels import (
     available_words,
     extent_of,
@@ -16,29 +17,6 @@ from tidemark.engine.disk.space_kernels import (
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-
-# Places in the result of `matrix_of`, behind the two numbers of each list: extents, free words.
-MATRIX_LISTS = A.MATRIX_ROWS * A.DISK_CLASSES
-MX_FREE = MATRIX_LISTS
-MX_CURRENT = 2 * MATRIX_LISTS  # 1 if there is a current extent
-MX_CURRENT_FREE = MX_CURRENT + 1
-MX_EXTENTS = MX_CURRENT + 2
-MX_DIRTY = MX_CURRENT + 3  # open pages that are dirty
-MX_PROMISED = MX_CURRENT + 4  # open pages that are only promised
-MX_PROMISED_WORDS = MX_CURRENT + 5
-MX_FILL = MX_CURRENT + 6  # pages by fill: 10 tenths
-FILL_STEPS = 10
-MATRIX_WORDS = MX_FILL + FILL_STEPS
-
-# What `check_space` finds wrong: the first finding ends it.
-SPACE_CLASSES = -21  # counts of pages by class
-SPACE_FREE = -22  # sum of free words
-SPACE_POSITION = -23  # the extent is in the wrong list of the matrix
-SPACE_LINKS = -24  # the links of its list
-SPACE_OPEN = -25  # an open page's cell does not belong to the page, or is in the wrong list
-SPACE_OPEN_LINKS = -26
-SPACE_WORDS = -27  # a page with more or fewer words than there can be
-SPACE_EXTENT = -28  # an extent that is not where its first page says
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64)")
@@ -59,21 +37,21 @@ def matrix_of(mem, fragment, state, out, budget):
         if extent == 0:
             return A.OK
         position = mem[extent + C.EX_POSITION]
-        out[MX_EXTENTS] += 1
+        out[Z.MX_EXTENTS] += 1
         if position >= 0:
             out[position] += 1
-            out[MX_FREE + position] += mem[extent + C.EX_FREE]
+            out[Z.MX_FREE + position] += mem[extent + C.EX_FREE]
         else:
-            out[MX_CURRENT] += 1
-            out[MX_CURRENT_FREE] += mem[extent + C.EX_FREE]
+            out[Z.MX_CURRENT] += 1
+            out[Z.MX_CURRENT_FREE] += mem[extent + C.EX_FREE]
         for index in range(mem[tablespace + C.TS_EXTENT_PAGES]):
             word = mem[extent + C.EX_PAGES + index]
             free = word
             if word < 0:
                 free = mem[C.OP_FREE - word]
-                out[MX_DIRTY if mem[C.OP_LIST - word] & C.OP_DIRTY_LIST else MX_PROMISED] += 1
-                out[MX_PROMISED_WORDS] += mem[C.OP_PROMISED - word]
-            out[MX_FILL + min((payload - free) * FILL_STEPS // payload, FILL_STEPS - 1)] += 1
+                out[Z.MX_DIRTY if mem[C.OP_LIST - word] & C.OP_DIRTY_LIST else Z.MX_PROMISED] += 1
+                out[Z.MX_PROMISED_WORDS] += mem[C.OP_PROMISED - word]
+            out[Z.MX_FILL + min((payload - free) * Z.FILL_STEPS // payload, Z.FILL_STEPS - 1)] += 1
         extent = mem[extent + C.EX_OWNED]
     state[0] = extent
     return A.ST_MORE if extent != 0 else A.OK
@@ -113,21 +91,21 @@ def check_open(mem, fragment, extent, cell, page, payload):
     free = mem[cell + C.OP_FREE]
     promised = mem[cell + C.OP_PROMISED]
     if mem[cell + C.OP_PAGE] != page or mem[cell + C.OP_EXTENT] != extent:
-        return SPACE_OPEN
+        return Z.SPACE_OPEN
     if free < 0 or free > payload or promised < 0 or promised > free:
-        return SPACE_WORDS
+        return Z.SPACE_WORDS
     if promised == 0 and place & C.OP_DIRTY_LIST == 0:
-        return SPACE_OPEN
+        return Z.SPACE_OPEN
     if place & (C.OP_DIRTY_LIST - 1) != space_class(mem, fragment, payload, free - promised):
-        return SPACE_OPEN
+        return Z.SPACE_OPEN
     before = mem[cell + C.OP_PREVIOUS]
     after = mem[cell + C.OP_NEXT]
     if before == 0 and mem[open_list(fragment, place)] != cell:
-        return SPACE_OPEN_LINKS
+        return Z.SPACE_OPEN_LINKS
     if before != 0 and (mem[before + C.OP_NEXT] != cell or not is_open(mem, fragment, before, place)):
-        return SPACE_OPEN_LINKS
+        return Z.SPACE_OPEN_LINKS
     if after != 0 and (mem[after + C.OP_PREVIOUS] != cell or not is_open(mem, fragment, after, place)):
-        return SPACE_OPEN_LINKS
+        return Z.SPACE_OPEN_LINKS
     return A.OK
 
 
@@ -145,17 +123,17 @@ def check_place(mem, fragment, tablespace, extent):
     """Place of one extent in the matrix: OK or what is wrong."""
     position = mem[extent + C.EX_POSITION]
     if position == C.POSITION_CURRENT:
-        return A.OK if mem[fragment + A.F_DISK_CURRENT] == extent else SPACE_POSITION
+        return A.OK if mem[fragment + A.F_DISK_CURRENT] == extent else Z.SPACE_POSITION
     if position != matrix_position(mem, tablespace, extent):
-        return SPACE_POSITION
+        return Z.SPACE_POSITION
     before = mem[extent + C.EX_PREVIOUS]
     after = mem[extent + C.EX_NEXT]
     if before == 0 and mem[fragment + A.F_DISK_MATRIX + position] != extent:
-        return SPACE_LINKS
+        return Z.SPACE_LINKS
     if before != 0 and (mem[before + C.EX_NEXT] != extent or mem[before + C.EX_FRAGMENT] != fragment):
-        return SPACE_LINKS
+        return Z.SPACE_LINKS
     if after != 0 and (mem[after + C.EX_PREVIOUS] != extent or mem[after + C.EX_FRAGMENT] != fragment):
-        return SPACE_LINKS
+        return Z.SPACE_LINKS
     return A.OK
 
 
@@ -166,9 +144,9 @@ def check_extent(mem, fragment, tablespace, extent, state):
     first = mem[extent + C.EX_FIRST]
     state[1] = first
     if extent_of(mem, first) != extent or mem[extent + C.EX_FRAGMENT] != fragment:
-        return SPACE_EXTENT
+        return Z.SPACE_EXTENT
     if ((first & C.PAGE_IN_FILE_MASK) - C.FIRST_DATA_PAGE) % mem[tablespace + C.TS_EXTENT_PAGES] != 0:
-        return SPACE_EXTENT
+        return Z.SPACE_EXTENT
     counts = 0  # four 16-bit counts
     total = 0
     for index in range(mem[tablespace + C.TS_EXTENT_PAGES]):
@@ -181,15 +159,15 @@ def check_extent(mem, fragment, tablespace, extent, state):
             state[3] += 1
         elif word > payload:
             state[1] = mem[extent + C.EX_FIRST] + index
-            return SPACE_WORDS
+            return Z.SPACE_WORDS
         free = available_words(mem, word)
         counts += 1 << (16 * space_class(mem, fragment, payload, free))
         total += free
     for number in range(A.DISK_CLASSES):
         if mem[extent + C.EX_CLASSES + number] != (counts >> (16 * number)) & 0xFFFF:
-            return SPACE_CLASSES
+            return Z.SPACE_CLASSES
     if mem[extent + C.EX_FREE] != total:
-        return SPACE_FREE
+        return Z.SPACE_FREE
     state[2] += 1
     return check_place(mem, fragment, tablespace, extent)
 

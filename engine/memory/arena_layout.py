@@ -311,6 +311,12 @@ ST_SPOOLED = -17  # a record of the transaction is in its spool file only: X_SPO
 ST_DROPPED = -22  # the handle leads to nothing: the table, partition or index was dropped
 ST_TOO_OLD = -20  # a snapshot was closed or given up, or has lost a disk part
 
+# --- local checkpoint of a fragment: values of F_LCP_ACTIVE, words of the shape of its entries -------
+ENTRY_SHAPE_WORDS = 4
+LCP_OFF = 0
+LCP_WRITING = 1
+LCP_ABANDONED = 2
+
 assert BLOCKS_PER_PAGE * BLOCK_WORDS == PAGE_WORDS
 assert 1 << BLOCK_SHIFT == BLOCK_WORDS
 assert F_SCHEMA_VERSION < D_GENERATION < F_LCP_ACTIVE and T_CAPTURE < D_GENERATION, "a word no descriptor has"

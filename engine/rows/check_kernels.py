@@ -12,20 +12,12 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows import check_layout as W
 from tidemark.engine.rows.primary_kernels import row_tag
 from tidemark.engine.rows.rows_kernels import compact_rowid, map_get
 from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
 from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.schema import row_layout as R
-
-FAULT_PAGE = 1
-FAULT_STATE = 2
-FAULT_LOCK = 3
-FAULT_EPOCH = 4
-FAULT_VAR = 5
-FAULT_INDEX = 6
-FAULT_SEGMENT = 7
-FAULT_COUNT = 8
 
 
 @helper
@@ -153,20 +145,20 @@ def row_fault(mem, fragment, rowid, row, newest_epoch):
     head = mem[row]
     state = (head >> A.STATE_SHIFT) & A.STATE_MASK
     if state != A.FREE and state != A.RESERVED and state != A.LIVE:
-        return FAULT_STATE
+        return W.FAULT_STATE
     if not lock_is_sound(mem, fragment, rowid, head, state):
-        return FAULT_LOCK
+        return W.FAULT_LOCK
     if state == A.FREE:
         return A.OK
     if state == A.LIVE and (mem[row + 1] < 0 or mem[row + 1] > newest_epoch):
-        return FAULT_EPOCH
+        return W.FAULT_EPOCH
     if mem[fragment + A.F_HAS_VAR]:
         reference = var_of(mem, fragment, row)
         may_be_none = reference == 0 and mem[fragment + A.F_VAR_SINCE] != 0
         if not may_be_none and not var_is_sound(mem, fragment, reference):
-            return FAULT_VAR
+            return W.FAULT_VAR
     if entries_of(mem, fragment, row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED]), rowid) != 1:
-        return FAULT_INDEX
+        return W.FAULT_INDEX
     return A.OK
 
 
@@ -190,7 +182,7 @@ def check_rows(mem, fragment, limit, newest_epoch, state):
             if not page_is_sound(mem, fragment, page, rowid >> 16):
                 state[0] = ((rowid >> 16) + 1) << 16
                 state[2] = rowid
-                return FAULT_PAGE
+                return W.FAULT_PAGE
         base = page << A.PAGE_SHIFT
         if page <= 0 or rowid & 0xFFFF >= mem[base + A.PG_FRESH]:
             state[0] = ((rowid >> 16) + 1) << 16
@@ -220,7 +212,7 @@ def check_index(mem, fragment, limit, state):
     if state[0] == 0 and mem[fragment + A.F_INDEX_COUNT] != counted:
         state[0] = 1 << mem[fragment + A.F_INDEX_DEPTH]
         state[2] = 0
-        return FAULT_COUNT
+        return W.FAULT_COUNT
     looked = 0
     while mem[fragment + A.F_SEGMENTS] > 0 and state[0] < 1 << mem[fragment + A.F_INDEX_DEPTH]:
         if looked >= limit:
@@ -238,5 +230,5 @@ def check_index(mem, fragment, limit, state):
                 count += 1 if mem[at + i] != 0 else 0
         if count != mem[segment + A.SEG_COUNT]:
             state[2] = number
-            return FAULT_SEGMENT
+            return W.FAULT_SEGMENT
     return A.OK

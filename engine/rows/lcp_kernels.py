@@ -30,11 +30,6 @@ _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)
 packed_place = helper(E.pack_entry_place)
 
-SHAPE_WORDS = 4
-LCP_OFF = 0
-LCP_WRITING = 1
-LCP_ABANDONED = 2
-
 
 @kernel("int64(int64[::1], int64, int64)")
 def start_lcp(mem, fragment, epoch):
@@ -42,7 +37,7 @@ def start_lcp(mem, fragment, epoch):
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
-    mem[fragment + A.F_LCP_ACTIVE] = LCP_WRITING
+    mem[fragment + A.F_LCP_ACTIVE] = A.LCP_WRITING
     mem[fragment + A.F_LCP_POSITION] = 0
     mem[fragment + A.F_LCP_PAGES] = mem[fragment + A.F_PAGES]
     mem[fragment + A.F_LCP_EPOCH] = epoch
@@ -59,8 +54,8 @@ def abandon_lcp(mem, fragment):
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
-    if mem[fragment + A.F_LCP_ACTIVE] == LCP_WRITING:
-        mem[fragment + A.F_LCP_ACTIVE] = LCP_ABANDONED
+    if mem[fragment + A.F_LCP_ACTIVE] == A.LCP_WRITING:
+        mem[fragment + A.F_LCP_ACTIVE] = A.LCP_ABANDONED
     return A.OK
 
 
@@ -77,7 +72,7 @@ def scan_lcp(mem, fragment, out, limit, state):
     row_words = mem[fragment + A.F_ROW_WORDS]
     position = mem[fragment + A.F_LCP_POSITION]
     epoch = mem[fragment + A.F_LCP_EPOCH]
-    writing = mem[fragment + A.F_LCP_ACTIVE] == LCP_WRITING
+    writing = mem[fragment + A.F_LCP_ACTIVE] == A.LCP_WRITING
     while position >> 16 < mem[fragment + A.F_LCP_PAGES]:
         page = map_get(mem, fragment, position >> 16)
         base = page << A.PAGE_SHIFT
@@ -109,7 +104,7 @@ def scan_lcp(mem, fragment, out, limit, state):
         mem[row] = head & ~A.LCP_BIT
         position += 1
         mem[fragment + A.F_LCP_POSITION] = position
-    mem[fragment + A.F_LCP_ACTIVE] = LCP_OFF
+    mem[fragment + A.F_LCP_ACTIVE] = A.LCP_OFF
     return A.OK
 
 
@@ -245,7 +240,7 @@ def load_copies(mem, shapes, targets, words, start, stop, state):
         state[0] = at
         if at + A.ENTRY_WORDS > stop:
             return A.ST_INVARIANT
-        shape = _entry_table(words[at + 2]) * SHAPE_WORDS
+        shape = _entry_table(words[at + 2]) * A.ENTRY_SHAPE_WORDS
         number = _entry_fragment(words[at + 2])
         if shape >= shapes.size or number >= shapes[shape + 2]:
             return A.ST_INVARIANT

@@ -14,23 +14,16 @@ from tidemark.engine.log import redo_layout as L
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import lcp_layout as E
-from tidemark.engine.rows.lcp_kernels import SHAPE_WORDS, checked_image_words, place_image
+from tidemark.engine.rows.lcp_kernels import checked_image_words, place_image
 from tidemark.engine.rows.primary_kernels import image_key, index_pile_up, tag_of
 from tidemark.engine.rows.rows_kernels import row_address
 from tidemark.engine.schema import row_layout as R
+from tidemark.engine.store import entries_layout as I
 from tidemark.engine.store.disk_replay_kernels import checked_disk_words
 
 _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)
 _pack_kind = helper(L.pack_kind)
-
-# What the state of these kernels counts.
-B_NEXT = 0  # row, or word, to go on from
-B_USED = 1  # words of the output in use
-B_ENTRIES = 2  # entries written, or placed
-B_ROWS = 3  # rows looked at
-B_ROWID = 4  # of the last row, -1 before the first
-BACKUP_STATE_WORDS = 5
 
 
 @helper
@@ -53,8 +46,8 @@ def append_entries(words, offsets, fixed, has_var, has_disk, since, stop, live, 
     fixed, has_var, has_disk: what an image has by the definition the backup goes by; a var part the table has got since
     is left out. The disk reference is left 0. Returns OK, or ST_SPACE - words needed at row state[B_NEXT].
     """
-    while state[B_NEXT] < stop:
-        image = offsets[state[B_NEXT]]
+    while state[I.B_NEXT] < stop:
+        image = offsets[state[I.B_NEXT]]
         at = image - A.ENTRY_WORDS
         if words[at + 1] > since:
             part = fixed
@@ -70,22 +63,22 @@ def append_entries(words, offsets, fixed, has_var, has_disk, since, stop, live, 
                     rest += head & A.VAR_WORDS_MASK
                 disk = words[rest] & A.VAR_WORDS_MASK
             need = A.ENTRY_WORDS + part + disk
-            place = state[B_USED]
+            place = state[I.B_USED]
             if place + need > out.size:
                 return A.ST_SPACE - need
             move_words(words, at, out, place, A.ENTRY_WORDS + part)
             if has_disk:
                 out[place + A.ENTRY_WORDS + fixed - 1] = 0
                 move_words(words, rest, out, place + A.ENTRY_WORDS + part, disk)
-            state[B_USED] = place + need
-            state[B_ENTRIES] += 1
+            state[I.B_USED] = place + need
+            state[I.B_ENTRIES] += 1
         if live.size:
             bit = live_bit(words[at], slots)
             if bit >= 0 and bit >> 6 < live.size:
                 live[bit >> 6] |= 1 << (bit & 63)
-        state[B_ROWID] = words[at]
-        state[B_ROWS] += 1
-        state[B_NEXT] += 1
+        state[I.B_ROWID] = words[at]
+        state[I.B_ROWS] += 1
+        state[I.B_NEXT] += 1
     return A.OK
 
 
@@ -114,18 +107,18 @@ def check_entries(words, start, stop, shape, state):
     """
     at = start
     while at < stop:
-        state[B_NEXT] = at
+        state[I.B_NEXT] = at
         size, _ = whole_entry_words(shape[0], shape[1], shape[2], words, at, stop)
         if size < 0 or _entry_table(words[at + 2]) != shape[3] or _entry_fragment(words[at + 2]) != shape[4]:
             return A.ST_INVARIANT
-        if words[at] <= state[B_ROWID] or live_bit(words[at], shape[5]) < 0:
+        if words[at] <= state[I.B_ROWID] or live_bit(words[at], shape[5]) < 0:
             return A.ST_INVARIANT
         if words[at + 1] <= shape[6] - (shape[6] == 0) or words[at + 1] > shape[7]:
             return A.ST_INVARIANT
-        state[B_ROWID] = words[at]
-        state[B_ENTRIES] += 1
+        state[I.B_ROWID] = words[at]
+        state[I.B_ENTRIES] += 1
         at += size
-    state[B_NEXT] = stop
+    state[I.B_NEXT] = stop
     return A.OK
 
 
@@ -154,12 +147,12 @@ def find_entries(words, start, stop, shapes, wanted, live, out, state):
     """
     at = start
     while at < stop:
-        state[B_NEXT] = at
+        state[I.B_NEXT] = at
         if at + A.ENTRY_WORDS > stop:
             return A.ST_INVARIANT
         table = _entry_table(words[at + 2])
         number = _entry_fragment(words[at + 2])
-        shape = table * SHAPE_WORDS
+        shape = table * A.ENTRY_SHAPE_WORDS
         if shape >= shapes.size or number >= shapes[shape + 2]:
             return A.ST_INVARIANT
         is_own = table == wanted[0]
@@ -173,13 +166,13 @@ def find_entries(words, start, stop, shapes, wanted, live, out, state):
             if chosen < 0 or (wanted[4] and not chosen):
                 return A.ST_INVARIANT
             if chosen:
-                if state[B_USED] >= out.size:
+                if state[I.B_USED] >= out.size:
                     return A.ST_SPACE
-                out[state[B_USED]] = at + A.ENTRY_WORDS
-                state[B_USED] += 1
-        state[B_ENTRIES] += 1
+                out[state[I.B_USED]] = at + A.ENTRY_WORDS
+                state[I.B_USED] += 1
+        state[I.B_ENTRIES] += 1
         at += size
-    state[B_NEXT] = stop
+    state[I.B_NEXT] = stop
     return A.OK
 
 
@@ -200,7 +193,7 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
     seed = mem[fragment + A.F_INDEX_SEED]
     at = start
     while at < stop:
-        state[B_NEXT] = at
+        state[I.B_NEXT] = at
         size, _ = whole_entry_words(fixed, has_var, 0, words, at, stop)
         if size < 0 or _entry_table(words[at + 2]) != mem[fragment + A.F_TABLE]:
             return A.ST_INVARIANT
@@ -221,9 +214,9 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
                 status = index_pile_up(mem, fragment, tag_of(words, first, key_words, seed), words[at])
             if status != A.OK:
                 return status
-            state[B_ENTRIES] += 1
+            state[I.B_ENTRIES] += 1
         at += size
-    state[B_NEXT] = stop
+    state[I.B_NEXT] = stop
     return A.OK
 
 
@@ -235,29 +228,29 @@ def records_of_entries(words, start, stop, shape, live, is_newest, out, state):
     shape: [fixed words, has var, table and fragment and version as in a record, table, fragment, slots]. state[B_USED]:
     words of out in use. OK; ST_SPACE - words needed when out is full; ST_INVARIANT at state[B_NEXT].
     """
-    at = max(start, state[B_NEXT])
+    at = max(start, state[I.B_NEXT])
     while at < stop:
-        state[B_NEXT] = at
+        state[I.B_NEXT] = at
         size, part = whole_entry_words(shape[0], shape[1], 1, words, at, stop)
         if size < 0 or _entry_table(words[at + 2]) != shape[3] or _entry_fragment(words[at + 2]) != shape[4]:
             return A.ST_INVARIANT
         need = L.OPERATION_WORDS + size - A.ENTRY_WORDS
-        if state[B_USED] + need > out.size:
+        if state[I.B_USED] + need > out.size:
             return A.ST_SPACE - need
         chosen = take_bit(live, words[at], shape[5])
         if chosen < 0 or (is_newest and not chosen):
             return A.ST_INVARIANT
         if chosen:
-            to = state[B_USED]
+            to = state[I.B_USED]
             out[to] = _pack_kind(L.KIND_INSERT, 0, need)
             out[to + 1] = shape[2]
             out[to + 2] = words[at] | 1 << L.COUNT_SHIFT
             out[to + 3] = (words[at + 2] & E.ENTRY_AUTHOR_MASK) << L.AUTHOR_SHIFT
             move_words(words, at + A.ENTRY_WORDS, out, to + L.OPERATION_WORDS, size - A.ENTRY_WORDS)
-            state[B_USED] = to + need
-            state[B_ENTRIES] += 1
+            state[I.B_USED] = to + need
+            state[I.B_ENTRIES] += 1
         at += size
-    state[B_NEXT] = stop
+    state[I.B_NEXT] = stop
     return A.OK
 
 

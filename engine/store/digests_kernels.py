@@ -13,12 +13,12 @@ from tidemark.engine.jit.words_kernels import move_words, word_at
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows import lcp_layout as E
 from tidemark.engine.rows.columns_kernels import bit
-from tidemark.engine.rows.lcp_kernels import SHAPE_WORDS, checked_entry_words
+from tidemark.engine.rows.lcp_kernels import checked_entry_words
 from tidemark.engine.schema import row_layout as R
 from tidemark.engine.sealed.checksums_kernels import P1, P2, P3, P4, P5, avalanche64, rotate, shift_right
-from tidemark.engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, take_bit, whole_entry_words
+from tidemark.engine.store import entries_layout as I
+from tidemark.engine.store.backup_kernels import take_bit, whole_entry_words
 
-SUM_WORDS = 3  # rows, sum of lane 0, sum of lane 1
 EMPTY_VAR = R.var_header(R.VAR_HEADER_WORDS, 0, 0)  # every column is absent
 
 _entry_table = helper(E.entry_table)
@@ -150,10 +150,10 @@ def sum_digests(sums, lanes, ranges, count):
         return -1
     added = 0
     for row in range(count):
-        at = ranges[row] * SUM_WORDS
+        at = ranges[row] * I.SUM_WORDS
         if at < 0:
             continue
-        if at + SUM_WORDS > sums.size:
+        if at + I.SUM_WORDS > sums.size:
             return -1
         sums[at] += 1
         sums[at + 1] += lanes[2 * row]
@@ -173,30 +173,30 @@ def copy_chosen(words, start, stop, shape, live, is_newest, out, offsets, state)
     shape: [fixed words, has var, has disk, table, fragment, slots, wants var]. is_newest: of entries of the newest
     level the bit must be set. OK; ST_SPACE - words needed when out or offsets are full; ST_INVARIANT at state[B_NEXT].
     """
-    at = max(start, state[B_NEXT])
+    at = max(start, state[I.B_NEXT])
     added = R.VAR_HEADER_WORDS if shape[6] and not shape[1] else 0
     while at < stop:
-        state[B_NEXT] = at
+        state[I.B_NEXT] = at
         size, part = whole_entry_words(shape[0], shape[1], shape[2], words, at, stop)
         if size < 0 or _entry_table(words[at + 2]) != shape[3] or _entry_fragment(words[at + 2]) != shape[4]:
             return A.ST_INVARIANT
-        if state[B_USED] + size + added > out.size or state[B_ENTRIES] >= offsets.size:
+        if state[I.B_USED] + size + added > out.size or state[I.B_ENTRIES] >= offsets.size:
             return A.ST_SPACE - (size + added)
         chosen = take_bit(live, words[at], shape[5])
         if chosen < 0 or (is_newest and not chosen):
             return A.ST_INVARIANT
         if chosen:
-            to = state[B_USED]
+            to = state[I.B_USED]
             head = A.ENTRY_WORDS + part
             move_words(words, at, out, to, head)
             if added:
                 out[to + head] = EMPTY_VAR
             move_words(words, at + head, out, to + head + added, size - head)
-            offsets[state[B_ENTRIES]] = to + A.ENTRY_WORDS
-            state[B_USED] = to + size + added
-            state[B_ENTRIES] += 1
+            offsets[state[I.B_ENTRIES]] = to + A.ENTRY_WORDS
+            state[I.B_USED] = to + size + added
+            state[I.B_ENTRIES] += 1
         at += size
-    state[B_NEXT] = stop
+    state[I.B_NEXT] = stop
     return A.OK
 
 
@@ -205,25 +205,25 @@ def copy_of_fragment(words, start, stop, shapes, table, fragment, out, offsets, 
     """As `copy_chosen`, of entries of any table and fragment, as the copies file of a local checkpoint has them; those
     of others are passed over. shapes: as of `load_copies`.
     """
-    at = max(start, state[B_NEXT])
+    at = max(start, state[I.B_NEXT])
     while at < stop:
-        state[B_NEXT] = at
+        state[I.B_NEXT] = at
         if at + A.ENTRY_WORDS > stop:
             return A.ST_INVARIANT
         found = _entry_table(words[at + 2])
-        shape = found * SHAPE_WORDS
+        shape = found * A.ENTRY_SHAPE_WORDS
         if shape >= shapes.size or _entry_fragment(words[at + 2]) >= shapes[shape + 2]:
             return A.ST_INVARIANT
         size = checked_entry_words(shapes[shape], shapes[shape + 1], words, at, stop)
         if size < 0:
             return A.ST_INVARIANT
         if found == table and _entry_fragment(words[at + 2]) == fragment:
-            if state[B_USED] + size > out.size or state[B_ENTRIES] >= offsets.size:
+            if state[I.B_USED] + size > out.size or state[I.B_ENTRIES] >= offsets.size:
                 return A.ST_SPACE - size
-            move_words(words, at, out, state[B_USED], size)
-            offsets[state[B_ENTRIES]] = state[B_USED] + A.ENTRY_WORDS
-            state[B_USED] += size
-            state[B_ENTRIES] += 1
+            move_words(words, at, out, state[I.B_USED], size)
+            offsets[state[I.B_ENTRIES]] = state[I.B_USED] + A.ENTRY_WORDS
+            state[I.B_USED] += size
+            state[I.B_ENTRIES] += 1
         at += size
-    state[B_NEXT] = stop
+    state[I.B_NEXT] = stop
     return A.OK

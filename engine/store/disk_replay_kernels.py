@@ -32,18 +32,9 @@ from tidemark.engine.log.records_kernels import record_has_var
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.lcp_kernels import checked_image_words, place_row
+from tidemark.engine.store import disk_replay_layout as W
 from tidemark.engine.store.replay_kernels import live_row, replay_delete, replay_update
 from tidemark.engine.txn.disk_changes_kernels import reference_at
-
-# Words of the state of `replay_disk_group`.
-R_OFFSET = 0
-R_DONE = 1
-R_ROW = 2  # rows done of the insert run at R_OFFSET
-R_PAGE = 3
-R_IMAGE = 4  # offset of the image of that row
-R_IS_PLANNED = 5  # its disk part is planned: R_PLAN
-R_PLAN = 6
-REPLAY_STATE_WORDS = 8
 
 
 # --- UNDO -----------------------------------------------------------------------------------------
@@ -149,13 +140,13 @@ def checked_disk_words(words, at, stop):
 @helper
 def place_part(mem, txn, fragment, rowid, near, words, at, disk, epoch, state):
     """Write the disk part words[at : at + disk] of a row; (OK, reference), or why it stopped and 0."""
-    if not state[R_IS_PLANNED]:
+    if not state[W.R_IS_PLANNED]:
         status, plan = plan_part(mem, fragment, disk, near)
         if status != A.OK:
             return status, 0
-        state[R_PLAN] = plan
-        state[R_IS_PLANNED] = 1
-    plan = state[R_PLAN]
+        state[W.R_PLAN] = plan
+        state[W.R_IS_PLANNED] = 1
+    plan = state[W.R_PLAN]
     if plan < 0:
         status = write_chunks(mem, txn, fragment, rowid, plan, words, at, disk, epoch)
         if status != A.OK:
@@ -164,7 +155,7 @@ def place_part(mem, txn, fragment, rowid, near, words, at, disk, epoch, state):
     if status != A.OK:
         return status, 0
     reference = write_first_piece(mem, fragment, rowid, plan, words, at, disk, epoch)
-    state[R_IS_PLANNED] = 0
+    state[W.R_IS_PLANNED] = 0
     mem[txn + A.X_CHUNK] = 0
     return (A.OK if reference != 0 else A.ST_INVARIANT), reference
 
@@ -175,11 +166,11 @@ def replay_disk_insert(mem, txn, fragment, words, at, size, epoch, state):
     first = words[at + 2] & A.ROWID_MASK
     count = words[at + 2] >> A.COUNT_SHIFT
     stop = at + size
-    if state[R_ROW] == 0:
-        state[R_IMAGE] = at + L.OPERATION_WORDS
-    while state[R_ROW] < count:
-        image = state[R_IMAGE]
-        rowid = first + state[R_ROW]
+    if state[W.R_ROW] == 0:
+        state[W.R_IMAGE] = at + L.OPERATION_WORDS
+    while state[W.R_ROW] < count:
+        image = state[W.R_IMAGE]
+        rowid = first + state[W.R_ROW]
         has_var = record_has_var(mem, fragment, words[at + 1])
         part = checked_image_words(mem[fragment + A.F_FIXED_WORDS], has_var, words, image, stop)
         if part < 0:
@@ -194,9 +185,9 @@ def replay_disk_insert(mem, txn, fragment, words, at, size, epoch, state):
         if status != A.OK:
             return status
         mem[reference_at(mem, fragment, live_row(mem, fragment, rowid))] = reference
-        state[R_IMAGE] = image + part + disk
-        state[R_ROW] += 1
-    return A.OK if state[R_IMAGE] == stop else A.ST_INVARIANT
+        state[W.R_IMAGE] = image + part + disk
+        state[W.R_ROW] += 1
+    return A.OK if state[W.R_IMAGE] == stop else A.ST_INVARIANT
 
 
 @helper
@@ -282,8 +273,8 @@ def replay_disk_record(mem, txn, tables, words, at, size, epoch, state):
     else:
         status = replay_disk_delete(mem, txn, fragment, words, at, epoch)
     if status == A.OK:
-        state[R_DONE] += 1
-        state[R_ROW] = 0
+        state[W.R_DONE] += 1
+        state[W.R_ROW] = 0
     return status
 
 
@@ -296,7 +287,7 @@ def replay_disk_group(mem, txn, tables, words, start, stop, epoch, state):
     """
     at = start
     while at < stop:
-        state[R_OFFSET] = at
+        state[W.R_OFFSET] = at
         kind = words[at] & L.KIND_MASK
         size = words[at] >> L.WORDS_SHIFT
         if kind == L.KIND_TRANSACTION:
@@ -308,8 +299,8 @@ def replay_disk_group(mem, txn, tables, words, start, stop, epoch, state):
                 return A.ST_INVARIANT
             status = replay_disk_record(mem, txn, tables, words, at, size, epoch, state)
             if status != A.OK:
-                state[R_PAGE] = mem[txn + A.X_PAGE]
+                state[W.R_PAGE] = mem[txn + A.X_PAGE]
                 return status
         at += size
-    state[R_OFFSET] = stop
+    state[W.R_OFFSET] = stop
     return A.OK

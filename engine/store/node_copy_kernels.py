@@ -16,30 +16,20 @@ from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.store import node_copy_layout as M
 from tidemark.engine.store.backup_kernels import whole_entry_words
 
-# Words of the state of these kernels.
-N_POSITION = 0  # scan: ROWID to go on from; joiner: first ROWID of the slice, or of what is not copied yet
-N_USED = 1  # words of the output in use
-N_ROWS = 2  # rows written, or found
-N_RANGES = 3
-N_RUN = 4  # scan: place of the range that the next empty slot may extend, -1 none
-N_NEXT = 5  # word of the input that is looked at
-N_LOOKED = 6  # slots looked at, a missing page as one
-NODE_COPY_STATE_WORDS = 8
-
 
 # --- the live node --------------------------------------------------------------------------------
 @helper
 def note_empty(out, state, first, stop):
     """No row is at the slots [first, stop), which follow what was noted before: OK, or ST_SPACE if there is no room."""
-    if state[N_RUN] < 0:
-        at = state[N_USED]
+    if state[M.N_RUN] < 0:
+        at = state[M.N_USED]
         if at + M.RANGE_WORDS > out.size:
             return A.ST_SPACE - M.RANGE_WORDS
         out[at] = -1 - first
-        state[N_RUN] = at
-        state[N_USED] = at + M.RANGE_WORDS
-        state[N_RANGES] += 1
-    out[state[N_RUN] + 1] = stop
+        state[M.N_RUN] = at
+        state[M.N_USED] = at + M.RANGE_WORDS
+        state[M.N_RANGES] += 1
+    out[state[M.N_RUN] + 1] = stop
     return A.OK
 
 
@@ -55,9 +45,9 @@ def scan_slots(mem, fragment, base, since, with_empty, limit, out, state):
     row_words = mem[fragment + A.F_ROW_WORDS]
     emptied = mem[base + A.PG_EMPTIED]
     fresh = mem[base + A.PG_FRESH]
-    position = state[N_POSITION]
+    position = state[M.N_POSITION]
     slot = position & 0xFFFF
-    looked = state[N_LOOKED]
+    looked = state[M.N_LOOKED]
     status = A.OK
     while slot < fresh:
         if looked >= limit:
@@ -68,13 +58,13 @@ def scan_slots(mem, fragment, base, since, with_empty, limit, out, state):
         if (word_at(mem, row) >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE:
             if is_changed(epoch, since):
                 need = entry_words(mem, fragment, row, False)
-                if state[N_USED] + need > out.size:
+                if state[M.N_USED] + need > out.size:
                     status = A.ST_SPACE - need
                     break
                 rowid = (position >> 16) << 16 | slot
-                state[N_USED] += write_entry(mem, out, fragment, rowid, row, False, out, state[N_USED])
-                state[N_ROWS] += 1
-            state[N_RUN] = -1
+                state[M.N_USED] += write_entry(mem, out, fragment, rowid, row, False, out, state[M.N_USED])
+                state[M.N_ROWS] += 1
+            state[M.N_RUN] = -1
         elif with_empty and is_changed(max(epoch, emptied), since):
             rowid = (position >> 16) << 16 | slot
             status = note_empty(out, state, rowid, rowid + 1)
@@ -82,8 +72,8 @@ def scan_slots(mem, fragment, base, since, with_empty, limit, out, state):
                 break
         slot += 1
         looked += 1
-    state[N_LOOKED] = looked
-    state[N_POSITION] = (position >> 16) << 16 | slot
+    state[M.N_LOOKED] = looked
+    state[M.N_POSITION] = (position >> 16) << 16 | slot
     return status
 
 
@@ -98,12 +88,12 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
-    state[N_RUN] = -1
-    state[N_LOOKED] = 0
-    while state[N_POSITION] >> 16 < mem[fragment + A.F_PAGES]:
-        if state[N_LOOKED] >= limit:
+    state[M.N_RUN] = -1
+    state[M.N_LOOKED] = 0
+    while state[M.N_POSITION] >> 16 < mem[fragment + A.F_PAGES]:
+        if state[M.N_LOOKED] >= limit:
             return A.ST_MORE
-        logical = state[N_POSITION] >> 16
+        logical = state[M.N_POSITION] >> 16
         page = map_get(mem, fragment, logical)
         behind = (logical + 1) << 16
         if page > 0:
@@ -112,21 +102,21 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
             if status != A.OK:
                 return status
             emptied = mem[base + A.PG_EMPTIED]
-            is_full = state[N_POSITION] & 0xFFFF >= mem[fragment + A.F_SLOTS]
+            is_full = state[M.N_POSITION] & 0xFFFF >= mem[fragment + A.F_SLOTS]
         else:
             emptied = -1 - page if page < 0 else 0
             is_full = False
         if with_empty and not is_full and is_changed(emptied, since):
-            status = note_empty(out, state, state[N_POSITION], behind)
+            status = note_empty(out, state, state[M.N_POSITION], behind)
             if status != A.OK:
                 return status
-        state[N_LOOKED] += 1
-        state[N_POSITION] = behind
-    if with_empty and state[N_POSITION] < M.ROWID_END:
-        status = note_empty(out, state, state[N_POSITION], M.ROWID_END)
+        state[M.N_LOOKED] += 1
+        state[M.N_POSITION] = behind
+    if with_empty and state[M.N_POSITION] < M.ROWID_END:
+        status = note_empty(out, state, state[M.N_POSITION], M.ROWID_END)
         if status != A.OK:
             return status
-    state[N_POSITION] = M.ROWID_END
+    state[M.N_POSITION] = M.ROWID_END
     return A.OK
 
 
@@ -138,24 +128,24 @@ def list_items(words, stop, fixed, has_var, has_disk, images, ranges, state):
     """
     at = 0
     while at < stop:
-        state[N_NEXT] = at
+        state[M.N_NEXT] = at
         if words[at] < 0:
-            if state[N_RANGES] * M.RANGE_WORDS + M.RANGE_WORDS > ranges.size:
+            if state[M.N_RANGES] * M.RANGE_WORDS + M.RANGE_WORDS > ranges.size:
                 return A.ST_SPACE - M.RANGE_WORDS
             if at + M.RANGE_WORDS > stop:
                 return A.ST_INVARIANT
-            ranges[state[N_RANGES] * M.RANGE_WORDS] = -1 - words[at]
-            ranges[state[N_RANGES] * M.RANGE_WORDS + 1] = words[at + 1]
-            state[N_RANGES] += 1
+            ranges[state[M.N_RANGES] * M.RANGE_WORDS] = -1 - words[at]
+            ranges[state[M.N_RANGES] * M.RANGE_WORDS + 1] = words[at + 1]
+            state[M.N_RANGES] += 1
             at += M.RANGE_WORDS
         else:
             size, _ = whole_entry_words(fixed, has_var, has_disk, words, at, stop)
             if size < 0:
                 return A.ST_INVARIANT
-            if state[N_ROWS] >= images.size:
+            if state[M.N_ROWS] >= images.size:
                 return A.ST_SPACE - 1
-            images[state[N_ROWS]] = at + A.ENTRY_WORDS
-            state[N_ROWS] += 1
+            images[state[M.N_ROWS]] = at + A.ENTRY_WORDS
+            state[M.N_ROWS] += 1
             at += size
-    state[N_NEXT] = stop
+    state[M.N_NEXT] = stop
     return A.OK

@@ -15,3 +15,13 @@ DELETED_WORDS = 2  # of an item of the delete log on its way: DE_PLACE and DE_RO
 ROWID_END = ROWID_MASK + 1  # behind every ROWID
 
 assert F_CAPTURE < F_UNCOPIED < F_VAR_LISTS
+
+# Words of the state of these kernels.
+N_POSITION = 0  # scan: ROWID to go on from; joiner: first ROWID of the slice, or of what is not copied yet
+N_USED = 1  # words of the output in use
+N_ROWS = 2  # rows written, or found
+N_RANGES = 3
+N_RUN = 4  # scan: place of the range that the next empty slot may extend, -1 none
+N_NEXT = 5  # word of the input that is looked at
+N_LOOKED = 6  # slots looked at, a missing page as one
+NODE_COPY_STATE_WORDS = 8

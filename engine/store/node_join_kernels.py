@@ -21,7 +21,6 @@ from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.store import node_copy_layout as M
 from tidemark.engine.store.backup_kernels import whole_entry_words
 from tidemark.engine.store.disk_replay_kernels import checked_disk_words
-from tidemark.engine.store.node_copy_kernels import N_NEXT, N_POSITION, N_ROWS, N_USED
 from tidemark.engine.store.replay_kernels import live_row
 
 _entry_table = helper(E.entry_table)
@@ -59,10 +58,10 @@ def item_words(mem, fragment, words, at, stop):
 @helper
 def note_row(out, state, rowid):
     """Note a row by its ROWID; OK, or ST_SPACE."""
-    if state[N_USED] >= out.size:
+    if state[M.N_USED] >= out.size:
         return A.ST_SPACE - 1
-    out[state[N_USED]] = rowid
-    state[N_USED] += 1
+    out[state[M.N_USED]] = rowid
+    state[M.N_USED] += 1
     return A.OK
 
 
@@ -104,9 +103,9 @@ def find_in_the_way(mem, fragment, words, stop, out, state):
     if fragment == 0:
         return A.ST_DROPPED
     at = 0
-    last = state[N_POSITION] - 1
+    last = state[M.N_POSITION] - 1
     while at < stop:
-        state[N_NEXT] = at
+        state[M.N_NEXT] = at
         size, part = item_words(mem, fragment, words, at, stop)
         if size < 0:
             return A.ST_INVARIANT
@@ -127,14 +126,14 @@ def find_in_the_way(mem, fragment, words, stop, out, state):
                     status = note_row(out, state, rowid)
             other = rowid_of_key(mem, fragment, words, image)
             if other >= 0 and other != rowid:
-                if other < state[N_POSITION]:
+                if other < state[M.N_POSITION]:
                     return A.ST_DUPLICATE
                 if status == A.OK:
                     status = note_row(out, state, other)
         if status != A.OK:
             return status
         at += size
-    state[N_NEXT] = stop
+    state[M.N_NEXT] = stop
     return A.OK
 
 
@@ -150,12 +149,12 @@ def records_of_slice(mem, fragment, words, stop, identity, out, state):
         return A.ST_DROPPED
     at = 0
     while at < stop:
-        state[N_NEXT] = at
+        state[M.N_NEXT] = at
         size, part = item_words(mem, fragment, words, at, stop)
         if size < 0:
             return A.ST_INVARIANT
         if part > 0:
-            to = state[N_USED]
+            to = state[M.N_USED]
             need = L.OPERATION_WORDS + size - A.ENTRY_WORDS
             if to + need > out.size:
                 return A.ST_SPACE - need
@@ -165,10 +164,10 @@ def records_of_slice(mem, fragment, words, stop, identity, out, state):
             out[to + 2] = words[at] | 1 << A.COUNT_SHIFT
             out[to + 3] = (words[at + 2] & E.ENTRY_AUTHOR_MASK) << L.AUTHOR_SHIFT
             move_words(words, at + A.ENTRY_WORDS, out, to + L.OPERATION_WORDS, size - A.ENTRY_WORDS)
-            state[N_USED] = to + need
-            state[N_ROWS] += 1
+            state[M.N_USED] = to + need
+            state[M.N_ROWS] += 1
         at += size
-    state[N_NEXT] = stop
+    state[M.N_NEXT] = stop
     return A.OK
 
 
@@ -296,12 +295,12 @@ def stale_of_record(mem, fragment, words, at, size, out, state):
 @helper
 def note_stale(out, state, identity, rowid):
     """Note a row by word 1 of a record, without its version, and its ROWID; OK, or ST_SPACE."""
-    at = state[N_USED]
+    at = state[M.N_USED]
     if at + 2 > out.size:
         return A.ST_SPACE - 2
     out[at] = identity & (L.TABLE_MASK | L.FRAGMENT_MASK << L.FRAGMENT_SHIFT)
     out[at + 1] = rowid
-    state[N_USED] = at + 2
+    state[M.N_USED] = at + 2
     return A.OK
 
 
@@ -316,7 +315,7 @@ def find_stale(mem, tables, words, start, stop, out, state):
     """
     at = start
     while at < stop:
-        state[N_NEXT] = at
+        state[M.N_NEXT] = at
         size, is_operation = record_words(words, at, stop)
         if size < 0:
             return A.ST_INVARIANT
@@ -329,7 +328,7 @@ def find_stale(mem, tables, words, start, stop, out, state):
                 if status != A.OK:
                     return status
         at += size
-    state[N_NEXT] = stop
+    state[M.N_NEXT] = stop
     return A.OK
 
 
@@ -342,7 +341,7 @@ def find_deleted(mem, tables, words, stop, out, state):
     tables: as there. OK; ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT].
     """
     for at in range(0, stop, M.DELETED_WORDS):
-        state[N_NEXT] = at
+        state[M.N_NEXT] = at
         fragment = record_fragment(mem, tables, words[at]) if at + M.DELETED_WORDS <= stop else -1
         if fragment < 0:
             return A.ST_INVARIANT
@@ -354,7 +353,7 @@ def find_deleted(mem, tables, words, stop, out, state):
             for rowid in range(max(first, uncopied_of(mem, fragment)), behind):
                 if live_row(mem, fragment, rowid) != 0 and note_stale(out, state, words[at], rowid) != A.OK:
                     return A.ST_SPACE - 2
-    state[N_NEXT] = stop
+    state[M.N_NEXT] = stop
     return A.OK
 
 
@@ -367,7 +366,7 @@ def executed_records(mem, tables, words, start, stop, out, state):
     """
     at = start
     while at < stop:
-        state[N_NEXT] = at
+        state[M.N_NEXT] = at
         size, is_operation = record_words(words, at, stop)
         if size < 0:
             return A.ST_INVARIANT
@@ -385,16 +384,16 @@ def executed_records(mem, tables, words, start, stop, out, state):
                         return A.ST_INVARIANT
                     kept += one
             if rows > 0:
-                to = state[N_USED]
+                to = state[M.N_USED]
                 if to + kept > out.size:
                     return A.ST_INVARIANT
                 move_words(words, at, out, to, kept)
                 if kept != size:
                     out[to] = _pack_kind(L.KIND_INSERT, 0, kept)
                     out[to + 2] = (words[at + 2] & A.ROWID_MASK) | rows << A.COUNT_SHIFT
-                state[N_USED] = to + kept
+                state[M.N_USED] = to + kept
             else:
-                state[N_ROWS] += 1
+                state[M.N_ROWS] += 1
         at += size
-    state[N_NEXT] = stop
+    state[M.N_NEXT] = stop
     return A.OK

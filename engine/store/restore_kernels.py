@@ -17,50 +17,11 @@ from tidemark.engine.rows import lcp_layout as E
 from tidemark.engine.rows.lcp_kernels import checked_image_words, packed_place
 from tidemark.engine.rows.primary_kernels import image_key
 from tidemark.engine.rows.side_pages_kernels import NO_VALUES
+from tidemark.engine.store import restore_layout as J
 from tidemark.engine.store.backup_kernels import live_bit, take_bit, whole_entry_words
 
 _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)
-
-CHANGE_WORDS = 1  # before the record: the epoch
-
-# A folded row, one for each ROWID that was changed, in their order.
-D_ROWID = 0
-D_BASE = 1  # BASE_ABSENT, BASE_WANTED: what the backup must have there; BASE_MET: it had it
-D_IMAGE = 2  # where its fixed image lies; -1: there is no row in the end
-D_VAR = 3  # where its var part lies; VAR_KEPT: as in the backup; VAR_NONE: it has none
-D_EPOCH = 4
-D_AUTHOR = 5
-D_KEY = 6  # where the key lies that the backup's row must have; -1: it was not said
-D_KEY_WORDS = 7
-FOLDED_WORDS = 8
-BASE_ABSENT = 0
-BASE_WANTED = 1
-BASE_MET = 2
-VAR_KEPT = -1
-VAR_NONE = -2
-
-# What the kernels know of a table and fragment.
-P_FIXED = 0
-P_HAS_VAR = 1  # of images as they are to be
-P_VAR_SINCE = 2  # version of the definition from which on they are so
-P_KEY_WORDS = 3  # 0: the key lies in the var part
-P_TABLE = 4
-P_FRAGMENT = 5
-P_SLOTS = 6
-P_LEVEL_HAS_VAR = 7  # and of a level: of the images in it
-P_SINCE = 8
-P_EPOCH = 9
-P_IS_NEWEST = 10
-SHAPE_WORDS = 11
-
-# Where they have come to.
-R_NEXT = 0  # word, change or folded row to go on from
-R_USED = 1  # words, or rows, of the output
-R_COUNT = 2  # changes collected; of a merge: rows taken out of the levels
-R_ROWID = 3  # of the last entry of the level, -1 before the first
-R_CHANGE = 4  # folded row to look at next
-RESTORE_STATE_WORDS = 5
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
@@ -70,9 +31,9 @@ def collect_changes(words, start, stop, epoch, pool, places, state):
 
     OK; ST_SPACE - words needed when the pool or `places` is full, ST_INVARIANT: at state[R_NEXT].
     """
-    at = max(start, state[R_NEXT])
+    at = max(start, state[J.R_NEXT])
     while at < stop:
-        state[R_NEXT] = at
+        state[J.R_NEXT] = at
         kind = words[at] & L.KIND_MASK
         size = words[at] >> L.WORDS_SHIFT
         if kind == L.KIND_TRANSACTION:
@@ -82,18 +43,18 @@ def collect_changes(words, start, stop, epoch, pool, places, state):
         if kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
             if size < L.OPERATION_WORDS:
                 return A.ST_INVARIANT
-            to = state[R_USED]
-            count = state[R_COUNT]
-            if to + CHANGE_WORDS + size > pool.size or 2 * count + 2 > places.size:
-                return A.ST_SPACE - CHANGE_WORDS - size
+            to = state[J.R_USED]
+            count = state[J.R_COUNT]
+            if to + J.CHANGE_WORDS + size > pool.size or 2 * count + 2 > places.size:
+                return A.ST_SPACE - J.CHANGE_WORDS - size
             places[2 * count] = words[at + 1] & (L.TABLE_MASK | L.FRAGMENT_MASK << L.FRAGMENT_SHIFT)
             places[2 * count + 1] = to
             pool[to] = epoch
-            move_words(words, at, pool, to + CHANGE_WORDS, size)
-            state[R_USED] = to + CHANGE_WORDS + size
-            state[R_COUNT] = count + 1
+            move_words(words, at, pool, to + J.CHANGE_WORDS, size)
+            state[J.R_USED] = to + J.CHANGE_WORDS + size
+            state[J.R_COUNT] = count + 1
         at += size
-    state[R_NEXT] = stop
+    state[J.R_NEXT] = stop
     return A.OK
 
 
@@ -102,25 +63,25 @@ def gather_changes(pool, offsets, stop, out, used, state):
     """Copy the changes at offsets[state[R_NEXT]:stop] of the pool to out[used[0]:], counting them in used[1].
     OK, or ST_SPACE - words needed when out is full.
     """
-    while state[R_NEXT] < stop:
-        at = offsets[state[R_NEXT]]
-        size = CHANGE_WORDS + (pool[at + CHANGE_WORDS] >> L.WORDS_SHIFT)
+    while state[J.R_NEXT] < stop:
+        at = offsets[state[J.R_NEXT]]
+        size = J.CHANGE_WORDS + (pool[at + J.CHANGE_WORDS] >> L.WORDS_SHIFT)
         if used[0] + size > out.size:
             return A.ST_SPACE - size
         move_words(pool, at, out, used[0], size)
         used[0] += size
         used[1] += 1
-        state[R_NEXT] += 1
+        state[J.R_NEXT] += 1
     return A.OK
 
 
 @helper
 def change_has_var(shape, identity):
     """Whether images of a record have a var part, given its word 1."""
-    if shape[P_HAS_VAR] == 0:
+    if shape[J.P_HAS_VAR] == 0:
         return 0
     version = (identity >> L.SCHEMA_VERSION_SHIFT) & L.SCHEMA_VERSION_MASK
-    return 1 if version >= shape[P_VAR_SINCE] else 0
+    return 1 if version >= shape[J.P_VAR_SINCE] else 0
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
@@ -131,16 +92,16 @@ def list_changes(changes, stop, shape, rowids, heads, images, state):
     at = 0
     count = 0
     while at < stop:
-        state[R_NEXT] = at
-        record = at + CHANGE_WORDS
+        state[J.R_NEXT] = at
+        record = at + J.CHANGE_WORDS
         if record + L.OPERATION_WORDS > stop or changes[at] < 0:
             return A.ST_INVARIANT
         kind = changes[record] & L.KIND_MASK
         size = changes[record] >> L.WORDS_SHIFT
         end = record + size
-        if size < L.OPERATION_WORDS or end > stop or changes[record + 1] & L.TABLE_MASK != shape[P_TABLE]:
+        if size < L.OPERATION_WORDS or end > stop or changes[record + 1] & L.TABLE_MASK != shape[J.P_TABLE]:
             return A.ST_INVARIANT
-        if (changes[record + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK != shape[P_FRAGMENT]:
+        if (changes[record + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK != shape[J.P_FRAGMENT]:
             return A.ST_INVARIANT
         first = changes[record + 2] & A.ROWID_MASK
         rows = changes[record + 2] >> A.COUNT_SHIFT if kind == L.KIND_INSERT else 1
@@ -149,7 +110,7 @@ def list_changes(changes, stop, shape, rowids, heads, images, state):
             return A.ST_INVARIANT
         has_var = change_has_var(shape, changes[record + 1])
         for number in range(rows):
-            if live_bit(first + number, shape[P_SLOTS]) < 0:
+            if live_bit(first + number, shape[J.P_SLOTS]) < 0:
                 return A.ST_INVARIANT
             if rowids.size:
                 rowids[count] = first + number
@@ -157,7 +118,7 @@ def list_changes(changes, stop, shape, rowids, heads, images, state):
                 images[count] = image
             count += 1
             if kind == L.KIND_INSERT:
-                words = checked_image_words(shape[P_FIXED], has_var, changes, image, end)
+                words = checked_image_words(shape[J.P_FIXED], has_var, changes, image, end)
                 if words < 0:
                     return A.ST_INVARIANT
                 image += words
@@ -165,15 +126,15 @@ def list_changes(changes, stop, shape, rowids, heads, images, state):
             return A.ST_INVARIANT
         if kind == L.KIND_UPDATE:
             if (changes[record] >> L.FLAGS_SHIFT) & L.FLAG_VAR_KEPT:
-                image += shape[P_FIXED]
+                image += shape[J.P_FIXED]
             else:
-                words = checked_image_words(shape[P_FIXED], has_var, changes, image, end)
+                words = checked_image_words(shape[J.P_FIXED], has_var, changes, image, end)
                 image += max(words, 0)
             if image != end:
                 return A.ST_INVARIANT
         at = end
-    state[R_NEXT] = stop
-    state[R_COUNT] = count
+    state[J.R_NEXT] = stop
+    state[J.R_COUNT] = count
     return A.OK
 
 
@@ -193,58 +154,58 @@ def fold_changes(changes, rowids, heads, images, shape, folded, state):
     state[R_USED]: rows folded. OK; at state[R_NEXT]: ST_DUPLICATE for an insert where a row is, ST_MISSING for a change
     of none, ST_INVARIANT for an update that changes the key.
     """
-    to = -FOLDED_WORDS
+    to = -J.FOLDED_WORDS
     is_there = 0
     is_base = 0  # whether the row is still the one the backup had
     key = -1
     key_words = 0
     for i in range(rowids.size):
-        state[R_NEXT] = i
-        record = heads[i] + CHANGE_WORDS
+        state[J.R_NEXT] = i
+        record = heads[i] + J.CHANGE_WORDS
         kind = changes[record] & L.KIND_MASK
         kept = kind == L.KIND_UPDATE and (changes[record] >> L.FLAGS_SHIFT) & L.FLAGS_MASK & L.FLAG_VAR_KEPT
         image = images[i]
         if i == 0 or rowids[i] != rowids[i - 1]:
-            to += FOLDED_WORDS
+            to += J.FOLDED_WORDS
             is_there = is_base = 0 if kind == L.KIND_INSERT else 1
             key = -1
-            folded[to + D_ROWID] = rowids[i]
-            folded[to + D_BASE] = BASE_WANTED if is_base else BASE_ABSENT
-            folded[to + D_IMAGE] = -1
-            folded[to + D_VAR] = VAR_KEPT if is_base else VAR_NONE
-            folded[to + D_KEY] = -1
-            folded[to + D_KEY_WORDS] = 0
+            folded[to + J.D_ROWID] = rowids[i]
+            folded[to + J.D_BASE] = J.BASE_WANTED if is_base else J.BASE_ABSENT
+            folded[to + J.D_IMAGE] = -1
+            folded[to + J.D_VAR] = J.VAR_KEPT if is_base else J.VAR_NONE
+            folded[to + J.D_KEY] = -1
+            folded[to + J.D_KEY_WORDS] = 0
         if kind == L.KIND_INSERT and is_there:
             return A.ST_DUPLICATE
         if kind != L.KIND_INSERT and not is_there:
             return A.ST_MISSING
         has_var = change_has_var(shape, changes[record + 1])
         if kind == L.KIND_DELETE:
-            folded[to + D_IMAGE] = -1
+            folded[to + J.D_IMAGE] = -1
             is_there = is_base = 0
         else:
-            folded[to + D_IMAGE] = image
+            folded[to + J.D_IMAGE] = image
             if has_var and not kept:
-                folded[to + D_VAR] = image + shape[P_FIXED]
+                folded[to + J.D_VAR] = image + shape[J.P_FIXED]
             elif kind == L.KIND_INSERT:
-                folded[to + D_VAR] = VAR_NONE
-            if not kept or shape[P_KEY_WORDS] > 0:
-                first, words = image_key(changes, image, shape[P_FIXED], shape[P_KEY_WORDS])
+                folded[to + J.D_VAR] = J.VAR_NONE
+            if not kept or shape[J.P_KEY_WORDS] > 0:
+                first, words = image_key(changes, image, shape[J.P_FIXED], shape[J.P_KEY_WORDS])
                 if first + words > record + (changes[record] >> L.WORDS_SHIFT):
                     return A.ST_INVARIANT
                 if kind == L.KIND_UPDATE and key >= 0:
                     if words != key_words or not same_words(changes, first, changes, key, words):
                         return A.ST_INVARIANT
-                if is_base and folded[to + D_KEY] < 0:
-                    folded[to + D_KEY] = first
-                    folded[to + D_KEY_WORDS] = words
+                if is_base and folded[to + J.D_KEY] < 0:
+                    folded[to + J.D_KEY] = first
+                    folded[to + J.D_KEY_WORDS] = words
                 key = first
                 key_words = words
             is_there = 1
-        folded[to + D_EPOCH] = changes[heads[i]]
-        folded[to + D_AUTHOR] = (changes[record + 3] >> L.AUTHOR_SHIFT) & L.AUTHOR_MASK
-    state[R_NEXT] = rowids.size
-    state[R_USED] = (to + FOLDED_WORDS) // FOLDED_WORDS
+        folded[to + J.D_EPOCH] = changes[heads[i]]
+        folded[to + J.D_AUTHOR] = (changes[record + 3] >> L.AUTHOR_SHIFT) & L.AUTHOR_MASK
+    state[J.R_NEXT] = rowids.size
+    state[J.R_USED] = (to + J.FOLDED_WORDS) // J.FOLDED_WORDS
     return A.OK
 
 
@@ -253,20 +214,20 @@ def put_folded(folded, row, changes, words, var, var_words, shape, out, at):
     """Write the entry of a folded row that is there in the end to out[at:]; returns its words. words[var:]: the var
     part the backup has, of var_words words, 0 if it has none there.
     """
-    out[at] = folded[row + D_ROWID]
-    out[at + 1] = folded[row + D_EPOCH]
-    out[at + 2] = packed_place(folded[row + D_AUTHOR], shape[P_TABLE], shape[P_FRAGMENT])
-    fixed = shape[P_FIXED]
-    move_words(changes, folded[row + D_IMAGE], out, at + A.ENTRY_WORDS, fixed)
-    if shape[P_HAS_VAR] == 0:
+    out[at] = folded[row + J.D_ROWID]
+    out[at + 1] = folded[row + J.D_EPOCH]
+    out[at + 2] = packed_place(folded[row + J.D_AUTHOR], shape[J.P_TABLE], shape[J.P_FRAGMENT])
+    fixed = shape[J.P_FIXED]
+    move_words(changes, folded[row + J.D_IMAGE], out, at + A.ENTRY_WORDS, fixed)
+    if shape[J.P_HAS_VAR] == 0:
         return A.ENTRY_WORDS + fixed
     to = at + A.ENTRY_WORDS + fixed
-    place = folded[row + D_VAR]
+    place = folded[row + J.D_VAR]
     if place >= 0:
         size = changes[place] & A.VAR_WORDS_MASK
         move_words(changes, place, out, to, size)
         return A.ENTRY_WORDS + fixed + size
-    if place == VAR_KEPT and var_words > 0:
+    if place == J.VAR_KEPT and var_words > 0:
         move_words(words, var, out, to, var_words)
         return A.ENTRY_WORDS + fixed + var_words
     out[to] = NO_VALUES
@@ -276,23 +237,23 @@ def put_folded(folded, row, changes, words, var, var_words, shape, out, at):
 @helper
 def folded_words_max(folded, row, changes, var_words, shape):
     """Words the entry of a folded row may take."""
-    if folded[row + D_IMAGE] < 0:
+    if folded[row + J.D_IMAGE] < 0:
         return 0
-    words = A.ENTRY_WORDS + shape[P_FIXED] + 1 + var_words
-    if shape[P_HAS_VAR] and folded[row + D_VAR] >= 0:
-        words += changes[folded[row + D_VAR]] & A.VAR_WORDS_MASK
+    words = A.ENTRY_WORDS + shape[J.P_FIXED] + 1 + var_words
+    if shape[J.P_HAS_VAR] and folded[row + J.D_VAR] >= 0:
+        words += changes[folded[row + J.D_VAR]] & A.VAR_WORDS_MASK
     return words
 
 
 @helper
 def belongs(words, at, behind, shape):
     """Whether the entry at `at` is of this fragment, its ROWID higher than `behind`, its epoch one of this level."""
-    if _entry_table(words[at + 2]) != shape[P_TABLE] or _entry_fragment(words[at + 2]) != shape[P_FRAGMENT]:
+    if _entry_table(words[at + 2]) != shape[J.P_TABLE] or _entry_fragment(words[at + 2]) != shape[J.P_FRAGMENT]:
         return False
-    if words[at] <= behind or live_bit(words[at], shape[P_SLOTS]) < 0:
+    if words[at] <= behind or live_bit(words[at], shape[J.P_SLOTS]) < 0:
         return False
-    lowest = shape[P_SINCE] + (shape[P_SINCE] != 0)  # a full backup has epoch 0 too
-    return lowest <= words[at + 1] <= shape[P_EPOCH]
+    lowest = shape[J.P_SINCE] + (shape[J.P_SINCE] != 0)  # a full backup has epoch 0 too
+    return lowest <= words[at + 1] <= shape[J.P_EPOCH]
 
 
 @kernel(
@@ -307,46 +268,48 @@ def merge_level(words, start, stop, shape, live, folded, changes, out, used, sta
     OK; at state[R_NEXT]: ST_SPACE - words needed when out is full, and why an entry is impossible: ST_INVARIANT,
     ST_DUPLICATE if a change inserts where the backup has a row.
     """
-    fixed = shape[P_FIXED]
-    has_var = shape[P_LEVEL_HAS_VAR]
-    widened = shape[P_HAS_VAR] and not has_var
-    rows = folded.size // FOLDED_WORDS
-    at = max(start, state[R_NEXT])
+    fixed = shape[J.P_FIXED]
+    has_var = shape[J.P_LEVEL_HAS_VAR]
+    widened = shape[J.P_HAS_VAR] and not has_var
+    rows = folded.size // J.FOLDED_WORDS
+    at = max(start, state[J.R_NEXT])
     while at < stop:
-        state[R_NEXT] = at
+        state[J.R_NEXT] = at
         size, part = whole_entry_words(fixed, has_var, 0, words, at, stop)
-        if size < 0 or not belongs(words, at, state[R_ROWID], shape):
+        if size < 0 or not belongs(words, at, state[J.R_ROWID], shape):
             return A.ST_INVARIANT
         rowid = words[at]
-        change = state[R_CHANGE]
-        while change < rows and folded[change * FOLDED_WORDS + D_ROWID] < rowid:
+        change = state[J.R_CHANGE]
+        while change < rows and folded[change * J.FOLDED_WORDS + J.D_ROWID] < rowid:
             change += 1
-        state[R_CHANGE] = change
-        row = change * FOLDED_WORDS
-        is_changed = change < rows and folded[row + D_ROWID] == rowid
+        state[J.R_CHANGE] = change
+        row = change * J.FOLDED_WORDS
+        is_changed = change < rows and folded[row + J.D_ROWID] == rowid
         need = size + 1
         if is_changed:
             need = folded_words_max(folded, row, changes, part - fixed, shape)
         if used[0] + need > out.size:
             return A.ST_SPACE - need
-        chosen = take_bit(live, rowid, shape[P_SLOTS])
-        if chosen < 0 or (shape[P_IS_NEWEST] and not chosen):
+        chosen = take_bit(live, rowid, shape[J.P_SLOTS])
+        if chosen < 0 or (shape[J.P_IS_NEWEST] and not chosen):
             return A.ST_INVARIANT
         if chosen:
             image = at + A.ENTRY_WORDS
-            first, key_words = image_key(words, image, fixed, shape[P_KEY_WORDS])
+            first, key_words = image_key(words, image, fixed, shape[J.P_KEY_WORDS])
             if first + key_words > at + size:
                 return A.ST_INVARIANT
-            state[R_COUNT] += 1
+            state[J.R_COUNT] += 1
             if is_changed:
-                if folded[row + D_BASE] != BASE_WANTED:
+                if folded[row + J.D_BASE] != J.BASE_WANTED:
                     return A.ST_DUPLICATE
-                key = folded[row + D_KEY]
+                key = folded[row + J.D_KEY]
                 if key >= 0:
-                    if folded[row + D_KEY_WORDS] != key_words or not same_words(words, first, changes, key, key_words):
+                    if folded[row + J.D_KEY_WORDS] != key_words or not same_words(
+                        words, first, changes, key, key_words
+                    ):
                         return A.ST_INVARIANT
-                folded[row + D_BASE] = BASE_MET
-                if folded[row + D_IMAGE] >= 0:
+                folded[row + J.D_BASE] = J.BASE_MET
+                if folded[row + J.D_IMAGE] >= 0:
                     used[0] += put_folded(folded, row, changes, words, image + fixed, part - fixed, shape, out, used[0])
                     used[1] += 1
             else:
@@ -356,9 +319,9 @@ def merge_level(words, start, stop, shape, live, folded, changes, out, used, sta
                     out[used[0]] = NO_VALUES
                     used[0] += 1
                 used[1] += 1
-        state[R_ROWID] = rowid
+        state[J.R_ROWID] = rowid
         at += size
-    state[R_NEXT] = stop
+    state[J.R_NEXT] = stop
     return A.OK
 
 
@@ -368,17 +331,17 @@ def put_new_rows(folded, changes, shape, out, used, state):
     OK; at state[R_NEXT]: ST_SPACE - words needed when out is full, ST_MISSING if the backup lacks a row that is
     changed.
     """
-    while state[R_NEXT] < folded.size // FOLDED_WORDS:
-        row = state[R_NEXT] * FOLDED_WORDS
-        if folded[row + D_BASE] == BASE_WANTED:
+    while state[J.R_NEXT] < folded.size // J.FOLDED_WORDS:
+        row = state[J.R_NEXT] * J.FOLDED_WORDS
+        if folded[row + J.D_BASE] == J.BASE_WANTED:
             return A.ST_MISSING
-        if folded[row + D_BASE] == BASE_ABSENT and folded[row + D_IMAGE] >= 0:
+        if folded[row + J.D_BASE] == J.BASE_ABSENT and folded[row + J.D_IMAGE] >= 0:
             need = folded_words_max(folded, row, changes, 0, shape)
             if used[0] + need > out.size:
                 return A.ST_SPACE - need
             used[0] += put_folded(folded, row, changes, changes, 0, 0, shape, out, used[0])
             used[1] += 1
-        state[R_NEXT] += 1
+        state[J.R_NEXT] += 1
     return A.OK
 
 
@@ -388,21 +351,21 @@ def take_epoch(changes, start, stop, out, state):
     first of them to out, without their epochs. state[R_USED]: words copied. Returns the epoch, -1 if there is no change
     left, or ST_INVARIANT at state[R_NEXT].
     """
-    at = max(start, state[R_NEXT])
-    state[R_USED] = 0
+    at = max(start, state[J.R_NEXT])
+    state[J.R_USED] = 0
     if at >= stop:
         return -1
     epoch = changes[at]
     while at < stop and changes[at] == epoch:
-        state[R_NEXT] = at
-        record = at + CHANGE_WORDS
+        state[J.R_NEXT] = at
+        record = at + J.CHANGE_WORDS
         if record >= stop or epoch < 0:
             return A.ST_INVARIANT
         size = changes[record] >> L.WORDS_SHIFT
-        if size < L.OPERATION_WORDS or record + size > stop or state[R_USED] + size > out.size:
+        if size < L.OPERATION_WORDS or record + size > stop or state[J.R_USED] + size > out.size:
             return A.ST_INVARIANT
-        move_words(changes, record, out, state[R_USED], size)
-        state[R_USED] += size
+        move_words(changes, record, out, state[J.R_USED], size)
+        state[J.R_USED] += size
         at = record + size
-    state[R_NEXT] = at
+    state[J.R_NEXT] = at
     return epoch

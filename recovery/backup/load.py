@@ -27,15 +27,8 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
 from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load
-from tidemark.engine.store.backup_kernels import (
-    B_ENTRIES,
-    B_NEXT,
-    B_USED,
-    BACKUP_STATE_WORDS,
-    load_chosen,
-    records_of_entries,
-    stamp_rows,
-)
+from tidemark.engine.store.backup_kernels import load_chosen, records_of_entries, stamp_rows
+from tidemark.engine.store.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
 from tidemark.recovery.backup.rows_file import RowsReader
 from tidemark.recovery.system_restart.load import PartsOutOfMemory
 from tidemark.recovery.system_restart.spool import Records

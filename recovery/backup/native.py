@@ -17,7 +17,8 @@ from tidemark.engine.log.reader import GroupRead
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_MEMORY
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
 from tidemark.engine.store.replay_kernels import replay_group
-from tidemark.engine.store.restore_kernels import R_NEXT, R_USED, RESTORE_STATE_WORDS, take_epoch
+from tidemark.engine.store.restore_kernels import take_epoch
+from tidemark.engine.store.restore_layout import R_NEXT, R_USED, RESTORE_STATE_WORDS
 from tidemark.recovery.backup.load import BackupLoader
 from tidemark.recovery.backup.split import read_section
 from tidemark.recovery.system_restart.load import PartsOutOfMemory

@@ -26,8 +26,15 @@ from tidemark.engine.log.redo_layout import (
 )
 from tidemark.engine.memory.arena_layout import COUNT_SHIFT, F_REPLAY_EPOCH, OK, ST_MEMORY, ST_SPACE
 from tidemark.engine.rows.lcp_kernels import finish_load
-from tidemark.engine.store.node_copy_kernels import N_NEXT, N_POSITION, N_USED, NODE_COPY_STATE_WORDS
-from tidemark.engine.store.node_copy_layout import DELETED_WORDS, F_UNCOPIED, ROWID_END
+from tidemark.engine.store.node_copy_layout import (
+    DELETED_WORDS,
+    F_UNCOPIED,
+    N_NEXT,
+    N_POSITION,
+    N_USED,
+    NODE_COPY_STATE_WORDS,
+    ROWID_END,
+)
 from tidemark.engine.store.node_join_kernels import (
     executed_records,
     find_deleted,

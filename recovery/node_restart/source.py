@@ -22,15 +22,16 @@ from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS, WORD
 from tidemark.engine.log.spool_reader import SpoolReader, referred
 from tidemark.engine.memory.arena_layout import F_PAGES, OK, ST_MORE, ST_SPACE
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
-from tidemark.engine.store.node_copy_kernels import (
+from tidemark.engine.store.node_copy_kernels import scan_changed
+from tidemark.engine.store.node_copy_layout import (
+    DELETED_WORDS,
     N_LOOKED,
     N_POSITION,
     N_ROWS,
     N_USED,
     NODE_COPY_STATE_WORDS,
-    scan_changed,
+    ROWID_END,
 )
-from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
 from tidemark.engine.store.node_join_kernels import find_schema_change
 from tidemark.recovery.node_restart.delete_tail import DeleteTail, why_not
 from tidemark.recovery.node_restart.disk_slice import items_of, with_disk_parts

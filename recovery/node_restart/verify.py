@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_SPACE
-from tidemark.engine.store.node_copy_kernels import N_POSITION, N_USED, NODE_COPY_STATE_WORDS, scan_changed
+from tidemark.engine.store.node_copy_kernels import scan_changed
+from tidemark.engine.store.node_copy_layout import N_POSITION, N_USED, NODE_COPY_STATE_WORDS
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words

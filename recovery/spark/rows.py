@@ -14,13 +14,12 @@ import numpy as np
 from tidemark.engine.access.conditions import failed
 from tidemark.engine.base.errors import BackupDamaged, LcpDamaged, PageDamaged
 from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK
+from tidemark.engine.memory.arena_layout import ENTRY_SHAPE_WORDS, ENTRY_WORDS, OK
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_filter
 from tidemark.engine.programs.vm_batch_kernels import run_batch
 from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
 from tidemark.engine.rows.column_output import decode_rows
-from tidemark.engine.rows.lcp_kernels import SHAPE_WORDS
 from tidemark.engine.rows.lcp_layout import (
     BLOCK_HEADER_WORDS,
     COPIES_FRAGMENT,
@@ -32,7 +31,8 @@ from tidemark.engine.rows.lcp_layout import (
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema.row_layout import VAR_HEADER_WORDS, var_header
 from tidemark.engine.schema.types_base import shown
-from tidemark.engine.store.backup_kernels import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS, find_entries
+from tidemark.engine.store.backup_kernels import find_entries
+from tidemark.engine.store.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
 from tidemark.recovery.backup.rows_file import RowsReader
 from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.backup.writer import layout_at
@@ -124,7 +124,7 @@ class PartReader:
         if has_var == self._format.has_var:
             return self._shapes, has_var
         shapes = self._shapes.copy()
-        shapes[self._definition.table_id * SHAPE_WORDS + 1] = int(has_var)
+        shapes[self._definition.table_id * ENTRY_SHAPE_WORDS + 1] = int(has_var)
         return shapes, has_var
 
     # --- local checkpoints -----------------------------------------------------------------------

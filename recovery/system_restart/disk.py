@@ -31,13 +31,8 @@ from tidemark.engine.memory.arena_layout import (
     ST_PAGE,
     ST_UNDO,
 )
-from tidemark.engine.store.disk_replay_kernels import (
-    R_OFFSET,
-    R_PAGE,
-    REPLAY_STATE_WORDS,
-    replay_disk_group,
-    undo_records,
-)
+from tidemark.engine.store.disk_replay_kernels import replay_disk_group, undo_records
+from tidemark.engine.store.disk_replay_layout import R_OFFSET, R_PAGE, REPLAY_STATE_WORDS
 from tidemark.recovery.local_checkpoint.extents_file import read_extents, restore_extents
 from tidemark.recovery.system_restart.load import EXTENTS, DataFileDamaged, PartsOutOfMemory
 from tidemark.recovery.system_restart.spool import does_not_fit

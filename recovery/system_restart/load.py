@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged, MemoryExhausted
-from tidemark.engine.memory.arena_layout import F_LCP_HAS_VAR, F_REPLAY_EPOCH, OK, S_POOL, S_POOL_TOP, ST_MEMORY
+from tidemark.engine.memory.arena_layout import (
+    ENTRY_SHAPE_WORDS,
+    F_LCP_HAS_VAR,
+    F_REPLAY_EPOCH,
+    OK,
+    S_POOL,
+    S_POOL_TOP,
+    ST_MEMORY,
+)
 from tidemark.engine.memory.pool_kernels import join_pools, split_pool
 from tidemark.engine.rows.growth_kernels import reserve_index
-from tidemark.engine.rows.lcp_kernels import SHAPE_WORDS, finish_entries, finish_load, load_copies, load_entries
+from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load, load_copies, load_entries
 from tidemark.engine.rows.lcp_layout import (
     BLOCK_HEADER_WORDS,
     COPIES_FRAGMENT,
@@ -292,13 +300,13 @@ def shapes_of(
 ) -> tuple[Words, Words]:
     """What `load_copies` must know of a checkpoint's tables; target_of(table, fragment number) is where rows go."""
     known = list(definitions)
-    shapes = np.zeros((max((each.table_id for each in known), default=0) + 1) * SHAPE_WORDS, dtype=np.int64)
+    shapes = np.zeros((max((each.table_id for each in known), default=0) + 1) * ENTRY_SHAPE_WORDS, dtype=np.int64)
     targets: list[int] = []
     for definition in known:
         layout = compute_layout(definition)
         count = definition.partition.next_number
-        at = definition.table_id * SHAPE_WORDS
-        shapes[at : at + SHAPE_WORDS] = (layout.fixed_words, int(layout.has_var), count, len(targets))
+        at = definition.table_id * ENTRY_SHAPE_WORDS
+        shapes[at : at + ENTRY_SHAPE_WORDS] = (layout.fixed_words, int(layout.has_var), count, len(targets))
         targets.extend(target_of(definition, number) for number in range(count))
     return shapes, np.array(targets, dtype=np.int64)
 

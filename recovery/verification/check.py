@@ -30,7 +30,8 @@ from tidemark.engine.log.spool_files import loads_in, spool_ids, spool_name
 from tidemark.engine.log.spool_reader import Referred, SpoolReader, referred
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import F_ROWS, OK, ST_MORE
-from tidemark.engine.rows.check_kernels import (
+from tidemark.engine.rows.check_kernels import check_index, check_rows
+from tidemark.engine.rows.check_layout import (
     FAULT_COUNT,
     FAULT_EPOCH,
     FAULT_INDEX,
@@ -39,8 +40,6 @@ from tidemark.engine.rows.check_kernels import (
     FAULT_SEGMENT,
     FAULT_STATE,
     FAULT_VAR,
-    check_index,
-    check_rows,
 )
 from tidemark.engine.rows.lcp_kernels import load_copies
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken
-from tidemark.engine.store.digests_kernels import SUM_WORDS, sum_digests
+from tidemark.engine.store.digests_kernels import sum_digests
+from tidemark.engine.store.entries_layout import SUM_WORDS
 from tidemark.recovery.verification.digest_rows import PLACE_BITS
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.disk_check_kernels import (
+from tidemark.engine.access.disk_check_kernels import check_disk_page, check_disk_row, rows_not_marked
+from tidemark.engine.access.disk_check_layout import (
     CD_BUSY,
     CD_CHAINS,
     CD_CHUNKS,
@@ -26,9 +27,6 @@ from tidemark.engine.access.disk_check_kernels import (
     DISK_OWNER,
     DISK_PLACE,
     DISK_ROW,
-    check_disk_page,
-    check_disk_row,
-    rows_not_marked,
 )
 from tidemark.engine.base.errors import Damaged, FileTruncated, IoFailed, NoSuchTable
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS, TS_EXTENT_PAGES, TS_PAGE_WORDS
@@ -36,7 +34,8 @@ from tidemark.engine.disk.columns import COMMIT_PAGES
 from tidemark.engine.disk.data_file import file_name
 from tidemark.engine.disk.disk_layout import DP_LSN
 from tidemark.engine.disk.double_write import is_page
-from tidemark.engine.disk.matrix_kernels import (
+from tidemark.engine.disk.matrix_kernels import check_space, fill_of_extents
+from tidemark.engine.disk.matrix_layout import (
     SPACE_CLASSES,
     SPACE_EXTENT,
     SPACE_FREE,
@@ -45,8 +44,6 @@ from tidemark.engine.disk.matrix_kernels import (
     SPACE_OPEN_LINKS,
     SPACE_POSITION,
     SPACE_WORDS,
-    check_space,
-    fill_of_extents,
 )
 from tidemark.engine.memory.arena_layout import (
     F_DISK_EXTENT_COUNT,

@@ -14,15 +14,16 @@ from tests.naive import restore as naive
 from tests.naive.backup import Row, live_map
 from tidemark.engine.memory.arena_layout import OK, ST_DUPLICATE, ST_INVARIANT, ST_MISSING, ST_SPACE
 from tidemark.engine.store import restore_kernels as k
+from tidemark.engine.store import restore_layout as r
 
 SLOTS = 20
 EMPTY = np.zeros(0, dtype=np.int64)
 
 
 def state_of(**values: int) -> Any:
-    state = np.zeros(k.RESTORE_STATE_WORDS, dtype=np.int64)
+    state = np.zeros(r.RESTORE_STATE_WORDS, dtype=np.int64)
     for name, value in values.items():
-        state[getattr(k, f"R_{name}")] = value
+        state[getattr(r, f"R_{name}")] = value
     return state
 
 
@@ -104,7 +105,7 @@ class History:
 
     def array(self) -> Any:
         """The shape as kernels have it."""
-        shape = np.zeros(k.SHAPE_WORDS, dtype=np.int64)
+        shape = np.zeros(r.SHAPE_WORDS, dtype=np.int64)
         one = self.shape
         shape[:7] = [one.fixed, one.has_var, one.var_since, one.key_words, one.table, one.fragment, one.slots]
         return shape
@@ -116,13 +117,13 @@ def folded_of(words: Any, shape: Any) -> tuple[int, Any]:
     status = int(k.list_changes(words, words.size, shape, EMPTY, EMPTY, EMPTY, state))
     if status != OK:
         return status, EMPTY
-    lists = [np.zeros(int(state[k.R_COUNT]), dtype=np.int64) for _ in range(3)]
+    lists = [np.zeros(int(state[r.R_COUNT]), dtype=np.int64) for _ in range(3)]
     assert k.list_changes(words, words.size, shape, lists[0], lists[1], lists[2], state) == OK
     order = np.argsort(lists[0], kind="stable")
     sorted_lists = [np.ascontiguousarray(each[order]) for each in lists]
-    folded = np.zeros(lists[0].size * k.FOLDED_WORDS, dtype=np.int64)
+    folded = np.zeros(lists[0].size * r.FOLDED_WORDS, dtype=np.int64)
     status = int(k.fold_changes(words, sorted_lists[0], sorted_lists[1], sorted_lists[2], shape, folded, state))
-    return status, folded[: int(state[k.R_USED]) * k.FOLDED_WORDS].copy()
+    return status, folded[: int(state[r.R_USED]) * r.FOLDED_WORDS].copy()
 
 
 def merged(history: History, folded: Any, words: Any, shape: Any) -> tuple[int, list[int], int]:
@@ -147,7 +148,7 @@ def merged(history: History, folded: Any, words: Any, shape: Any) -> tuple[int, 
         epoch, version = history.levels[number]
         since = history.levels[number - 1][0] if number else 0
         shape[7:11] = [history.shape.has_var_at(version), since, epoch, number == newest]
-        state[k.R_ROWID], state[k.R_CHANGE], state[k.R_NEXT] = -1, 0, 0
+        state[r.R_ROWID], state[r.R_CHANGE], state[r.R_NEXT] = -1, 0, 0
         entries = words_of([word for row in history.files[number] for word in entry_at(history, row, version)])
         while not settled(
             status := int(k.merge_level(entries, 0, entries.size, shape, live, folded, words, out, used, state))
@@ -156,8 +157,8 @@ def merged(history: History, folded: Any, words: Any, shape: Any) -> tuple[int, 
         if status != OK:
             return status, [], 0
     assert not live.any()
-    chosen = int(state[k.R_COUNT])
-    state[k.R_NEXT] = 0
+    chosen = int(state[r.R_COUNT])
+    state[r.R_NEXT] = 0
     while not settled(status := int(k.put_new_rows(folded, words, shape, out, used, state))):
         pass
     got.extend(out[: int(used[0])].tolist())
@@ -232,16 +233,16 @@ def test_changes_collected_and_gathered_are_those_of_the_group_by_fragment(seed:
     got: list[tuple[int, list[int]]] = []
 
     def take_out() -> None:
-        count = int(state[k.R_COUNT])
+        count = int(state[r.R_COUNT])
         for i in range(count):
             at = int(places[2 * i + 1])
             got.append((int(places[2 * i]), pool[at : at + 1 + int(pool[at + 1] >> 16)].tolist()))
         offsets = np.ascontiguousarray(places[1 : 2 * count : 2])
         assert gathered(pool, offsets, rng) == [word for _, words in got[len(got) - count :] for word in words]
-        state[k.R_USED] = state[k.R_COUNT] = 0
+        state[r.R_USED] = state[r.R_COUNT] = 0
 
     while (status := int(k.collect_changes(group, 2, group.size, 77, pool, places, state))) != OK:
-        assert status <= ST_SPACE and int(state[k.R_COUNT])
+        assert status <= ST_SPACE and int(state[r.R_COUNT])
         take_out()
     take_out()
     assert got == wanted
@@ -275,7 +276,7 @@ def test_records_of_one_epoch_after_the_other_are_taken_without_it(seed: int) ->
     array, out, state = words_of([5, *words]), np.zeros(400, dtype=np.int64), state_of()
     got = []
     while (found := int(k.take_epoch(array, 1, array.size, out, state))) >= 0:
-        got.append((found, out[: int(state[k.R_USED])].tolist()))
+        got.append((found, out[: int(state[r.R_USED])].tolist()))
     assert found == -1 and got == wanted
     if words:
         spoiled = array.copy()
@@ -357,7 +358,7 @@ def test_row_of_the_newest_level_that_its_live_map_has_not_is_refused() -> None:
     live = words_of(live_map(list(history.base.values())[1:], SLOTS, 1))
     arrays = (shape, live, EMPTY, EMPTY, out, used, state)
     assert k.merge_level(entries, 0, entries.size, *arrays) == ST_INVARIANT
-    shape[k.P_IS_NEWEST], state[k.R_NEXT], state[k.R_ROWID] = 0, 0, -1
+    shape[r.P_IS_NEWEST], state[r.R_NEXT], state[r.R_ROWID] = 0, 0, -1
     live = words_of(live_map(list(history.base.values())[1:], SLOTS, 1))
     arrays = (shape, live, EMPTY, EMPTY, out, used, state_of(ROWID=-1))
     assert k.merge_level(entries, 0, entries.size, *arrays) == OK  # of an older level it was changed since

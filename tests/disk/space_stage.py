@@ -7,6 +7,7 @@ import numpy as np
 from tidemark.engine.disk import cache_layout as d
 from tidemark.engine.disk import extents_kernels as disk_extents
 from tidemark.engine.disk import matrix_kernels as disk_matrix
+from tidemark.engine.disk import matrix_layout as m
 from tidemark.engine.disk import space_kernels as s
 from tidemark.engine.jit.kernel import REGISTRY, kernel
 from tidemark.engine.memory import arena_layout as a
@@ -105,10 +106,10 @@ class Stage:
 
     def matrix(self) -> list[int]:
         """Numbers of extents by list of the matrix."""
-        return self.numbers()[: disk_matrix.MATRIX_LISTS]
+        return self.numbers()[: m.MATRIX_LISTS]
 
     def numbers(self) -> list[int]:
-        state, out = np.zeros(1, dtype=np.int64), np.zeros(disk_matrix.MATRIX_WORDS, dtype=np.int64)
+        state, out = np.zeros(1, dtype=np.int64), np.zeros(m.MATRIX_WORDS, dtype=np.int64)
         while disk_matrix.matrix_of(self.mem, self.fragment, state, out, 1) == a.ST_MORE:
             pass
         return [int(each) for each in out]

@@ -12,6 +12,7 @@ from tests.naive import space as naive
 from tidemark.engine.disk import cache_layout as d
 from tidemark.engine.disk import extents_kernels as disk_extents
 from tidemark.engine.disk import matrix_kernels as disk_matrix
+from tidemark.engine.disk import matrix_layout as m
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
 
@@ -222,7 +223,7 @@ def test_recount_finds_what_is_changed_behind_its_back(place: int) -> None:
         assert stage.cleaned(page) == a.OK
     assert stage.check() == a.OK
     stage.mem[stage.call(6, FIRST) - d.EX_PAGES + place] += 1
-    assert stage.check() in range(disk_matrix.SPACE_EXTENT, disk_matrix.SPACE_CLASSES + 1)
+    assert stage.check() in range(m.SPACE_EXTENT, m.SPACE_CLASSES + 1)
 
 
 def test_recount_finds_a_lost_promise_and_a_broken_list() -> None:
@@ -230,10 +231,10 @@ def test_recount_finds_a_lost_promise_and_a_broken_list() -> None:
     page = stage.reserve(5)
     cell = -int(stage.mem[stage.call(6, page)])
     stage.mem[cell + d.OP_NEXT] = cell
-    assert stage.check() == disk_matrix.SPACE_OPEN_LINKS
+    assert stage.check() == m.SPACE_OPEN_LINKS
     stage.mem[cell + d.OP_NEXT] = 0
     stage.mem[cell + d.OP_PROMISED] = 0
-    assert stage.check() == disk_matrix.SPACE_OPEN
+    assert stage.check() == m.SPACE_OPEN
 
 
 def test_extents_copied_and_restored_are_the_same_with_promises_forgotten() -> None:
@@ -256,7 +257,7 @@ def test_extents_copied_and_restored_are_the_same_with_promises_forgotten() -> N
     assert other.check() == a.OK
     assert other.copies() == copies
     numbers = other.numbers()
-    assert numbers[disk_matrix.MX_DIRTY] == numbers[disk_matrix.MX_PROMISED] == numbers[disk_matrix.MX_CURRENT] == 0
+    assert numbers[m.MX_DIRTY] == numbers[m.MX_PROMISED] == numbers[m.MX_CURRENT] == 0
     for number in range(6 * 5):
         at = stage.call(6, FIRST + number)
         word = int(stage.mem[at])
@@ -269,11 +270,11 @@ def test_dropped_tables_extents_wait_and_come_back_wholly_free() -> None:
         page = stage.reserve(stage.payload - 1)
         assert page > 0
     assert stage.settle(page, stage.payload - 1, 0) == a.OK
-    cells = stage.numbers()[disk_matrix.MX_PROMISED]
+    cells = stage.numbers()[m.MX_PROMISED]
     assert cells == 11
     while disk_extents.drop_fragment_extents(stage.mem, stage.fragment, 1) == a.ST_MORE:
         pass
-    assert stage.numbers() == [0] * disk_matrix.MATRIX_WORDS
+    assert stage.numbers() == [0] * m.MATRIX_WORDS
     assert stage.copies()[::5] == [11, 11, 11], "a kept local checkpoint may still bring them back"
     other = stage.make_fragment(12, 20)
     assert stage.reserve(5, 0, other) == a.ST_EXTENT

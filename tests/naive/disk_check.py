@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tidemark.engine.access.disk_check_kernels import DISK_ROW
+from tidemark.engine.access.disk_check_layout import DISK_ROW
 from tidemark.engine.disk.cache_layout import SLOT_BITS
 from tidemark.engine.disk.disk_layout import (
     DP_ENTRIES,

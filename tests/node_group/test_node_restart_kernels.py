@@ -18,7 +18,7 @@ from tests.seeds import fresh_seeds
 from tidemark.engine.log import redo_layout as r
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import NOTHING, address_of
-from tidemark.engine.store import node_copy_kernels as k
+from tidemark.engine.store import node_copy_layout as n
 from tidemark.engine.store import node_join_kernels as node_join
 from tidemark.engine.table.setup_kernels import fragment_handles
 
@@ -58,21 +58,21 @@ class Checked:
     def scan_changed(
         self, real: Any, mem: Any, fragment: int, since: int, empty: int, limit: int, out: Any, state: Any
     ) -> int:
-        start = int(state[k.N_POSITION])
+        start = int(state[n.N_POSITION])
         slots = naive.slots_of(mem, fragment) if mem[address_of(fragment) + a.F_KEY_WORDS] else None
         status = int(real(mem, fragment, since, empty, limit, out, state))
         if slots is not None:
-            items = naive.parse(mem, fragment, out[: int(state[k.N_USED])])
-            naive.check_scan(slots, items, since, start, int(state[k.N_POSITION]), bool(empty))
+            items = naive.parse(mem, fragment, out[: int(state[n.N_USED])])
+            naive.check_scan(slots, items, since, start, int(state[n.N_POSITION]), bool(empty))
         return status
 
     def list_items(self, real: Any, words: Any, stop: int, *rest: Any) -> int:
         status = int(real(words, stop, *rest))
         images, ranges, state = rest[3:]
-        places = [int(each) - a.ENTRY_WORDS for each in images[: int(state[k.N_ROWS])]]
-        assert len(places) + int(state[k.N_RANGES]) > 0 or stop == 0
+        places = [int(each) - a.ENTRY_WORDS for each in images[: int(state[n.N_ROWS])]]
+        assert len(places) + int(state[n.N_RANGES]) > 0 or stop == 0
         assert sorted(words[places].tolist()) == words[places].tolist(), "in the order of ROWIDs"
-        firsts = ranges[: 2 * int(state[k.N_RANGES]) : 2]
+        firsts = ranges[: 2 * int(state[n.N_RANGES]) : 2]
         assert all((words == -1 - first).any() for first in firsts)
         return status
 
@@ -84,7 +84,7 @@ class Checked:
             and status == a.OK
         ):
             expected = naive.in_the_way(naive.slots_of(mem, fragment), naive.parse(mem, fragment, words))
-            assert set(out[: int(state[k.N_USED])].tolist()) == expected
+            assert set(out[: int(state[n.N_USED])].tolist()) == expected
         return status
 
     def records_of_slice(
@@ -93,7 +93,7 @@ class Checked:
         status = int(real(mem, fragment, words, stop, identity, out, state))
         if mem[address_of(fragment) + a.F_KEY_WORDS] and not mem[address_of(fragment) + a.F_HAS_DISK]:
             slots = naive.slots_of(mem, fragment)
-            made = naive.operations(out, 0, int(state[k.N_USED]))
+            made = naive.operations(out, 0, int(state[n.N_USED]))
             wanted = [
                 (r.KIND_UPDATE if rowid in slots.rows else r.KIND_INSERT, identity, rowid)
                 for rowid, _, _ in naive.parse(mem, fragment, words).rows
@@ -133,7 +133,7 @@ class Checked:
         status = int(real(mem, tables, words, start, stop, out, state))
         if status != a.OK:
             return status
-        found = {(int(one), int(two)) for one, two in out[: int(state[k.N_USED])].reshape(-1, 2)}
+        found = {(int(one), int(two)) for one, two in out[: int(state[n.N_USED])].reshape(-1, 2)}
         expected, known = set(), {}
         for at, kind, identity, first, rows in naive.operations(words, start, stop):
             fragment = self._fragment(mem, tables, identity)
@@ -177,7 +177,7 @@ class Checked:
                 first, position = rows & a.ROWID_MASK, naive.position_of(mem, fragment) if fragment else 0
                 gone = range(max(first, position), first + (rows >> a.COUNT_SHIFT))
                 expected |= {(place, rowid) for rowid in gone if rowid in here}
-            assert {(int(one), int(two)) for one, two in out[: int(state[k.N_USED])].reshape(-1, 2)} == expected
+            assert {(int(one), int(two)) for one, two in out[: int(state[n.N_USED])].reshape(-1, 2)} == expected
         return status
 
     def executed_records(
@@ -190,7 +190,7 @@ class Checked:
             if fragment:
                 kept = min(rows, max(0, naive.position_of(mem, fragment) - first))
                 wanted += [(kind, identity, first, kept)] if kept else []
-        assert [each[1:] for each in naive.operations(out, 0, int(state[k.N_USED]))] == wanted
+        assert [each[1:] for each in naive.operations(out, 0, int(state[n.N_USED]))] == wanted
         return status
 
 
@@ -221,7 +221,7 @@ def test_words_that_are_no_slice_are_refused_and_change_nothing(seed: int) -> No
         words = np.array(
             [rng.choice([-3, 0, 5, 1 << 47, 1 << 60, rng.getrandbits(20)]) for _ in range(rng.randrange(1, 30))]
         )
-        state = np.zeros(k.NODE_COPY_STATE_WORDS, dtype=np.int64)
+        state = np.zeros(n.NODE_COPY_STATE_WORDS, dtype=np.int64)
         out = np.zeros(64, dtype=np.int64)
         statuses.add(int(node_join.find_in_the_way(store.mem, fragment, words, words.size, out, state)))
         state[:] = 0

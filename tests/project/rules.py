@@ -23,8 +23,8 @@ ROOMS = (
     *("base", "files", "jit", "sealed", "memory", "schema", "rows", "log", "programs", "index", "disk", "table", "txn"),
     *("access", "store"),
 )
-# Kernels reach the words of a layout through one letter, the same in all of them (docs/architecture.md). What is of one
-# room alone above the engine is W.
+# Kernels reach the words of a layout through one letter, the same in all of them (docs/architecture.md). W is what
+# one module of kernels has for itself.
 LETTERS = {
     "tidemark.engine.memory.arena_layout": "A",
     "tidemark.replication.binlog.rows_layout": "B",
@@ -47,6 +47,12 @@ LETTERS = {
     "tidemark.engine.txn.versions_layout": "V",
     "tidemark.engine.index.index_layout": "X",
     "tidemark.engine.txn.delete_log_layout": "Y",
+    "tidemark.engine.disk.matrix_layout": "Z",
+    "tidemark.engine.store.entries_layout": "I",
+    "tidemark.engine.store.restore_layout": "J",
+    "tidemark.engine.store.disk_replay_layout": "W",
+    "tidemark.engine.access.disk_check_layout": "W",
+    "tidemark.engine.rows.check_layout": "W",
     "tidemark.replication.applier.key_sets_layout": "W",
     "tidemark.replication.conflict.dependencies_layout": "W",
     "tidemark.replication.ingest.result_rows_layout": "W",
