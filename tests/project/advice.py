@@ -15,8 +15,8 @@ def main() -> None:
     functions = [line for source in sources for line in rules.advise_functions(source)]
     modules = [line for source in sources for line in rules.advise_modules(source)]
     print("\n".join([*functions, *modules]))
-    print(f"advice: {len(functions)} functions over {rules.FUNCTION_LINES_MAX} lines, {len(modules)} modules over")
-    print(f"{rules.MODULE_LINES_MAX} or under {rules.MODULE_LINES_MIN}, of {len(sources)}")
+    bounds = f"over {rules.MODULE_LINES_MAX} or under {rules.MODULE_LINES_MIN} lines"
+    print(f"advice: {len(functions)} functions over {rules.FUNCTION_LINES_MAX} lines; {len(modules)} modules {bounds}")
 
 
 if __name__ == "__main__":
