@@ -1,7 +1,7 @@
 """Following the log: closed and durable epochs, read back from the files as row changes and schema changes (D10).
 
 The same code serves a store that is open and one that is being opened. Whoever follows keeps the log from being cut:
-see `Transactions.on_publish`.
+see `Transactions.followers`.
 """
 
 from __future__ import annotations

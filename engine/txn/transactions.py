@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Transaction)
 
 SPARE_PLACES = 64
+# In the order they are asked. Each has a name, so that one that comes or goes leaves the others.
+FOLLOWERS = ("binlog", "archive")
 
 
 class Transactions(Resources):
@@ -47,8 +49,9 @@ class Transactions(Resources):
         self.tables: dict[str, Table] = {}
         self.by_id: dict[int, Table] = {}
         self.next_table_id = 1
-        # A local checkpoint of an epoch is about to be published: returns when followers of the log have read up to it.
-        self.on_publish: Callable[[int], None] = lambda epoch: None
+        # Followers that must have read the log through the epoch of a local checkpoint before that is published, and
+        # the log cut: by a name of `FOLLOWERS`. Each returns when it has, or raises.
+        self.followers: dict[str, Callable[[int], None]] = {}
         # What operations on a table leave in the log for its followers; asked when the table is made.
         self.capture_of: Callable[[TableDefinition], int] = lambda definition: CAPTURE_NONE
         # Tables that are made when they are first named; not asked with `schema_latch` held.
@@ -134,6 +137,14 @@ class Transactions(Resources):
         else:
             self.arena.give_descriptor(place[1])
             self._spare_slots.append(place[0])
+
+    def await_followers(self, epoch: int) -> None:
+        """Before a local checkpoint is published: wait until followers have the log through its epoch. Raises:
+        StorageFull, and the local checkpoint is abandoned; StoreFailed.
+        """
+        for name in FOLLOWERS:
+            if name in self.followers:
+                self.followers[name](epoch)
 
     # --- memory of what was dropped ---------------------------------------------------------------
     def pin(self, holder: object) -> None:

@@ -1,15 +1,14 @@
 """The archive of an open store: groups of closed epochs copied out of the REDO log before it may forget them.
 
 Order of writes: spool files that groups refer to, then their segment, synced with its name; only then a local
-checkpoint is published, and behind that the log cut (`on_publish`). So what the archive lacks the log still has. What a
-crash leaves half written is written again by whoever archives next.
+checkpoint is published, and after that the log cut (`Transactions.followers`). So what the archive lacks the log still
+has. What a crash leaves half written is written again by the next archive.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,10 +44,9 @@ class Archive:
         identity: tuple[bytes, int],
         timeline: int,
         place: Files,
-        before: Callable[[int], None] | None = None,
     ) -> None:
-        """files: of the store; place: where nobody else archives. before: what a local checkpoint asks first; None for
-        whatever it asks now. No local checkpoint may be published meanwhile.
+        """files: of the store; place: where nobody else archives. No local checkpoint may be published meanwhile, nor
+        later without `reach`: the archiver is a follower of the store for that.
 
         Raises: ForeignFile if the log of another store is archived there.
         """
@@ -68,14 +66,6 @@ class Archive:
         self.bytes_written = 0
         self._at = self._start()
         self._hold(self._at[0])
-        asked = store.on_publish if before is None else before
-
-        def publish(epoch: int) -> None:
-            asked(epoch)
-            self.reach(epoch)
-
-        store.on_publish = publish
-        self._before: Callable[[int], None] = asked
 
     @property
     def place_has_failed(self) -> bool:
@@ -202,9 +192,8 @@ class Archive:
             "bytes_written": self.bytes_written,
         }
 
-    def close(self, then: Callable[[int], None] | None = None) -> None:
-        """Archive no more. then: what a local checkpoint asks from now on; None for what it asked before."""
-        self._store.on_publish = self._before if then is None else then
+    def close(self) -> None:
+        """Archive no more."""
         with self._turn:
             self._hold(None)
             self._log.close()

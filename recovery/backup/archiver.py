@@ -2,7 +2,7 @@
 
 A place that fails stops nobody's commit: it is counted, said in the log, and tried again at the next step. What it
 lacks the REDO log keeps, because no local checkpoint is published before the archive has what it would cut
-(`on_publish`); so in the end, when the log is full, commits do wait.
+(`Transactions.followers`); so in the end, when the log is full, commits do wait.
 """
 
 from __future__ import annotations
@@ -51,13 +51,10 @@ class Archiver:
         self._earlier = {"segments": 0, "bytes_written": 0}  # by archives that were let go
         self.failures = 0
         self.last_error: str | None = None  # None while it goes well
-        self._before: Callable[[int], None] = store.on_publish
-        self._gate = call_owner(self._publish)
-        store.on_publish = self._gate
+        store.followers["archive"] = call_owner(self._reach)
 
-    def _publish(self, epoch: int) -> None:
-        """A local checkpoint is about to be published while there is no archive: it needs one. Raises: StorageFull."""
-        self._before(epoch)
+    def _reach(self, epoch: int) -> None:
+        """Before a local checkpoint is published: have the log archived through its epoch. Raises: StorageFull."""
         with self._turn:
             try:
                 archive = self._attached()
@@ -75,7 +72,7 @@ class Archiver:
         if self.archive is None:
             place = self._open_place()
             try:
-                self.archive = Archive(self._store, self._files, *self._about, place, self._before)
+                self.archive = Archive(self._store, self._files, *self._about, place)
             except BaseException:
                 place.close_all()
                 raise
@@ -120,12 +117,12 @@ class Archiver:
             self.let_go(archive)
 
     def let_go(self, archive: Archive) -> None:
-        """Close it; what checkpoints must wait for is told by the gate again."""
+        """Close it; the next step, or local checkpoint, opens the place anew."""
         self._last = archive.status()
         for name in self._earlier:
             self._earlier[name] += self._last[name]
         self.archive = None
-        archive.close(self._gate)
+        archive.close()
 
     def status(self) -> dict[str, Any]:
         """How far it has come, what it has written since the store was opened, and how the place does."""
@@ -145,6 +142,6 @@ class Archiver:
     def close(self) -> None:
         """Archive no more; the log is cut without it."""
         with self._turn:
+            self._store.followers.pop("archive", None)
             if self.archive is not None:
-                self.archive.close(self._before)
-            self._store.on_publish = self._before
+                self.archive.close()

@@ -125,7 +125,7 @@ class LocalCheckpoint:
                 self._write_disk(control, report)
                 self._files.sync_directory(FOLDER)
                 self._store.log.make_durable(control.start_sequence - 1)
-                self._store.on_publish(control.epoch)
+                self._store.await_followers(control.epoch)
                 self._files.mark("lcp", lcp_id=lcp_id, epoch=control.epoch)
                 write_control(self._files, self._identity, control)
             except BaseException:

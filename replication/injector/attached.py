@@ -114,7 +114,7 @@ class AttachedBinlog:
             self._find_gap(is_apart, seam_epoch)
         self._follower = follower
         capture(store, self.rules)
-        store.on_publish = call_owner(self.reach)
+        store.followers["binlog"] = call_owner(self.reach)
         store.follower_holds_log = call_owner(self._holds_log)
         # The primary of a group may still be in the epoch of the last group here.
         self._write_epochs(store.epochs.current - 1 if completed is None else newest_epoch, store.log.durable_lsn)

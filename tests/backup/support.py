@@ -33,6 +33,7 @@ def archived(db: Any, place: Any) -> Archive:
     archive = Archive(
         db.parts.store, db.parts.files, content.geometry, db.parts.opened.identity, content.timeline, place
     )
+    db.parts.store.followers["archive"] = archive.reach
     archive.copy()
     return archive
 

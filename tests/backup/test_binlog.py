@@ -189,6 +189,7 @@ def test_archive_leads_to_where_the_binlog_goes_on() -> None:
     for epoch, want in history.items():
         # Rows of ndb_schema come an epoch later where they come from the log.
         assert content_of(restored(place, db, until=epoch))["test.t"] == want["test.t"], f"epoch {epoch}"
+    del db.parts.store.followers["archive"]
     archive.close()
     db.close()
 

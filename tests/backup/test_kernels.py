@@ -15,7 +15,7 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
 from tidemark.engine.schema.row_layout import VAR_COUNT_SHIFT
 from tidemark.engine.store import backup_kernels as k
-from tidemark.engine.store import entries_layout as entries
+from tidemark.engine.store import entries_layout as places
 
 TABLE, FRAGMENT, SLOTS, FIXED = 5, 3, 40, 4
 EMPTY = np.zeros(0, dtype=np.int64)
@@ -55,18 +55,18 @@ def test_entries_appended_checked_and_made_records_equal_twins(
     offsets = np.cumsum([1, *(len(each) for each in entries)])[:-1].astype(np.int64) + naive.ENTRY
     live = np.zeros(rng.choice([0, 4]), dtype=np.int64)
     got: list[int] = []
-    state = np.zeros(entries.BACKUP_STATE_WORDS, dtype=np.int64)
+    state = np.zeros(places.BACKUP_STATE_WORDS, dtype=np.int64)
     out = np.zeros(rng.choice([30, 60, 500]), dtype=np.int64)
     shape = (FIXED, int(has_var), int(has_disk), since, len(rows), live, SLOTS)
     while (status := k.append_entries(words, offsets, *shape, out, state)) != OK:
-        assert status <= ST_SPACE and int(state[entries.B_USED]) > 0
-        got += out[: int(state[entries.B_USED])].tolist()
-        state[entries.B_USED] = 0
-    got += out[: int(state[entries.B_USED])].tolist()
+        assert status <= ST_SPACE and int(state[places.B_USED]) > 0
+        got += out[: int(state[places.B_USED])].tolist()
+        state[places.B_USED] = 0
+    got += out[: int(state[places.B_USED])].tolist()
     chosen = [row for row in rows if row.epoch > since]
     want = [word for row in chosen for word in naive.filed(row, TABLE, FRAGMENT, has_var, has_disk)]
     assert got == want
-    assert (int(state[entries.B_ENTRIES]), int(state[entries.B_ROWS])) == (len(chosen), len(rows))
+    assert (int(state[places.B_ENTRIES]), int(state[places.B_ROWS])) == (len(chosen), len(rows))
     assert live.tolist() == naive.live_map(rows, SLOTS, live.size)
     check(rng, got, has_var, has_disk, max(since, 0))
     if has_disk:
@@ -83,8 +83,8 @@ def check(rng: random.Random, words: list[int], has_var: bool, has_disk: bool, s
             spoiled[at] ^= 1 << rng.randrange(63)
             if turn == 3:
                 del spoiled[at:]
-        state = np.zeros(entries.BACKUP_STATE_WORDS, dtype=np.int64)
-        state[entries.B_ROWID] = -1
+        state = np.zeros(places.BACKUP_STATE_WORDS, dtype=np.int64)
+        state[places.B_ROWID] = -1
         array = np.array(spoiled, dtype=np.int64)
         status = k.check_entries(array, 0, array.size, np.array(shape, dtype=np.int64), state)
         assert status == (OK if naive.is_entry_list(spoiled, shape) else ST_INVARIANT)
@@ -98,14 +98,14 @@ def records(rng: random.Random, words: list[int], rows: list[naive.Row], has_var
     live = np.array(naive.live_map(wanted, SLOTS, 4), dtype=np.int64)
     shape = np.array([FIXED, int(has_var), identity, TABLE, FRAGMENT, SLOTS], dtype=np.int64)
     array = np.array(words, dtype=np.int64)
-    state = np.zeros(entries.BACKUP_STATE_WORDS, dtype=np.int64)
+    state = np.zeros(places.BACKUP_STATE_WORDS, dtype=np.int64)
     out = np.zeros(40, dtype=np.int64)
     got: list[int] = []
     while (status := k.records_of_entries(array, 0, array.size, shape, live, 0, out, state)) != OK:
         assert status <= ST_SPACE
-        got += out[: int(state[entries.B_USED])].tolist()
-        state[entries.B_USED] = 0
-    got += out[: int(state[entries.B_USED])].tolist()
+        got += out[: int(state[places.B_USED])].tolist()
+        state[places.B_USED] = 0
+    got += out[: int(state[places.B_USED])].tolist()
     plain = [
         naive.Row(row.rowid, row.epoch, row.author, row.fixed, row.var if has_var else [], row.disk) for row in wanted
     ]
@@ -124,7 +124,7 @@ def test_row_at_a_slot_the_map_has_not_is_refused(rowid: int) -> None:
     array = np.array(naive.entry(row, TABLE, FRAGMENT), dtype=np.int64)
     shape = np.array([FIXED, 0, 0, TABLE, FRAGMENT, SLOTS], dtype=np.int64)
     live = np.full(2, -1, dtype=np.int64)
-    state = np.zeros(entries.BACKUP_STATE_WORDS, dtype=np.int64)
+    state = np.zeros(places.BACKUP_STATE_WORDS, dtype=np.int64)
     out = np.zeros(100, dtype=np.int64)
     assert k.records_of_entries(array, 0, array.size, shape, live, 1, out, state) == ST_INVARIANT
 
@@ -154,11 +154,11 @@ def test_entries_found_equal_twin(seed: int, has_var: bool, has_disk: bool, is_m
         bits = {bit for bit in range(64 * len(live)) if live[bit // 64] >> bit % 64 & 1} if live else {-1}
         want = naive.found(spoiled, shapes, wanted, bits)
         array, left = np.array(spoiled, dtype=np.int64), np.array(live, dtype=np.int64)
-        out, state = np.zeros(len(rows) + 3, dtype=np.int64), np.zeros(entries.BACKUP_STATE_WORDS, dtype=np.int64)
+        out, state = np.zeros(len(rows) + 3, dtype=np.int64), np.zeros(places.BACKUP_STATE_WORDS, dtype=np.int64)
         status = k.find_entries(array, 0, array.size, packed, np.array(wanted, dtype=np.int64), left, out, state)
         assert status == (ST_INVARIANT if want is None else OK), (seed, turn)
         if want is not None:
-            assert out[: int(state[entries.B_USED])].tolist() == want
+            assert out[: int(state[places.B_USED])].tolist() == want
             assert {bit for bit in range(left.size * 64) if int(left[bit // 64]) >> bit % 64 & 1} == bits - {-1}
             assert turn or len(want) == (len(kept) if live else len(rows))
     small = np.zeros(0, dtype=np.int64)

@@ -83,7 +83,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "local-checkpoint-does-not-wait-for-the-binlog",
         "tidemark.recovery.local_checkpoint.writer",
-        "                self._store.on_publish(control.epoch)",
+        "                self._store.await_followers(control.epoch)",
         "                pass",
         "binlog-full",
     ),

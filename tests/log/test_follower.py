@@ -207,7 +207,7 @@ def test_random_transactions_are_read_back_as_what_they_did(seed: int) -> None:
         # What is read no later than this stays in the log, and its spool files with it.
         read.extend((each.epoch, list(each.parts())) for each in by.epochs(epoch, db.parts.store.log.durable_lsn))
 
-    db.parts.store.on_publish = publish
+    db.parts.store.followers["binlog"] = publish
     for _ in range(40):
         random_transaction(rng, db, model, rng.choice([1, 3, 8, 60]))
         if rng.random() < 0.4:
