@@ -111,6 +111,17 @@ def test_idle_sides_send_heartbeats_and_stay() -> None:
     assert talk.relay.syncs == 1
 
 
+def test_replica_that_begins_at_the_end_is_told_at_once_that_there_is_no_more() -> None:
+    """Story: a change that left this out was seen by no test; the replica would take itself for one that lags until the
+    next heartbeat.
+    """
+    talk = Talk(MemoryBinlog(b"x" * 300), Start(file="log.000001", position=304))
+    (frame,) = talk.source.pump(talk.now, 0).frames
+    talk.tell_replica(frame)
+    assert talk.relay.heartbeats == [Heartbeat(3, 0, Position("log.000001", 304))]
+    assert talk.source.pump(talk.now, 0).frames == []
+
+
 @pytest.mark.parametrize("side", ["source", "replica"])
 def test_silence_ends_a_session(side: str) -> None:
     talk = Talk(MemoryBinlog(b"x"), Start(heartbeat_ms=100))
