@@ -63,7 +63,7 @@ class BeforeImages(Protocol):
 
 
 class NoBeforeImages:
-    """Nobody asks for before-images."""
+    """No local checkpoint asks for before-images."""
 
     def __init__(self) -> None:
         self.current: Words = np.zeros(0, dtype=np.int64)
