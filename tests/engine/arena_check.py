@@ -12,6 +12,7 @@ import numpy as np
 
 from tests.engine.disk_arena_check import DiskArenaCheck
 from tests.naive.sip_hash import keyed_hash
+from tests.store.support import let_read_ahead_end
 from tidemark.engine.access.batch_operations import scan
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index import unique_layout as un
@@ -434,7 +435,8 @@ class ArenaCheck:
 
 
 def check_arena(db: Any) -> None:
-    """Walk the arena of an open database with nobody else at work."""
+    """Walk the arena of an open database that no other thread changes."""
+    let_read_ahead_end(db.parts.store)
     check = ArenaCheck(db.parts.store)
     check.run()
     assert not check.chunks, f"var parts that lie in no page: {dict(check.chunks)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.store.support import open_memory, rows_of
 from tidemark.engine.disk import cache_layout as d
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 OPTIONS: dict[str, Any] = {
@@ -42,11 +44,11 @@ DISK_SHAPES: dict[str, tuple[list[tm.Column], Any]] = {
 class World:
     """One table and a dict that says what it must hold."""
 
-    def __init__(self, shape: str, seed: int) -> None:
+    def __init__(self, shape: str, seed: int, files: Any = None) -> None:
         self.rng = random.Random(seed)
         columns, self.key = {**SHAPES, **DISK_SHAPES}[shape]
         self.has_text = "fixed" not in shape
-        self.files = MemoryFiles()
+        self.files = files or MemoryFiles()
         self.db: Any = open_memory(self.files, **OPTIONS)
         self.name = "test.t"
         space = None
@@ -183,6 +185,29 @@ def test_memory_used_after_a_restart_counts_pages_of_both_loaders() -> None:
     world.db.drop_table(world.name)
     assert 0 <= world.db.parts.store.arena.used_pages() < 60
     check_arena(world.db)
+
+
+def test_the_walk_begins_after_read_ahead_has_made_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: a scan had asked for pages, and the thread that reads ahead copied 16 dirty pages out to make room for
+    them. Their cells went to the free list after the walk had followed it: "128 words belong to nobody"."""
+    is_waited_for = threading.Event()
+
+    def stall() -> None:
+        assert is_waited_for.wait(100)
+
+    world = World("disk var", 3, FaultFiles(MemoryFiles(), [Rule("pread", "space/*", stall=stall)]))
+    world.db[world.name].insert_many([(n, "x" * 3_000) for n in range(700)])
+    (cache,) = world.db.parts.store.disk.caches.values()
+    drain = cache.ahead.drain
+    monkeypatch.setattr(cache.ahead, "drain", lambda: (is_waited_for.set(), drain()))
+    before = cache.reader.pages_read
+    cache.read_ahead(1 << d.FILE_SHIFT | number for number in range(d.FIRST_DATA_PAGE, 200))
+    try:
+        check_arena(world.db)
+        assert is_waited_for.is_set(), "the walk began while pages were being read"
+    finally:
+        is_waited_for.set()
+    assert cache.reader.pages_read > before
 
 
 def test_planted_loss_of_a_block_and_a_double_owner_are_seen() -> None:

@@ -39,3 +39,10 @@ def open_memory(
 def rows_of(db: Database, name: str = "test.account") -> dict[Any, Any]:
     """All committed rows by key."""
     return {row[0]: tuple(row) for row in db[name].scan()}
+
+
+def let_read_ahead_end(store: Any) -> None:
+    """Until the next scan no other thread of a store driven by hand changes frames, promises and open pages."""
+    if store.disk is not None:
+        for cache in store.disk.caches.values():
+            cache.ahead.drain()

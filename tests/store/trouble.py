@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import tidemark as tm
-from tests.store.support import open_memory
+from tests.store.support import let_read_ahead_end, open_memory
 from tidemark.engine.disk import cache_layout as c
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.memory.arena_layout import F_DISK_EXTENTS, S_COPY_RESERVED, S_REDO_RESERVED, S_UNDO
@@ -28,6 +28,7 @@ def dump(db: Any) -> dict[str, list[Any]]:
 def promises(db: Any) -> dict[str, Any]:
     """What operations take and must give back, but for memory that stays on free lists."""
     store = db.parts.store
+    let_read_ahead_end(store)
     found = _disk_promises(store) if store.disk is not None and store.disk.is_started else {}
     return found | {
         "transactions": len(store.locks.by_slot),
