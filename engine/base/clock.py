@@ -1,6 +1,7 @@
 """The only door to time and randomness.
 
-Engine code takes a `Clock`; nothing that decides what is durable depends on time: GCI, LSN, epochs and laps only count.
+Engine code takes a `Clock`. Nothing that decides what is durable depends on time: GCI, LSN, epochs and laps are
+counters.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ class Clock(Protocol):
     """Time and randomness as the store sees them."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds that never go back."""
         ...
 
     def wall_us(self) -> int:
-        """Microseconds since 1970 in UTC; may jump."""
+        """Return microseconds since 1970 in UTC; may jump."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass."""
+        """Sleep for `seconds`."""
         ...
 
     def random_bytes(self, count: int) -> bytes:
-        """Unpredictable bytes, for store identities and hash seeds."""
+        """Return unpredictable bytes, for store identities and hash seeds."""
         ...
 
 
@@ -43,7 +44,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told, for tests; random bytes follow from the seed."""
+    """A clock for tests that moves only on request; its random bytes follow from the seed."""
 
     def __init__(self, seed: int = 0, start_us: int = 1_700_000_000_000_000) -> None:
         self._now_us = start_us
@@ -51,15 +52,15 @@ class ManualClock:
         self._state = seed
 
     def monotonic(self) -> float:
-        """Seconds since the start of the clock's life."""
+        """Return seconds since the clock was created."""
         return self._now_us / 1e6
 
     def wall_us(self) -> int:
-        """Wall time: the monotonic time plus every jump made with `jump`."""
+        """Return the monotonic time plus every jump made with `jump`."""
         return self._now_us + self._wall_shift_us
 
     def sleep(self, seconds: float) -> None:
-        """Move time on by `seconds` at once."""
+        """Advance time by `seconds` at once."""
         self._now_us += int(seconds * 1e6)
 
     advance = sleep
@@ -69,7 +70,7 @@ class ManualClock:
         self._wall_shift_us += int(seconds * 1e6)
 
     def random_bytes(self, count: int) -> bytes:
-        """Bytes of a counter-based generator: the same seed gives the same bytes."""
+        """Return bytes of a counter-based generator: the same seed gives the same bytes."""
         out = bytearray()
         while len(out) < count:
             self._state = (self._state * 6364136223846793005 + 1442695040888963407) % (1 << 64)

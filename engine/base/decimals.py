@@ -1,6 +1,7 @@
-"""Numbers of callers in bounded size: `Decimal("1e999999999")` is eleven characters and must never be written out.
+"""Bounds on the size of numbers from callers: `Decimal("1e999999999")` has eleven characters and must never be
+expanded.
 
-Every Decimal and every int of a caller comes through here before it is made a number of another kind.
+Every Decimal and every int of a caller passes through this module before it is converted to another kind of number.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from tidemark.engine.base import limits
 COMPARED_DIGITS = 1_200
 _EXPONENT_MAX = 400
 _INT_BITS_MAX = 4_096
-# By ROUND_05UP no number that is cut ends in 0 or 5: it equals no shorter one, and lies between the same two of them.
+# With ROUND_05UP a shortened number never ends in 0 or 5: it equals no shorter number and keeps its place between two
+# of them.
 _COMPARED = decimal.Context(
     prec=COMPARED_DIGITS, rounding=decimal.ROUND_05UP, Emin=-_EXPONENT_MAX, Emax=_EXPONENT_MAX, traps=[]
 )
@@ -30,28 +32,28 @@ def _form(precision: int, scale: int) -> tuple[decimal.Context, PythonDecimal]:
 
 
 def brought_to(value: PythonDecimal, precision: int, scale: int) -> PythonDecimal:
-    """The same finite number with exactly `scale` digits after the point.
+    """Return the same finite number with exactly `scale` digits after the point.
 
-    Raises: decimal.InvalidOperation if it has more than `precision` digits then, or is infinite; decimal.Inexact if
-    digits were lost.
+    Raises: decimal.InvalidOperation if the result has more than `precision` digits or the number is infinite;
+    decimal.Inexact if digits were lost.
     """
     context, unit = _form(precision, scale)
     return context.quantize(value, unit)
 
 
 def unscaled(value: PythonDecimal, scale: int) -> int:
-    """The digits of what `brought_to` gave, as an integer."""
+    """Return the digits of a result of `brought_to` as an integer."""
     return int(_WIDE.scaleb(value, scale))
 
 
 def scaled(number: int, scale: int) -> PythonDecimal:
-    """The inverse of `unscaled`, for a stored number."""
+    """Invert `unscaled` for a stored number."""
     return _WIDE.scaleb(PythonDecimal(number), -scale)
 
 
 def comparable(value: Any) -> Any:
-    """A number of few digits that compares with every number a column can hold as `value` does; what is no Decimal and
-    no int comes back as it is.
+    """Return a number of few digits that compares as `value` does with every number a column can hold. A value that is
+    neither a Decimal nor an int is returned unchanged.
     """
     if isinstance(value, PythonDecimal):
         return _COMPARED.plus(value) if value.is_finite() else value
@@ -61,7 +63,9 @@ def comparable(value: Any) -> Any:
 
 
 def digits_of(value: PythonDecimal) -> tuple[int, int] | None:
-    """A finite number as (number, digits of it behind the point); None if it has too many digits for any register."""
+    """Return a finite number as (number, digits of it after the point); None if it has too many digits for any
+    register.
+    """
     short = comparable(value)
     if short != value:
         return None

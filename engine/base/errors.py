@@ -1,7 +1,7 @@
 """Every exception class, and nothing else.
 
-A class answers two questions: did anything happen, and what should the caller do? Messages are one line: what happened,
-then what to do. Evidence travels in fields.
+A class answers two questions: did anything change, and what should the caller do? A message is one line: what happened,
+then what to do. Evidence is in fields.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Error(Exception):
         self.evidence = evidence
 
     def __getattr__(self, name: str) -> object:
-        # Only reached for names that are no attribute: evidence fields such as `.file`, `.row`.
+        # Reached only for names that are not attributes: evidence fields such as `.file`, `.row`.
         evidence = self.__dict__.get("evidence", {})
         if name in evidence:
             return evidence[name]
@@ -42,7 +42,7 @@ class InvalidName(Rejected):
 
 
 class SchemaInvalid(Rejected):
-    """A table definition or option that cannot be."""
+    """A table definition or option that is invalid."""
 
 
 class NoSuchTable(Rejected):
@@ -58,7 +58,7 @@ class NoSuchPartition(Rejected):
 
 
 class NoPartition(Rejected):
-    """No range or list of the table takes the row (`values` are those of the partition columns)."""
+    """No range or list of the table takes the row (`values`: of the partition columns)."""
 
 
 class TableExists(Rejected):
@@ -82,11 +82,11 @@ class TablespaceExists(Rejected):
 
 
 class TablespaceInUse(Rejected):
-    """A tablespace that tables lie in cannot be dropped."""
+    """A tablespace that holds tables cannot be dropped."""
 
 
 class DuplicateKey(Rejected):
-    """A row with this key exists, or stands twice in one batch (`row` says which); `index`: of this unique index."""
+    """A row with this key exists, or the key is twice in one batch (`row` says where); `index`: the unique index."""
 
 
 class RowNotFound(Rejected):
@@ -134,19 +134,19 @@ class TransactionEnded(Rejected):
 
 
 class ProgramInvalid(Rejected):
-    """An interpreted program that must not run, or an expression that no program can be made of."""
+    """An interpreted program that must not run, or an expression that cannot be compiled into one."""
 
 
 class ProgramFailed(Rejected):
-    """An interpreted program met an error in a row: `key` says in which, `code` is one of PE_…"""
+    """An interpreted program met an error in a row: `key` is the row's, `code` is one of PE_…"""
 
 
 class LoadRefused(Rejected):
-    """Rows of a load cannot be in the table, or the load is not of it as it is now (`examples`); nothing was loaded."""
+    """The table refuses rows of the load (`examples`), or was changed after its planning; nothing was loaded."""
 
 
 class LoadEnded(Rejected):
-    """The load was published or given up: nothing can be written for it any more."""
+    """The load was published or aborted; no more can be written for it."""
 
 
 class Unsupported(Rejected):
@@ -165,7 +165,7 @@ class Deadlock(Retryable):
 
 
 class NotPrimary(Retryable):
-    """Another node of the group executes transactions; `primary` says which, if it is known."""
+    """Another node of the group executes transactions; `primary` is its number, if known."""
 
 
 class PrimaryLost(Retryable):
@@ -193,7 +193,7 @@ class MemoryExhausted(Retryable):
 
 
 class CallMemoryExhausted(Retryable):
-    """The calls that clients make of a server would take more memory than it gives them all together."""
+    """The calls of all clients of a server would together take more memory than the server allows them."""
 
 
 class TooManyFiles(Retryable):
@@ -214,7 +214,7 @@ class OutcomeUnknown(Error):
 
 
 class CommitInterrupted(OutcomeUnknown, KeyboardInterrupt):
-    """Ctrl-C came while the commit was on its way to the disk; a KeyboardInterrupt that tells `txid`."""
+    """Ctrl-C came while the commit was on its way to the disk; a KeyboardInterrupt with `txid`."""
 
 
 class CommitOnFailedStore(OutcomeUnknown):
@@ -222,7 +222,9 @@ class CommitOnFailedStore(OutcomeUnknown):
 
 
 class CommitUnanswered(OutcomeUnknown):
-    """The link to the store's process broke while the commit was on its way, and nobody could be asked in time."""
+    """The link to the store's process broke while the commit was on its way, and its outcome could not be asked for in
+    time.
+    """
 
 
 # --- the handle is dead -------------------------------------------------------------------------
@@ -235,7 +237,7 @@ class IoFailed(StoreFailed):
 
 
 class SyncFailed(StoreFailed):
-    """A sync failed; what is on disk is unknown until restart has read it."""
+    """A sync failed; the state of the disk is unknown until a restart has read it."""
 
 
 class InvariantBroken(StoreFailed):
@@ -252,7 +254,7 @@ class ForkedHandle(StoreFailed):
 
 # --- what is on disk cannot be accepted ---------------------------------------------------------
 class Damaged(Error):
-    """What is on disk cannot be accepted; nothing was changed."""
+    """Data on disk cannot be accepted; nothing was changed."""
 
 
 class RedoDamaged(Damaged):
@@ -272,7 +274,7 @@ class LcpDamaged(Damaged):
 
 
 class CatalogDamaged(Damaged):
-    """Table definitions can be read from no copy."""
+    """No copy of the table definitions can be read."""
 
 
 class SysfileDamaged(Damaged):
@@ -280,27 +282,27 @@ class SysfileDamaged(Damaged):
 
 
 class ViewDamaged(Damaged):
-    """Both copies of a node group's view are damaged: what this node has voted for is not known."""
+    """Both copies of a node group's view are damaged: the votes of this node are unknown."""
 
 
 class PageDamaged(Damaged):
-    """A page fails its checksum or its structure is impossible."""
+    """A page fails its checksum, or its structure is invalid."""
 
 
 class BinlogDamaged(Damaged):
-    """An event of a binlog or relay file, or the index of the files, cannot be (`file`, `position`)."""
+    """An event of a binlog or relay file, or the index of the files, is invalid (`file`, `position`)."""
 
 
 class BackupDamaged(Damaged):
-    """A file of a backup or of an archive cannot be what it says (`file`, `offset`)."""
+    """A file of a backup or of an archive is invalid (`file`, `offset`)."""
 
 
 class LoadDamaged(Damaged):
-    """A file of a load is missing or cannot be what its manifest says (`file`, `offset`)."""
+    """A file of a load is missing or contradicts its manifest (`file`, `offset`)."""
 
 
 class RestoreUnfinished(Damaged):
-    """A restore into this directory was broken off: there is no store in it."""
+    """A restore into this directory was interrupted; the directory holds no store."""
 
 
 class FileMissing(Damaged):
@@ -329,7 +331,7 @@ class VersionTooOld(Incompatible):
 
 
 class LimitsMismatch(Incompatible):
-    """The store was made with other limits than those asked for."""
+    """The store was created with limits other than those requested."""
 
 
 class Locked(Error):
@@ -341,7 +343,7 @@ class PeerError(Error):
 
 
 class FrameRejected(PeerError):
-    """No frame of the protocol, too long, out of order, or with a seal that does not fit; the link is shut."""
+    """A frame is malformed, too long, out of order, or has a wrong seal; the link is closed."""
 
 
 class PeerUnauthenticated(PeerError):
@@ -349,17 +351,17 @@ class PeerUnauthenticated(PeerError):
 
 
 class PeerUnproved(PeerError):
-    """The link was refused before the other side proved that it knows the secret: any host on the path can send such
-    a refusal, so it ends nothing for good. It is true of two different secrets, too; compare them.
+    """The link was refused before the other side proved that it knows the secret. Any host on the path can send such a
+    refusal, so it is never final. Two different secrets cause it too; compare them.
     """
 
 
 class PeerVersion(PeerError):
-    """The other side speaks no version of the protocol that this one does."""
+    """The two sides have no version of the protocol in common."""
 
 
 class PeerRefused(PeerError):
-    """The other side is not one to replicate with: the same server id or store, or it refuses this one."""
+    """The other side has the same server id or store, or refuses this one: no replication with it."""
 
 
 class PeerTimeout(PeerError):
@@ -371,4 +373,4 @@ class EpochGap(PeerError):
 
 
 class PositionLost(PeerError):
-    """The source no longer has the binlog from where the replica must go on; copy it anew from a backup."""
+    """The source no longer has the binlog from the replica's position; copy the replica anew from a backup."""

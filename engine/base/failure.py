@@ -1,13 +1,13 @@
-"""The memory of a store's first failure.
+"""The store's first failure, kept for good.
 
-After the first failed read, write or sync nobody knows what the disk holds, so the store is dead until it is opened
+After the first failed read, write or sync the contents of the disk are unknown. So the store is dead until it is opened
 again: every later operation fails with the same class and the first cause, reads too (D12). Reads of disk pages are the
 one exception: they end the call that needed the page (ADR 0010), and never come here.
 
-Invariants: (F1) the first failure is never replaced; (F2) between the moment the system reports a failure and the
-moment it is remembered nothing can come in between. CPython runs signal handlers (which may raise KeyboardInterrupt)
-and switches threads only at calls and backward jumps. So the layer that catches the failure stores a plain tuple into
-`first` with no call before it; the error object is built afterwards, from that tuple.
+Invariants: (F1) the first failure is never replaced; (F2) nothing runs between the moment the system reports a failure
+and the moment it is stored. CPython runs signal handlers (which may raise KeyboardInterrupt) and switches threads only
+at calls and backward jumps. So the layer that catches the failure stores a plain tuple into `first` with no call before
+it; the error object is built afterwards, from that tuple.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import errno
 
 from tidemark.engine.base.errors import StoreFailed
 
-# (class to raise, operation, file name, what the system said).
+# (class to raise, operation, file name, error of the system).
 First = tuple[type[StoreFailed], str, str, BaseException | None]
 
 
 class Failure:
     """The first failure of one store, shared by everything that touches its files."""
 
-    # Slots, and no property for `first`: storing it must be a bare attribute store (F2).
+    # Slots, and no property for `first`: an assignment to it must be a bare attribute store (F2).
     __slots__ = ("_error", "first")
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Failure:
         return self._error
 
     def latch(self, error: StoreFailed) -> None:
-        """Remember `error` as the first failure, unless there is one already."""
+        """Store `error` as the first failure, unless there is one already."""
         if self.first is None:
             self.first = (type(error), "", "", error)
 
@@ -55,7 +55,7 @@ class Failure:
             raise self.again() from self.first[3]
 
     def again(self) -> StoreFailed:
-        """A new exception of the class, message and evidence of the first failure."""
+        """Return a new exception with the class, message and evidence of the first failure."""
         error = self.error
         if error is None:
             raise ValueError("nothing has failed")
@@ -64,7 +64,7 @@ class Failure:
 
 
 def describe(cause: BaseException | None) -> str:
-    """What the system said, in one phrase with the name of its error number."""
+    """Return the system's error as one phrase with the name of its error number."""
     if isinstance(cause, OSError) and cause.errno is not None:
         return f"{errno.errorcode.get(cause.errno, cause.errno)} ({cause.strerror or 'no text'})"
     return str(cause)

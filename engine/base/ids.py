@@ -1,4 +1,4 @@
-"""Number types of the field, so that a GCI is never passed where an LSN is meant."""
+"""Number types of the field, so that a GCI is never passed for an LSN."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ TXID_COUNTER_BITS = 40
 
 
 def make_epoch(gci: int, micro: int) -> Epoch:
-    """Epoch from its GCI (high word) and micro GCI (low word) (D4)."""
+    """Return the epoch of a GCI (high word) and a micro GCI (low word) (D4)."""
     return Epoch(gci << MICRO_BITS | micro)
 
 
 def gci_of(epoch: int) -> Gci:
-    """The GCI (high word) of an epoch."""
+    """Return the GCI (high word) of an epoch."""
     return Gci(epoch >> MICRO_BITS)
 
 
 def micro_of(epoch: int) -> int:
-    """The micro GCI (low word) of an epoch."""
+    """Return the micro GCI (low word) of an epoch."""
     return epoch & ((1 << MICRO_BITS) - 1)
 
 
 def make_rowid(page: int, slot: int) -> RowId:
-    """ROWID from logical page and slot (D1)."""
+    """Return the ROWID of a logical page and a slot (D1)."""
     return RowId(page << SLOT_BITS | slot)
 
 
 def first_txid(incarnation: int) -> TxId:
-    """First transaction id of an incarnation (D14)."""
+    """Return the first transaction id of an incarnation (D14)."""
     return TxId(incarnation << TXID_COUNTER_BITS | 1)
 
 
 def next_incarnation(incarnation: int) -> int:
-    """Of the next opening, or of the node that begins to lead a node group.
+    """Return the incarnation of the next opening, or of the node that begins to lead a node group.
 
-    Raises: LimitExceeded if ids of transactions are used up.
+    Raises: LimitExceeded if transaction ids are exhausted.
     """
     if incarnation >= INCARNATION_MAX:
         raise LimitExceeded(
@@ -60,5 +60,5 @@ def next_incarnation(incarnation: int) -> int:
 
 
 def txids_from(txid: int) -> range:
-    """Ids from this one on that are of its incarnation: later ones are the next opening's."""
+    """Return the ids from this one to the last of its incarnation; later ones belong to the next opening."""
     return range(txid, (txid >> TXID_COUNTER_BITS) + 1 << TXID_COUNTER_BITS)

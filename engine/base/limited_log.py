@@ -1,4 +1,4 @@
-"""Warnings that any stranger can cause: at most one line in so many seconds, and how many were left out."""
+"""Warnings that any stranger can cause, limited to one line in ten seconds, with the number of lines left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EVERY_SECONDS = 10.0
 
 
 class LimitedLog:
-    """The warnings of one listener. Threads may share it."""
+    """The warnings of one listener. Threads may share an instance."""
 
     def __init__(self, log: logging.Logger, clock: Clock) -> None:
         self._log = log
@@ -21,8 +21,8 @@ class LimitedLog:
         self._left_out = 0
 
     def warning(self, text: str, error: BaseException | None = None) -> None:
-        """Write a line, and the traceback of `error`, unless a line was written in the last ten seconds: then it is
-        counted, and the next line says how many there were.
+        """Write a line, and the traceback of `error`. If a line was written in the last ten seconds, only count it: the
+        next line says how many were left out.
         """
         now = self._clock.monotonic()
         with self._mutex:
@@ -35,7 +35,7 @@ class LimitedLog:
         self._log.warning("%s%s", text, left_out_text, exc_info=error)
 
     def close(self) -> None:
-        """Say how many lines were left out that no later line told."""
+        """Log how many lines were left out since the last one written."""
         with self._mutex:
             left_out, self._left_out = self._left_out, 0
         if left_out:

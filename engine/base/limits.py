@@ -27,13 +27,13 @@ VARBINARY_LENGTH_MAX = 32_000
 ENUM_MEMBERS_MAX = 65_535
 # Fragments of a table.
 FRAGMENTS_MAX = 4_096
-# Values in all lists of a table: searched in main memory, and written whole into every schema record.
+# Values in all lists of a table: searched in main memory, and all written into every schema record.
 PARTITION_VALUES_MAX = 16_384
-# Schema changes of a table: REDO records name the version they were made by in 16 bits.
+# Schema changes of a table: a REDO record has the version it was written with in 16 bits.
 SCHEMA_VERSION_MAX = 65_535
-# Tables ever made: table numbers are never reused and take 31 bits in a REDO record.
+# Tables ever created: table numbers are never reused and take 31 bits in a REDO record.
 TABLE_ID_MAX = (1 << 31) - 1
-# Indexes of a table: a commit remembers in one word which of them a change touches.
+# Indexes of a table: a commit keeps in one word which of them a change touches.
 INDEXES_MAX = 32
 # Columns of an index: its descriptor is one block of the arena.
 INDEX_COLUMNS_MAX = 32
@@ -41,16 +41,16 @@ INDEX_COLUMNS_MAX = 32
 FRAGMENT_PAGES_MAX = 1 << 22
 # Decimal digits: 128-bit integers.
 DECIMAL_PRECISION_MAX = 38
-# Row locks keep the transaction slot in 30 bits; this many transactions may be open at once.
+# Transactions open at once: row locks keep the transaction slot in 30 bits.
 TRANSACTIONS_OPEN_MAX = 65_536
-# Snapshots open at once: a commit that needs room looks at the oldest, and every read finds its own in their list.
+# Snapshots open at once: a commit that needs room looks at the oldest, and every read searches their list for its own.
 SNAPSHOTS_OPEN_MAX = 512
 # Openings of a store that write: a transaction id is a non-negative int64, incarnation << 40 | counter.
 INCARNATION_MAX = (1 << 23) - 1
 # GCI: the epoch is a non-negative int64, GCI << 32 | micro GCI.
 GCI_MAX = (1 << 31) - 1
 
-# Smallest sizes that can work at all, in bytes.
+# Smallest sizes that work, in bytes.
 DATA_MEMORY_BYTES_MIN = 1 << 20
 REDO_LOG_BYTES_MIN = 1 << 20
 UNDO_LOG_BYTES_MIN = 1 << 20
@@ -58,10 +58,10 @@ PAGE_BUFFER_BYTES_MIN = 64 << 10
 SNAPSHOT_MEMORY_BYTES_MIN = 64 << 10
 DELETE_LOG_BYTES_MIN = 4 << 10
 
-# Disk part of a row, Text and Blob not counted: a page less its header, one slot word and the word that leads a piece.
+# Words of a page that a disk part (Text and Blob not counted) cannot use: page header, one slot word, a piece's header.
 DISK_PAGE_RESERVED_WORDS = 18
 
 
 def disk_part_words_max(page_bytes: int) -> int:
-    """Most words of a disk part that is one piece of a page of `page_bytes`."""
+    """Return the largest disk part, in words, that is one piece of a page of `page_bytes`."""
     return page_bytes // 8 - DISK_PAGE_RESERVED_WORDS

@@ -1,8 +1,8 @@
 """The options of a store: their names, defaults and ranges, checked when they are given.
 
-An `Options` that exists is valid: every bad value is refused by `SchemaInvalid` before anything is opened. Sizes are
-given as bytes or as text with a binary unit (`"64 MiB"`) and read back as `..._bytes`. An option stands here only if
-the store acts on it. Nothing here is written to disk; what a store was made with is in its control files.
+An `Options` that exists is valid: a bad value raises SchemaInvalid before anything is opened. Sizes are given as bytes
+or as text with a binary unit (`"64 MiB"`) and read back as `..._bytes`. An option is here only if the store acts on it.
+Nothing here is written to disk; the values a store was created with are in its control files.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _SIZE = re.compile(r"([0-9]{1,19}) ?(B|KiB|MiB|GiB|TiB)")
 
 # Word addresses into the arena and positions in the log stay far inside int64.
 _SIZE_BYTES_MAX = 1 << 46
-# Copies of rows are kept in slabs of this size; less than one could never take a row of the largest size.
+# Copies of rows are kept in slabs of this size; less than one slab has no room for a row of the largest size.
 _LCP_MEMORY_BYTES_MIN = 1 << 20
 _TRANSACTION_MEMORY_BYTES_MIN = 64 << 10
-# Each interval with commits makes a file.
+# Each interval with commits writes a file.
 _ARCHIVE_INTERVAL_MS_MIN = 100
 _MILLISECONDS_MAX = 24 * 3_600 * 1_000
-# The log reaches back to the older of two local checkpoints while a third is made: three shares must fit.
+# The log reaches back to the older of two local checkpoints while a third is written: three shares must fit.
 _LOG_SHARE_MAX = 0.3
 
 
@@ -66,27 +66,27 @@ class OptionKeywords(TypedDict, total=False):
 class Options:
     """How to open a store.
 
-    data_memory: memory for rows and indexes, reserved at once and used as it fills. Beside it open transactions use 64
-        bytes for each row they have changed or locked.
-    redo_log: size of the REDO log on disk of a store that is made; one that exists keeps its own, whatever stands here.
-    page_buffer: memory for pages of disk columns, for each size in use, those on their way to the disk included.
+    data_memory: memory for rows and indexes, reserved at once and used as it fills. In addition, open transactions use
+        64 bytes for each row they have changed or locked.
+    redo_log: size of the REDO log on disk of a new store; an existing store keeps its own, whatever is given here.
+    page_buffer: memory for pages of disk columns, for each page size in use, including pages on their way to the disk.
     page_flush_rate: bytes of disk pages a local checkpoint writes per second; 0 sets no bound.
     checkpoint_memory: bound on copies of old rows for a running local checkpoint; operations wait beyond it.
     durability: "commit": a commit returns when it is on disk; "epoch": at once, on disk with its epoch.
     epoch_interval_ms: an epoch that has commits is closed this long after its first.
     gcp_interval_ms: life of a GCI; the sysfile is written with each.
     lock_timeout_ms: longest wait for a row lock or for space in the log; 0 never waits.
-    transaction_memory: what the changes of one transaction may take of memory; more go to a file of their own.
+    transaction_memory: bound on the changes of one transaction in memory; further changes are spooled to a file.
     transaction_limit: bound on the changes of one transaction, in memory and file together.
-    create: make the store if the directory has none.
-    background: close epochs and make local checkpoints by timer; without it only calls do.
-    checkpoint_interval_ms: a local checkpoint starts this long after the last one; 0 leaves time out.
+    create: create the store if the directory has none.
+    background: close epochs and write local checkpoints by timer; without it only calls do.
+    checkpoint_interval_ms: a local checkpoint starts this long after the last one; 0: never by time.
     checkpoint_log_share: a local checkpoint starts when the log has grown by this share of `redo_log`.
-    undo_log: size of the UNDO log on disk, made with the first tablespace; one that exists keeps its own.
-    undo_filter: leave out of the UNDO log what no restart can need, because the REDO log has it; without it a restart
-        through an epoch may go back as far as the local checkpoints kept.
-    snapshot_memory: bound on old rows kept for open snapshots; past it the oldest is given up (SnapshotTooOld).
-    delete_log: memory in which deletes are noted for nodes that join by it; past it the oldest are cut; 0 keeps none.
+    undo_log: size of the UNDO log on disk, created with the first tablespace; an existing one keeps its own.
+    undo_filter: leave records out of the UNDO log that no restart can need, because the REDO log has the change;
+        without it a restart through an epoch may go back as far as the local checkpoints kept.
+    snapshot_memory: bound on old rows kept for open snapshots; past it the oldest snapshot is dropped (SnapshotTooOld).
+    delete_log: memory for noting deletes, for nodes that join by them; past it the oldest are dropped; 0 keeps none.
 
     Units: sizes are bytes or text such as "64 MiB" (B, KiB, MiB, GiB, TiB); intervals are milliseconds.
     Raises: SchemaInvalid for a value of the wrong type or out of range.
@@ -126,7 +126,7 @@ class Options:
     delete_log_bytes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check every value and work out the sizes in bytes."""
+        """Check every value and compute the sizes in bytes."""
         self._set_size("data_memory", limits.DATA_MEMORY_BYTES_MIN)
         self._set_size("redo_log", limits.REDO_LOG_BYTES_MIN)
         self._set_size("page_buffer", limits.PAGE_BUFFER_BYTES_MIN)
@@ -169,7 +169,7 @@ class Options:
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, object]) -> Options:
-        """Build options from keywords as a user gave them.
+        """Build options from a user's keywords.
 
         Raises: SchemaInvalid for an unknown keyword, naming the nearest known one, and for bad values.
         """
@@ -189,7 +189,7 @@ class Options:
                 f"to {format_size(_SIZE_BYTES_MAX)}",
                 option=name,
             )
-        # The same size is the same option however it was spelled; the class is frozen for everyone else.
+        # Equal sizes are equal options, however they were spelled. The class is frozen everywhere else.
         object.__setattr__(self, name, format_size(size_bytes))
         object.__setattr__(self, name + "_bytes", size_bytes)
 
@@ -209,7 +209,7 @@ class Options:
 
 
 def parse_size(name: str, value: object) -> int:
-    """Bytes of a size given as an integer or as text such as "64 MiB".
+    """Return the bytes of a size given as an integer or as text such as "64 MiB".
 
     Raises: SchemaInvalid, naming the option `name`.
     """
@@ -226,6 +226,6 @@ def parse_size(name: str, value: object) -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """The shortest text that `parse_size` turns back into exactly `size_bytes`."""
+    """Return the shortest text that `parse_size` turns back into exactly `size_bytes`."""
     unit = next(unit for unit in reversed(_UNITS) if size_bytes % _UNITS[unit] == 0)
     return f"{size_bytes // _UNITS[unit]} {unit}"

@@ -1,7 +1,7 @@
-"""MemoryError of Python, NumPy or Arrow inside a call: a typed error, and nothing half done (F103).
+"""Turns a MemoryError of Python, NumPy or Arrow inside a call into a typed error, with nothing half done (F103).
 
-Calls of a transaction end it (`Transaction.out_of_memory`); others have changed nothing, or what they do next time goes
-on from there. MemoryError in the user's own code stays what it is.
+A call of a transaction ends the transaction (`Transaction.out_of_memory`). Any other call has changed nothing, or its
+next run continues from there. A MemoryError in the user's own code is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Meaning = Callable[[Any, MemoryError], Error]
 
 
 def no_memory(error: MemoryError, what: str = "nothing was changed") -> MemoryExhausted:
-    """The error of a call that ended with a MemoryError, and `what` became of its work."""
+    """Return the error for a call that ended with a MemoryError. what: the effect on its work, for the message."""
     said = f" ({error})" if str(error) else ""
     return MemoryExhausted(
         f"the process has no memory left for this call{said}; {what};"
@@ -62,7 +62,7 @@ def _of_call(call: Callable[..., Any], meaning: Meaning) -> Callable[..., Any]:
 
 
 def types_memory_error(became: str = "nothing was changed") -> Callable[[F], F]:
-    """Decorator of a function that users call: a MemoryError out of it is MemoryExhausted. became: what of its work."""
+    """Decorate a function that users call: a MemoryError in it becomes MemoryExhausted. became: see `no_memory`."""
 
     def decorate(call: F) -> F:
         @functools.wraps(call)
@@ -80,12 +80,13 @@ def types_memory_error(became: str = "nothing was changed") -> Callable[[F], F]:
 def types_memory_errors(
     *besides: str, but: tuple[str, ...] = (), reads: tuple[str, ...] | None = None
 ) -> Callable[[type[K]], type[K]]:
-    """Decorator of a class that users call: MemoryError out of its public methods becomes what `out_of_memory` of the
-    instance makes of it, else MemoryExhausted.
+    """Decorate a class that users call: a MemoryError in a public method is raised as the error that the instance's
+    `out_of_memory` returns for it, or as MemoryExhausted if there is none.
 
-    besides: further methods, whose names begin with an underscore. but: methods that run code of users, or that see to
-    it themselves. reads: of a class whose calls change something without a transaction, those that do not; the others
-    are OutcomeUnknown.
+    besides: further methods, with names that begin with an underscore.
+    but: methods that run code of users, or handle it themselves.
+    reads: for a class that changes data without a transaction, the methods that change nothing; from the others it is
+        raised as OutcomeUnknown.
     """
 
     def decorate(kind: type[K]) -> type[K]:

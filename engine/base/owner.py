@@ -1,11 +1,11 @@
-"""How a part of a store calls what owns it.
+"""A weak reference to the owner: how a part of a store calls the object that owns it.
 
 A store is a few hundred objects and one arena of up to many gigabytes. If its objects form a cycle, the arena outlives
-the last reference to the store until the collector of cycles comes by, and that counts objects, not bytes. So owners
-hold their parts, and a part that has to call its owner does it through `call_owner`, which holds nothing.
+the last reference to the store until the cyclic garbage collector runs, and that counts objects, not bytes. So owners
+hold their parts, and a part calls its owner through `call_owner`, which holds no reference.
 
-Two things are left to the collector: a store dropped with open transactions, and one that failed, for the traceback of
-its first failure holds the frames it went through.
+Two cases are left to the collector: a store dropped with open transactions, and one that failed, because the traceback
+of its first failure holds the frames it went through.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ R = TypeVar("R")
 
 
 def call_owner(method: Callable[P, R]) -> Callable[P, R]:
-    """The same call of a bound method, without a reference to the object it is bound to.
+    """Return the call of a bound method, without a reference to the object it is bound to.
 
-    It raises StoreClosed once that object is gone: a thread of the part may live a little longer than the store.
+    The call raises StoreClosed once that object is gone: a thread of the part may outlive the store a little.
     """
     reference = WeakMethod(method)
 
