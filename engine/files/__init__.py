@@ -1,5 +1,5 @@
 """The door to the disk: one store's directory, its lock, checked reads and durable writes.
 
-Read `protocol` (what the store asks of a disk), `layer` (what all implementations share), `directory` (the real one).
+Read `protocol` (the calls the store makes), `layer` (the code all implementations share), `directory` (the real disk).
 No other module of the product opens a file of a store.
 """

@@ -1,19 +1,19 @@
 """The only door to the disk: one store's directory on a real file system, and its lock.
 
 Owns every descriptor of the store. The directory is held by a descriptor and names are resolved from there, one
-component at a time and never through a symbolic link, so that a renamed or replaced directory cannot send writes
-elsewhere (F80). Data files are read and written, never mapped: a mapped file that is cut short kills the process.
+component at a time and never through a symbolic link, so that a renamed or replaced directory cannot redirect writes
+(F80). Data files are read and written, never mapped: access to a mapped file that was truncated kills the process.
 
 The lock is a flock on `LOCK`, because a record lock vanishes as soon as any descriptor of the file is closed in the
-process. A flock lives as long as any process has its descriptor, so a forked child closes it at once; and because the
-child shares files with its parent, every call on the child's handle raises ForkedHandle (F79, F116). A reader in
-another process *pins* a file with a shared flock on the file itself; whoever removes it takes it exclusively before, so
-that it stays as long as a pin does. Translation of errors, completion of short transfers and the failure latch are in
-`file_layer.py`.
+process. A flock lives as long as any process has its descriptor, so a forked child closes it at once. Because the child
+shares files with its parent, every call on the child's handle raises ForkedHandle (F79, F116). A reader in another
+process *pins* a file with a shared flock on the file itself. A process that removes the file takes the flock
+exclusively first, so the file stays as long as a pin does. Translation of errors, completion of short transfers and the
+failure latch are in `layer.py`.
 
-Whatever is made here is for its user alone, 0600 and 0700, whatever the umask is. The mode of the store's directory is
-the one place that says otherwise: where others have no right to it, the rights of its group hold for all in it (0750
-makes files 0640), also for other processes and for later ones, which an option of a call would not reach.
+Files created here are for their user alone, 0600 and 0700, whatever the umask is. Only the mode of the store's
+directory widens that: if others have no right to it, the rights of its group hold for everything in it (0750 makes
+files 0640), also for other processes and later ones, which an option of a call would not reach.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _log = logging.getLogger("tidemark.files")
 LOCK_NAME = "LOCK"
 # The holder's line has a fixed length: rewriting it needs no space, so a store on a full disk can be opened.
 LOCK_LINE_BYTES = 64
-# The LOCK file may be removed and made anew between our open and our flock; each time costs one more look.
+# The LOCK file may be removed and created anew between our open and our flock; each time costs one more attempt.
 LOCK_ATTEMPTS = 8
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: opening a FIFO that stands in the place of a file must not wait for its other end (F74).
+# O_NONBLOCK: opening a FIFO in place of a file must not wait for its other end (F74).
 _REGULAR = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-# Of whatever kind it is, without a right to read it.
+# Opens a file of any kind, without the right to read it.
 _ANY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _RIGHTS = 0o777
@@ -64,12 +64,12 @@ class _Hold:
         self.failure = failure
 
 
-# Stores this process has locked, by device and inode of their directory: seen through any path or link (F78).
+# Stores this process has locked, by device and inode of their directory: the same through any path or link (F78).
 _held: dict[tuple[int, int], _Hold] = {}
 _held_mutex = threading.Lock()
 
 
-# Directories of programs that were made; removed when the interpreter ends.
+# Directories of `scratch_program`; removed when the interpreter ends.
 _scratch: list[tempfile.TemporaryDirectory[str]] = []
 # Descriptors whose flock pins a file.
 _pins: set[int] = set()
@@ -93,14 +93,14 @@ os.register_at_fork(after_in_child=_close_locks_in_child)
 
 
 class Pin:
-    """A file that stays; see `PosixFiles.pin`. It does not outlive its process, and a forked child does not have it."""
+    """A file kept from removal (`PosixFiles.pin`). It does not outlive its process; a forked child does not have it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         _pins.add(descriptor)
 
     def release(self) -> None:
-        """Let the file go; harmless twice."""
+        """Release the file; harmless twice."""
         if self._descriptor in _pins:
             _pins.remove(self._descriptor)
             os.close(self._descriptor)
@@ -111,9 +111,9 @@ class PosixFiles(CheckedFiles):
     """`Files` on a directory of a real file system. The directory stays open until `close_all`."""
 
     def __init__(self, directory: str | os.PathLike[str], create: bool = False) -> None:
-        """Open the directory, making it (durably) if `create`.
+        """Open the directory, created (durably) first if `create`.
 
-        Raises: FileMissing, ReadOnly, TooManyFiles, StorageFull, Rejected if it is no directory.
+        Raises: FileMissing, ReadOnly, TooManyFiles, StorageFull, Rejected if it is not a directory.
         """
         failure = Failure()
         place = os.path.abspath(os.fspath(directory))
@@ -131,7 +131,7 @@ class PosixFiles(CheckedFiles):
 
     @property
     def owner(self) -> int:
-        """Number of the user whose directory it is."""
+        """The number of the user who owns the directory."""
         return self._posix.status.st_uid
 
     def bind(self, name: str, listener: Any) -> None:
@@ -139,9 +139,9 @@ class PosixFiles(CheckedFiles):
         self._posix.bind(check_name(name), listener)
 
     def socket_address(self, name: str) -> str:
-        """Address of a Unix socket `name` in the directory, for `connect` of this process.
+        """Return the address of a Unix socket `name` in the directory, for `connect` of this process.
 
-        It leads through our descriptor of the directory: a path is cut at 107 bytes there and follows renames (F80).
+        It leads through our descriptor of the directory: a path is limited to 107 bytes and follows renames (F80).
         """
         return self._posix.address(check_name(name))
 
@@ -150,20 +150,20 @@ class PosixFiles(CheckedFiles):
         return self._posix.remove_socket(check_name(name))
 
     def pin(self, name: str) -> Pin | None:
-        """Keep a file from being removed, by whatever process, until the pin is released or this process ends; None if
-        it is gone, or is being removed. Raises: Unsupported where the file system has no locks.
+        """Keep a file from being removed by any process until the pin is released or this process ends. None if the
+        file is gone or is being removed. Raises: Unsupported where the file system has no locks.
         """
         return self._posix.pin(check_name(name))
 
     def holder(self) -> int | None:
-        """pid of the process that has the store locked, as the system tells without taking the lock; 0 if it is in
-        another namespace, None if nobody has it or nothing can be told.
+        """Return the pid of the process that has the store locked, as the system reports it, without taking the lock; 0
+        if it is in another pid namespace, None if no process has it or the system does not report it.
         """
         return self._posix.holder()
 
 
 def is_own_user(number: int) -> bool:
-    """Whether a user may do all that this process may: its own user, or root."""
+    """Whether a user may do everything this process may: its own user, or root."""
     return number in (0, os.geteuid())
 
 
@@ -188,11 +188,11 @@ class _PosixRaw:
         self._place = place
         self._failure = failure
         self._hold: _Hold | None = None
-        # The store's own directory may be reached through a link; what lies inside may not.
+        # The store's own directory may be reached through a link; anything inside it may not.
         directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._directories = {"": directory}
         self.status = os.fstat(directory)
-        # 0755 and 0777 are what a umask makes of any directory: they say nothing about who may read the rows.
+        # 0755 and 0777 are what a umask gives any directory: not a decision about access to the rows.
         is_told = self.status.st_mode & _RIGHTS_OF_OTHERS == 0
         self._folder_mode = 0o700 | (self.status.st_mode & 0o070 if is_told else 0)
         self._file_mode = self._folder_mode & 0o660
@@ -253,7 +253,7 @@ class _PosixRaw:
         os.unlink(name.rpartition("/")[2], dir_fd=self._directory(parent_of(name)))
 
     def names(self, path: str) -> tuple[str, ...]:
-        # A descriptor of its own: listing moves the position that all users of one descriptor share.
+        # A separate descriptor: listing moves the position that all users of one descriptor share.
         descriptor = os.open(".", _DIRECTORY, dir_fd=self._directory(path))
         try:
             return tuple(os.listdir(descriptor))
@@ -302,7 +302,7 @@ class _PosixRaw:
                 if directory.st_mode & stat.S_IWOTH:
                     _log.warning("any user may replace files in %s; take that right away: chmod o-w", self._place)
                 self._hold = _held[identity] = _Hold(descriptor, self._failure)
-            except BaseException:  # without memory too: the lock would be held until the process ends
+            except BaseException:  # also on MemoryError: the lock would be held until the process ends
                 os.close(descriptor)
                 raise
 
@@ -331,7 +331,7 @@ class _PosixRaw:
         try:
             return self._open(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
-            return self._open(LOCK_NAME, os.O_RDWR)  # whose mode is not ours to give
+            return self._open(LOCK_NAME, os.O_RDWR)  # its mode is not ours to set
 
     def _is_lock(self, descriptor: int) -> bool:
         try:
@@ -346,7 +346,7 @@ class _PosixRaw:
             return None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            # Taken behind the removal of the name, it pins nothing.
+            # A flock taken after the removal of the name pins nothing.
             if os.path.samestat(os.fstat(descriptor), self._status(name)):
                 return Pin(descriptor)
         except (BlockingIOError, FileNotFoundError):
@@ -373,7 +373,7 @@ class _PosixRaw:
     def unlink_unpinned(self, name: str) -> bool:
         descriptor = self._open(name, os.O_RDONLY)
         try:
-            # Held until the name is gone: whoever pins behind it finds that out.
+            # Held until the name is gone: a reader that pins the file afterwards notices that.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
@@ -387,7 +387,7 @@ class _PosixRaw:
         return True
 
     def bind(self, name: str, listener: Any) -> None:
-        # The file gets the mode of the socket: at no time may others connect.
+        # The file gets the mode of the socket: other users can never connect, not even for a moment.
         os.fchmod(listener.fileno(), 0o600)
         listener.bind(self.address(name))
         _set_mode(name, self._directories[""], 0o600, self._place)
@@ -413,7 +413,7 @@ class _PosixRaw:
                 lines = [line.split() for line in source]
         except OSError:
             return None
-        # "1: FLOCK ADVISORY WRITE pid major:minor:inode start end"; the device is another one on layered file systems.
+        # "1: FLOCK ADVISORY WRITE pid major:minor:inode start end"; the device differs on layered file systems.
         held = [fields for fields in lines if fields[1] == "FLOCK" and fields[-3].endswith(f":{inode}")]
         return max((int(fields[4]) for fields in held), default=None)
 
@@ -426,7 +426,7 @@ class _PosixRaw:
             for identity in [key for key, value in _held.items() if value is hold]:
                 del _held[identity]
             descriptor, hold.descriptor = hold.descriptor, None
-            self._hold = None  # only now: without memory for the line above it is called again
+            self._hold = None  # only now: after a MemoryError in the line above `unlock` is called again
             os.close(descriptor)
 
     def check_place(self) -> None:
@@ -437,14 +437,14 @@ class _PosixRaw:
 
 
 def find_program(name: str) -> str | None:
-    """Path of a program that may be run, found by its name as the shell does it; None if there is none."""
+    """Return the path of an executable program, found by name as the shell does; None if there is none."""
     return shutil.which(name)
 
 
 def scratch_program(name: str, text: str) -> str:
-    """A program made of a script, at `bin/<name>` of a directory of its own; returns that directory.
+    """Write a script to `bin/<name>` of a new directory; return that directory.
 
-    It is there until this process ends, for this user alone. Nothing is durable.
+    It stays until this process ends, for this user alone. Nothing is durable.
     """
     folder = tempfile.TemporaryDirectory(prefix="tidemark-")
     _scratch.append(folder)
@@ -459,7 +459,7 @@ def scratch_program(name: str, text: str) -> str:
 
 
 def _set_mode(leaf: str, above: int | None, mode: int, place: str) -> None:
-    """Give a directory or socket that was just made its mode."""
+    """Set the mode of a directory or socket that was just created."""
     descriptor = os.open(leaf, _ANY, dir_fd=above)
     try:
         _give_mode(descriptor, os.fstat(descriptor), mode, place)
@@ -468,11 +468,11 @@ def _set_mode(leaf: str, above: int | None, mode: int, place: str) -> None:
 
 
 def _give_mode(descriptor: int, status: os.stat_result, mode: int, place: str) -> None:
-    """The mode that was asked for; the umask may have taken some of it."""
+    """Set the mode that was requested; the umask may have taken some of it."""
     if status.st_mode & _RIGHTS == mode:
         return
     try:
-        # Not fchmod, which takes no descriptor of a directory that cannot be read.
+        # Not fchmod, which refuses an O_PATH descriptor, as of a directory that cannot be read.
         os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) & ~_RIGHTS | mode)
     except OSError as cause:
         if cause.errno not in _NO_MODES:
@@ -505,7 +505,7 @@ def _read_holder(descriptor: int) -> int | None:
         fields = os.pread(descriptor, LOCK_LINE_BYTES, 0).split()
     except OSError:
         return None
-    # A line of an earlier boot is what a killed owner left while the new one has not written its own yet.
+    # A line of an earlier boot was left by a killed owner; the new owner has not written its own yet.
     if len(fields) == 2 and fields[0].isdigit() and fields[1] == _boot_id().encode():
         return int(fields[0])
     return None

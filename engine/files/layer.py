@@ -1,12 +1,12 @@
-"""What every implementation of the disk has in common: the error classes, the loops and the latch.
+"""The code all implementations of the disk share: the error classes, the loops and the latch.
 
-`CheckedFiles` stands on a `RawFiles`, which may transfer less than asked and raises OSError, and is the `Files` that
-the store uses. Real disk, disk in memory and injected faults all pass through the same few lines here.
+`CheckedFiles` is the `Files` that the store uses. It is built on a `RawFiles`, which may transfer less than requested
+and raises OSError. Real disk, disk in memory and injected faults all pass through the same few lines here.
 
 Invariants: (C1) the first IoFailed or SyncFailed is latched before anything else can happen (see `failure.py`), and
 after it only close and unlock do anything; (C2) a sync is never repeated after it failed; (C3) a transfer is complete
-when the call returns; (C4) no OSError leaves this module; (C5) input that is refused has changed nothing.
-Full disks, missing files and lack of descriptors are answers, not failures: they do not latch.
+when the call returns; (C4) no OSError leaves this module; (C5) a call that is refused has changed nothing. Full disks,
+missing files and lack of descriptors are answers, not failures: they do not latch.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ T = TypeVar("T")
 
 _log = logging.getLogger("tidemark.files")
 
-# Zeros are written in pieces of this size: large enough that the call does not count, small enough to keep in memory.
+# Zeros are written in pieces of this size: large enough that the call costs little, small enough to keep in memory.
 ZERO_PIECE_BYTES = 1 << 20
-# Largest buffer `pread` makes before it has asked how long the file is (a length read from disk is not trusted).
+# Largest buffer `pread` allocates before it asks for the length of the file (a length read from disk is not trusted).
 PREAD_UNCHECKED_BYTES = 1 << 20
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -59,24 +59,24 @@ _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}", re.ASCII)
 
 
 def check_name(name: str) -> str:
-    """The name itself if it is relative and plain. Raises: InvalidName."""
+    """Return the name if it is relative and plain. Raises: InvalidName."""
     if not isinstance(name, str) or not all(_COMPONENT.fullmatch(part) for part in name.split("/")):
         raise InvalidName(f"{name!r} is no file name inside a store; use plain relative names", file=name)
     return name
 
 
 def check_path(path: str) -> str:
-    """A directory's path, `""` for the store's own. Raises: InvalidName."""
+    """Return a directory's path, `""` for the store's own. Raises: InvalidName."""
     return "" if path in ("", ".") else check_name(path)
 
 
 def parent_of(name: str) -> str:
-    """The directory a name lies in, `""` for the store's own."""
+    """Return the directory of a name, `""` for the store's own."""
     return name.rpartition("/")[0]
 
 
 def answer(operation: str, name: str, cause: OSError) -> Error:
-    """The class for an error that says something about the call, not about the disk."""
+    """Return the error for an OSError that says something about the call, not about the disk."""
     code = cause.errno
     said = f"{operation} of {name or 'the store directory'}: {describe(cause)}"
     if code in FULL:
@@ -98,8 +98,8 @@ class CheckedFiles:
     def __init__(self, raw: RawFiles, failure: Failure | None = None) -> None:
         self.raw = raw
         self.failure = failure if failure is not None else Failure()
-        # While a store is being opened nothing has been promised yet: a file that cannot be read is one that is
-        # damaged, and there may be another (F41). From its first write on, a failed read kills the store (D12).
+        # While a store is being opened it has acknowledged nothing: a file that cannot be read counts as damaged, and
+        # there may be another copy (F41). From the store's first write on, a failed read kills it (D12).
         self.read_errors_latch = True
         self._open: set[File] = set()
         # Bound once: the commit path calls these.
@@ -118,7 +118,7 @@ class CheckedFiles:
             for offset in range(0, size, ZERO_PIECE_BYTES):
                 self.pwrite(file, offset, zeros if size - offset >= len(zeros) else zeros[: size - offset])
         except StorageFull:
-            # Nobody will miss what was written so far: an error of this close says nothing new.
+            # The bytes written so far are not needed: an error of this close does not matter.
             file.synced = file.writes
             self.close(file)
             self.unlink(name)
@@ -185,14 +185,14 @@ class CheckedFiles:
         try:
             self._raw_fdatasync(file)
         except OSError as cause:
-            # No call may stand before this store: a KeyboardInterrupt comes in only at calls and backward jumps, and
-            # would make a failed sync forgotten; a second sync then reports success for lost pages (F33).
+            # No call may precede this store: a KeyboardInterrupt comes only at calls and backward jumps. Here it would
+            # lose the failed sync, and a second sync would then report success for lost pages (F33).
             if failure.first is None:
                 failure.first = (SyncFailed, "fdatasync", file.name, cause)
             raise failure.again() from cause
         file.synced = writes
         if failure.first is not None:
-            # Another thread's sync took the report of an error that may have been ours.
+            # Another thread's sync got the report of an error that may have been ours.
             failure.check()
 
     def sync_directory(self, path: str) -> None:
@@ -203,7 +203,7 @@ class CheckedFiles:
         try:
             self.raw.sync_directory(path)
         except OSError as cause:
-            # As in fdatasync: nothing between the error and its store (F36).
+            # As in fdatasync: no call between the error and its store (F36).
             if cause.errno not in ANSWERS_TO_DIRECTORY_SYNC:
                 if failure.first is None:
                     failure.first = (SyncFailed, "sync_directory", path, cause)
@@ -268,7 +268,7 @@ class CheckedFiles:
         if not file.is_open:
             return
         is_unsynced = file.writes != file.synced
-        # First: the number may be another file's as soon as the system has it back, even if it reports an error.
+        # Before the call: once closed, the number may become another file's, even if the system reports an error.
         file.is_open = file.writable = False
         failure = self.failure
         try:
@@ -312,7 +312,7 @@ class CheckedFiles:
             try:
                 return function(*arguments)
             except OSError as cause:
-                # Nothing between the error and its store, as in fdatasync; `errno` and `in` are no calls into Python.
+                # As in fdatasync, no call between the error and its store; `errno` and `in` do not call into Python.
                 if cause.errno not in answers and (cause.errno not in TRANSIENT or interrupted):
                     if failure.first is None:
                         failure.first = (IoFailed, operation, name, cause)

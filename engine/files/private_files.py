@@ -1,4 +1,4 @@
-"""Files of the user alone, outside any store: secrets that are read."""
+"""Files for the user alone, outside any store: reading of secrets."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _ENDS_OF_LINE = (b"\r\n", b"\n")
 
 
 def read_secret(path: str | os.PathLike[str]) -> bytes:
-    """What the file of a secret or password holds: every byte, but for one end of line (LF or CRLF) at its end.
+    """Return the contents of a file with a secret or password: every byte, except one line end (LF or CRLF) at the end.
 
-    All commands read theirs by this. A file that its group may use, or that is of another user (but root), is warned
-    of. Raises: Rejected if any user may read or write it, if it is empty or has more than 64 KiB; FileMissing.
+    All commands read their secrets with it. It logs a warning if the group may use the file, or if it is owned by
+    another user (except root). Raises: Rejected if any user may read or write the file, if it is empty or has more than
+    64 KiB; FileMissing.
     """
     place = os.fspath(path)
     try:
-        # A pipe, as of a shell's <(...), may be waited for.
+        # Without O_NONBLOCK: a pipe, such as a shell's <(...), may be waited for.
         descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _check(os.fstat(descriptor), place)
@@ -48,7 +49,8 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
 
 
 def check_secret_file(path: str | os.PathLike[str]) -> None:
-    """Judge the mode of a file of a secret that others read, such as the key of a certificate, as `read_secret` does.
+    """Check the mode of a file with a secret that other code reads, such as the key of a certificate, as `read_secret`
+    does.
 
     Raises: Rejected, FileMissing.
     """

@@ -1,7 +1,7 @@
 """The disk as the store sees it (`Files`), and the bare disk under it (`RawFiles`).
 
 Everything durable goes through `Files`. Its implementations are `CheckedFiles` over a `RawFiles`: the real disk
-(`files.py`), a disk in memory that can lose power, and wrappers that inject faults, record and watch
+(`directory.py`), a disk in memory that can lose power, and wrappers that inject faults, record and watch
 (`recovery/crash_harness/disks/`).
 """
 
@@ -18,28 +18,28 @@ Buffer = Any
 
 
 def flat(buffer: Buffer) -> memoryview:
-    """The bytes of a contiguous buffer, without a copy; `memoryview.cast` refuses structured formats."""
+    """Return the bytes of a contiguous buffer without a copy; `memoryview.cast` refuses structured formats."""
     return np.frombuffer(buffer, dtype=np.uint8).data if memoryview(buffer).nbytes else memoryview(bytearray())
 
 
 class File(int):
-    """An open file: the descriptor's number, and what is known of the file."""
+    """An open file: the descriptor's number, and the state of the file."""
 
     name: str
     writable: bool
     is_open: bool
     writes: int
     synced: int
-    read_errors_latch: bool  # False for data files: what cannot be read there is one page, and nothing was changed
+    read_errors_latch: bool  # False for data files: a failed read there concerns one page, and nothing was changed
 
     def __new__(cls, number: int, name: str, writable: bool) -> File:
-        """A handle for descriptor `number`."""
+        """Create a handle for descriptor `number`."""
         file = super().__new__(cls, number)
         file.name = name
         file.writable = writable
         file.is_open = True
-        # Counted instead of flagged: a sync that a signal interrupts cannot leave a wrong "clean" behind. Each write
-        # counts when it begins and when it ends: a sync in between leaves the file unsynced.
+        # Counted instead of flagged: a sync that a signal interrupts cannot leave a wrong "clean". Each write counts
+        # when it begins and when it ends: a sync in between leaves the file unsynced.
         file.writes = 0
         file.synced = 0
         file.read_errors_latch = True
@@ -52,14 +52,14 @@ class File(int):
 class Files(Protocol):
     """One store's directory, as the store sees it. Names are relative, `"redo/0000.redo"`; `""` is the directory.
 
-    Raises: the failure remembered first, from every call but `close`, `close_all`, `unlock` and `mark`.
+    Raises: the first failure, from every call but `close`, `close_all`, `unlock` and `mark`.
     """
 
     failure: Failure
-    read_errors_latch: bool  # False while a store is being opened: a failed read is an answer then
+    read_errors_latch: bool  # False while a store is being opened: a failed read is then an answer
 
     def create(self, name: str, size: int = 0) -> File:
-        """Make and open a new file of `size` written zero bytes. Durable: nothing, before `fdatasync` and
+        """Create and open a new file of `size` written zero bytes. Durable: nothing, before `fdatasync` and
         `sync_directory`. Raises: Rejected if the name is taken, StorageFull (no file is left), ReadOnly.
         """
         ...
@@ -73,7 +73,7 @@ class Files(Protocol):
         ...
 
     def pread_into(self, file: File, offset: int, buffer: Buffer) -> int:
-        """Fill a writable contiguous buffer; returns the bytes read, fewer only at the end of the file."""
+        """Fill a writable contiguous buffer; return the number of bytes read, fewer only at the end of the file."""
         ...
 
     def pwrite(self, file: File, offset: int, buffer: Buffer) -> None:
@@ -83,7 +83,7 @@ class Files(Protocol):
         ...
 
     def truncate(self, file: File, size: int) -> None:
-        """Cut or lengthen to `size` bytes. Durable: nothing yet."""
+        """Truncate or lengthen to `size` bytes. Durable: nothing yet."""
         ...
 
     def fdatasync(self, file: File) -> None:
@@ -98,7 +98,7 @@ class Files(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make a directory. Durable: after `sync_directory` of its parent."""
+        """Create a directory. Durable: after `sync_directory` of its parent."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -114,15 +114,15 @@ class Files(Protocol):
         ...
 
     def is_pinned(self, name: str) -> bool:
-        """Whether a reader has pinned the file now. While this asks, nobody can."""
+        """Whether a reader has pinned the file now. During this call no reader can."""
         ...
 
     def list(self, path: str = "") -> tuple[str, ...]:
-        """Sorted names in a directory."""
+        """Return the sorted names in a directory."""
         ...
 
     def size(self, file: File | str) -> int:
-        """Bytes of an open or named file."""
+        """Return the bytes of an open or named file."""
         ...
 
     def exists(self, name: str) -> bool:
@@ -130,15 +130,15 @@ class Files(Protocol):
         ...
 
     def lock(self) -> None:
-        """Take the store for this handle alone. Raises: Locked (`pid` of the holder)."""
+        """Lock the store for this handle. Raises: Locked (`pid` of the holder)."""
         ...
 
     def unlock(self) -> None:
-        """Give the store free; harmless if it is not held."""
+        """Unlock the store; harmless if it is not locked."""
         ...
 
     def check_place(self) -> None:
-        """Fail if the directory or its LOCK was moved, removed or replaced since it was opened. Raises: IoFailed."""
+        """Check that the directory and its LOCK were not moved, removed or replaced since opening. Raises: IoFailed."""
         ...
 
     def close(self, file: File) -> None:
@@ -146,11 +146,11 @@ class Files(Protocol):
         ...
 
     def close_all(self) -> None:
-        """Close every file, give up the lock and refuse every later call with StoreClosed; harmless twice."""
+        """Close every file, release the lock and refuse every later call with StoreClosed; harmless twice."""
         ...
 
     def mark(self, kind: str, **values: Any) -> None:
-        """Tell what the store has just decided (`ack`, `cut`); only doubles for tests listen."""
+        """Report a decision of the store (`ack`, `cut`); only test doubles listen."""
         ...
 
 

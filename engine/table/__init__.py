@@ -1,1 +1,1 @@
-"""A table in memory and its fragments: made, dropped, and versions of its columns."""
+"""A table in memory and its fragments: creation, drop, versions of its columns."""

@@ -1,4 +1,4 @@
-"""Memory of tables and fragments in the arena: taken, and given back after what uses it was withdrawn."""
+"""Memory of tables and fragments in the arena: allocated, and freed after the handles to it were withdrawn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DROP_PAGES_PER_CALL = 256
 
 
 def make_table(mem: Words, shape: list[int]) -> tuple[int, list[int]]:
-    """Make an empty table (see the kernel for `shape`); its handle and those of its fragments. Raises:
+    """Create an empty table (see the kernel for `shape`); return its handle and those of its fragments. Raises:
     MemoryExhausted.
     """
     table = int(kernels.make_table(mem, np.array(shape, dtype=np.int64)))
@@ -30,14 +30,14 @@ def make_table(mem: Words, shape: list[int]) -> tuple[int, list[int]]:
 
 
 def fragments_of(mem: Words, table: int) -> list[int]:
-    """Handles of a table's fragments."""
+    """Return the handles of a table's fragments."""
     held = np.zeros(max(0, kernels.fragment_handles(mem, table, NOTHING)), dtype=np.int64)
     kernels.fragment_handles(mem, table, held)
     return [int(fragment) for fragment in held if fragment]
 
 
 def add_fragment(mem: Words, table: int, number: int) -> int:
-    """Handle of a new fragment that the table does not know yet. Raises: MemoryExhausted."""
+    """Create a fragment that the table does not list yet; return its handle. Raises: MemoryExhausted."""
     fragment = kernels.add_fragment(mem, table, number)
     if fragment == 0:
         raise MemoryExhausted("data_memory has no room for another partition; enlarge data_memory")
@@ -45,8 +45,8 @@ def add_fragment(mem: Words, table: int, number: int) -> int:
 
 
 def put_words(mem: Words, words: Words, start: int, makes_room: bool) -> int:
-    """Address of a copy of the partition words at words[start]. makes_room: they are for a drop. Raises:
-    MemoryExhausted.
+    """Copy the partition words at words[start] into the arena; return the address. makes_room: they are for a drop.
+    Raises: MemoryExhausted.
     """
     address = put_partition_words(mem, words, start, makes_room)
     if address == 0:
@@ -55,25 +55,25 @@ def put_words(mem: Words, words: Words, start: int, makes_room: bool) -> int:
 
 
 def withdraw_table(mem: Words, table: int) -> int:
-    """Withdraw a table that nothing pins any more; the handle to give its memory back by."""
+    """Withdraw a table that is no longer pinned; return the handle for freeing its memory."""
     kernels.withdraw_table(mem, table)
     return next_handle(table)
 
 
 def withdraw_fragment(mem: Words, fragment: int) -> int:
-    """Withdraw a fragment that no table has and nothing pins; the handle to give its memory back by."""
+    """Withdraw a fragment that no table lists and nothing pins; return the handle for freeing its memory."""
     withdraw(mem, fragment)
     return next_handle(fragment)
 
 
 def drop_fragment(mem: Words, fragment: int) -> None:
-    """Give back all memory of a withdrawn fragment."""
+    """Free all memory of a withdrawn fragment."""
     _drop_pages(mem, fragment)
     kernels.drop_fragment_rest(mem, fragment)
 
 
 def drop_table(mem: Words, table: int) -> None:
-    """Give back all memory of a withdrawn table."""
+    """Free all memory of a withdrawn table."""
     for fragment in fragments_of(mem, table):
         _drop_pages(mem, fragment)
     kernels.drop_table_rest(mem, table)

@@ -1,4 +1,4 @@
-"""Making and unmaking the arena's structures: pools, tables, fragments, transaction descriptors."""
+"""Creation and removal of the arena's structures: pools, tables, fragments, transaction descriptors."""
 
 # mypy: ignore-errors
 
@@ -23,7 +23,7 @@ SHAPE_WORDS = 8
 
 @kernel("int64(int64[::1], int64, int64)")
 def set_pool(mem, fragment, pool):
-    """Let a fragment take memory from another pool."""
+    """Let a fragment allocate from another pool."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -33,7 +33,7 @@ def set_pool(mem, fragment, pool):
 
 @helper
 def make_fragment(mem, table, number):
-    """Make one empty fragment of a table; its address, 0 when memory is exhausted."""
+    """Create one empty fragment of a table; return its address, 0 if memory is exhausted."""
     fragment = take_descriptor(mem)
     if fragment == 0:
         return 0
@@ -56,9 +56,9 @@ def make_fragment(mem, table, number):
 
 @kernel("int64(int64[::1], int64[::1])")
 def make_table(mem, shape):
-    """Make an empty table; its handle, 0 when memory is exhausted (then nothing is kept).
+    """Create an empty table; return its handle, 0 if memory is exhausted (then nothing is kept).
 
-    shape: [id, fragment numbers ever given, fixed words, has var, key words in the fixed image, hash seed, schema
+    shape: [id, fragment numbers ever assigned, fixed words, has var, key words in the fixed image, hash seed, schema
     version, has disk], then the numbers that have a fragment; none: all.
     """
     table = take_descriptor(mem)
@@ -74,7 +74,7 @@ def make_table(mem, shape):
     mem[table + A.T_SEED] = shape[5]
     mem[table + A.T_SCHEMA_VERSION] = shape[6]
     mem[table + A.T_HAS_DISK] = shape[7]
-    # At least one word besides header and reference: a reserved row keeps the place of its image there.
+    # At least one word besides header and reference: a reserved row keeps the position of its image there.
     mem[table + A.T_ROW_WORDS] = 2 + max(shape[2], 1) + shape[3]
     address = take_list(mem, table, count)
     if address == 0:
@@ -96,8 +96,8 @@ def make_table(mem, shape):
 
 @kernel("int64(int64[::1], int64, int64[::1])")
 def fragment_handles(mem, table, out):
-    """Handles of a table's fragments by number, 0 where there is none, as many as `out` has room for; how many numbers
-    were ever given, or ST_DROPPED.
+    """Write the handles of a table's fragments by number to `out`, 0 where there is none, as many as it has room for.
+    Return how many numbers were ever assigned, or ST_DROPPED.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -110,8 +110,8 @@ def fragment_handles(mem, table, out):
 
 @kernel("int64(int64[::1], int64)")
 def withdraw_table(mem, table):
-    """Let no handle of a table or of its fragments lead there but the next ones, for the caller, who gives its memory
-    back: OK, or ST_DROPPED if that was done.
+    """Make all handles of a table and its fragments stale but the next ones, with which the caller frees the memory.
+    Return OK, or ST_DROPPED if that was done before.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -126,7 +126,7 @@ def withdraw_table(mem, table):
 
 @helper
 def take_list(mem, table, count):
-    """Address of a zeroed array for `count` fragments of a table, 0 when memory is exhausted."""
+    """Return the address of a zeroed array for `count` fragments of a table, 0 if memory is exhausted."""
     mem[table + A.T_LIST_WORDS] = A.BLOCK_WORDS if count <= A.BLOCK_WORDS else A.PAGE_WORDS
     if count <= A.BLOCK_WORDS:
         return take_block(mem, A.S_POOL)
@@ -139,7 +139,7 @@ def take_list(mem, table, count):
 
 @helper
 def give_list(mem, address, words):
-    """Give the array of a table's fragments back."""
+    """Free the array of a table's fragments."""
     if words == A.BLOCK_WORDS:
         give_block(mem, A.S_POOL, address)
     else:
@@ -148,7 +148,7 @@ def give_list(mem, address, words):
 
 @helper
 def free_table_block(mem, table):
-    """Give back a table's descriptor, partition words and fragment list."""
+    """Free a table's descriptor, partition words and fragment list."""
     give_list(mem, mem[table + A.T_FRAGMENT_LIST], mem[table + A.T_LIST_WORDS])
     if mem[table + A.T_PARTITION] != 0:
         give_partition_words(mem, mem[table + A.T_PARTITION])
@@ -159,7 +159,7 @@ def free_table_block(mem, table):
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_fragment_pages(mem, fragment, budget):
-    """Give back the pages of a fragment nobody can reach any more, a bounded number a call; OK or ST_MORE."""
+    """Free the pages of an unreachable fragment, a bounded number per call. Return OK or ST_MORE."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -189,7 +189,7 @@ def drop_fragment_pages(mem, fragment, budget):
 
 @kernel("int64(int64[::1], int64)")
 def drop_table_rest(mem, table):
-    """Give back what is left of a withdrawn table whose pages are gone: maps, index, descriptors."""
+    """Free the rest of a withdrawn table after its pages: maps, index, descriptors."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -203,7 +203,7 @@ def drop_table_rest(mem, table):
 
 @helper
 def drop_rest(mem, fragment):
-    """Give back what is left of a fragment whose pages are gone: map, index, descriptor."""
+    """Free the rest of a fragment after its pages: map, index, descriptor."""
     pool = mem[fragment + A.F_POOL]
     drop_index(mem, fragment)
     for root in range(A.MAP_ROOTS):
@@ -225,8 +225,8 @@ def drop_rest(mem, fragment):
 # --- partitions that come and go ------------------------------------------------------------------
 @kernel("int64(int64[::1], int64, int64)")
 def add_fragment(mem, table, number):
-    """Make a fragment that no reader of the table sees, and room for it in the table's list; its handle, 0 when memory
-    is exhausted.
+    """Create a fragment that no reader of the table sees, and room for it in the table's list. Return its handle, 0 if
+    memory is exhausted.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -248,7 +248,7 @@ def add_fragment(mem, table, number):
 
 @kernel("int64(int64[::1], int64)")
 def drop_fragment_rest(mem, fragment):
-    """`drop_table_rest` of a fragment whose partition was dropped, or never came to be."""
+    """Do what `drop_table_rest` does, for a fragment of a partition that was dropped or never published."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -258,8 +258,8 @@ def drop_fragment_rest(mem, fragment):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
 def change_partitions(mem, table, number, fragment, words, version):
-    """A new version of the table: `fragment` (0: none any more) is that of `number`, and rows are spread by the
-    partition words at `words`. From the next call on everybody goes by them. Done again it changes nothing.
+    """Publish a new version of the table: `fragment` (0: none any more) is the fragment of `number`, and rows are
+    distributed by the partition words at `words`. Every later kernel call uses it. A repetition changes nothing.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -286,7 +286,7 @@ def change_partitions(mem, table, number, fragment, words, version):
 
 @kernel("int64(int64[::1], int64, int64)")
 def set_partition_words(mem, table, words):
-    """Give a new table its partition words."""
+    """Set the partition words of a new table."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED

@@ -1,10 +1,11 @@
-"""A table in memory: its definition, its row format and where its fragments lie in the arena.
+"""A table in memory: its definition, its row format and the places of its fragments in the arena.
 
-A `Table` is one version of the columns (`engine/store/schema_changes.py`): whoever holds an older one goes on with its
-format and names, `newest` leads to the one that is in force, and all of them share what is not of the columns.
+A `Table` is one version of the columns (`engine/store/schema_changes.py`). A caller that holds an older version
+continues with its format and names; `newest` leads to the version in force. All versions share everything that does not
+depend on columns.
 
-A change of its partitions is prepared, logged, and then made seen by one kernel call (D13, D15): what can fail for lack
-of memory fails before the log knows.
+A change of its partitions is prepared, logged, and then published by one kernel call (D13, D15): anything that can fail
+for lack of memory fails before the log has the change.
 """
 
 from __future__ import annotations
@@ -44,33 +45,33 @@ if TYPE_CHECKING:
 
 AnyIndex = StoredIndex | StoredUnique
 EXTENTS_PER_CALL = 64
-# Where a kernel gathers the words of a key it hashes.
+# Room in which a kernel gathers the words of a key that it hashes.
 KEY_ROOM_WORDS = KEY_BYTES_MAX // WORD_BYTES + KEY_COLUMNS_MAX
 
 
 def is_same(one: TableDefinition, other: TableDefinition) -> bool:
-    """Whether two definitions say the same. By their bytes: a default may be NaN, which equals nothing."""
+    """Whether two definitions are equal. Compared by their bytes: a default may be NaN, which equals nothing."""
     return one.to_json() == other.to_json()
 
 
 class TableAltered(Exception):
-    """Rows were encoded for an older version of the table: nothing was done, encode them for the newest."""
+    """Rows were encoded for an older version of the table: nothing was done; encode them for the newest."""
 
 
 @dataclass(frozen=True)
 class PartitionChange:
-    """A prepared change of a table: its new definition, and the memory that goes with it."""
+    """A prepared change of a table: its new definition, and the memory for it."""
 
     definition: TableDefinition
     header: Words
     number: int
-    fragment: int  # handle of the new fragment of that number; 0: it is dropped
+    fragment: int  # handle of the new fragment with that number; 0: it is dropped
     words: int  # partition words in the arena
     gone: int  # handle of the fragment the table loses; 0: none
 
 
 class DroppedFragment:
-    """The fragment of a dropped partition, until nobody looks at it any more."""
+    """The fragment of a dropped partition, until no reader uses it any more."""
 
     __slots__ = ("fragment", "table")
 
@@ -79,7 +80,7 @@ class DroppedFragment:
         self.fragment = fragment
 
     def drop(self) -> None:
-        """Give back all its memory; entries of its rows go first."""
+        """Free all its memory, after the index entries of its rows."""
         for index in self.table.newest.listed_indexes():
             index.forget(self.fragment)
         self.table.drop_fragment(self.fragment)
@@ -119,7 +120,9 @@ class Table:
         disk: DiskColumns | None,
         tablespace: int | None = None,
     ) -> None:
-        """tablespace: address of the descriptor of the one its disk columns lie in, if it has any."""
+        """Create an empty table. tablespace: address of the descriptor of the tablespace of its disk columns, if it has
+        any.
+        """
         self.arena = arena
         self.opened = disk
         self.mem = arena.mem
@@ -143,17 +146,17 @@ class Table:
                 *numbers,
             ],
         )
-        # Handles by fragment number; `fragments` has them in the same order. Both are replaced, never changed.
+        # Handles by fragment number; `fragments` has them in the same order. Both are replaced, never changed in place.
         self.by_number = dict(zip(numbers, self.fragments, strict=True))
         self.is_dropped = False
-        self.superseded_by: Table | None = None  # None, not itself: a view's memory must go when nobody holds it
+        self.superseded_by: Table | None = None  # None, not itself: a view must not be part of a cycle
         self._views = [weakref.ref(self)]
         self._set_format()
-        # By name: those that scans may use, and those under way. Replaced, never changed.
+        # By name: indexes that scans may use, and indexes being built. Replaced, never changed in place.
         self.indexes: dict[str, StoredIndex] = {}
         self.uniques: dict[str, StoredUnique] = {}
         self.building: dict[str, AnyIndex] = {}
-        # Columns of unique indexes, of those under way, too: whoever changes one brings the whole image.
+        # Columns of unique indexes, also of those being built: a change of one of them brings the whole image.
         self.unique_columns: frozenset[str] = frozenset()
         try:
             set_partition_words(self.mem, self.handle, self._put_words(self.hash_header))
@@ -164,10 +167,10 @@ class Table:
             join_tablespace(self.mem, self.handle, tablespace, *self._piece_words(tablespace))
 
     def _set_format(self) -> None:
-        """Let kernels take images of this version, and no others."""
+        """Let kernels accept images of this version, and no others."""
         layout = self.format.layout
         added = max((column.added for _, column in self.definition.physical), default=0)
-        self.stamp = added << MODE_BITS  # beside the mode of a call that brings images
+        self.stamp = added << MODE_BITS  # next to the mode of a call that brings images
         change_format(self.mem, self.handle, int(layout.has_var), layout.var_since, added, self.definition.version)
 
     @property
@@ -184,7 +187,9 @@ class Table:
                     setattr(view, name, value)
 
     def altered(self, definition: TableDefinition) -> Table:
-        """This table with other columns, or another name; nobody sees it before `take_over`. Raises: SchemaInvalid."""
+        """Return this table with other columns or another name; not visible to callers before `take_over`. Raises:
+        SchemaInvalid.
+        """
         view = object.__new__(Table)
         for name in Table.__slots__:
             if name != "__weakref__":
@@ -194,11 +199,11 @@ class Table:
         return view
 
     def take_over(self) -> None:
-        """Be the version in force. It cannot fail; done again, as after Ctrl-C, it changes nothing."""
+        """Become the version in force. It cannot fail; a repetition, as after Ctrl-C, changes nothing."""
         self._set_format()
         self._views[:] = [each for each in self._views if each() not in (None, self)] + [weakref.ref(self)]
         for definition in self.definition.indexes:
-            # At restart they are built when everything else is there.
+            # At restart indexes are built last.
             index = self.indexes.get(definition.name) or self.uniques.get(definition.name)
             if index is not None:
                 index.definition, index.table_name = definition, self.name
@@ -210,23 +215,25 @@ class Table:
                 view.superseded_by = self
 
     def _put_words(self, header: Words, makes_room: bool = False) -> int:
-        """Address of the partition words of a hash header in the arena, 0 if it has none. Raises: MemoryExhausted."""
+        """Copy the partition words of a hash header into the arena; return their address, 0 if it has none. Raises:
+        MemoryExhausted.
+        """
         start = int(header[HH_PARTITION])
         return fragments.put_words(self.mem, header, start, makes_room) if start else 0
 
     def _piece_words(self, tablespace: int) -> tuple[int, int]:
-        """How large a piece of a disk part may be, and how large all are if they are equal."""
+        """Return the largest size of a piece of a disk part, and the size of all pieces if they are equal, in words."""
         payload = int(self.mem[tablespace + TS_PAYLOAD])
         words = disk_part_words(self.definition) + PIECE_HEADER_WORDS
         equal = self.format.disk_words and self.format.disk_words + PIECE_HEADER_WORDS
         if any(column.type.is_lob for column in self.definition.columns if column.is_disk):
-            # Pieces of up to half a page share pages; larger ones, and chunks, begin on an empty one.
+            # Pieces of up to half a page share pages; larger ones, and chunks, begin on an empty page.
             words, equal = payload // 2, -1
         return words, equal
 
     @property
     def disk(self) -> DiskColumns:
-        """Where its disk columns are. Raises: Unsupported in a view of a local checkpoint, which has only memory's."""
+        """Its disk columns. Raises: Unsupported in a view of a local checkpoint, which has columns in memory only."""
         if self.opened is None:
             raise Unsupported(
                 f"disk columns of {self.name} cannot be read from a read-only view, which shows what a local checkpoint"
@@ -242,15 +249,15 @@ class Table:
 
     @property
     def table_id(self) -> int:
-        """Number of the table, never reused."""
+        """The number of the table, never reused."""
         return self.definition.table_id
 
     def count(self) -> int:
-        """Committed rows of the fragments it has, or had when it was dropped: 0 then."""
+        """Return the number of committed rows in its fragments; 0 after a drop."""
         return self.arena.sum_words(self.fragments, F_ROWS)
 
     def drop(self) -> None:
-        """Give back all memory; the caller has made sure that nobody reads or writes the table."""
+        """Free all memory; the caller has ensured that no reader or writer uses the table."""
         indexes = self.newest.listed_indexes()
         self._share(is_dropped=True, indexes={}, uniques={})
         for index in indexes:
@@ -266,23 +273,23 @@ class Table:
             pass
 
     def gone(self) -> NoSuchTable:
-        """The error for a caller of a dropped table."""
+        """Return the error for a caller of a dropped table."""
         return NoSuchTable(f"table {self.name} was dropped; see tables()", table=self.name)
 
     def mark_dropped(self) -> None:
-        """Nobody may begin to use any version of it."""
+        """Let no caller begin to use any version of it."""
         self._share(is_dropped=True)
 
     # --- indexes ---------------------------------------------------------------------------------
     def any_index(self, name: str) -> AnyIndex:
-        """The index of this name, of either kind. Raises: NoSuchIndex."""
+        """Return the index of this name, of either kind. Raises: NoSuchIndex."""
         found = self.indexes.get(name) or self.uniques.get(name)
         if found is None:
             raise NoSuchIndex(f"table {self.name} has no index {name!r}; see indexes()", table=self.name, index=name)
         return found
 
     def index(self, name: str) -> StoredIndex:
-        """The ordered index of this name. Raises: NoSuchIndex, Unsupported for a unique one."""
+        """Return the ordered index of this name. Raises: NoSuchIndex, Unsupported for a unique one."""
         found = self.any_index(name)
         if isinstance(found, StoredIndex):
             return found
@@ -294,7 +301,7 @@ class Table:
         )
 
     def unique(self, name: str) -> StoredUnique:
-        """The unique index of this name. Raises: NoSuchIndex, Unsupported for an ordered one."""
+        """Return the unique index of this name. Raises: NoSuchIndex, Unsupported for an ordered one."""
         found = self.any_index(name)
         if isinstance(found, StoredUnique):
             return found
@@ -305,12 +312,12 @@ class Table:
         )
 
     def announce(self, index: AnyIndex) -> None:
-        """An index is under way; before the kernel that announces it."""
+        """List an index that is being built; called before the kernel that announces it."""
         self._share(building={**self.building, index.name: index})
         self._follow_uniques()
 
     def withdraw(self, index: AnyIndex) -> None:
-        """An index under way is no more."""
+        """Remove an index from the list of those being built."""
         self._share(building={name: each for name, each in self.building.items() if each is not index})
         self._follow_uniques()
 
@@ -321,7 +328,7 @@ class Table:
         for each in self._views:
             view = each()
             if view is not None:
-                # Older versions may have other names: theirs stay, for to bring the whole image is always right.
+                # Older versions may have other names. Theirs stay: to bring the whole image is always right.
                 view.unique_columns = names if view is self else view.unique_columns | names
 
     def is_change_of_indexes(self, definition: TableDefinition) -> bool:
@@ -329,11 +336,11 @@ class Table:
         before = self.definition
         if before.indexes == definition.indexes:
             return False
-        # Both without: the indexes of the one may name columns that the other does not have.
+        # Compared without indexes: those of one may name columns that the other does not have.
         return is_same(replace(before, version=definition.version, indexes=()), replace(definition, indexes=()))
 
     def take_definition(self, definition: TableDefinition, built: dict[str, AnyIndex]) -> None:
-        """A version with other indexes is seen from now on; `built`, which the list has, are ready. It cannot fail."""
+        """Publish a version with other indexes; those in `built`, which the list has, are ready. It cannot fail."""
         indexes, uniques = self._including(built)
         building = {name: each for name, each in self.building.items() if name not in built}
         for index in built.values():
@@ -348,7 +355,7 @@ class Table:
         return {**self.indexes, **ordered}, {**self.uniques, **unique}
 
     def lose_index(self, definition: TableDefinition, index: AnyIndex) -> None:
-        """A version without an index is seen from now on; it is in no list any more. It cannot fail."""
+        """Publish a version without an index, which is removed from all lists. It cannot fail."""
         withdraw_index(self.mem, self.handle, index.tree.handle)
         self._share(
             indexes={name: each for name, each in self.indexes.items() if each is not index},
@@ -358,7 +365,7 @@ class Table:
         self._follow_uniques()
 
     def adopt_index(self, index: AnyIndex) -> None:
-        """Put an index of its definition, filled while nobody used the table, in the list. Raises: MemoryExhausted."""
+        """List an index of its definition that was filled before any caller used the table. Raises: MemoryExhausted."""
         if announce_index(self.mem, self.handle, index.tree.handle) != OK:
             raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
         indexes, uniques = self._including({index.name: index})
@@ -366,13 +373,13 @@ class Table:
         self._follow_uniques()
 
     def listed_indexes(self) -> list[AnyIndex]:
-        """The indexes of its definition, in the order they were made."""
+        """Return the indexes of its definition, in order of creation."""
         every: dict[str, AnyIndex] = {**self.indexes, **self.uniques}
         return [every[each.name] for each in self.definition.indexes if each.name in every]
 
     # --- partitions ------------------------------------------------------------------------------
     def numbers_of(self, partitions: Sequence[str] | None) -> list[int]:
-        """Fragment numbers of partitions by name, ascending; all if None. Raises: NoSuchPartition."""
+        """Return the fragment numbers of partitions by name, ascending; all if None. Raises: NoSuchPartition."""
         partition = self.definition.partition
         if partitions is None:
             return list(partition.numbers)
@@ -384,7 +391,7 @@ class Table:
             raise NoSuchPartition(f"table {self.name}: {error.message}", table=self.name) from None
 
     def fragments_of(self, keys: Any) -> Words:
-        """Fragment number of each key, -1 for those no partition takes; `keys` as `get_many` takes them.
+        """Return the fragment number of each key, -1 for a key that no partition takes; `keys` as for `get_many`.
 
         Shapes: (keys,) int64.
         """
@@ -404,7 +411,8 @@ class Table:
         return len(numbers) == 1 and is_same(replace(before, version=after.version, partition=after.partition), after)
 
     def prepare(self, definition: TableDefinition) -> PartitionChange:
-        """Take all memory that a version of the definition with one partition more or less needs, and change nothing.
+        """Allocate all memory that a version of the definition with one partition more or less needs, and change
+        nothing.
 
         Raises: MemoryExhausted, SchemaInvalid.
         """
@@ -425,13 +433,13 @@ class Table:
         return PartitionChange(definition, header, number, fragment, words, gone)
 
     def forsake(self, change: PartitionChange) -> None:
-        """Give the memory of a change back that did not happen."""
+        """Free the memory of a prepared change that was not applied."""
         if change.fragment:
             self.drop_fragment(change.fragment)
         drop_partition_words(self.mem, change.words)
 
     def apply(self, change: PartitionChange) -> None:
-        """Make a prepared change seen, all at once. It cannot fail; done again, as after Ctrl-C, it changes nothing."""
+        """Publish a prepared change, all at once. It cannot fail; a repetition, as after Ctrl-C, changes nothing."""
         change_partitions(
             self.mem, self.handle, change.number, change.fragment, change.words, change.definition.version
         )
@@ -442,13 +450,13 @@ class Table:
         self.definition = change.definition
 
     def drop_fragment(self, fragment: int) -> None:
-        """Withdraw a fragment that the table does not have and nothing pins, and give back all its memory."""
+        """Withdraw a fragment that the table does not list and nothing pins, and free all its memory."""
         fragment = fragments.withdraw_fragment(self.mem, fragment)
         if self.format.has_disk:
             self._drop_extents(fragment)
         fragments.drop_fragment(self.mem, fragment)
 
     def shown_key(self, key: Any) -> str:
-        """A key for a message, shortened."""
+        """Return a key for a message, shortened."""
         text = repr(key)
         return text if len(text) <= 60 else text[:57] + "..."
