@@ -2,7 +2,7 @@
 
 The array is reserved whole and committed by the operating system as it is touched, so `data_memory` costs nothing until
 rows need it. It holds, in this order: the header, a count of free blocks for each page, operation cells of open
-transactions (not of `data_memory`: when that is full rows can still be deleted), the pages of `data_memory`, and
+transactions (not part of `data_memory`: rows can still be deleted when that is full), the pages of `data_memory`, and
 regions of fixed size.
 """
 
@@ -47,29 +47,29 @@ from tidemark.engine.memory.handles_kernels import descriptor_word, set_descript
 from tidemark.engine.memory.pool_kernels import setup_memory, take_transaction_block
 
 Words = NDArray[np.int64]
-NOTHING: Words = np.zeros(0, dtype=np.int64)  # for kernels that ask for an array and will not look into it
-KEPT_PAGES_MAX = 8  # the bounds of partitions without one take two
-CELL_SHARE = 4  # bytes of cells for one of `data_memory`: even the smallest rows can be deleted in one transaction
-CELL_PAGES_MAX = (LOCK_OP_MASK + 1) * CELL_WORDS // 2 >> PAGE_SHIFT  # locks of rows lead so far, and further once more
+NOTHING: Words = np.zeros(0, dtype=np.int64)  # for kernels that take an array and will not read it
+KEPT_PAGES_MAX = 8  # the partition words after a drop of a partition take two
+CELL_SHARE = 4  # bytes of cells per byte of `data_memory`: even the smallest rows can be deleted in one transaction
+CELL_PAGES_MAX = (LOCK_OP_MASK + 1) * CELL_WORDS // 2 >> PAGE_SHIFT  # row locks can address twice as many
 
 
 def address_of(handle: int) -> int:
-    """Where the descriptor lies of a structure that is pinned, or that nothing else uses."""
+    """Return the address of the descriptor of a structure that is pinned or unused elsewhere."""
     return (handle & HANDLE_BLOCK_MASK) << BLOCK_SHIFT
 
 
 def next_handle(handle: int) -> int:
-    """The handle a structure has from the call on that withdraws it: for the caller, to give its memory back."""
+    """Return the handle of a structure after the call that withdraws it, with which the caller frees its memory."""
     return handle + (1 << HANDLE_BLOCK_BITS)
 
 
-# The system takes account of such memory when it is touched, not when it is reserved. Python 3.11 has no name for it.
+# The system accounts for such memory when it is touched, not when it is reserved. Python 3.11 has no name for it.
 _MAP_NORESERVE = 0x4000
 
 
 def reserve(words: int, option: str, advice: int) -> mmap.mmap:
-    """Private anonymous memory, zeroed, that costs nothing before it is touched; whole pages of the system. option: the
-    one to name if there is no room. Raises: MemoryExhausted.
+    """Reserve private anonymous memory, zeroed, in whole pages of the system; it costs nothing before it is touched.
+    option: the one to name if there is no room. Raises: MemoryExhausted.
     """
     size_bytes = -(-words * 8 // mmap.PAGESIZE) * mmap.PAGESIZE
     try:
@@ -78,23 +78,23 @@ def reserve(words: int, option: str, advice: int) -> mmap.mmap:
         raise MemoryExhausted(
             f"{size_bytes} bytes of address space cannot be reserved; open with a smaller {option}"
         ) from error
-    with contextlib.suppress(OSError):  # a system without huge pages
+    with contextlib.suppress(OSError):  # the system may have no huge pages
         reserved.madvise(advice)
     return reserved
 
 
 class Reservation:
-    """Memory outside the arena that costs nothing before it is touched, and can be given back."""
+    """Memory outside the arena that costs nothing before it is touched, and can be freed in parts."""
 
     def __init__(self, words: int) -> None:
-        """Zeroed; `words` are rounded up to whole pages of the system. Raises: MemoryExhausted."""
-        # Without huge pages, or what is given back would leave most of 2 MiB behind.
+        """Reserve zeroed memory; `words` are rounded up to whole pages of the system. Raises: MemoryExhausted."""
+        # Without huge pages: freeing a part of one would keep most of its 2 MiB.
         self._map = reserve(words, "transaction_limit", mmap.MADV_NOHUGEPAGE)
         self.words: Words = np.frombuffer(self._map, dtype=np.int64)
         self.page_words = mmap.PAGESIZE // 8
 
     def give_back(self, start: int, stop: int) -> None:
-        """Words [start, stop), whole pages, are zero from here on and cost nothing again."""
+        """Free words [start, stop), whole pages: they are zero afterwards, and cost nothing until touched again."""
         if start < stop:
             self._map.madvise(mmap.MADV_DONTNEED, start * 8, (stop - start) * 8)
 
@@ -102,13 +102,13 @@ class Reservation:
 class Arena:
     """Owner of the base array; everything in it is addressed by word index."""
 
-    # A harness that decides which thread runs has a kind of its own here, to see words that Python reads or writes.
+    # A harness that decides which thread runs sets its own class here, to see words that Python reads or writes.
     words_kind: type[np.ndarray[Any, Any]] = np.ndarray
-    # A test that has a take of an opening fail sets this: see `refuse`.
+    # Set by a test to fail a request during an opening; see `refuse`.
     refused_take = 0
 
     def __init__(self, data_memory_bytes: int, checkpoint_memory_bytes: int, region_words: int = 0) -> None:
-        """region_words: further words after all pages, for `take_region`. Raises: MemoryExhausted."""
+        """Reserve the arena. region_words: words after all pages, for `take_region`. Raises: MemoryExhausted."""
         self.pages = data_memory_bytes // PAGE_BYTES
         cells = min(CELL_SHARE * self.pages, CELL_PAGES_MAX)
         counts = (self.pages + cells) // (PAGE_WORDS - 1) + 1  # a word for every page
@@ -124,20 +124,20 @@ class Arena:
         self.pages_end = self.region = limit << PAGE_SHIFT
 
     def keep_pages(self) -> None:
-        """A restart has taken what it needs: from now on some pages are kept for what makes room."""
+        """Keep some pages for calls that free memory; called when a restart has taken its memory."""
         self.mem[S_POOL + P_KEPT] = min(KEPT_PAGES_MAX, self.pages // 16)
 
     @property
     def takes(self) -> int:
-        """How often a page, a block or a cell was asked for, ever."""
+        """The number of requests for a page, a block or a cell, ever."""
         return int(self.mem[S_POOL + P_TAKES])
 
     def refuse(self, take: int) -> None:
-        """Let the take of this number find nothing, as if memory were full: a test's. 0: none from now on."""
+        """Let the request of this number fail as if memory were full, for tests. 0: none from now on."""
         self.mem[S_POOL + P_REFUSED] = take
 
     def take_region(self, words: int) -> int:
-        """Address of zeroed words after all pages, for good."""
+        """Take zeroed words after all pages, for good; return their address."""
         at = self.region
         if at + words > self.mem.size:
             raise InvariantBroken("the arena's region is smaller than what was to lie in it; report this")
@@ -145,33 +145,35 @@ class Arena:
         return at
 
     def sum_words(self, handles: Sequence[int], word: int) -> int:
-        """Sum of one word over the descriptors of those handles that still lead to one."""
+        """Return the sum of one word over the descriptors of the handles that are not stale."""
         return int(sum_words(self.mem, np.array(handles, dtype=np.int64), word))
 
     def word(self, handle: int, word: int) -> int:
-        """One word of a descriptor; 0 if its structure was withdrawn."""
+        """Return one word of a descriptor; 0 if its structure was withdrawn."""
         return max(0, int(descriptor_word(self.mem, handle, word)))
 
     def set_word(self, handle: int, word: int, value: int) -> None:
-        """Set one word of the descriptor of a structure that nothing else uses, or that is pinned."""
+        """Set one word of the descriptor of a structure that is pinned or unused elsewhere."""
         if set_descriptor_word(self.mem, handle, word, value) != OK:
             raise InvariantBroken("a fragment that was in use has been withdrawn; report this")
 
     def used_pages(self) -> int:
-        """Pages in use, those carved into blocks included."""
-        never_used = self.mem[S_POOL + P_LIMIT] - self.mem[S_POOL + P_HIGH]  # a restart takes from both ends
+        """Return the number of pages in use, including pages carved into blocks."""
+        never_used = self.mem[S_POOL + P_LIMIT] - self.mem[S_POOL + P_HIGH]  # a restart allocates from both ends
         return int(self.pages - never_used - self.mem[S_POOL + P_FREE_PAGE_COUNT])
 
     def free_blocks(self) -> int:
-        """Blocks of 4 KiB on the free lists, that of descriptors included."""
+        """Return the number of blocks of 4 KiB on the free lists, including the list of descriptors."""
         return int(self.mem[S_POOL + P_FREE_BLOCK_COUNT] + self.mem[S_FREE_DESCRIPTOR_COUNT])
 
     def operation_words(self) -> int:
-        """Words that operations of open transactions have touched, ever: they are beside `data_memory`."""
+        """Return the number of words that operations of open transactions have ever touched; they are not part of
+        `data_memory`.
+        """
         return int(self.mem[S_CELL_HIGH]) - self.cells
 
     def no_room(self, what: str, table: str | None = None) -> MemoryExhausted:
-        """The error of a call that found no memory for `what` or for the operation that was to make it."""
+        """Return the error for a call that found no memory for `what`, or for the operation that was to create it."""
         if self.mem[S_FREE_CELLS] == 0 and self.mem[S_CELL_HIGH] + CELL_WORDS > self.mem[S_CELL_LIMIT]:
             operations = self.operation_words() // CELL_WORDS
             return MemoryExhausted(
@@ -187,7 +189,7 @@ class Arena:
         )
 
     def take_descriptor(self) -> int:
-        """Address of a transaction descriptor; MemoryExhausted when there is no room for one."""
+        """Take a transaction descriptor; return its address. Raises: MemoryExhausted."""
         try:
             return self.spare_descriptors.pop()
         except IndexError:
@@ -200,5 +202,5 @@ class Arena:
         return addresses[0]
 
     def give_descriptor(self, address: int) -> None:
-        """Give a transaction descriptor back."""
+        """Free a transaction descriptor."""
         self.spare_descriptors.append(address)

@@ -1,8 +1,8 @@
-"""Handles: what Python holds of tables, fragments and indexes, and the free list their descriptors come from.
+"""Handles, by which Python refers to tables, fragments and indexes, and the free list of their descriptors.
 
-Between two kernel calls a structure may be withdrawn, and its memory used again. A handle names a descriptor's block
-and its generation; every kernel that takes one compares the generation first. It changes in the call that withdraws the
-structure, and a block that was a descriptor once never becomes a page or a node, so that word can always be read.
+Between two kernel calls a structure may be withdrawn, and its memory reused. A handle names a descriptor's block and
+its generation. Every kernel that takes a handle compares the generation first. The call that withdraws the structure
+changes it, and a block that was a descriptor once never becomes a page or a node, so that word can always be read.
 """
 
 # mypy: ignore-errors
@@ -16,7 +16,7 @@ from tidemark.engine.memory.pool_kernels import take_block
 
 @helper
 def descriptor_of(mem, handle):
-    """Address of the descriptor a handle leads to; 0 if the structure was withdrawn."""
+    """Return the address of the descriptor of a handle; 0 if the structure was withdrawn."""
     descriptor = (handle & A.HANDLE_BLOCK_MASK) << A.BLOCK_SHIFT
     if mem[descriptor + A.D_GENERATION] != handle >> A.HANDLE_BLOCK_BITS:
         return 0
@@ -25,13 +25,13 @@ def descriptor_of(mem, handle):
 
 @helper
 def handle_of(mem, descriptor):
-    """Handle of a descriptor."""
+    """Return the handle of a descriptor."""
     return (mem[descriptor + A.D_GENERATION] << A.HANDLE_BLOCK_BITS) | (descriptor >> A.BLOCK_SHIFT)
 
 
 @helper
 def take_descriptor(mem):
-    """A zeroed block for a descriptor, with a generation it never had before; 0 when memory is exhausted."""
+    """Take a zeroed block for a descriptor, with a generation it never had before; 0 if memory is exhausted."""
     descriptor = mem[A.S_FREE_DESCRIPTORS]
     if descriptor == 0:
         descriptor = take_block(mem, A.S_POOL)
@@ -49,7 +49,7 @@ def take_descriptor(mem):
 
 @helper
 def give_descriptor(mem, descriptor):
-    """Give a descriptor back; no handle leads to it any more."""
+    """Free a descriptor; every handle to it is stale."""
     mem[descriptor + A.D_GENERATION] += 1
     if mem[descriptor + A.D_GENERATION] >= A.GENERATION_MAX:
         return
@@ -60,14 +60,14 @@ def give_descriptor(mem, descriptor):
 
 @helper
 def renew_handle(mem, descriptor):
-    """Let every handle of a descriptor lead to nothing but the next one, which only the caller can know."""
+    """Make all handles of a descriptor stale but the next one, which only the caller can know."""
     mem[descriptor + A.D_GENERATION] += 1
 
 
 @kernel("int64(int64[::1], int64)")
 def withdraw(mem, handle):
-    """Let no handle of an index or a fragment that is in no list any more lead there but the next one, for the caller,
-    who gives its memory back: OK, or ST_DROPPED if that was done.
+    """Make all handles of an index or a fragment that is in no list stale but the next one, with which the caller frees
+    the memory. Return OK, or ST_DROPPED if that was done before.
     """
     descriptor = descriptor_of(mem, handle)
     if descriptor == 0:
@@ -78,14 +78,14 @@ def withdraw(mem, handle):
 
 @kernel("int64(int64[::1], int64, int64)")
 def descriptor_word(mem, handle, word):
-    """One word of a descriptor, all of which Python reads are 0 or more; or ST_DROPPED."""
+    """Return one word of a descriptor, or ST_DROPPED; all words that Python reads are 0 or more."""
     descriptor = descriptor_of(mem, handle)
     return A.ST_DROPPED if descriptor == 0 else mem[descriptor + word]
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def set_descriptor_word(mem, handle, word, value):
-    """Set one word of a descriptor: OK or ST_DROPPED."""
+    """Set one word of a descriptor. Return OK or ST_DROPPED."""
     descriptor = descriptor_of(mem, handle)
     if descriptor == 0:
         return A.ST_DROPPED
@@ -95,7 +95,7 @@ def set_descriptor_word(mem, handle, word, value):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def descriptor_words(mem, handle, word, out):
-    """Copy out.size words of a descriptor from `word` on, as of one instant: OK or ST_DROPPED."""
+    """Copy out.size words of a descriptor from `word` on, as of one instant. Return OK or ST_DROPPED."""
     descriptor = descriptor_of(mem, handle)
     if descriptor == 0:
         return A.ST_DROPPED
@@ -106,7 +106,7 @@ def descriptor_words(mem, handle, word, out):
 
 @kernel("int64(int64[::1], int64[::1], int64)")
 def sum_words(mem, handles, word):
-    """Sum of one word over the descriptors that are still there."""
+    """Return the sum of one word over the descriptors that are not withdrawn."""
     total = 0
     for i in range(handles.size):
         descriptor = descriptor_of(mem, handles[i])

@@ -1,9 +1,9 @@
 """Pages and blocks of a pool, and the cells of operations.
 
-A pool has never-used pages, free pages, and free blocks; eight blocks are carved from a page, and joined again as soon
-as all of them are free. Cells are not of `data_memory`: a row can be deleted when all of that is full.
+A pool has never-used pages, free pages and free blocks. Eight blocks are carved from a page, and joined again as soon
+as all of them are free. Cells are not part of `data_memory`: a row can be deleted when all of that is full.
 
-Returned addresses are word indexes; 0 means exhausted (page 0 is the store header, so no unit ever lies there).
+Returned addresses are word indexes; 0 means exhausted (page 0 is the store header, so no unit is ever there).
 """
 
 # mypy: ignore-errors
@@ -16,7 +16,7 @@ from tidemark.engine.memory import arena_layout as A
 
 @helper
 def is_refused(mem, pool):
-    """Count a take; whether it is the one that a test wants to fail."""
+    """Count a request; return whether it is the one that a test wants to fail."""
     take = mem[pool + A.P_TAKES] + 1
     mem[pool + A.P_TAKES] = take
     return take == mem[pool + A.P_REFUSED]
@@ -24,7 +24,7 @@ def is_refused(mem, pool):
 
 @helper
 def take_page(mem, pool):
-    """Take a page number from the pool; its content is undefined. 0 when exhausted."""
+    """Take a page from the pool; return its number, 0 if exhausted. Its content is undefined."""
     if is_refused(mem, pool):
         return 0
     never_used = mem[pool + A.P_LIMIT] - mem[pool + A.P_HIGH]
@@ -45,7 +45,7 @@ def take_page(mem, pool):
 
 @helper
 def give_page(mem, pool, page):
-    """Give a page back to the pool."""
+    """Return a page to the pool."""
     mem[page << A.PAGE_SHIFT] = mem[pool + A.P_FREE_PAGES]
     mem[pool + A.P_FREE_PAGES] = page
     mem[pool + A.P_FREE_PAGE_COUNT] += 1
@@ -53,7 +53,7 @@ def give_page(mem, pool, page):
 
 @helper
 def link_block(mem, pool, block):
-    """Put a block into the list of free ones: word 0 leads to the next, word 1 back."""
+    """Add a block to the list of free ones: word 0 links to the next, word 1 to the previous."""
     first = mem[pool + A.P_FREE_BLOCKS]
     mem[block] = first
     mem[block + 1] = 0
@@ -66,7 +66,7 @@ def link_block(mem, pool, block):
 
 @helper
 def unlink_block(mem, pool, block):
-    """Take a block out of the list of free ones."""
+    """Remove a block from the list of free ones."""
     after, before = mem[block], mem[block + 1]
     if before != 0:
         mem[before] = after
@@ -80,7 +80,7 @@ def unlink_block(mem, pool, block):
 
 @helper
 def take_raw_block(mem, pool):
-    """Take a block whose content is undefined; its address, 0 when exhausted."""
+    """Take a block; return its address, 0 if exhausted. Its content is undefined."""
     block = mem[pool + A.P_FREE_BLOCKS]
     if block != 0:
         if is_refused(mem, pool):
@@ -98,7 +98,7 @@ def take_raw_block(mem, pool):
 
 @helper
 def take_block(mem, pool):
-    """Take a zeroed block; its address, 0 when exhausted."""
+    """Take a zeroed block; return its address, 0 if exhausted."""
     block = take_raw_block(mem, pool)
     if block != 0:
         for i in range(A.BLOCK_WORDS):
@@ -108,7 +108,7 @@ def take_block(mem, pool):
 
 @helper
 def give_block(mem, pool, block):
-    """Give a block back; with the last one of a page the page is free."""
+    """Free a block; after the last one of a page free the page."""
     link_block(mem, pool, block)
     page = block >> A.PAGE_SHIFT
     if mem[mem[A.S_BLOCK_COUNTS] + page] == A.BLOCKS_PER_PAGE:
@@ -120,7 +120,7 @@ def give_block(mem, pool, block):
 
 @helper
 def take_cell(mem):
-    """Take an operation cell; its content is undefined. 0 when exhausted."""
+    """Take an operation cell; return its address, 0 if exhausted. Its content is undefined."""
     if is_refused(mem, A.S_POOL):
         return 0
     cell = mem[A.S_FREE_CELLS]
@@ -136,14 +136,16 @@ def take_cell(mem):
 
 @helper
 def give_cell(mem, cell):
-    """Give an operation cell back."""
+    """Free an operation cell."""
     mem[cell] = mem[A.S_FREE_CELLS]
     mem[A.S_FREE_CELLS] = cell
 
 
 @helper
 def take_last_cells(mem, words):
-    """Take so many words from the end of the cells, for good; their address, 0 when cells have come that far."""
+    """Take `words` words from the end of the cells, for good; return their address, 0 if the cells in use reach that
+    far.
+    """
     if is_refused(mem, A.S_POOL):
         return 0
     at = mem[A.S_CELL_LIMIT] - words
@@ -158,7 +160,7 @@ def take_last_cells(mem, words):
 @kernel("int64(int64[::1], int64, int64, int64)")
 def setup_memory(mem, cell_page, first_page, limit_page):
     """Divide a zeroed arena: header, counts of free blocks, cells from `cell_page` on, pages from `first_page` up to
-    `limit_page`. Of these the first is for kernels to scribble on. OK or ST_MEMORY.
+    `limit_page`. The first of these pages is the scratch page of kernels. Return OK or ST_MEMORY.
     """
     mem[A.S_BLOCK_COUNTS] = A.PAGE_WORDS
     mem[A.S_CELL_HIGH] = cell_page << A.PAGE_SHIFT
@@ -174,9 +176,10 @@ def setup_memory(mem, cell_page, first_page, limit_page):
 
 @kernel("int64(int64[::1])")
 def split_pool(mem):
-    """Restart with two loaders: the upper half of the never-used pages becomes a pool that grows downwards.
+    """Turn the upper half of the never-used pages into a pool that grows downwards, for a restart with two loaders.
 
-    What lies between the two afterwards is one range again, so no page is touched before it is needed. OK or ST_MEMORY.
+    The unused rest between the two is one range again afterwards, so no page is touched before it is needed. Return OK
+    or ST_MEMORY.
     """
     high = mem[A.S_POOL + A.P_HIGH]
     limit = mem[A.S_POOL + A.P_LIMIT]
@@ -197,7 +200,7 @@ def split_pool(mem):
 
 @kernel("int64(int64[::1])")
 def join_pools(mem):
-    """Both loaders are done: one pool again. The caller sets the fragments' pools back."""
+    """Join the pools of both loaders. The caller resets the pools of the fragments."""
     if mem[A.S_POOL_TOP + A.P_SCRATCH] == 0:
         return A.OK
     give_page(mem, A.S_POOL_TOP, mem[A.S_POOL_TOP + A.P_SCRATCH] >> A.PAGE_SHIFT)
@@ -216,6 +219,6 @@ def join_pools(mem):
 
 @kernel("int64(int64[::1])")
 def take_transaction_block(mem):
-    """A block for BLOCK_WORDS / TXN_WORDS transaction descriptors; its address, 0 when memory is exhausted."""
+    """Take a block for BLOCK_WORDS / TXN_WORDS transaction descriptors; return its address, 0 if exhausted."""
     block = take_last_cells(mem, A.BLOCK_WORDS)
     return block if block != 0 else take_block(mem, A.S_POOL)
