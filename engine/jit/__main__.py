@@ -1,7 +1,8 @@
-"""`python -m tidemark.engine.jit [PROCESSES]`: have the code of every kernel, so that no later process compiles.
+"""`python -m tidemark.engine.jit [PROCESSES]`: compile every kernel now, so that no later process compiles.
 
-Kernels differ in size by a factor of a hundred, so a process takes one after the other that none has taken. Each begins
-at a place of its own: a helper is compiled anew by each process that meets it, and neighbours have helpers in common.
+Kernels differ in size by a factor of a hundred, so each process takes one kernel after the other that no process has
+taken. Processes start at different places: each process compiles every helper it meets itself, and neighbouring kernels
+share helpers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from tidemark.engine.jit import kernel
 
 
 def compile_share(first: float, taken: Any) -> None:
-    """Compile what no other process compiles, from `first`, a share of all kernels, on and round.
+    """Compile kernels that no other process has taken, starting at `first`, a share of all kernels, and wrapping
+    around.
 
     taken: a mark for each kernel, shared by all processes.
     """
@@ -29,10 +31,10 @@ def compile_share(first: float, taken: Any) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the command; see the module."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else len(os.sched_getaffinity(0))
     kernel.import_all()
-    context = multiprocessing.get_context("fork")  # nothing was started or compiled yet
+    context = multiprocessing.get_context("fork")  # no thread was started and nothing was compiled yet
     taken = context.Array("b", len(kernel.declared()))
     processes = [context.Process(target=compile_share, args=(number / count, taken)) for number in range(count)]
     for process in processes:

@@ -1,13 +1,13 @@
-"""Compiled code in the user's cache: kept by this user, and believed by this user alone.
+"""Compiled code in the user's cache: written by this user, and trusted by this user alone.
 
-numba keeps compiled code as pickles, and to unpickle is to run what they say. So nothing is handed to it that this user
-did not write: the folders must be of this user, written by no other one, and reached through no link; and each file
-begins with a seal, a HMAC over its name and content with a key that lies in the cache for this user alone. The folders
-keep others from writing there, the seal finds what they wrote before, by another way (a backup, an image, a mount), and
-what a disk has damaged. Another user is no help here, not even root: a key that is not ours to read proves nothing.
+numba keeps compiled code as pickles, and unpickling executes what they contain. So numba gets only data that this user
+wrote. The folders must belong to this user, be writable by no other user, and be reached through no link. Each file
+begins with a seal, an HMAC over its name and content, with a key in the cache that only this user can read. The folders
+keep other users from writing there. The seal detects files they wrote before or by another way (a backup, an image, a
+mount), and damage by a disk. No other user is an exception, not even root: a key this user does not own proves nothing.
 
-A cache that is not so is left alone, and code is compiled without being kept: a folder made elsewhere in its place
-would be one that was not asked for, and that no other process looks in. TIDEMARK_CACHE names another one.
+A cache that fails these checks is not used, and code is compiled without being kept. A folder created elsewhere in its
+place would be one that was not asked for, and that no other process looks in. TIDEMARK_CACHE names another cache.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ SUFFIX = ".nbc"
 UNNAMED = ".new"
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: a pipe in the place of a file must not be waited for.
+# O_NONBLOCK: opening a pipe in place of a file must not wait.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class KeptCode:
-    """The code that is kept in one place. Processes of the user share it, at the same time too."""
+    """The code kept in one place. Processes of the user share it, also concurrently."""
 
     def __init__(self, place: str) -> None:
         self._place = os.path.abspath(place)
         self._key: bytes | None = None
 
     def read(self, folder: str, leaf: str) -> memoryview | None:
-        """What was kept under a name; None if nothing was. Raises: ValueError if its seal does not match; OSError if
-        the place is not this user's alone, or cannot be read.
+        """Return the code kept under a name; None if there is none. Raises: ValueError if its seal does not match;
+        OSError if the place is not this user's alone, or cannot be read.
         """
         try:
             with self._opened(folder) as (place, found):
@@ -60,7 +60,7 @@ class KeptCode:
         return code
 
     def write(self, folder: str, leaf: str, code: bytes) -> None:
-        """Keep code under a name, over what was kept there. Durable: nothing. Raises: OSError."""
+        """Keep code under a name, replacing earlier code. Durable: nothing. Raises: OSError."""
         _make_folder(self._place)
         with self._opened("") as (place, _):
             key = self._key_at(place) or self._new_key(place)
@@ -72,7 +72,9 @@ class KeptCode:
 
     @contextlib.contextmanager
     def _opened(self, folder: str) -> Iterator[tuple[int, int]]:
-        """Descriptors of the place and of a folder in it, judged: what their names lead to later is no matter."""
+        """Open the place and a folder in it, and check both; the descriptors stay valid whatever their names refer to
+        later.
+        """
         above = os.path.dirname(self._place)
         status = os.stat(above)
         is_shared = status.st_mode & _WRITTEN_BY_OTHERS and not status.st_mode & stat.S_ISVTX
@@ -99,12 +101,12 @@ class KeptCode:
         return self._key
 
     def _new_key(self, place: int) -> bytes:
-        """Make the key, unless another process does so first: then it is that one."""
+        """Create the key, unless another process does so first; return the valid one."""
         with _unnamed(KEY_NAME, place, SystemClock().random_bytes(KEY_BYTES)) as name:
             try:
                 os.link(name, KEY_NAME, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
             except OSError:
-                # There is one. If a crash cut it short, or others may know it, it is of no use.
+                # There is one. It is unusable if a crash truncated it, or if other users may know it.
                 if _usable_key(place) is None:
                     os.replace(name, KEY_NAME, src_dir_fd=place, dst_dir_fd=place)
         self._key = _usable_key(place)
@@ -114,7 +116,7 @@ class KeptCode:
 
 
 def _seal(key: bytes, folder: str, leaf: str, code: bytes | memoryview) -> bytes:
-    # With its name: the code of another kernel, or of other sources, is whole too.
+    # With its name: the code of another kernel, or of other sources, has a valid seal too.
     sealing = hmac.new(key, f"{folder}/{leaf}\0".encode(), "sha256")
     sealing.update(code)
     return sealing.digest()
@@ -148,7 +150,7 @@ def _content(leaf: str, folder: int) -> bytes:
 
 @contextlib.contextmanager
 def _unnamed(leaf: str, folder: int, *pieces: bytes) -> Iterator[str]:
-    """A file of these bytes under a name of its own, which is gone after the block unless it got another one."""
+    """Write these bytes to a file with a unique name, which is removed after the block unless it was renamed."""
     name = f"{leaf}.{SystemClock().random_bytes(8).hex()}{UNNAMED}"
     descriptor = os.open(name, _MAKE, 0o600, dir_fd=folder)
     try:
@@ -156,7 +158,7 @@ def _unnamed(leaf: str, folder: int, *pieces: bytes) -> Iterator[str]:
             file.writelines(pieces)
             file.flush()
             if leaf == KEY_NAME:
-                os.fsync(descriptor)  # zeros, after a power loss, would be a key that is known
+                os.fsync(descriptor)  # after a power loss the key could be zeros, which are known
         yield name
     finally:
         with contextlib.suppress(FileNotFoundError):

@@ -1,16 +1,16 @@
 """The only home of numba: the `kernel` decorator and where compiled code is kept.
 
-Rules of every kernel (D2, D13): flat contiguous arrays and int64 scalars, one explicit signature, compiled at first
-call, never raises for data, never trusts a length. Kernels that touch shared rows, indexes or logs hold the GIL;
-`nogil=True` is for private memory only.
+Rules of every kernel (D2, D13): it takes flat contiguous arrays and int64 scalars, has one explicit signature, is
+compiled at first call, never raises for data, never trusts a length. Kernels that touch shared rows, indexes or logs
+hold the GIL; `nogil=True` is for private memory only.
 
 The cache of compiled code has a folder for each module of kernels, named by a digest of its source and of every kernel
-and layout source it imports: numba alone notices a change of the kernel's own file but not of a helper in another file,
-and would go on running stale code. Two installations with the same sources share it. What is read there is unpickled,
-so that nothing is read but what this user kept (`engine/jit/kept_code.py`).
+and layout source it imports: numba alone detects a change of the kernel's own file but not of a helper in another file,
+and would keep running stale code. Two installations with the same sources share it. Its files are unpickled, so only
+files this user wrote are read (`engine/jit/kept_code.py`).
 
 The kernel door: with TIDEMARK_KERNEL_DOOR=1 in the environment when this module is imported, a harness that decides
-which thread runs is called before and after each kernel call (`set_door`). Otherwise kernels are what numba made.
+which thread runs is called before and after each kernel call (`set_door`). Otherwise kernels are numba's dispatchers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger("tidemark.kernels")
 
 
-# Where modules of kernels are, and what their names end in. Compiled code is made of these and of nothing else.
+# Packages with modules of kernels, and the ends of the names. Compiled code is built from these modules only.
 FLOORS = ("tidemark.engine.", "tidemark.recovery.", "tidemark.replication.")
 KERNELS = "_kernels"
 LAYOUT = "_layout"
@@ -54,7 +54,7 @@ def is_kernels(module: str) -> bool:
 
 @functools.cache
 def _source(module: str) -> bytes | None:
-    """Source of a module of kernels or of a layout, which need not be imported yet; None if there is none."""
+    """Return the source of a module of kernels or of a layout, imported or not yet; None if there is none."""
     if not module.startswith(FLOORS):  # a kernel of a test or a benchmark
         spec = sys.modules[module].__spec__
         return spec.loader.get_data(spec.origin) if spec is not None else None  # type: ignore[union-attr]
@@ -67,7 +67,7 @@ def _source(module: str) -> bytes | None:
 
 @functools.cache
 def _imported(module: str) -> frozenset[str]:
-    """The modules of kernels and layouts that a module names in its imports, and this one."""
+    """Return the modules of kernels and layouts that a module names in its imports, and this one."""
     found = {__name__}
     for origin, names in _IMPORTS.findall((_source(module) or b"").decode()):
         found.add(origin)
@@ -78,7 +78,7 @@ def _imported(module: str) -> frozenset[str]:
 
 @functools.cache
 def source_digest(module: str) -> str:
-    """Hex digest over every source that the code of a module of kernels is made of."""
+    """Return a hex digest of all sources from which the code of a module of kernels is built."""
     reached, ahead = {module}, [module]
     while ahead:
         new = _imported(ahead.pop()) - reached
@@ -104,22 +104,22 @@ REGISTRY: dict[str, Any] = {}
 _COMPILERS: list[Callable[[], Any]] = []
 _announced = False
 _unkept_announced = False
-# Of one thread again: what compiles a kernel may import its module, which declares others.
+# Re-entrant: compiling a kernel may import a module, which declares others.
 _compiling = threading.RLock()
-# Types of all signatures, for good: made while two threads make a first call, one type may get two codes, and numba
-# then finds no compiled version for it.
+# Types of all signatures, kept for good: if two threads created one during their first calls, one type could get two
+# type codes, and numba would then find no compiled version for it.
 _TYPES: list[Any] = []
 
 
 class Door(Protocol):
-    """What a harness does around kernel calls; either may let another thread run."""
+    """Calls of a harness around kernel calls; each may let another thread run."""
 
     def before(self, kernel: str) -> None:
-        """A kernel of this name is about to be called."""
+        """Run before a kernel of this name is called."""
         ...
 
     def after(self, kernel: str) -> None:
-        """It has returned."""
+        """Run after it has returned."""
         ...
 
 
@@ -128,13 +128,13 @@ _door: Door | None = None
 
 
 def set_door(door: Door | None) -> None:
-    """Let `door` be called around each kernel call; None: nothing is. Only with HAS_DOOR."""
+    """Set the door that is called around each kernel call; None: no door. Only with HAS_DOOR."""
     global _door
     _door = door
 
 
 def _behind_door(dispatcher: F, name: str) -> F:
-    """The kernel, called through the door."""
+    """Return the kernel, called through the door."""
 
     def call(*args: Any) -> Any:
         door = _door
@@ -149,10 +149,10 @@ def _behind_door(dispatcher: F, name: str) -> F:
 
 
 class _HelperLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
-    """Code of a helper, to be linked into kernels: never called by itself, so never optimised or translated by itself.
+    """Code of a helper, to be linked into kernels: never called alone, so never optimised or translated alone.
 
-    numba would optimise and translate each helper, with everything it calls, for its own sake; a kernel that links it
-    is optimised as a whole again.
+    numba would optimise and translate each helper with everything it calls; a kernel that links it is optimised as a
+    whole anyway.
     """
 
     def _optimize_final_module(self) -> None:
@@ -170,12 +170,12 @@ class _HelperLowering(typed_passes.NativeLowering):  # type: ignore[misc]
     _name = "helper_lowering"
 
     def run_pass(self, state: Any) -> bool:
-        """Lower, and tell callers where the code is."""
+        """Lower the helper, and register its code for callers."""
         state.library = _HelperLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         state.flags.no_compile = True
         super().run_pass(state)
         state.library.finalize()
-        # Callers look the code up by its entry point; the library stands for the one there is not.
+        # Callers look the code up by its entry point; there is none, so the library takes its place.
         state.cr = state.cr._replace(cfunc=state.library)
         state.targetctx.insert_user_function(state.library, state.cr.fndesc, [state.library])
         return True
@@ -185,7 +185,7 @@ class _HelperCompiler(compiler.CompilerBase):  # type: ignore[misc]
     """numba's own pipeline with that lowering."""
 
     def define_pipelines(self) -> list[Any]:
-        """One pipeline, nopython."""
+        """Return one pipeline, nopython."""
         pipeline = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
         pipeline.passes = [
             (_HelperLowering, text) if each is typed_passes.NativeLowering else (each, text)
@@ -196,8 +196,8 @@ class _HelperCompiler(compiler.CompilerBase):  # type: ignore[misc]
 
 
 class _KeptKernel:
-    """The files of one kernel: one for each processor and signature it was compiled for, in place of numba's, whose
-    index is unpickled before anything could judge it.
+    """The files of one kernel, one for each processor and signature it was compiled for. They replace numba's files, of
+    which the index is unpickled before anything can check it.
     """
 
     def __init__(self, folder: str, stem: str) -> None:
@@ -208,12 +208,12 @@ class _KeptKernel:
         return f"{self._stem}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}{SUFFIX}"
 
     def load(self, key: Any) -> Any:
-        """What numba made of its code, or None. Raises: ValueError, OSError."""
+        """Return the object numba stored, or None. Raises: ValueError, OSError."""
         code = _kept.read(self._folder, self._leaf(key))
         return None if code is None else caching.pickle.loads(code)
 
     def save(self, key: Any, data: Any) -> None:
-        """Keep it. Raises: OSError."""
+        """Keep an object of numba. Raises: OSError."""
         _kept.write(self._folder, self._leaf(key), caching.dumps(data))
 
 
@@ -225,34 +225,34 @@ class _CodeLocator(caching._CacheLocator):  # type: ignore[misc]
         self.folder = f"{function.__module__.rpartition('.')[2]}-{self._digest}"
 
     def ensure_cache_path(self) -> None:
-        """It is made with the first file."""
+        """Do nothing: the folder is created with the first file."""
 
     def get_cache_path(self) -> str:
-        """The folder of its module."""
+        """Return the folder of its module."""
         return os.path.join(CACHE_FOLDER, self.folder)
 
     def get_source_stamp(self) -> str:
-        """The digest of its module."""
+        """Return the digest of its module."""
         return self._digest
 
     def get_disambiguator(self) -> str:
-        """Nothing: names of kernels are unique in a module."""
+        """Return nothing: names of kernels are unique in a module."""
         return ""
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], _: str) -> _CodeLocator:
-        """As numba makes it."""
+        """Create a locator in the way numba asks for."""
         return cls(function)
 
 
 class _CodeImplementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    """numba's own, with that place."""
+    """numba's own, with this locator."""
 
     _locator_classes = [_CodeLocator]
 
 
 class _CodeCache(caching.FunctionCache):  # type: ignore[misc]
-    """numba's cache of one kernel, which compiles again what cannot be used (F70)."""
+    """numba's cache of one kernel; unusable code is compiled again (F70)."""
 
     _impl_class = _CodeImplementation
 
@@ -261,16 +261,16 @@ class _CodeCache(caching.FunctionCache):  # type: ignore[misc]
         self._cache_file = _KeptKernel(self._impl.locator.folder, self._impl.filename_base)
 
     def flush(self) -> None:
-        """What is compiled again is written over what was kept."""
+        """Do nothing: code that is compiled again replaces the old file."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled version, or None to compile it."""
+        """Return the compiled version, or None to compile it."""
         try:
             found = super().load_overload(sig, target_context)
         except OSError as error:
             _announce_unkept(error)
             return None
-        except Exception as error:  # of another version of a library numba stands on, its reader may raise anything
+        except Exception as error:  # code of another version of a library may make its reader raise anything
             _log.warning("compiled code of %s cannot be used (%s); compiling it again", self._name, error)
             return None
         if found is None:
@@ -278,7 +278,7 @@ class _CodeCache(caching.FunctionCache):  # type: ignore[misc]
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the compiled version. Where that cannot be the next process compiles it again."""
+        """Keep the compiled version. If that fails, the next process compiles it again."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
@@ -293,7 +293,7 @@ def _announce_unkept(error: OSError) -> None:
 
 
 def _announce() -> None:
-    # The first run of a version compiles for some seconds; say so once instead of seeming to hang.
+    # The first run of a version compiles for some seconds; say so once, so that it does not seem to hang.
     global _announced
     if not _announced:
         _announced = True
@@ -301,7 +301,7 @@ def _announce() -> None:
 
 
 def import_all() -> None:
-    """Have every kernel declared."""
+    """Import every module of kernels, so that all kernels are declared."""
     for floor in FLOORS:
         for module in pkgutil.walk_packages(importlib.import_module(floor.rstrip(".")).__path__, floor):
             if is_kernels(module.name):
@@ -309,12 +309,12 @@ def import_all() -> None:
 
 
 def declared() -> tuple[Callable[[], Any], ...]:
-    """For each kernel that is declared by now what has its code, compiled or out of the cache."""
+    """Return a function for each kernel declared so far that gets its code, compiled or from the cache."""
     return tuple(_COMPILERS)
 
 
 def compile_declared() -> None:
-    """Have the code of all of them: for a process that must not stand still for seconds at a first call later on."""
+    """Get the code of all declared kernels, for a process that must not stall for seconds at a later first call."""
     for compile_once in declared():
         compile_once()
 
@@ -323,8 +323,8 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
     """Declare a kernel called from Python, with its one signature, compiled at its first call."""
 
     def declare(function: F) -> F:
-        # Kernels allocate nothing. Without the run-time no helper call counts references, which are atomic
-        # operations that keep memory accesses from overlapping (ADR 0006).
+        # Kernels allocate nothing. Without the run-time no call of a helper counts references: these are atomic
+        # operations, which keep memory accesses from overlapping (ADR 0006).
         dispatcher = numba.njit(error_model="numpy", nogil=nogil, _nrt=False, no_cfunc_wrapper=True)(function)
         dispatcher._cache = _CodeCache(function)
         REGISTRY[f"{function.__module__}.{function.__name__}"] = (dispatcher, signature)
@@ -334,14 +334,14 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
             return function
 
         def compile_once(*args: Any, **kws: Any) -> Any:
-            # Two restart threads may make the first call at once; numba's own lock does not cover the switch-off.
+            # Two restart threads may make the first call at once; numba's own lock does not cover `disable_compile`.
             with _compiling:
                 if not dispatcher.signatures:
                     dispatcher.compile(signature)
                     dispatcher.disable_compile()
                 return dispatcher.overloads[dispatcher.signatures[0]].entry_point
 
-        # numba asks this attribute when no compiled version fits; a second kind of arguments is a TypeError then.
+        # numba calls this attribute if no compiled version fits; arguments of another type are a TypeError then.
         dispatcher._compile_for_args = compile_once
         _COMPILERS.append(compile_once)
         if HAS_DOOR:
@@ -352,7 +352,7 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
 
 
 def helper(function: F) -> F:
-    """Declare a function that only kernels call; it is compiled into them, and kept nowhere else."""
+    """Declare a function that only kernels call; it is compiled into them, and kept only there."""
     if numba.config.DISABLE_JIT:
         return function
     dispatcher = numba.njit(
@@ -365,14 +365,14 @@ def helper(function: F) -> F:
     resolve = dispatcher.get_call_template
 
     def compile_quietly(args: tuple[Any, ...]) -> Any:
-        # Always inside the compilation of a kernel, under its lock. numba's own would note times at each depth of
-        # nesting, and ask for an entry point.
+        # Always inside the compilation of a kernel, under its lock. numba's own method would record times at each depth
+        # of nesting, and ask for an entry point.
         if args not in dispatcher.overloads:
             dispatcher.overloads[args] = dispatcher._compiler.compile(args, None)
         return dispatcher.overloads[args].entry_point
 
     def resolve_any_number(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
-        # A constant is a type of its own to numba: each `f(0)` and `f(1)` would compile f, and all it calls, again.
+        # Each constant is a separate type to numba: `f(0)` and `f(1)` would each compile f, and everything it calls.
         named = {name: numba.types.unliteral(each) for name, each in kws.items()}
         return resolve(tuple(numba.types.unliteral(each) for each in args), named)
 

@@ -1,6 +1,6 @@
 """Reading and copying words where every nanosecond counts.
 
-numba checks each index for being negative (counted from the end, as in Python), which takes as long as the access
+numba checks whether each index is negative (counted from the end, as in Python), which takes as long as the access
 itself and keeps loops from being vectorised; an unsigned index needs no check. Addresses and offsets are never
 negative. The unsigned number is only an index and is never compared: numba compares uint64 with int64 as floats (D2).
 """
@@ -16,7 +16,7 @@ from tidemark.engine.jit.kernel import helper
 
 @helper
 def word_at(words, at):
-    """words[at]; `at` is not negative."""
+    """Return words[at]; `at` is not negative."""
     return words[np.uint64(at)]
 
 
