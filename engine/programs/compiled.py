@@ -1,8 +1,8 @@
-"""Compiled expressions kept: the same expression over the same version of a table is compiled once.
+"""A cache of compiled expressions: the same expression over the same version of a table is compiled once.
 
-Two expressions are the same if their trees are, constants with type and spelling included: 1 and 1.0, or two decimals
-of different scale, may compile to different programs. Programs do not change while they run, so any number of threads
-may share one; each has memory of its own (`engine/access/conditions.py`, `Running`).
+Two expressions are the same if their trees are, with type and spelling of constants: 1 and 1.0, or two decimals of
+different scale, may compile to different programs. Programs do not change while they run, so any number of threads may
+share one; each thread has its own memory (`engine/access/conditions.py`, `Running`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 KEPT_MAX = 256
 BYTES_MAX = 4_096  # of one constant
-NODES_MAX = 200  # larger trees are compiled anew: looking for them takes long, and keeping them much room
+NODES_MAX = 200  # larger trees are compiled each time: a lookup would take long, and keeping them much memory
 _PLAIN = (bool, int, str, bytes, type(None))
 
 
 class _TooLarge(Exception):
-    """Control flow: a tree is not to be kept."""
+    """Control flow: a tree is too large to keep."""
 
 
 class _Key:
-    """What is compiled for which version of a table; versions are told apart by their definition object."""
+    """An expression and the version of a table it is compiled for; versions differ by their definition object."""
 
     __slots__ = ("_hash", "_shape", "definition", "what")
 
@@ -50,7 +50,7 @@ class _Key:
 
 
 def _shape(node: Any, count: list[int]) -> Any:
-    """A tree as nested tuples that are equal if the trees are the same. Raises: _TooLarge."""
+    """Return a tree as nested tuples that are equal if the trees are the same. Raises: _TooLarge."""
     count[0] += 1
     if count[0] > NODES_MAX:
         raise _TooLarge
@@ -86,7 +86,7 @@ def _update(key: _Key) -> Program:
 
 
 def compile_filter(definition: TableDefinition, where: Expression) -> Program:
-    """`expression_programs.compile_filter`, kept. Raises: as that."""
+    """Compile as `expression_programs.compile_filter` does, with the cache. Raises: the same."""
     try:
         key = _Key(definition, (where,))
     except _TooLarge:
@@ -97,7 +97,7 @@ def compile_filter(definition: TableDefinition, where: Expression) -> Program:
 def compile_aggregates(
     definition: TableDefinition, functions: Sequence[tuple[str, Any]], where: Expression | None = None
 ) -> Aggregates:
-    """`expression_programs.compile_aggregates`, kept. Raises: as that."""
+    """Compile as `expression_programs.compile_aggregates` does, with the cache. Raises: the same."""
     try:
         key = _Key(definition, (where, *functions))
     except _TooLarge:
@@ -108,9 +108,11 @@ def compile_aggregates(
 def compile_update(
     definition: TableDefinition, changes: Mapping[str, Any], where: Expression | None = None
 ) -> tuple[Program, dict[str, Any]]:
-    """`expression_programs.compile_update`, kept; plain values are no part of the program. Raises: as that."""
+    """Compile as `expression_programs.compile_update` does, with the cache; plain values are not part of the program.
+    Raises: the same.
+    """
     plain = {name: value for name, value in changes.items() if not isinstance(value, Expression)}
-    # The program knows of plain changes only that there are such columns.
+    # Of a plain change the program has the column only.
     known = [(name, None if name in plain else value) for name, value in changes.items()]
     try:
         key = _Key(definition, (where, *known))

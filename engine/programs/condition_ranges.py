@@ -1,8 +1,8 @@
-"""What a condition says of single columns: ranges, values and beginnings, for `engine/schema/partition_pruning.py` and
-`engine/access/index_choice.py`. None among values is NULL.
+"""Facts about single columns that follow from a condition: ranges, values and prefixes, for
+`engine/schema/partition_pruning.py` and `engine/access/index_choice.py`. None among values is NULL.
 
-Of several things known of one column any one holds for every row the condition accepts, so that it never matters which
-of them is kept; knowing less is never wrong.
+Each fact about a column holds for every row the condition accepts. So it never matters which of several facts is kept,
+and a missing fact is never wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "l
 
 
 def known_of(node: Expression, negated: bool = False) -> dict[str, Known]:
-    """By column name, what every row has for which the condition (negated: its contrary) is true."""
+    """Return, by column name, a fact about every row for which the condition (negated: its opposite) is true."""
     if isinstance(node, Not):
         return known_of(node.inner, not negated)
     if isinstance(node, Junction):
@@ -46,7 +46,7 @@ def known_of(node: Expression, negated: bool = False) -> dict[str, Known]:
 
 
 def _of_all(found: list[dict[str, Known]]) -> dict[str, Known]:
-    """What holds of a row that each of some conditions accepts."""
+    """Return the facts about a row that all of the conditions accept."""
     together: dict[str, Known] = {}
     for each in found:
         for name, known in each.items():
@@ -55,7 +55,7 @@ def _of_all(found: list[dict[str, Known]]) -> dict[str, Known]:
 
 
 def _of_one(found: list[dict[str, Known]]) -> dict[str, Known]:
-    """What holds of a row that any of some conditions accepts."""
+    """Return the facts about a row that at least one of the conditions accepts."""
     possible = [each for each in found if not _is_never(each)]
     if len(possible) < 2:
         return possible[0] if possible else found[-1]
@@ -69,7 +69,7 @@ def _of_one(found: list[dict[str, Known]]) -> dict[str, Known]:
 
 
 def starts_of(node: Expression) -> dict[str, bytes]:
-    """By column name, what the values of every row begin with for which the condition is true."""
+    """Return, by column name, the prefix of the value in every row for which the condition is true."""
     if isinstance(node, Junction) and node.is_and:
         longest: dict[str, bytes] = {}
         for each in node.operands:
@@ -83,7 +83,7 @@ def starts_of(node: Expression) -> dict[str, bytes]:
 
 
 def _literal_start(pattern: bytes) -> bytes:
-    """What stands before the first wildcard of a pattern."""
+    """Return the literal prefix of a pattern, up to its first wildcard."""
     start = bytearray()
     octets = iter(pattern)
     for octet in octets:
@@ -94,7 +94,7 @@ def _literal_start(pattern: bytes) -> bytes:
 
 
 def _is_never(known: dict[str, Known]) -> bool:
-    """Whether no row can be like this."""
+    """Whether no row can have these values."""
     return any(not isinstance(each, Between) and len(each) == 0 for each in known.values())
 
 
@@ -127,7 +127,7 @@ def _both(one: Known, other: Known) -> Known:
 
 
 def _closer(one: Any, with_one: bool, other: Any, with_other: bool, is_upper: bool) -> tuple[Any, bool]:
-    """Of two bounds the one that leaves less, if that can be told."""
+    """Return the tighter of two bounds, if they can be compared."""
     if one is None or other is None:
         return (other, with_other) if one is None else (one, with_one)
     first, second = comparable(one), comparable(other)

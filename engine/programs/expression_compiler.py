@@ -1,7 +1,8 @@
-"""Programs out of expressions: types from the table, constants by the column they meet, conditions as jumping code.
+"""Compiles expressions to programs: types from the table, constants by the column they are compared with, conditions as
+jumping code.
 
-A condition goes to one label where it is true and to another where it is false or NULL, and its negation is pushed down
-to the leaves, so that three-valued logic needs no third value. Arithmetic goes to one label more where it is NULL.
+A condition jumps to one label where it is true and to another where it is false or NULL, and its negation is pushed
+down to the leaves, so that three-valued logic needs no third value. Arithmetic has one more label for NULL.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ _SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "l
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 _DAY_US = 86_400_000_000
 
-_Jump = tuple[Expression, str, str, bool]  # a condition, where to go if it is true or not, whether its contrary counts
+_Jump = tuple[Expression, str, str, bool]  # a condition, its labels for true and for false, whether it is negated
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a register holds: its type; digits after the point of decimals; the calendar type it is of, if it is."""
+    """The contents of a register: its type; digits after the point of decimals; its calendar type, if any."""
 
     type: str
     scale: int = 0
@@ -58,7 +59,7 @@ class Kind:
 
 
 def kind_of(kind: ColumnType) -> Kind | None:
-    """What reading a column of this type gives; None for characters, bytes, Bool and Enum, which are no numbers."""
+    """Return the kind of a column of this type; None for characters, bytes, Bool and Enum, which are not numbers."""
     if isinstance(kind, Integer):
         return Kind(WIDE if not kind.signed and kind.bits == 64 else INTEGER)
     if isinstance(kind, Floating):
@@ -69,10 +70,10 @@ def kind_of(kind: ColumnType) -> Kind | None:
 
 
 def _with_members(node: Junction, negated: bool) -> list[tuple[Expression, bool]]:
-    """The operands, each with whether its contrary counts; neighbours that look for values of one column are one
-    Member, which is true and false where they were and looks for each value once.
+    """Return the operands, each with whether it is negated. Neighbours that look for values of one column are merged
+    into one Member, which is true and false for the same rows and looks for each value once.
     """
-    # Where | counts what is equal is looked for, where & does what differs, and De Morgan exchanges both.
+    # An effective | looks for equal values, an effective & for different ones; De Morgan exchanges both.
     is_and = node.is_and != negated
     wanted = "ne" if node.is_and else "eq"
     found: list[tuple[Expression, bool]] = []
@@ -92,7 +93,7 @@ def _with_members(node: Junction, negated: bool) -> list[tuple[Expression, bool]
 
 
 def _equality(node: Expression, wanted: str) -> tuple[str, Constant] | None:
-    """Column and constant of a comparison of just these."""
+    """Return column and constant of a comparison of these two; None for any other node."""
     if not isinstance(node, Compare) or node.condition != wanted:
         return None
     if isinstance(node.left, Col) and isinstance(node.right, Constant):
@@ -110,19 +111,19 @@ class Compiler:
         self.asm = Assembler(definition, updates)
         self._columns = {column.name: column for column in definition.columns}
         self._labels = 0
-        self._needs: dict[int, int] = {}  # of parts of an expression that is compiled now, by identity
+        self._needs: dict[int, int] = {}  # of parts of the expression being compiled, by identity
 
     def label(self) -> str:
-        """A new name."""
+        """Return a new label."""
         self._labels += 1
         return f"_{self._labels}"
 
     def refuse(self, what: str) -> ProgramInvalid:
-        """The refusal of an expression."""
+        """Return the error that refuses an expression."""
         return ProgramInvalid(f"{self.definition.name}: {what}", table=self.definition.name)
 
     def column(self, name: str) -> Column:
-        """The column; NoSuchColumn."""
+        """Return the column. Raises: NoSuchColumn."""
         if name not in self._columns:
             table = self.definition.name
             raise NoSuchColumn(f"{table} has no column {shown(name)}", table=table, column=name)
@@ -130,7 +131,7 @@ class Compiler:
 
     # --- conditions -----------------------------------------------------------------------------------
     def jump(self, node: Expression, yes: str, no: str, negated: bool = False) -> None:
-        """Go to `yes` where the condition (negated: its contrary) is true, to `no` where it is false or NULL."""
+        """Go to `yes` where the condition (negated: its opposite) is true, to `no` where it is false or NULL."""
         ahead: list[_Jump | str] = [(node, yes, no, negated)]
         while ahead:
             each = ahead.pop()
@@ -146,7 +147,7 @@ class Compiler:
                 self._leaf(node, yes, no, negated)
 
     def _junction(self, node: Junction, yes: str, no: str, negated: bool) -> list[_Jump | str]:
-        """What jumps for each of the operands, with the labels between them."""
+        """Return the jumps for the operands, with the labels between them."""
         is_and = node.is_and != negated
         steps: list[_Jump | str] = []
         operands = _with_members(node, negated)
@@ -191,7 +192,7 @@ class Compiler:
         self.asm.branch(missed)
 
     def _equal(self, column: Column, value: Any, yes: str, looked_for: set[Any]) -> None:
-        """Go to `yes` where the column has the value, unless that was looked for already; else go on."""
+        """Go to `yes` where the column has the value, unless that value was looked for before; else continue."""
         comparison = self._stored(column, "eq", value)
         if isinstance(comparison, bool):
             return  # no value of the column equals it
@@ -261,7 +262,9 @@ class Compiler:
         self.asm.branch(no)
 
     def _stored(self, column: Column, condition: str, value: Any) -> bool | tuple[str, Any]:
-        """A comparison of a column with a constant as one with a stored value; or what it is for all but NULL."""
+        """Return a comparison of a column with a constant as one with a stored value, or its result for all values but
+        NULL.
+        """
         kind = column.type
         if isinstance(kind, (Integer, Floating, Decimal)):
             return self._exact(kind, condition, value)
@@ -274,16 +277,18 @@ class Compiler:
         return condition, self._octets(column, value)
 
     def _octets(self, column: Column, value: Any) -> bytes:
-        """A constant beside a column of characters or bytes; it may be longer than the column can be."""
+        """Return a constant compared with a column of characters or bytes; it may be longer than any value of the
+        column.
+        """
         kind = column.type
         if isinstance(kind, (Char, VarChar, LongText)):
             return LongText().stored(value)
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            kind.stored(value)  # says what is wrong
+            kind.stored(value)  # raises the error for the value
         return bytes(value).rstrip(b"\0") if isinstance(kind, Binary) else bytes(value)
 
     def _exact(self, kind: ColumnType, condition: str, value: Any) -> bool | tuple[str, Any]:
-        """A comparison with a number as one with a stored value, exactly; or what it is for all values but NULL."""
+        """Return an exact comparison with a stored value for one with a number, or its result for all but NULL."""
         if not is_int(value) and not isinstance(value, (float, PythonDecimal)):
             raise self.refuse(f"a {kind!r} column is compared with numbers, got {shown(value)}")
         if isinstance(value, PythonDecimal) and not value.is_finite():
@@ -291,7 +296,7 @@ class Compiler:
         if isinstance(kind, Floating) and isinstance(value, float):
             return condition, value
         if isinstance(value, float) and not math.isfinite(value):
-            # NaN is above everything, as infinity.
+            # NaN is above everything, like infinity.
             is_below = value < 0
             return condition == "ne" or condition in (("gt", "ge") if is_below else ("lt", "le"))
         number = Fraction(comparable(value))
@@ -313,7 +318,7 @@ class Compiler:
 
     @staticmethod
     def _beside(condition: str, near: Any, is_above: bool) -> bool | tuple[str, Any]:
-        """The comparison with a number between two that can be stored, of which `near` is one."""
+        """Return the comparison with a number between two storable ones, of which `near` is one."""
         if condition in ("eq", "ne"):
             return condition == "ne"
         if condition in ("lt", "le"):
@@ -330,7 +335,7 @@ class Compiler:
 
     # --- arithmetic -----------------------------------------------------------------------------------
     def need(self, node: Expression) -> int:
-        """Registers it takes, by Sethi and Ullman; one more for what scales must be brought to."""
+        """Return the registers it needs, by Sethi and Ullman; two at least for arithmetic, for scaling."""
         if not isinstance(node, Arithmetic):
             return 1
         if id(node) not in self._needs:
@@ -339,7 +344,7 @@ class Compiler:
         return self._needs[id(node)]
 
     def value(self, node: Expression, free: list[int], null: str) -> tuple[int, Kind]:
-        """Put the value into the first free register; go to `null` where it is NULL. Returns register and kind."""
+        """Load the value into the first free register; go to `null` where it is NULL. Return register and kind."""
         if not free:
             raise self.refuse(f"the expression is too deep: it needs more than {p.REGISTERS} registers")
         register = free[0]
@@ -387,7 +392,7 @@ class Compiler:
         raise self.refuse(f"{shown(value)} is no number")
 
     def _calendar_shift(self, node: Arithmetic, free: list[int], null: str) -> tuple[int, Kind] | None:
-        """A calendar column and a timedelta, exactly; None if there is no timedelta."""
+        """Emit a calendar column plus or minus a timedelta, exactly; None if there is no timedelta."""
         left, right = node.left, node.right
         if node.operator == "+" and isinstance(left, Constant) and isinstance(left.value, timedelta):
             left, right = right, left
@@ -420,7 +425,9 @@ class Compiler:
         product: bool = False,
         as_float: bool = False,
     ) -> tuple[int, int, Kind, list[int]]:
-        """Both values in registers, of one type and, but for products, of one scale: (registers, kind, free ones)."""
+        """Load both values into registers, converted to one type and, except for products, to one scale. Return both
+        registers, the kind and the registers still free.
+        """
         self._spare(free)
         first, second = (left, right), False
         if self.need(right) > self.need(left):

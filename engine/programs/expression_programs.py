@@ -1,4 +1,4 @@
-"""The programs that expressions are compiled to: filters, updates, aggregates (docs/access.md, section 3)."""
+"""The programs that expressions compile to: filters, updates, aggregates (docs/access.md, section 3)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _finish(compiler: Compiler, no: str) -> Program:
 
 
 def compile_filter(definition: TableDefinition, where: Expression) -> Program:
-    """A program that accepts the rows for which the condition is true. Raises: ProgramInvalid, NoSuchColumn."""
+    """Compile a program that accepts the rows for which the condition is true. Raises: ProgramInvalid, NoSuchColumn."""
     compiler = Compiler(definition)
     no = compiler.label()
     _where(compiler, where, no)
@@ -48,10 +48,10 @@ def compile_filter(definition: TableDefinition, where: Expression) -> Program:
 def compile_update(
     definition: TableDefinition, changes: Mapping[str, Any], where: Expression | None = None
 ) -> tuple[Program, dict[str, Any]]:
-    """A program that gives columns new values in the rows for which the condition is true, and the changes that need
-    none: plain values, to be laid over every row it accepts.
+    """Compile a program that gives columns new values in the rows for which the condition is true. Return it with the
+    changes that need no program: plain values, to be set in every row it accepts.
 
-    All new values are worked out from the row as it was. Raises: ProgramInvalid, NoSuchColumn.
+    All new values are computed from the row as it was. Raises: ProgramInvalid, NoSuchColumn.
     """
     compiler = Compiler(definition, updates=True)
     no = compiler.label()
@@ -69,14 +69,14 @@ def compile_update(
 
 
 class Aggregates:
-    """A program that adds up rows, and how its accumulators are read; `work` may be used for many batches."""
+    """A program that aggregates rows, and how to read its accumulators; one `work` may serve for many batches."""
 
     def __init__(self, program: Program, functions: Sequence[tuple[str, Kind, bool]]) -> None:
         self.program = program
         self._functions = functions
 
     def results(self, work: Any) -> list[Any]:
-        """One value for each aggregate: None for sum, min and max of no value. Sums of integers are exact."""
+        """Return one value for each aggregate: None for sum, min and max of no values. Sums of integers are exact."""
         return [self._result(work, number) for number in range(len(self._functions))]
 
     def _result(self, work: Any, number: int) -> Any:
@@ -99,7 +99,7 @@ class Aggregates:
 def compile_aggregates(
     definition: TableDefinition, functions: Sequence[tuple[str, Any]], where: Expression | None = None
 ) -> Aggregates:
-    """A program for count, sum, min and max, each of a column's name, an expression, or None (count: rows).
+    """Compile a program for count, sum, min and max, each of a column's name, an expression, or None (count: rows).
 
     Raises: ProgramInvalid, NoSuchColumn.
     """

@@ -1,9 +1,9 @@
 """Expressions over columns: `col("balance") > 2` builds a tree; nothing is evaluated here (docs/access.md, section 3).
 
-`engine/programs/expression_compiler.py` makes programs of trees. Every class is immutable; `==` builds a tree, so
-expressions cannot be compared or hashed. How many parts an expression has and how deep it nests is limited when it is
-built, so that what walks it may recurse. Conditions joined by & alone, or by | alone, are one level, however many there
-are.
+`engine/programs/expression_compiler.py` compiles trees to programs. Every class is immutable; `==` builds a tree, so
+expressions cannot be compared or hashed. The number of parts of an expression and its depth are limited when it is
+built, so that code that walks it may recurse. Conditions joined by & alone, or by | alone, are one level, however many
+there are.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from tidemark.engine.base.errors import ProgramInvalid, TypeMismatch
 from tidemark.engine.programs.program_layout import PROGRAM_INSTRUCTIONS_MAX
 from tidemark.engine.schema.types_base import shown
 
-# A comparison, three parts, takes an instruction or more; so does each part of arithmetic.
+# A comparison, three parts, takes at least one instruction; so does each part of arithmetic.
 PARTS_MAX = 4 * PROGRAM_INSTRUCTIONS_MAX
-# Compiling takes two calls of Python for each level; half of its recursion limit is left to the caller.
+# Compilation takes two Python calls per level; half of the recursion limit is left to the caller.
 DEPTH_MAX = 200
 CONDITIONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 class Expression:
-    """Base of everything `col()` leads to."""
+    """Base of all expressions, which start with `col()`."""
 
     __hash__ = None  # type: ignore[assignment]
     parts = 1
     depth = 1
 
     def __post_init__(self) -> None:
-        """Count the parts: one that stands in many places counts in each, and no program may have so many.
+        """Count the parts; a part that occurs in several places counts in each.
 
-        Raises: ProgramInvalid, also if it nests deeper than DEPTH_MAX.
+        Raises: ProgramInvalid for more than PARTS_MAX parts, or if it nests deeper than DEPTH_MAX.
         """
         inner = [
             part
@@ -54,7 +54,7 @@ class Expression:
         vars(self).update(parts=parts, depth=depth)
 
     def __repr__(self) -> str:
-        """As a dataclass shows itself."""
+        """Write it as a dataclass writes itself, without recursion."""
         written: list[str] = []
         ahead: list[Any] = [self]
         while ahead:
@@ -143,29 +143,31 @@ class Expression:
         return Not(self)
 
     def is_null(self) -> NullTest:
-        """True where it is NULL."""
+        """Return a condition that is true where it is NULL."""
         return NullTest(self)
 
     def is_not_null(self) -> Not:
-        """True where it is not NULL."""
+        """Return a condition that is true where it is not NULL."""
         return Not(NullTest(self))
 
     def isin(self, values: Iterable[object]) -> Member:
-        """True where it equals one of the values."""
+        """Return a condition that is true where it equals one of the values."""
         return Member(self, tuple(lifted(value) for value in values))
 
     def between(self, low: object, high: object) -> Junction:
-        """low <= it <= high."""
+        """Return the condition low <= it <= high."""
         return joined(True, Compare("ge", self, lifted(low)), Compare("le", self, lifted(high)))
 
     def like(self, pattern: str | bytes) -> Like:
-        """% stands for any characters, _ for one, and a backslash takes the meaning from what follows. Case matters."""
+        """Return a condition that matches a pattern: % matches any characters, _ one, and a backslash makes the next
+        character literal. Case matters.
+        """
         if not isinstance(pattern, (str, bytes)):
             raise TypeMismatch(f"a pattern is str or bytes, got {shown(pattern)}")
         return Like(self, pattern.encode() if isinstance(pattern, str) else pattern)
 
     def starts_with(self, prefix: str | bytes) -> Like:
-        """True where it begins so."""
+        """Return a condition that is true where it begins with the prefix."""
         if not isinstance(prefix, (str, bytes)):
             raise TypeMismatch(f"a prefix is str or bytes, got {shown(prefix)}")
         octets = prefix.encode() if isinstance(prefix, str) else prefix
@@ -176,14 +178,14 @@ class Expression:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Col(Expression):
-    """A column by its name."""
+    """A column, by name."""
 
     name: str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Constant(Expression):
-    """A Python value; what it is stored as depends on what it meets."""
+    """A Python value; its stored form depends on its other operand."""
 
     value: Any
 
@@ -213,7 +215,7 @@ class Compare(Expression):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Junction(Expression):
-    """All of them, or at least one; at least one there is."""
+    """All of the operands, or at least one of them; there is at least one operand."""
 
     is_and: bool
     operands: tuple[Expression, ...]
@@ -226,7 +228,7 @@ class Junction(Expression):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Not(Expression):
-    """The contrary; NULL stays NULL."""
+    """The negation; NULL stays NULL."""
 
     inner: Expression
 
@@ -255,7 +257,7 @@ class Like(Expression):
 
 
 def joined(is_and: bool, one: Expression, other: Expression) -> Junction:
-    """Both, or at least one, in one level with what either of them joins in the same way already."""
+    """Join two conditions by & or |, in one level with operands that either of them already joins the same way."""
     made = object.__new__(Junction)
     operands: list[Expression] = []
     parts = depth = 1
@@ -268,13 +270,13 @@ def joined(is_and: bool, one: Expression, other: Expression) -> Junction:
             operands.append(each)
             parts += each.parts
             depth = max(depth, each.depth + 1)
-    made._count(parts, depth)  # known without another look at each operand: a loop of |= would look at all each time
+    made._count(parts, depth)  # known without visiting each operand: a loop of |= would visit all of them each time
     vars(made).update(is_and=is_and, operands=tuple(operands))
     return made
 
 
 def _shown_parts(node: Expression) -> list[Any]:
-    """What a node is written as: text, and expressions in their places."""
+    """Return the written form of a node: text, and expressions in their places."""
     shown_parts: list[Any] = [f"{type(node).__qualname__}("]
     between = ""
     for field in fields(node):  # type: ignore[arg-type]
@@ -292,19 +294,19 @@ def _shown_parts(node: Expression) -> list[Any]:
 
 
 def lifted(value: object) -> Expression:
-    """Expressions as they are, anything else as a constant."""
+    """Return an expression unchanged, and any other value as a constant."""
     return value if isinstance(value, Expression) else Constant(value)
 
 
 def condition(value: object) -> Expression:
-    """An operand of & or |. Raises: TypeMismatch for a plain value, which means forgotten parentheses."""
+    """Check an operand of & or |. Raises: TypeMismatch for a plain value, which means forgotten parentheses."""
     if isinstance(value, Expression):
         return value
     raise TypeMismatch(f"& and | join conditions, got {shown(value)}; put comparisons into parentheses")
 
 
 def col(name: str) -> Col:
-    """The column of that name, to build expressions of."""
+    """Return the column of that name, for building expressions."""
     if not isinstance(name, str):
         raise TypeMismatch(f"a column has a name, got {shown(name)}")
     return Col(name)

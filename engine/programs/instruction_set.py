@@ -1,6 +1,6 @@
-"""The instructions of interpreted programs: names, operands, types; assembler, verifier and listing follow one table.
+"""The instructions of interpreted programs: names, operands, types. Assembler, verifier and listing use one table.
 
-What each does is told by docs/access.md, section 2, and by `tests/interpreter/machine.py`.
+What each instruction does is in docs/access.md, section 2, and in `tests/interpreter/machine.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from tidemark.engine.programs import program_layout as p
 
-# Types of registers. NULL alone fits every one of them.
+# Types of registers. NULL fits every one of them.
 INTEGER = "integer"
 FLOAT = "float"
 WIDE = "wide"
@@ -20,18 +20,19 @@ TYPE_FLAGS: Final = {name: flag for flag, name in TYPES.items()}
 
 
 class Instruction(NamedTuple):
-    """One opcode: its name, the types of the registers it reads (a, b, c as far as given) and writes, its other fields.
+    """One opcode: its name, the types of the registers it reads (some of a, b, c) and writes, its other fields.
 
-    `reads` maps register fields to types; `writes` is the type put into register a. `fields` names what words 1 to 3
-    and the flags hold: column, other, pseudo, parameter, code, accumulator, immediate, constant, condition, target.
+    `reads` maps register fields to types; `writes` is the type written to register a. `fields` names the contents of
+    words 1 to 3 and of the flags: column, other, pseudo, parameter, code, accumulator, immediate, constant, condition,
+    target.
     """
 
     name: str
     reads: tuple[tuple[str, str], ...] = ()
     writes: str | None = None
     fields: tuple[str, ...] = ()
-    flags: int = 0  # those allowed
-    ends: bool = False  # nothing behind it is reached from it
+    flags: int = 0  # flags that are allowed
+    ends: bool = False  # it never continues at the next instruction
 
 
 def _three(name: str, type_: str, flags: int = 0) -> Instruction:
@@ -144,7 +145,7 @@ AGGREGATES: Final = (p.OP_COUNT, p.OP_SUM, p.OP_MIN, p.OP_MAX)
 
 
 class Fields(NamedTuple):
-    """An instruction taken apart."""
+    """The fields of an instruction."""
 
     opcode: int
     a: int
@@ -158,7 +159,7 @@ class Fields(NamedTuple):
 
 
 def split(head: int, place: int, value: int, target: int) -> Fields:
-    """The fields of an instruction's four words."""
+    """Return the fields of an instruction's four words."""
     mask = p.FIELD_MASK
     return Fields(
         head & mask,
@@ -174,7 +175,7 @@ def split(head: int, place: int, value: int, target: int) -> Fields:
 
 
 def join(fields: Fields) -> tuple[int, int, int, int]:
-    """The four words of an instruction."""
+    """Return the four words of an instruction."""
     head = (
         fields.opcode
         | fields.a << p.A_SHIFT

@@ -1,9 +1,9 @@
-"""Interpreted programs: `Assembler` builds one, `Program` is one that was verified, kernels run it (docs/access.md,
-section 2).
+"""Interpreted programs: `Assembler` builds one, `Program` is a verified one, kernels run it (docs/access.md, section
+2).
 
-Invariant: the words of a `Program` have passed the verifier, and nobody changes them, so kernels need not look at them
-twice (numba takes read-only arrays for another type, so that nothing but this line forbids it). A program reads rows as
-they were: what it writes goes to outputs, and is not seen by a later read.
+Invariant: the words of a `Program` have passed the verifier and never change afterwards, so kernels need not check them
+again (numba treats read-only arrays as another type, so only this rule protects them). A program reads rows as they
+were: its writes go to outputs, and no later read sees them.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _LONG = struct.Struct("<q")
 
 
 def float_bits(value: float) -> int:
-    """The bits of a float as a signed word."""
+    """Return the bits of a float as a signed word."""
     (bits,) = _LONG.unpack(_DOUBLE.pack(value))
     return int(bits)
 
 
 def bits_float(bits: int) -> float:
-    """The float of a signed word's bits."""
+    """Return the float of a signed word's bits."""
     (value,) = _DOUBLE.unpack(_LONG.pack(bits))
     return float(value)
 
@@ -63,14 +63,14 @@ def bits_float(bits: int) -> float:
 class Program:
     """A verified program for rows of one table definition.
 
-    `words` are what kernels run, `columns` the positions of the columns it may touch, in the order of their column
-    words, `outputs` the positions of those it writes, in the order of the outputs.
+    `words` is the program for kernels, `columns` the positions of the columns it may touch, in the order of their
+    column words, `outputs` the positions of the columns it writes, in the order of the outputs.
     """
 
     __slots__ = ("columns", "definition", "outputs", "words")
 
     def __init__(self, definition: TableDefinition, columns: Sequence[int], words: Words) -> None:
-        """Shapes: `words` int64, copied. Raises: ProgramInvalid."""
+        """Verify the program. Shapes: `words` int64, copied. Raises: ProgramInvalid."""
         self.definition = definition
         self.columns = tuple(columns)
         self.words: Words = np.array(words, dtype=np.int64)
@@ -80,14 +80,14 @@ class Program:
 
     @property
     def instructions(self) -> list[Fields]:
-        """The instructions, taken apart."""
+        """The instructions, as fields."""
         start = p.PROGRAM_HEADER_WORDS + len(self.columns) * c.COLUMN_WORDS
         end = start + int(self.words[p.H_INSTRUCTIONS]) * p.INSTRUCTION_WORDS
         return [split(*each) for each in self.words[start:end].reshape(-1, p.INSTRUCTION_WORDS).tolist()]
 
     @property
     def constants(self) -> Words:
-        """The constants behind the instructions."""
+        """The constants after the instructions."""
         return self.words[self.words.size - int(self.words[p.H_CONSTANTS]) :]
 
     @property
@@ -97,29 +97,31 @@ class Program:
 
     @property
     def needs(self) -> int:
-        """Bits NEED_…: what of a row it reads."""
+        """Bits NEED_…: the parts of a row it reads."""
         return int(self.words[p.H_NEEDS])
 
     def new_work(self) -> Words:
-        """Memory for one thread to run it in; accumulators are zero."""
+        """Return memory for one thread to run it in; accumulators are zero."""
         return np.zeros(p.work_words(len(self.outputs)), dtype=np.int64)
 
     def accumulator(self, work: Words, number: int) -> tuple[int, int, int]:
-        """(values counted, integer sum or least or greatest or low word, float sum's compensation or high word)."""
+        """Return (number of values, integer sum or least or greatest or low word, float sum's compensation or high
+        word).
+        """
         at = p.W_ACCUMULATORS + number * p.ACCUMULATOR_WORDS
         return int(work[at]), int(work[at + p.ACC_LOW]), int(work[at + p.ACC_HIGH])
 
     def integer_sum(self, work: Words, number: int) -> int:
-        """An accumulator that integers of any size were summed up in."""
+        """Return an accumulator that sums integers of any size."""
         at = p.W_ACCUMULATORS + number * p.ACCUMULATOR_WORDS
         return int.from_bytes(work[at + p.ACC_LOW : at + p.ACCUMULATOR_WORDS].tobytes(), "little", signed=True)
 
 
 class Assembler:
-    """Builds a program for rows of `definition`: one call an instruction, then `finish()`.
+    """Builds a program for rows of `definition`: one call per instruction, then `finish()`.
 
     Registers are numbers below 16. Labels and subroutines are names; they may be used before they are set. Values of
-    columns are given as users give them. Branches on a column are by SQL's rules for NULL unless `sql` is False.
+    columns have the form users give them in. Branches on a column follow SQL's rules for NULL unless `sql` is False.
     """
 
     def __init__(self, definition: TableDefinition, updates: bool = False) -> None:
@@ -170,48 +172,48 @@ class Assembler:
         return self._columns.index(position)
 
     def label(self, name: str) -> None:
-        """The next instruction is called so."""
+        """Name the next instruction."""
         if name in self._labels:
             raise self._refuse(f"label {name!r} stands twice")
         self._labels[name] = len(self._code)
 
     def subroutine(self, name: str) -> None:
-        """From here on is a subroutine; the main part has ended with the first one."""
+        """Begin a subroutine here; the first one ends the main part."""
         if self._subroutines_at is None:
             self._subroutines_at = len(self._code)
         self.label(name)
 
     # --- loads, reads, writes -----------------------------------------------------------------------------
     def load_null(self, register: int) -> None:
-        """NULL, of any type."""
+        """Load NULL, of any type."""
         self._emit(p.OP_LOAD_NULL, register)
 
     def load_const(self, register: int, value: int) -> None:
-        """An integer of 64 bits."""
+        """Load an integer of 64 bits."""
         opcode = p.OP_LOAD_CONST64
         if 0 <= value < 1 << 32:
             opcode = p.OP_LOAD_CONST16 if value < 1 << 16 else p.OP_LOAD_CONST32
         self._emit(opcode, register, value=value)
 
     def load_float(self, register: int, value: float) -> None:
-        """A float."""
+        """Load a float."""
         self._emit(p.OP_LOAD_FLOAT, register, value=float_bits(value))
 
     def load_wide(self, register: int, value: int) -> None:
-        """An integer of 128 bits."""
+        """Load an integer of 128 bits."""
         self._emit(p.OP_LOAD_WIDE, register, constant=self._wide(value))
 
     def load_parameter(self, register: int, number: int, kind: str = INTEGER) -> None:
-        """The row's parameter of that number: a word given beside each row, an integer or the bits of a float."""
+        """Load the row's parameter of that number: a word given with each row, an integer or the bits of a float."""
         self._parameters = max(self._parameters, number + 1)
         self._emit(p.OP_LOAD_PARAM, register, place=number, flags=TYPE_FLAGS[kind])
 
     def read(self, register: int, name: str) -> None:
-        """The column's stored number: integers as they are, calendar types in days or µs, decimals unscaled."""
+        """Read the column's stored number: integers as they are, calendar types in days or µs, decimals unscaled."""
         self._emit(p.OP_READ_ATTR, register, place=self._column(name))
 
     def read_pseudo(self, register: int, name: str) -> None:
-        """fragment, rowid, gci, epoch or author of the row."""
+        """Read fragment, rowid, gci, epoch or author of the row."""
         if name not in _PSEUDO_NAMES:
             raise self._refuse(f"pseudo-columns are {', '.join(_PSEUDO_NAMES)}, got {shown(name)}")
         self._emit(p.OP_READ_ATTR, register, place=_PSEUDO_NAMES[name])
@@ -228,7 +230,7 @@ class Assembler:
 
     # --- arithmetic -----------------------------------------------------------------------------------------
     def operate(self, name: str, target: int, first: int, second: int = 0, zero_null: bool = False) -> None:
-        """An instruction on registers by its name: target ← first name second. `zero_null`: NULL for x / 0."""
+        """Emit an instruction on registers by its name: target ← first name second. `zero_null`: NULL for x / 0."""
         opcode = OPCODES.get(name, 0)
         known = INSTRUCTIONS.get(opcode)
         if known is None or known.writes is None or not known.reads or known.fields:
@@ -245,25 +247,25 @@ class Assembler:
 
     # --- branches -------------------------------------------------------------------------------------------
     def branch(self, label: str) -> None:
-        """Go on at the label."""
+        """Continue at the label."""
         self._emit(p.OP_BRANCH, label=label)
 
     def branch_null(self, register: int, label: str) -> None:
-        """Go on at the label if the register is NULL."""
+        """Continue at the label if the register is NULL."""
         self._emit(p.OP_BRANCH_REG_EQ_NULL, register, label=label)
 
     def branch_not_null(self, register: int, label: str) -> None:
-        """Go on at the label unless the register is NULL."""
+        """Continue at the label unless the register is NULL."""
         self._emit(p.OP_BRANCH_REG_NE_NULL, register, label=label)
 
     def branch_registers(self, condition: str, first: int, second: int, label: str, kind: str = INTEGER) -> None:
-        """Go on at the label if `first condition second`: eq, ne, lt, le, gt, ge of registers of that type."""
+        """Continue at the label if `first condition second`: eq, ne, lt, le, gt, ge of registers of that type."""
         self._emit(OPCODES[f"branch_{condition}"], first, second, flags=TYPE_FLAGS[kind], label=label)
 
     def branch_column(
         self, condition: str, name: str, value: Any, label: str, sql: bool = True, octets: bool = False
     ) -> None:
-        """Go on at the label if `column condition value`: eq … ge, like, not_like, and_eq_mask and their like."""
+        """Continue at the label if `column condition value`: eq … ge, like, not_like, and_eq_mask and the like."""
         number = self._column(name)
         kind = self.definition.columns[self._columns[number]].type
         if condition in ("like", "not_like"):
@@ -279,7 +281,7 @@ class Assembler:
     def branch_stored(
         self, condition: str, name: str, stored: int | float | bytes, label: str, sql: bool = True, octets: bool = False
     ) -> None:
-        """`branch_column` with the value as it is stored: an int (of wide columns too), a float, or bytes."""
+        """Emit `branch_column` with the value in stored form: an int (of wide columns too), a float, or bytes."""
         number = self._column(name)
         flags = (p.FL_SQL if sql else 0) | (p.FL_OCTETS if octets else 0)
         value, constant = 0, None
@@ -304,7 +306,7 @@ class Assembler:
         )
 
     def branch_parameter(self, condition: str, name: str, parameter: int, label: str, sql: bool = True) -> None:
-        """Go on at the label if `column condition parameter`."""
+        """Continue at the label if `column condition parameter`."""
         self._parameters = max(self._parameters, parameter + 1)
         self._emit(
             p.OP_BRANCH_ATTR_OP_PARAM,
@@ -316,7 +318,7 @@ class Assembler:
         )
 
     def branch_columns(self, condition: str, name: str, other: str, label: str, sql: bool = True) -> None:
-        """Go on at the label if `column condition other column`: eq, ne, lt, le, gt, ge."""
+        """Continue at the label if `column condition other column`: eq, ne, lt, le, gt, ge."""
         self._emit(
             p.OP_BRANCH_ATTR_OP_ATTR,
             condition=self._condition(condition),
@@ -327,19 +329,19 @@ class Assembler:
         )
 
     def branch_column_null(self, name: str, label: str) -> None:
-        """Go on at the label if the column is NULL."""
+        """Continue at the label if the column is NULL."""
         self._emit(p.OP_BRANCH_ATTR_EQ_NULL, place=self._column(name), label=label)
 
     def branch_column_not_null(self, name: str, label: str) -> None:
-        """Go on at the label unless the column is NULL."""
+        """Continue at the label unless the column is NULL."""
         self._emit(p.OP_BRANCH_ATTR_NE_NULL, place=self._column(name), label=label)
 
     def call(self, name: str) -> None:
-        """Run a subroutine, then what follows."""
+        """Run a subroutine, then continue with the next instruction."""
         self._emit(p.OP_CALL, label=name)
 
     def ret(self) -> None:
-        """Go on behind the call."""
+        """Return to the instruction after the call."""
         self._emit(p.OP_RETURN)
 
     # --- exits and aggregates -----------------------------------------------------------------------------
@@ -352,7 +354,7 @@ class Assembler:
         self._emit(p.OP_EXIT_REFUSE, place=code)
 
     def exit_last(self) -> None:
-        """Accept the row, and run no more."""
+        """Accept the row, and run no further rows."""
         self._emit(p.OP_EXIT_OK_LAST)
 
     def aggregate(self, function: str, register: int, accumulator: int, kind: str = INTEGER) -> None:
@@ -363,7 +365,7 @@ class Assembler:
 
     # --- the end ------------------------------------------------------------------------------------------
     def finish(self) -> Program:
-        """The program, verified. Raises: ProgramInvalid."""
+        """Return the program, verified. Raises: ProgramInvalid."""
         described, defaults = column_words(self._layout, self._columns)
         constants = bytearray(defaults)
         offsets: dict[bytes, int] = {}

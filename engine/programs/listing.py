@@ -1,4 +1,4 @@
-"""Programs as text, one line an instruction: what the assembler was told, with numbers for labels."""
+"""Programs as text, one line per instruction: the calls of the assembler, with numbers in place of labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidemark.engine.rows import columns_layout as c
 
 
 def listing(program: Program) -> str:
-    """The program's instructions, numbered; `->` names the instruction that is branched to."""
+    """Return the program's instructions, numbered; `->` names the target of a branch."""
     code = program.instructions
     targets = {each.target for each in code if "target" in INSTRUCTIONS[each.opcode].fields}
     main = int(program.words[p.H_MAIN])

@@ -25,7 +25,7 @@ H_WORDS = 1
 H_COLUMNS = 2  # column words follow the header
 H_INSTRUCTIONS = 3  # they follow the column words
 H_MAIN = 4  # instructions from here on are subroutines
-H_CONSTANTS = 5  # words of constants, behind the instructions
+H_CONSTANTS = 5  # words of constants, after the instructions
 H_NEEDS = 6
 H_FLAGS = 7
 H_OUTPUTS = 8
@@ -37,7 +37,7 @@ H_DISK_HAS_VAR = 13
 H_PARAMETERS = 14
 H_RESERVED = 15
 
-PF_FORWARD = 1  # no backward branch, no call, no LAST beside aggregates: may run as a vector
+PF_FORWARD = 1  # no backward branch, no call, no LAST together with aggregates: may run as a vector
 PF_UPDATES = 2  # may write columns
 
 # --- instructions ---------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ INSTRUCTION_WORDS = 4
 I_HEAD = 0
 I_PLACE = 1  # column number, pseudo-column, parameter, refuse code, or accumulator
 I_VALUE = 2  # immediate, offset of the constant in words, or number of the other column
-I_TARGET = 3  # instruction branched to; of WRITE_ATTR the offset of its limits
+I_TARGET = 3  # target instruction of a branch; of WRITE_ATTR the offset of its limits
 A_SHIFT = 8
 B_SHIFT = 16
 C_SHIFT = 24
@@ -60,7 +60,7 @@ TYPE_WIDE = 2
 TYPE_MASK = 3
 FL_SQL = 4  # a column branch with NULL is not taken
 FL_ZERO_NULL = 8  # dividing by zero gives NULL
-FL_OCTETS = 16  # `_` in LIKE stands for one byte, not for one code point
+FL_OCTETS = 16  # `_` in LIKE matches one byte, not one code point
 
 OP_READ_ATTR = 1
 OP_WRITE_ATTR = 2
@@ -159,7 +159,7 @@ R_PARAMETERS = 7
 ROW_PLANES = R_PARAMETERS + PARAMETERS_MAX
 ROWS_WORDS = ROW_PLANES * VECTOR_ROWS
 
-# Which planes a program needs, as bits of H_NEEDS.
+# Planes a program needs, as bits of H_NEEDS.
 NEED_FIXED = 1 << R_FIXED
 NEED_VAR = 1 << R_VAR
 NEED_DISK = 1 << R_DISK
@@ -170,27 +170,27 @@ NEED_FRAGMENT = 1 << R_FRAGMENT
 
 # --- memory a program works in ------------------------------------------------------------------------
 # State, stack and accumulators, then planes of VECTOR_ROWS words.
-W_NEXT = 0  # least instruction number a living row goes on at; FINISHED if none lives
+W_NEXT = 0  # least instruction number at which an unfinished row continues; FINISHED if there is none
 W_TOP = 1  # greatest one
 W_STATE_WORDS = 16
-W_NULLS_SEEN = W_STATE_WORDS  # for each register and the scratch ones: 0 if no row's value is NULL
+W_NULLS_SEEN = W_STATE_WORDS  # for each register and the scratch registers: 0 if no row's value is NULL
 W_STACK = W_NULLS_SEEN + 32
 W_ACCUMULATORS = W_STACK + CALLS_MAX
 ACCUMULATOR_WORDS = 4
 ACC_COUNT = 0  # values that were not NULL
 ACC_LOW = 1  # integer or low word; bits of a float
 ACC_HIGH = 2  # high word; of a float sum the bits of the compensation
-ACC_TOP = 3  # of an integer sum the word above it: sums of 128-bit values need more
-SCRATCH = REGISTERS  # the registers behind the last one: a value on its way, and what it is compared with
+ACC_TOP = 3  # of an integer sum the word above it: sums of 128-bit values need three words
+SCRATCH = REGISTERS  # the registers after the last one: an intermediate value, and the value it is compared with
 SCRATCH_OTHER = REGISTERS + 1
 REGISTER_PLANES = REGISTERS + 2
-W_LOW = 512  # plane of each register and the scratch ones
+W_LOW = 512  # planes of the registers and the scratch registers
 W_HIGH = W_LOW + REGISTER_PLANES * VECTOR_ROWS
 W_NULL = W_HIGH + REGISTER_PLANES * VECTOR_ROWS
-W_RESUME = W_NULL + REGISTER_PLANES * VECTOR_ROWS  # number of the instruction a row goes on at
+W_RESUME = W_NULL + REGISTER_PLANES * VECTOR_ROWS  # number of the instruction at which a row continues
 W_VERDICT = W_RESUME + VECTOR_ROWS
 W_CODE = W_VERDICT + VECTOR_ROWS
-W_COMPARED = W_CODE + VECTOR_ROWS  # less, equal, greater as -1, 0, 1; or which rows an instruction fails for
+W_COMPARED = W_CODE + VECTOR_ROWS  # less, equal, greater as -1, 0, 1; or the errors of an instruction by row
 W_OUTPUTS = W_COMPARED + VECTOR_ROWS
 OUT_LOW = 0
 OUT_HIGH = 1
@@ -200,7 +200,7 @@ OUT_UNWRITTEN = 2
 FINISHED = 1 << 40  # the resume number of rows with a verdict
 
 # --- verdicts and errors of a row -----------------------------------------------------------------------
-VERDICT_NONE = 0  # not run: behind an error or a last row
+VERDICT_NONE = 0  # not run: after an error or a last row
 VERDICT_OK = 1
 VERDICT_REFUSED = 2
 VERDICT_LAST = 3
@@ -219,7 +219,7 @@ PE_DAMAGED = 905  # lengths in the image contradict each other
 RUN_OK = 0
 RUN_LAST = 1
 RUN_ERROR = 2
-RUN_BROKEN = -1  # program or memory of impossible size
+RUN_BROKEN = -1  # program or memory has an invalid size
 
 assert W_ACCUMULATORS + ACCUMULATORS_MAX * ACCUMULATOR_WORDS <= W_LOW
 assert REGISTER_PLANES <= W_STACK - W_NULLS_SEEN
@@ -229,5 +229,5 @@ assert PROGRAM_INSTRUCTIONS_MAX < FINISHED
 
 
 def work_words(outputs: int) -> int:
-    """Words of memory for a program with so many written columns."""
+    """Return the words of memory for a program with `outputs` written columns."""
     return W_OUTPUTS + outputs * OUTPUT_PLANES * VECTOR_ROWS

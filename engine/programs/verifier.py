@@ -1,7 +1,8 @@
-"""The verifier of interpreted programs: what it lets pass cannot leave its memory, whatever row it meets.
+"""The verifier of interpreted programs: a program that passes it cannot access memory outside its own, whatever row it
+reads.
 
-Two passes: every word of every instruction by itself; then along the paths, which registers hold what. Registers of a
-subroutine are those that all its callers agree on; behind a call hold those that all its returns agree on.
+Two passes: first every word of every instruction alone; then, along the paths, the types of the registers. A subroutine
+starts with the registers that all its callers agree on; after a call those hold that all its returns agree on.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ _PART_NEEDS = {
 
 
 def stored_limits(kind: ColumnType) -> tuple[int, int] | None:
-    """Least and greatest stored number of a type; None for floats and what is no number."""
+    """Return the least and greatest stored number of a type; None for floats and types that are not numbers."""
     if isinstance(kind, (Integer, Calendar)):
         return kind.minimum, kind.maximum
     if isinstance(kind, Decimal):
@@ -80,7 +81,7 @@ def stored_limits(kind: ColumnType) -> tuple[int, int] | None:
 
 
 def geometry(definition: TableDefinition) -> dict[int, int]:
-    """The header words that tell how rows of the table lie."""
+    """Return the header words that describe the row format of the table."""
     layout = compute_layout(definition)
     return {
         p.H_FIXED_WORDS: layout.fixed_words,
@@ -91,7 +92,7 @@ def geometry(definition: TableDefinition) -> dict[int, int]:
 
 
 def needs_of(instructions: Sequence[Fields], words: NDArray[np.int64]) -> int:
-    """Which planes of rows the instructions read, as bits NEED_…."""
+    """Return which planes of rows the instructions read, as bits NEED_…."""
     needs = 0
     for each in instructions:
         fields = INSTRUCTIONS[each.opcode].fields
@@ -105,21 +106,21 @@ def needs_of(instructions: Sequence[Fields], words: NDArray[np.int64]) -> int:
 
 
 def flags_of(instructions: Sequence[Fields], updates: bool) -> int:
-    """PF_FORWARD and PF_UPDATES of a program."""
+    """Return PF_FORWARD and PF_UPDATES of a program."""
     forward = all(
         each.opcode not in (p.OP_CALL, p.OP_RETURN)
         and ("target" not in INSTRUCTIONS[each.opcode].fields or each.target > number)
         for number, each in enumerate(instructions)
     )
     opcodes = {each.opcode for each in instructions}
-    # A vector would have added up rows that lie behind the last one.
+    # A vector would have aggregated rows that come after the last one.
     if p.OP_EXIT_OK_LAST in opcodes and not opcodes.isdisjoint(AGGREGATES):
         forward = False
     return forward * p.PF_FORWARD | updates * p.PF_UPDATES
 
 
 class Verifier:
-    """Looks through the words of one program; `verify` raises ProgramInvalid, which names the instruction."""
+    """Checks the words of one program; `verify` raises ProgramInvalid, which names the instruction."""
 
     def __init__(self, definition: TableDefinition, columns: Sequence[int], words: NDArray[np.int64]) -> None:
         self.definition = definition
@@ -129,7 +130,7 @@ class Verifier:
         self.outputs: dict[int, int] = {}
 
     def verify(self) -> None:
-        """Both passes."""
+        """Run both passes."""
         self._check_frame()
         for number, each in enumerate(self.instructions):
             self._check_words(number, each)
@@ -299,9 +300,11 @@ class Verifier:
 
     # --- along the paths --------------------------------------------------------------------------------
     def _follow_paths(self) -> None:
-        """Which registers hold which type at each instruction; refused where a read one may be unwritten or mixed."""
+        """Compute the types of the registers at each instruction; refuse reads of registers that may be unwritten or
+        mixed.
+        """
         states: dict[int, Types] = {0: {}}
-        # The subroutines an instruction may run in, by their first instruction; -1 is the main part.
+        # The subroutines an instruction may be run in, by their first instruction; -1 is the main part.
         homes: dict[int, set[int]] = {0: {-1}}
         exits: dict[int, Types] = {}
         callers: dict[int, set[int]] = {}
@@ -332,7 +335,7 @@ class Verifier:
                         waiting.append(target)
 
     def _after(self, number: int, each: Fields, state: Types) -> Types:
-        """The types behind an instruction."""
+        """Return the types after an instruction."""
         known = INSTRUCTIONS[each.opcode]
         registers = {"a": each.a, "b": each.b, "c": each.c}
         for field, wanted in known.reads:
@@ -364,7 +367,7 @@ MIXED = "mixed"
 
 
 def _meet(states: dict[int, Types], homes: dict[int, set[int]], target: int, state: Types, home: set[int]) -> bool:
-    """Join what is known at `target` with what a path brings; True if that changed it."""
+    """Merge the known types at `target` with those of a path; return whether that changed them."""
     if target not in states:
         states[target] = dict(state)
         homes[target] = set(home)
@@ -377,7 +380,7 @@ def _meet(states: dict[int, Types], homes: dict[int, set[int]], target: int, sta
 
 
 def _common(one: Types, other: Types) -> Types:
-    """What two paths agree on: registers written on both; NULL fits every type."""
+    """Return the types two paths agree on: registers written on both; NULL fits every type."""
     joined = {}
     for register in one.keys() & other.keys():
         first, second = one[register], other[register]
@@ -389,5 +392,5 @@ def _common(one: Types, other: Types) -> Types:
 
 
 def limit_bytes(limits: tuple[int, int]) -> bytes:
-    """Both limits of a column as two words each."""
+    """Return both limits of a column as two words each."""
     return b"".join(each.to_bytes(16, "little", signed=True) for each in limits)

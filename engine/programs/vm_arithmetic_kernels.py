@@ -1,7 +1,7 @@
 """Arithmetic of the program machine over the planes of registers.
 
-Loops run over all rows, due or not, and have no test of their own; rows whose result would be wrong are marked in the
-plane of comparisons, and the caller ends those of them that are due.
+Loops run over all rows, due or not, and do not test for it. Rows with a wrong result are marked in the plane of
+comparisons, and the caller ends those of them that are due.
 """
 
 # mypy: ignore-errors
@@ -34,7 +34,7 @@ _FLOAT_LIMIT = 9223372036854775808.0
 
 @helper
 def _word_result(opcode, x, y):
-    """The result of an instruction on two integers that cannot fail."""
+    """Return the result of an instruction on two integers that cannot fail."""
     if opcode == P.OP_SUB:
         return subtract_words(x, y)
     if opcode == P.OP_MUL:
@@ -57,7 +57,7 @@ def _word_result(opcode, x, y):
 
 @helper
 def _add_words(work, opcode, target, one, other, count):
-    """Wrapping sums and differences."""
+    """Compute wrapping sums and differences."""
     if opcode == P.OP_ADD:
         for i in range(count):
             step = np.uint64(i)
@@ -70,7 +70,7 @@ def _add_words(work, opcode, target, one, other, count):
 
 @helper
 def _add_exact(work, opcode, target, one, other, begin, count):
-    """Sums and differences; rows that overflow are marked."""
+    """Compute sums and differences; rows that overflow are marked. Return the marks joined."""
     wrong = 0
     turn = -1 if opcode == P.OP_SUB_EXACT else 0  # x - y is x + ~y + 1
     marks = np.uint64(P.W_COMPARED + begin)
@@ -88,7 +88,7 @@ def _add_exact(work, opcode, target, one, other, begin, count):
 
 @helper
 def _divide_words(work, opcode, flags, target, one, other, begin, end):
-    """Quotients and remainders; rows divided by zero, and overflows, are marked."""
+    """Compute quotients and remainders; divisions by zero and overflows are marked. Return the marks joined."""
     wrong = 0
     seen = 0
     for row in range(begin, end):
@@ -117,7 +117,7 @@ def _divide_words(work, opcode, flags, target, one, other, begin, end):
 
 @helper
 def _divide_floats(work, opcode, flags, target, one, other, begin, end):
-    """The same of floats, which do not overflow."""
+    """Compute the same for floats, which do not overflow. Return the marks joined."""
     wrong = 0
     seen = 0
     for row in range(begin, end):
@@ -161,7 +161,7 @@ def _multiply_words(work, target, one, other, begin, count):
 
 @helper
 def _float_words(work, opcode, target, one, other, count):
-    """Sums, differences, products."""
+    """Compute sums, differences and products."""
     if opcode == P.OP_FLOAT_ADD:
         for i in range(count):
             step = np.uint64(i)
@@ -178,7 +178,7 @@ def _float_words(work, opcode, target, one, other, count):
 
 @helper
 def _wide_words(work, opcode, target, one, other, begin, end):
-    """Sums and differences of wide integers; rows that overflow are marked."""
+    """Compute sums and differences of wide integers; rows that overflow are marked. Return the marks joined."""
     wrong = 0
     for row in range(begin, end):
         low = work[P.W_LOW + one * P.VECTOR_ROWS + row]
@@ -203,7 +203,7 @@ def _wide_words(work, opcode, target, one, other, begin, end):
 
 @helper
 def convert(work, opcode, target, source, begin, end):
-    """Conversions of one register; rows whose value does not fit are marked. Returns marks joined."""
+    """Convert one register; rows with a value that does not fit are marked. Return the marks joined."""
     wrong = 0
     for row in range(begin, end):
         low = work[P.W_LOW + source * P.VECTOR_ROWS + row]
@@ -232,7 +232,7 @@ def convert(work, opcode, target, source, begin, end):
 
 @helper
 def calculate(work, opcode, flags, target, one, other, begin, end):
-    """target ← one, opcode, other for all rows; returns 0 if no row is marked with an error."""
+    """Compute target ← one, opcode, other for all rows; return 0 if no row is marked with an error."""
     first = np.uint64(P.W_LOW + one * P.VECTOR_ROWS + begin)
     second = np.uint64(P.W_LOW + other * P.VECTOR_ROWS + begin)
     place = np.uint64(P.W_LOW + target * P.VECTOR_ROWS + begin)

@@ -1,6 +1,6 @@
-"""Programs over batches of entries, as reads and scans make them: planes filled, verdicts and outputs taken over.
+"""Programs over batches of entries, as reads and scans build them: planes are filled, verdicts and outputs copied out.
 
-Entries lie in private memory, so no lock of any kind is held.
+Entries are in private memory, so no lock is held.
 """
 
 # mypy: ignore-errors
@@ -19,7 +19,7 @@ from tidemark.engine.rows import lcp_layout as E
 
 @helper
 def _fill_planes(entries, offsets, first, count, total, parameters, program, rows):
-    """Planes of the entries [first, first + count) of a batch, as far as the program needs them."""
+    """Fill the planes of the entries [first, first + count) of a batch, as far as the program needs them."""
     needs = program[P.H_NEEDS]
     fixed_words = program[P.H_FIXED_WORDS]
     size = entries.size
@@ -56,10 +56,10 @@ def _fill_planes(entries, offsets, first, count, total, parameters, program, row
 
 @kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def run_batch(entries, offsets, count, parameters, program, rows, work, out):
-    """Run a program over a batch of entries in private memory, as reads and scans make them; VECTOR_ROWS at a time.
+    """Run a program over a batch of entries in private memory, as reads and scans build them; VECTOR_ROWS at a time.
 
     parameters: a plane of `count` words for each. out: planes of `count` words: verdicts, codes, then for each output
-    low words, high words and NULLs. Returns what `run_program` does.
+    low words, high words and NULLs. Returns the same as `run_program`.
     """
     if program.size < P.PROGRAM_HEADER_WORDS or not 0 <= count <= offsets.size:
         return P.RUN_BROKEN

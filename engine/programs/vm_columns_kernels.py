@@ -1,7 +1,7 @@
-"""Columns of a row as the program machine reads them: numbers into planes of registers, bytes where they lie.
+"""Columns of a row as the program machine reads them: numbers into planes of registers, bytes in place.
 
-The machine has checked that fixed words and the fixed words of a disk part lie in the array; every other length is
-looked at here. Nothing is read outside the arrays, whatever an image says.
+The machine has checked that fixed words and the fixed words of a disk part are in the array; every other length is
+checked here. Nothing is read outside the arrays, whatever an image says.
 """
 
 # mypy: ignore-errors
@@ -16,7 +16,7 @@ from tidemark.engine.programs.vm_words_kernels import bits_of, single_of
 from tidemark.engine.rows import columns_layout as K
 from tidemark.engine.schema import row_layout as R
 
-# Instead of a length.
+# Values in place of a length.
 IS_NULL = -1
 IS_ABSENT = -2
 IS_DAMAGED = -3
@@ -24,13 +24,13 @@ IS_DAMAGED = -3
 
 @helper
 def column_at(number):
-    """Offset of a column's words in the program."""
+    """Return the offset of a column's words in the program."""
     return P.PROGRAM_HEADER_WORDS + number * K.COLUMN_WORDS
 
 
 @helper
 def constants_at(program):
-    """Offset of the constants in the program."""
+    """Return the offset of the constants in the program."""
     return (
         P.PROGRAM_HEADER_WORDS + program[P.H_COLUMNS] * K.COLUMN_WORDS + program[P.H_INSTRUCTIONS] * P.INSTRUCTION_WORDS
     )
@@ -38,13 +38,13 @@ def constants_at(program):
 
 @helper
 def byte_at(words, at):
-    """The byte at a byte address."""
+    """Return the byte at a byte address."""
     return (words[np.uint64(at >> 3)] >> ((at & 7) << 3)) & 0xFF
 
 
 @helper
 def var_part_words(data, part):
-    """Words of the var part at a word address; 0 if it cannot be one."""
+    """Return the words of the var part at a word address; 0 if it is invalid."""
     if part <= 0 or part >= data.size or data[part] < 0:
         return 0
     words = data[part] & R.VAR_WORDS_MASK
@@ -53,7 +53,7 @@ def var_part_words(data, part):
 
 @helper
 def is_var_part(data, part):
-    """Whether a var part stands where a table without any has its disk part, because it got var parts since."""
+    """Whether a var part is where a table without one has its disk part, because the table got var parts later."""
     if part <= 0 or part >= data.size:
         return False
     return (data[part] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK != 0 or data[part] & R.VAR_WORDS_MASK == 1
@@ -66,7 +66,7 @@ def _end_at(data, ends, ordinal):
 
 @helper
 def var_value(data, part, ordinal):
-    """(byte address, length) of a var column; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
+    """Return (byte address, length) of a var column; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
     words = var_part_words(data, part)
     if words == 0:
         return 0, IS_DAMAGED
@@ -89,7 +89,7 @@ def var_value(data, part, ordinal):
 
 @helper
 def key_piece(data, program, part, column):
-    """(byte address, length) of a piece of the key in a var part; the length may be IS_DAMAGED."""
+    """Return (byte address, length) of a piece of the key in a var part; the length may be IS_DAMAGED."""
     words = var_part_words(data, part)
     if words == 0:
         return 0, IS_DAMAGED
@@ -128,7 +128,7 @@ def is_fixed_null(data, base, program, column):
 
 @helper
 def bytes_value(data, rows, program, column, row):
-    """(byte address, length) of a column of bytes; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
+    """Return (byte address, length) of a column of bytes; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
     part = program[column + K.CW_PART]
     if part == K.PART_FIXED or part == K.PART_DISK:
         base = rows[(P.R_FIXED if part == K.PART_FIXED else P.R_DISK) * P.VECTOR_ROWS + row]
@@ -159,7 +159,7 @@ def bytes_value(data, rows, program, column, row):
 
 @helper
 def read_bytes(data, rows, program, column, row):
-    """(whether the value lies in the program, byte address, length): absent columns have their default there."""
+    """Return (whether the value is in the program, byte address, length): absent columns have their default there."""
     at, length = bytes_value(data, rows, program, column, row)
     if length != IS_ABSENT:
         return False, at, length
@@ -170,7 +170,7 @@ def read_bytes(data, rows, program, column, row):
 
 @helper
 def compare_bytes(one, at, length, other, other_at, other_length):
-    """-1, 0, 1: how two strings of bytes compare."""
+    """Return -1, 0, 1: how two strings of bytes compare."""
     for i in range(min(length, other_length)):
         gap = byte_at(one, at + i) - byte_at(other, other_at + i)
         if gap != 0:
@@ -180,7 +180,7 @@ def compare_bytes(one, at, length, other, other_at, other_length):
 
 @helper
 def _character_end(text, at, end, octets):
-    """Address behind the character at `at`, which is below `end`."""
+    """Return the address after the character at `at`, which is below `end`."""
     at += 1
     while not octets and at < end and byte_at(text, at) & 0xC0 == 0x80:
         at += 1
@@ -189,11 +189,11 @@ def _character_end(text, at, end, octets):
 
 @helper
 def is_like(text, at, length, program, pattern, pattern_length, octets):
-    """Whether a string matches a pattern of %, _ and backslash; going back to the last % only keeps it quick."""
+    """Whether a string matches a pattern of %, _ and backslash. Backtracking only to the last % keeps it fast."""
     end = at + length
     stop = pattern + pattern_length
-    again = -1  # pattern behind the last %
-    tried = at  # where that part of the pattern was tried
+    again = -1  # pattern after the last %
+    tried = at  # where that part of the pattern was last tried
     while True:
         matched = False
         if pattern < stop:
@@ -229,7 +229,7 @@ def is_like(text, at, length, program, pattern, pattern_length, octets):
 
 @helper
 def number_at(data, at, kind, size):
-    """(low, high) of a number at a byte address; narrow ones lie in one word, wide ones begin on a word."""
+    """Return (low, high) of a number at a byte address; narrow ones are in one word, wide ones begin on a word."""
     word = data[np.uint64(at >> 3)]
     if kind == K.CLASS_WIDE:
         return word, data[np.uint64((at >> 3) + 1)]
@@ -247,8 +247,8 @@ def number_at(data, at, kind, size):
 
 @helper
 def read_key_numbers(data, rows, program, work, column, target, k, begin, end):
-    """Put a number of a key in the var part into a register of the rows that are due; returns rows damaged, marked
-    in the null plane by 2.
+    """Read a number of a key in the var part into a register of the due rows. Return the number of damaged rows, which
+    are marked in the null plane by 2.
     """
     damaged = 0
     work[P.W_NULLS_SEEN + target] = 0
@@ -269,7 +269,7 @@ def read_key_numbers(data, rows, program, work, column, target, k, begin, end):
 
 @helper
 def number_anywhere(words, at, kind, size):
-    """(low, high) of a number that may begin at any byte, as those of added columns do. It lies in the array."""
+    """Return (low, high) of a number inside the array that may begin at any byte, as in added columns."""
     index = at >> 3
     shift = (at & 7) << 3
     low = words[np.uint64(index)]
@@ -294,8 +294,8 @@ def number_anywhere(words, at, kind, size):
 
 @helper
 def read_var_numbers(data, rows, program, work, column, target, k, begin, end):
-    """Put a number of an added column into a register of the rows that are due; returns rows damaged, marked in the
-    null plane by 2.
+    """Read a number of an added column into a register of the due rows. Return the number of damaged rows, which are
+    marked in the null plane by 2.
     """
     damaged = 0
     seen = 0
@@ -323,7 +323,7 @@ def read_var_numbers(data, rows, program, work, column, target, k, begin, end):
 
 @helper
 def _read_narrow(data, rows, work, plane, word, left, right, target, begin, end):
-    """Columns of up to 64 bits, sign-extended: shifted left to the top, then right."""
+    """Read columns of up to 64 bits, sign-extended: shifted left to the top, then right."""
     first = np.uint64(P.W_LOW + target * P.VECTOR_ROWS + begin)
     place = np.uint64(plane * P.VECTOR_ROWS + begin)
     for i in range(end - begin):
@@ -333,7 +333,7 @@ def _read_narrow(data, rows, work, plane, word, left, right, target, begin, end)
 
 @helper
 def read_fixed_numbers(data, rows, program, work, column, plane, target, begin, end):
-    """Put a fixed-size number of every row into a register; rows that are not due get something too."""
+    """Read a fixed-size number of every row into a register; rows that are not due get a value too."""
     at = program[column + K.CW_AT]
     size = program[column + K.CW_BYTES]
     kind = program[column + K.CW_CLASS]
@@ -374,5 +374,5 @@ def read_fixed_numbers(data, rows, program, work, column, plane, target, begin, 
 
 @helper
 def is_bytes_column(program, column):
-    """Whether a column is one of characters or bytes."""
+    """Whether a column has characters or bytes."""
     return program[column + K.CW_CLASS] == K.CLASS_BYTES

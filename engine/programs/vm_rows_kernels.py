@@ -1,8 +1,8 @@
-"""Which rows of a vector go on where: due rows, branches, verdicts, and what programs write and add up.
+"""Rows of a vector: which are due, branches, verdicts, and the writes and aggregates of programs.
 
-A row is due at instruction k if it goes on at k or before. Registers of rows that are finished may hold anything; those
-of rows that go on further ahead must be kept, so results go to the scratch register first while there are such rows.
-Hot loops load before they choose: a load that hangs on a condition would keep them from becoming vectors.
+A row is due at instruction k if it continues at k or before. Registers of finished rows may hold anything. Registers of
+rows that continue further ahead must be kept, so results go to the scratch register first while there are such rows.
+Hot loops load before they choose: a load that depends on a condition would keep them from being vectorised.
 """
 
 # mypy: ignore-errors
@@ -20,7 +20,7 @@ SINGLE_MAX = 3.4028235677973366e38  # from here on a float rounds to infinity as
 
 @helper
 def survey(work, begin, end):
-    """Work out where the living rows go on."""
+    """Compute the range of instructions at which unfinished rows continue."""
     least = P.FINISHED
     top = -1
     first = np.uint64(P.W_RESUME + begin)
@@ -34,7 +34,7 @@ def survey(work, begin, end):
 
 @helper
 def finish_rows(work, verdict, code, k, begin, end):
-    """Give the rows that are due their verdict."""
+    """Give the due rows their verdict."""
     first = np.uint64(P.W_RESUME + begin)
     verdicts = np.uint64(P.W_VERDICT + begin)
     codes = np.uint64(P.W_CODE + begin)
@@ -52,7 +52,7 @@ def finish_rows(work, verdict, code, k, begin, end):
 
 @helper
 def fail_marked(work, k, begin, end):
-    """End the rows that are due and have an error in the plane of comparisons."""
+    """End the due rows that have an error in the plane of comparisons."""
     failed = 0
     for i in range(begin, end):
         if work[P.W_COMPARED + i] != 0 and work[P.W_RESUME + i] <= k:
@@ -66,7 +66,7 @@ def fail_marked(work, k, begin, end):
 
 @helper
 def refuse_nulls(work, register, k, begin, end):
-    """End the rows that are due and have NULL in a register with an error."""
+    """End the due rows that have NULL in a register with an error."""
     if work[P.W_NULLS_SEEN + register] != 0:
         for i in range(begin, end):
             work[P.W_COMPARED + i] = P.PE_NULL if work[P.W_NULL + register * P.VECTOR_ROWS + i] != 0 else 0
@@ -75,13 +75,13 @@ def refuse_nulls(work, register, k, begin, end):
 
 @helper
 def put_target(work, register, k):
-    """The register an instruction must write to so that rows further ahead keep theirs."""
+    """Return the register an instruction must write to so that rows further ahead keep their values."""
     return P.SCRATCH if work[P.W_TOP] > k else register
 
 
 @helper
 def blend(work, register, is_wide, k, begin, end):
-    """Take the scratch register over into a register of the rows that are due; its high words only if it is wide."""
+    """Copy the scratch register into a register of the due rows; its high words only if it is wide."""
     seen = work[P.W_NULLS_SEEN + register]
     seen_scratch = work[P.W_NULLS_SEEN + P.SCRATCH]
     if seen == 0 and seen_scratch != 0:
@@ -112,7 +112,7 @@ def blend(work, register, is_wide, k, begin, end):
 
 @helper
 def fill_register(work, register, low, high, is_wide, begin, end):
-    """The same value for all rows; high words are kept of wide values only."""
+    """Set the same value for all rows; high words are kept for wide values only."""
     first = np.uint64(P.W_LOW + register * P.VECTOR_ROWS + begin)
     second = np.uint64(P.W_HIGH + register * P.VECTOR_ROWS + begin)
     for i in range(end - begin):
@@ -124,7 +124,7 @@ def fill_register(work, register, low, high, is_wide, begin, end):
 
 @helper
 def clear_nulls(work, register, begin, end):
-    """Make the null plane of a register say what it is not looked into for."""
+    """Fill the null plane of a register that has no NULL, so that it can be read."""
     if work[P.W_NULLS_SEEN + register] == 0:
         first = np.uint64(P.W_NULL + register * P.VECTOR_ROWS + begin)
         for i in range(end - begin):
@@ -133,7 +133,7 @@ def clear_nulls(work, register, begin, end):
 
 @helper
 def compare_registers(work, one, other, kind, begin, end):
-    """Put -1, 0, 1 into the plane of comparisons for every row."""
+    """Write -1, 0, 1 to the plane of comparisons for every row."""
     first = np.uint64(P.W_LOW + one * P.VECTOR_ROWS + begin)
     second = np.uint64(P.W_LOW + other * P.VECTOR_ROWS + begin)
     place = np.uint64(P.W_COMPARED + begin)
@@ -162,7 +162,7 @@ def compare_registers(work, one, other, kind, begin, end):
 def order_nulls(work, is_sql, null_order, k, begin, end):
     """Let NULL in the scratch registers decide comparisons: 2 keeps a branch from being taken.
 
-    null_order: what one NULL on the left gives by the historic rule; 0 if by that too no branch is taken.
+    null_order: the result for one NULL on the left by the historic rule; 0 if no branch is taken by that rule either.
     """
     if (work[P.W_NULLS_SEEN + P.SCRATCH] | work[P.W_NULLS_SEEN + P.SCRATCH_OTHER]) == 0:
         return
@@ -182,7 +182,7 @@ def order_nulls(work, is_sql, null_order, k, begin, end):
 
 @helper
 def branch_rows(work, taken, target, k, begin, end):
-    """Move the due rows on to the target whose comparison is one of those in `taken`: bits 0, 1, 2 for -1, 0, 1."""
+    """Move the due rows with a comparison in `taken` on to the target; bits 0, 1, 2 of `taken` are for -1, 0, 1."""
     first = np.uint64(P.W_RESUME + begin)
     place = np.uint64(P.W_COMPARED + begin)
     for i in range(end - begin):
@@ -195,7 +195,7 @@ def branch_rows(work, taken, target, k, begin, end):
 
 @helper
 def compare_nulls(work, register, begin, end):
-    """Put 0 for NULL and 1 for a value into the plane of comparisons."""
+    """Write 0 for NULL and 1 for a value to the plane of comparisons."""
     clear_nulls(work, register, begin, end)
     nulls = np.uint64(P.W_NULL + register * P.VECTOR_ROWS + begin)
     place = np.uint64(P.W_COMPARED + begin)
@@ -205,7 +205,7 @@ def compare_nulls(work, register, begin, end):
 
 @helper
 def write_rows(work, register, output, kind, nullable, width, program, limits, k, begin, end):
-    """Put a register into an output for the rows that are due, if its value fits the column."""
+    """Write a register to an output for the due rows, if its value fits the column."""
     base = P.W_OUTPUTS + output * P.OUTPUT_PLANES * P.VECTOR_ROWS
     clear_nulls(work, register, begin, end)
     wrong = 0
@@ -257,14 +257,14 @@ def add_wide(work, at, low, high):
 
 @helper
 def _is_due(work, register, k, step):
-    """1 if a row is due and its register is not NULL; null planes say so for every row."""
+    """Return 1 if a row is due and its register is not NULL; the null plane must be valid for every row."""
     due = 1 if work[np.uint64(P.W_RESUME) + step] <= k else 0
     return due & (1 if work[np.uint64(P.W_NULL + register * P.VECTOR_ROWS) + step] == 0 else 0)
 
 
 @helper
 def _sum_integers(work, register, at, k, begin, end):
-    """The sum as halves that cannot overflow; rows that are not due add 0."""
+    """Add up integers as halves that cannot overflow; rows that are not due add 0."""
     lows = 0
     highs = 0
     count = 0
@@ -283,7 +283,9 @@ def _sum_integers(work, register, at, k, begin, end):
 
 @helper
 def _sum_floats(work, register, at, k, begin, end):
-    """Neumaier's sum: what is lost of the smaller number goes to the compensation; rows that are not due add 0."""
+    """Compute Neumaier's sum: the lost part of the smaller number goes to the compensation; rows that are not due add
+    0.
+    """
     total = float_of(work[at + P.ACC_LOW])
     rest = float_of(work[at + P.ACC_HIGH])
     count = 0
@@ -306,7 +308,7 @@ def _sum_floats(work, register, at, k, begin, end):
 
 @helper
 def _extreme_word(work, opcode, register, at, is_float, k, begin, end):
-    """Least or greatest of one-word values; the first of equal ones stays."""
+    """Find the least or greatest of one-word values; the first of equal ones stays."""
     first = np.uint64(P.W_LOW + register * P.VECTOR_ROWS)
     count = work[at + P.ACC_COUNT]
     best = work[at + P.ACC_LOW]
@@ -329,7 +331,7 @@ def _extreme_word(work, opcode, register, at, is_float, k, begin, end):
 
 @helper
 def _add_up_wide(work, opcode, register, at, k, begin, end):
-    """Sum, least or greatest of wide values."""
+    """Compute sum, least or greatest of wide values."""
     for i in range(begin, end):
         if _is_due(work, register, k, np.uint64(i)) == 0:
             continue
@@ -348,7 +350,7 @@ def _add_up_wide(work, opcode, register, at, k, begin, end):
 
 @helper
 def add_up(work, opcode, register, accumulator, kind, k, begin, end):
-    """Add a register of the rows that are due to an accumulator, NULLs left out."""
+    """Add a register of the due rows to an accumulator, without NULLs."""
     at = P.W_ACCUMULATORS + accumulator * P.ACCUMULATOR_WORDS
     clear_nulls(work, register, begin, end)
     if opcode == P.OP_COUNT:

@@ -1,7 +1,7 @@
-"""The program machine: one instruction over some rows, a vector instruction by instruction, or row by row.
+"""The program machine: runs one instruction over some rows, a vector instruction by instruction, or row by row.
 
-Both engines run the same instructions: the vector over up to VECTOR_ROWS rows at once, the other, for programs that
-branch backwards or call, over one row at a time with a budget of steps. Programs have passed the verifier.
+Both engines run the same instructions: one over a vector of up to VECTOR_ROWS rows, the other, for programs that branch
+backwards or call, over one row at a time with a budget of steps. Programs have passed the verifier.
 """
 
 # mypy: ignore-errors
@@ -44,13 +44,13 @@ from tidemark.engine.programs.vm_rows_kernels import (
 )
 from tidemark.engine.rows import columns_layout as K
 
-# Comparisons -1, 0, 1 that conditions eq to ge are true for, as bits 0, 1, 2.
+# Comparisons -1, 0, 1 for which conditions eq to ge are true, as bits 0, 1, 2.
 _TAKEN = 0b010 | 0b101 << 3 | 0b001 << 6 | 0b011 << 9 | 0b100 << 12 | 0b110 << 15
 
 
 @helper
 def _type_of(program, column):
-    """TYPE_ of a number column."""
+    """Return the TYPE_ of a number column."""
     kind = program[column + K.CW_CLASS]
     if kind == K.CLASS_FLOAT32 or kind == K.CLASS_FLOAT64:
         return P.TYPE_FLOAT
@@ -59,7 +59,7 @@ def _type_of(program, column):
 
 @helper
 def _copy_plane(rows, work, plane, target, shift, begin, end):
-    """A plane of the rows into a register."""
+    """Copy a plane of the rows into a register."""
     first = np.uint64(P.W_LOW + target * P.VECTOR_ROWS + begin)
     place = np.uint64(plane * P.VECTOR_ROWS + begin)
     for i in range(end - begin):
@@ -69,7 +69,7 @@ def _copy_plane(rows, work, plane, target, shift, begin, end):
 
 @helper
 def _read_number(data, rows, program, work, column, target, k, begin, end):
-    """A number column into a register; rows whose image is damaged end here."""
+    """Read a number column into a register; rows with a damaged image end here."""
     part = program[column + K.CW_PART]
     if part == K.PART_KEY or part == K.PART_VAR:
         if part == K.PART_KEY:
@@ -88,7 +88,7 @@ def _read_number(data, rows, program, work, column, target, k, begin, end):
 
 @helper
 def _read_attr(data, rows, program, work, place, target, k, begin, end):
-    """READ_ATTR: a number column or a pseudo-column."""
+    """Run READ_ATTR: read a number column or a pseudo-column."""
     if place < P.PSEUDO_AUTHOR:
         _read_number(data, rows, program, work, column_at(place), target, k, begin, end)
     elif place == P.PSEUDO_EPOCH:
@@ -112,7 +112,7 @@ def _fail_row(work, row, code):
 
 @helper
 def _compare_columns(data, rows, program, work, at, k, begin, end):
-    """Columns of bytes with a constant, a pattern or another column, into the plane of comparisons."""
+    """Compare columns of bytes with a constant, a pattern or another column, into the plane of comparisons."""
     head = program[at]
     condition = (head >> P.CONDITION_SHIFT) & P.FIELD_MASK
     column = column_at(program[at + P.I_PLACE])
@@ -155,7 +155,7 @@ def _compare_columns(data, rows, program, work, at, k, begin, end):
 
 @helper
 def _compare_masks(work, condition, begin, end):
-    """Whether a register has all bits of a mask, or none: 0 if so, else 1."""
+    """Compare with a mask: 0 if the register has all of its bits (or none, by condition), else 1."""
     for i in range(begin, end):
         value = work[P.W_LOW + P.SCRATCH * P.VECTOR_ROWS + i]
         mask = work[P.W_LOW + P.SCRATCH_OTHER * P.VECTOR_ROWS + i]
@@ -165,7 +165,7 @@ def _compare_masks(work, condition, begin, end):
 
 @helper
 def _branch_column(data, rows, program, work, at, k, begin, end):
-    """The branches that compare a column with a constant, a parameter or another column."""
+    """Run a branch that compares a column with a constant, a parameter or another column."""
     head = program[at]
     opcode = head & P.FIELD_MASK
     condition = (head >> P.CONDITION_SHIFT) & P.FIELD_MASK
@@ -196,13 +196,13 @@ def _branch_column(data, rows, program, work, at, k, begin, end):
             compare_registers(work, P.SCRATCH, P.SCRATCH_OTHER, kind, begin, end)
     order_nulls(work, is_sql, null_order, k, begin, end)
     if condition >= P.COND_LIKE:
-        condition &= 1  # the even ones ask for 0
+        condition &= 1  # the even ones test for 0
     branch_rows(work, (_TAKEN >> (3 * condition)) & 7, program[at + P.I_TARGET], k, begin, end)
 
 
 @helper
 def _branch_column_null(data, rows, program, work, at, k, begin, end):
-    """The NULL tests of a column."""
+    """Run a NULL test of a column."""
     column = column_at(program[at + P.I_PLACE])
     part = program[column + K.CW_PART]
     failed = 0
@@ -231,7 +231,7 @@ def _branch_column_null(data, rows, program, work, at, k, begin, end):
 
 @helper
 def _load(data, rows, program, work, at, opcode, target, k, begin, end):
-    """The instructions that put something into a register without looking at others."""
+    """Run an instruction that loads a register without reading others."""
     place = program[at + P.I_PLACE]
     value = program[at + P.I_VALUE]
     if opcode == P.OP_READ_ATTR:
@@ -264,7 +264,7 @@ def _move(work, target, source, begin, end):
 
 @helper
 def _put(data, rows, program, work, at, opcode, k, begin, end):
-    """The instructions that write register a."""
+    """Run an instruction that writes register a."""
     head = program[at]
     a = (head >> P.A_SHIFT) & P.FIELD_MASK
     b = (head >> P.B_SHIFT) & P.FIELD_MASK
@@ -303,7 +303,7 @@ def _put(data, rows, program, work, at, opcode, k, begin, end):
 
 @helper
 def _step(data, rows, program, work, at, k, begin, end):
-    """Run instruction k, whose words are at `at`, for the rows of [begin, end) that are due."""
+    """Run instruction k, with its words at `at`, for the due rows of [begin, end)."""
     head = program[at]
     opcode = head & P.FIELD_MASK
     a = (head >> P.A_SHIFT) & P.FIELD_MASK
@@ -349,7 +349,7 @@ def _step(data, rows, program, work, at, k, begin, end):
 
 @helper
 def _prepare(data, rows, program, work, count):
-    """Make every row start at instruction 0; rows whose fixed words do not lie in the array are damaged."""
+    """Start every row at instruction 0; rows with fixed words outside the array are damaged."""
     for i in range(count):
         step = np.uint64(i)
         work[np.uint64(P.W_RESUME) + step] = 0
@@ -380,7 +380,7 @@ def _prepare(data, rows, program, work, count):
 
 @helper
 def _run_vector(data, rows, program, work, count):
-    """All rows, instruction by instruction."""
+    """Run all rows, instruction by instruction."""
     code = P.PROGRAM_HEADER_WORDS + program[P.H_COLUMNS] * K.COLUMN_WORDS
     k = 0
     while work[P.W_NEXT] != P.FINISHED:
@@ -391,7 +391,7 @@ def _run_vector(data, rows, program, work, count):
 
 @helper
 def _run_row(data, rows, program, work, row):
-    """One row, with a budget and a stack."""
+    """Run one row, with a budget and a stack."""
     code = P.PROGRAM_HEADER_WORDS + program[P.H_COLUMNS] * K.COLUMN_WORDS
     k = 0
     depth = 0
@@ -432,7 +432,7 @@ def run_rows(data, rows, count, program, work):
     if work.size < P.W_OUTPUTS + program[P.H_OUTPUTS] * P.OUTPUT_PLANES * P.VECTOR_ROWS:
         return P.RUN_BROKEN
     least = program[P.H_FIXED_WORDS]
-    if program[P.H_NEEDS] & P.NEED_DISK:  # entries without their disk part may be shorter than that
+    if program[P.H_NEEDS] & P.NEED_DISK:  # entries without their disk part may be shorter
         least = max(least, program[P.H_DISK_FIXED_WORDS])
     if data.size < least:
         return P.RUN_BROKEN
@@ -462,9 +462,9 @@ def run_rows(data, rows, count, program, work):
 
 @kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1])")
 def run_program(data, rows, count, program, work):
-    """Run a program over up to VECTOR_ROWS rows, whose planes are in `rows` (docs/access.md, section 2).
+    """Run a program over up to VECTOR_ROWS rows, with their planes in `rows` (docs/access.md, section 2).
 
-    Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK, RUN_LAST or RUN_ERROR (behind that row no
-    other has run), or RUN_BROKEN. After an error accumulators mean nothing.
+    Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK, RUN_LAST or RUN_ERROR (no row after that
+    one has run), or RUN_BROKEN. After an error accumulators are undefined.
     """
     return run_rows(data, rows, count, program, work)

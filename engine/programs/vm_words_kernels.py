@@ -1,6 +1,6 @@
 """Numbers of the program machine: floats as their bits, their total order, and 128-bit integers in two words.
 
-A word of a register is an int64 whatever it means; what LLVM calls a bit cast costs nothing and keeps loops vectors.
+A word of a register is an int64 whatever it means; LLVM's bit cast costs nothing and keeps loops vectorised.
 """
 
 # mypy: ignore-errors
@@ -20,7 +20,7 @@ LONG_MAX = (1 << 63) - 1
 
 
 def _cast_of(source, target, through=None):
-    """An intrinsic that reads the bits of a word as another type, or back."""
+    """Return an intrinsic that reads the bits of a word as another type, or back."""
 
     def typed(context, value):
         def code(context, builder, signature, args):
@@ -36,7 +36,7 @@ def _cast_of(source, target, through=None):
 
 
 def _words_of(operation):
-    """An intrinsic on two words: numba promises LLVM that its own sums and products do not overflow, these may."""
+    """Return an intrinsic on two words that may overflow; numba promises LLVM that its own operations do not."""
 
     def typed(context, one, other):
         def code(context, builder, signature, args):
@@ -59,31 +59,31 @@ if numba.config.DISABLE_JIT:
         return (int(number) + (1 << 63)) % (1 << 64) - (1 << 63)
 
     def add_words(one, other):
-        """one + other, wrapping."""
+        """Return one + other, wrapping."""
         return _wrapped(int(one) + int(other))
 
     def subtract_words(one, other):
-        """one - other, wrapping."""
+        """Return one - other, wrapping."""
         return _wrapped(int(one) - int(other))
 
     def multiply_words(one, other):
-        """one * other, wrapping."""
+        """Return one * other, wrapping."""
         return _wrapped(int(one) * int(other))
 
     def multiply_high(one, other):
-        """The high word of one * other."""
+        """Return the high word of one * other."""
         return int(one) * int(other) >> 64
 
     def float_of(bits):
-        """The float whose bits a word has."""
+        """Return the float with the bits of a word."""
         return float(np.int64(bits).view(np.float64))
 
     def bits_of(value):
-        """The bits of a float."""
+        """Return the bits of a float."""
         return int(np.float64(value).view(np.int64))
 
     def single_of(bits):
-        """The float whose 32 bits are the low ones of a word."""
+        """Return the float with the low 32 bits of a word."""
         return float(np.int64(bits).astype(np.int32).view(np.float32))
 
 else:
@@ -98,7 +98,9 @@ else:
 
 @helper
 def float_key(bits):
-    """A word that sorts as the float with these bits: NaN above everything and equal to itself, -0.0 equal to 0.0."""
+    """Return a word that sorts as the float with these bits: NaN above everything and equal to itself, -0.0 equal to
+    0.0.
+    """
     value = float_of(bits)
     plain = bits_of(value + 0.0)
     key = plain ^ ((plain >> 63) & LONG_MAX)
@@ -107,13 +109,13 @@ def float_key(bits):
 
 @helper
 def below(one, other):
-    """1 if one < other as unsigned words."""
+    """Return 1 if one < other as unsigned words, else 0."""
     return 1 if (one ^ LONG_MIN) < (other ^ LONG_MIN) else 0
 
 
 @helper
 def wide_order(low, high, other_low, other_high):
-    """-1, 0, 1: how two 128-bit integers compare."""
+    """Return -1, 0, 1: how two 128-bit integers compare."""
     if high != other_high:
         return 1 if high > other_high else -1
     return below(other_low, low) - below(low, other_low)
@@ -121,7 +123,7 @@ def wide_order(low, high, other_low, other_high):
 
 @helper
 def wide_to_float(low, high):
-    """The nearest float of a 128-bit integer, ties to even."""
+    """Return the nearest float of a 128-bit integer, ties to even."""
     if high == low >> 63:
         return float(low)
     is_negative = high < 0
@@ -131,7 +133,7 @@ def wide_to_float(low, high):
     if high == 0:
         number = float(np.uint64(low))
         return -number if is_negative else number
-    # The 64 highest bits and whether anything is below them are enough to round by; -(1 << 127) stays as it is.
+    # For rounding, the 64 highest bits and whether any lower bit is set are enough; -(1 << 127) stays as it is.
     shift = 0
     top = high
     while top != 0:
@@ -153,11 +155,11 @@ def wide_to_float(low, high):
 
 @helper
 def float_remainder(one, other):
-    """one % other as Python has it; other is not 0."""
+    """Return one % other as Python defines it; other is not 0."""
     return one % other
 
 
 @helper
 def float_floor_divided(one, other):
-    """one // other as Python has it; other is not 0."""
+    """Return one // other as Python defines it; other is not 0."""
     return one // other
