@@ -1,7 +1,7 @@
-"""Locks of keys that have no row: nobody makes one before the transaction that looked in vain has ended.
+"""Locks of keys that have no row: no other transaction can insert one before the transaction that found none has ended.
 
-The key lies in a slot as that of a row that is being inserted, so whoever wants to insert it waits, and a deadlock is
-found as for rows. There is no record, no entry of another index, and nothing is left of it behind the transaction.
+The key is in a slot, like that of a row being inserted, so a transaction that wants to insert it waits, and a deadlock
+is found as for rows. There is no record and no entry in another index, and nothing of it remains after the transaction.
 """
 
 # mypy: ignore-errors
@@ -25,8 +25,8 @@ from tidemark.engine.txn.operations_kernels import busy
 
 @helper
 def take_absent(mem, txn, fragment, tag, images, at):
-    """Put a key, in an image with nothing else, into a slot of its own that this transaction has locked; OK or a status
-    code, and nothing done.
+    """Store a key, in an image with nothing else, in a new slot locked by this transaction. Return OK, or a status code
+    with nothing done.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = mem[fragment + A.F_HAS_VAR]
@@ -64,8 +64,8 @@ def take_absent(mem, txn, fragment, tag, images, at):
 
 @helper
 def meet_entry(mem, txn, fragment, rowid):
-    """What stands in the way of locking an absence: OK if this transaction has deleted the row or holds its absence
-    already, ST_DUPLICATE if there is a row, ST_BUSY if another transaction is at it.
+    """Return whether an absence can be locked at an entry: OK if this transaction has deleted the row or already holds
+    its absence, ST_DUPLICATE if there is a row, ST_BUSY if another transaction holds it.
     """
     head = mem[known_row_address(mem, fragment, rowid)]
     if head & A.LOCK_MASK == 0 or head & A.LOCK_SHARED:
@@ -77,11 +77,12 @@ def meet_entry(mem, txn, fragment, rowid):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64[::1])")
 def lock_absent(mem, table, txn, images, offsets, start, stop, taken):
-    """Lock the keys of images [start, stop), `offsets` has one more, that have no row: taken[i] is one more than the
-    number of the fragment its lock is in, or 0 if there is a row by now. A key no partition takes never has one: -1.
+    """Lock the keys of images [start, stop) that have no row; `offsets` has one entry more. taken[i] is the number of
+    the fragment with the lock plus 1, 0 if there is a row by now, or -1 for a key no partition takes, which never has a
+    row.
 
-    Returns OK, or the status of row X_ROW that stopped it: ST_BUSY, ST_MEMORY, ST_PAGES. The transaction that holds an
-    absence does not see the row, and does not make it: an insert is ST_DUPLICATE.
+    Return OK, or the status of row X_ROW that stopped it: ST_BUSY, ST_MEMORY, ST_PAGES. The transaction that holds an
+    absence does not see the row, and cannot insert it: ST_DUPLICATE.
     """
     table = descriptor_of(mem, table)
     if table == 0:

@@ -1,8 +1,9 @@
-"""Changes of another site, in batches, each row with an outcome of its own (docs/replication.md, sections 6 and 7).
+"""Changes of another site, in batches, each row with its own outcome (docs/replication.md, sections 6 and 7).
 
-A batch is of one table and kind, and no key stands in it twice: what one change leaves is what the next one meets. All
-rows of a batch are locked, judged by an interpreted program where there is one, and those accepted are changed; the
-others are left as they are, and say why. There is no Python per row but for rows that others insert in the meantime.
+A batch is of one table and kind, and has no key twice: otherwise a change would have to see the result of an earlier
+one. All rows of a batch are locked, judged by an interpreted program if there is one, and changed if accepted; the
+others stay as they are, with an outcome that says why. There is no Python per row except for rows that other
+transactions insert in the meantime.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
 APPLIED = 0
 MISSING = 1  # an update or a delete found no row
 EXISTS = 2  # an insert found a row with its key
-REFUSED = 3  # the program refused the row as it is
+REFUSED = 3  # the program refused the row
 TAKEN = 4  # another row has its key of a unique index
 
 
 class Judge:
-    """A program that says which rows may be changed, with up to four words of its own for each row of a batch.
+    """A program that decides which rows may be changed, with up to four parameter words for each row of a batch.
 
     Shapes: `parameters` (words a row, rows) int64.
     """
@@ -53,9 +54,9 @@ class Judge:
         self.names = [definition.columns[position].name for position in program.columns]
 
     def accepts(self, table: Table, entries: Words, offsets: Words, places: Words) -> Words:
-        """Which of the rows whose images lie at `offsets` are accepted; `places`: where they stand in the batch.
+        """Return which of the rows with images at `offsets` are accepted. places: their positions in the batch.
 
-        Raises: what a program meets in a row.
+        Raises: errors of the program in a row.
         """
         given = NOTHING if self.parameters is None else np.ascontiguousarray(self.parameters[:, places]).reshape(-1)
         status, planes = self.running.run(table, entries, offsets, given)
@@ -67,10 +68,10 @@ class Judge:
 
 
 def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch, keys: EncodedKeys | None = None) -> Words:
-    """Insert rows that have no key in common with a row that is there; returns the outcome of each.
+    """Insert the rows with keys that no row has; return the outcome of each.
 
-    `keys`: those of the rows, for callers who have them encoded. Columns not given take their defaults. Raises: what
-    validation finds; Retryable errors roll the transaction back.
+    keys: of the rows, if the caller has them encoded. Columns not given take their defaults. Raises: errors of
+    validation; Retryable errors roll the transaction back.
     """
     return again_if_altered(txn, table, _upserts, rows, False, None, keys)
 
@@ -78,7 +79,7 @@ def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch, keys: En
 def apply_upserts(
     txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
 ) -> Words:
-    """Insert rows, or give those that are there the columns given, if `judge` accepts them; returns the outcomes."""
+    """Insert rows, or set the given columns of existing rows if `judge` accepts them; return the outcome of each."""
     return again_if_altered(txn, table, _upserts, rows, True, judge, keys)
 
 
@@ -98,16 +99,16 @@ def _upserts(
         if updates:
             _update(txn, table, rows, keys, places[found == 1], judge, outcomes)
         late = _insert(txn, table, rows, places[found == 0], outcomes)
-        places = late if updates else late[:0]  # what others made meanwhile is there to be updated
+        places = late if updates else late[:0]  # rows inserted meanwhile by others are updated
     return outcomes
 
 
 def apply_updates(
     txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
 ) -> Words:
-    """Give rows the columns given besides their keys, if `judge` accepts them; returns the outcome of each.
+    """Set the given columns besides the keys of rows, if `judge` accepts them; return the outcome of each.
 
-    No column besides the key is a change too: the row is touched, as by a read that the other site has tracked.
+    A change with no column besides the key touches the row, as for a read that the other site has tracked.
     """
     return again_if_altered(txn, table, _updates, rows, judge, keys)
 
@@ -125,7 +126,7 @@ def _updates(
 def apply_deletes(
     txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
 ) -> Words:
-    """Delete the rows that have the keys in `rows`, if `judge` accepts them; returns the outcome of each."""
+    """Delete the rows with the keys in `rows`, if `judge` accepts them; return the outcome of each."""
     return again_if_altered(txn, table, _deletes, rows, judge, keys)
 
 
@@ -150,7 +151,7 @@ def _deletes(
 
 
 def touch_rows_again(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
-    """Touch rows without changing them, so that they travel again (a refresh); MISSING for keys that have none."""
+    """Touch rows without changing them, so that they are sent again (a refresh); MISSING for keys without a row."""
     return apply_updates(txn, table, keys.select(list(table.definition.primary_key)))
 
 
@@ -159,12 +160,12 @@ def _keys(table: Table, rows: pa.RecordBatch) -> EncodedKeys:
 
 
 def _some(table: Table, rows: pa.RecordBatch, keys: EncodedKeys, places: Words) -> EncodedKeys:
-    """The keys of the rows at `places`."""
+    """Return the keys of the rows at `places`."""
     return keys if places.size == keys.count else _keys(table, rows.take(places))
 
 
 def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
-    """Lock the rows that are there; for each key 1 or 0."""
+    """Lock the rows that exist; return 1 or 0 for each key."""
     txn.check()
     check_table(table)
     found = np.zeros(keys.count, dtype=np.int64)
@@ -180,9 +181,9 @@ def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
 
 
 def _read(txn: Transaction, table: Table, keys: EncodedKeys, with_disk: bool) -> tuple[Words, Words]:
-    """Entries and image offsets of rows that are locked, in the order of the keys.
+    """Return entries and image offsets of locked rows, in the order of the keys.
 
-    Raises: TableAltered if a partition was dropped since, and with it some of them: the batch is begun again.
+    Raises: TableAltered if a partition with some of the rows was dropped since: the batch is begun again.
     """
     entries, offsets, found = read_keys(table, keys, txn, with_disk)
     if found != keys.count:
@@ -220,7 +221,7 @@ def _update(
         patched = encode_columns_patch(row_format, some, entries, offsets)
         image_offsets = NOTHING if patched.stride_words else patched.offsets
         try:
-            # The caller's savepoint is enough where nothing is refused: a lock then becomes the update in its place.
+            # If nothing can be refused, the caller's savepoint is enough: the lock then becomes the update in place.
             with txn.savepoint() if table.uniques else nullcontext():
                 put_images(txn, table, patched.images, image_offsets, patched.count, mode, 0)
             outcomes[places] = APPLIED
@@ -229,13 +230,13 @@ def _update(
             raise TableAltered from None
         except DuplicateKey as error:
             row = int(error.evidence["row"])  # type: ignore[call-overload]
-            outcomes[places[row]] = TAKEN  # the others go on
+            outcomes[places[row]] = TAKEN  # the others are tried again
             places, offsets = np.delete(places, row), np.delete(offsets, row)
 
 
 def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, outcomes: Words) -> Words:
-    """Insert the rows at `places` of the batch, whose keys were free when they were looked for; returns the places of
-    those whose keys others have taken since.
+    """Insert the rows at `places` of the batch, with keys that were free when looked up. Return the places of rows with
+    keys that other transactions have taken since.
     """
     late: list[int] = []
     while places.size:
@@ -247,7 +248,7 @@ def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words,
             outcomes[places] = APPLIED
             break
         except DuplicateKey as error:
-            # Another transaction was quicker, or a unique index has the value: the others go on.
+            # Another transaction was faster, or a unique index has the value: the others are tried again.
             row = int(error.evidence["row"])  # type: ignore[call-overload]
             if "index" in error.evidence:
                 outcomes[places[row]] = TAKEN

@@ -1,6 +1,6 @@
 """Many rows at a time: the `_many` calls and scans, without Python per row (D2).
 
-Batches are validated and encoded whole before the first row is touched; kernels work through them in bounded slices.
+Batches are validated and encoded whole before the first row is changed; kernels process them in bounded slices.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 R = TypeVar("R")
 RESERVE_ROWS_MIN = 4_096  # per fragment
-PUT_SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
-UNIQUE_SHARE = 2  # a row's entry of a unique index takes as long as so many rows
+PUT_SLICE_ROWS = 1_000  # about 200 µs per kernel call, which holds the GIL
+UNIQUE_SHARE = 2  # a row's entry in a unique index takes as long as this many rows
 READ_SLICE_ROWS = 2_000
 SCAN_SLICE_SLOTS = 8_192
 SCAN_BATCH_ROWS = 65_536
@@ -73,12 +73,12 @@ SCAN_WORDS = 1 << 20
 
 
 def insert_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
-    """Insert rows; returns how many. All or none. Raises: DuplicateKey (`row` is the position in `data`)."""
+    """Insert rows; return how many. All or none. Raises: DuplicateKey (`row` is the position in `data`)."""
     return _put_many(txn, table, data, MODE_INSERT, progress)
 
 
 def write_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
-    """Insert rows or replace those with the same keys; returns how many. All or none."""
+    """Insert rows or replace those with the same keys; return how many. All or none."""
     return _put_many(txn, table, data, MODE_WRITE, progress)
 
 
@@ -105,7 +105,7 @@ def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, ahead: i
 
 
 def again_if_altered(txn: Transaction, table: Table, call: Callable[..., R], *arguments: Any) -> R:
-    """A call, made again for the newest version of the table if columns were added while it went on."""
+    """Make a call, and repeat it for the newest version of the table if columns were added meanwhile."""
     while True:
         try:
             with txn.savepoint():
@@ -115,7 +115,7 @@ def again_if_altered(txn: Transaction, table: Table, call: Callable[..., R], *ar
 
 
 def _reserve_index(table: Table, rows: int) -> None:
-    """Give the index its size for many new rows at once: growing by and by moves each entry several times."""
+    """Grow the index for many new rows at once: gradual growth moves each entry several times."""
     share = rows // len(table.fragments)
     if share < RESERVE_ROWS_MIN:
         return
@@ -138,8 +138,8 @@ def put_images(
 ) -> None:
     """Insert, write or update encoded rows, sorted by fragment so that inserts become runs.
 
-    rows_ahead: rows of this call that are still to come, these included, as far as known. Raises: TableAltered, which
-    callers settle.
+    rows_ahead: remaining rows of this call, these included, as far as known. Raises: TableAltered, which callers
+    handle.
     """
     if count == 0:
         return
@@ -149,7 +149,7 @@ def put_images(
         if not offsets.size:
             offsets = np.arange(count + 1, dtype=np.int64) * table.format.fixed_words
     hashes, order = _hashed(table, images, offsets, count, mode, first_row)
-    # One growth instead of many doublings: every row may need a record header of its own only if runs break at each.
+    # One growth instead of many doublings: each row would need its own record header only if every run had one row.
     room = images.size + (count // 64 + 16) * OPERATION_WORDS
     used = int(txn.mem[txn.desc + X_USED])
     if txn.buf.size < used + room <= txn.store.transaction_words - PAD_WORDS and txn.spool is None:
@@ -177,7 +177,7 @@ def put_images(
 
 
 def _hashed(table: Table, images: Words, offsets: Words, count: int, mode: int, first_row: int) -> tuple[Words, Words]:
-    """(hash of each image's key, order in which the rows are put: by fragment, or as given)."""
+    """Return (hash of each image's key, order in which the rows are put: by fragment, or as given)."""
     header = table.hash_header
     hashes = np.empty(count + (KEY_ROOM_WORDS if header[HH_PARTITION] else 0), dtype=np.int64)
     key_words = 0 if table.format.key_in_var else table.format.key_words
@@ -185,7 +185,7 @@ def _hashed(table: Table, images: Words, offsets: Words, count: int, mode: int, 
     if found != count:
         raise _refused(table, images, offsets, found, first_row, ST_PARTITION if is_new(mode) else ST_MISSING)
     fragments = int(header[0])
-    # Rows that may take the key another row of the batch leaves are put in their own order.
+    # Rows that may take the unique key that another row of the batch gives up keep their order.
     if fragments == 1 or (mode != MODE_INSERT and table.unique_columns):
         return hashes, NOTHING
     order = np.empty(count, dtype=np.int64)
@@ -218,7 +218,7 @@ def _refused(table: Table, images: Words, offsets: Words, row: int, first_row: i
 def touch_many(
     txn: Transaction, table: Table, keys: EncodedKeys, mode: int, first_row: int, skips_missing: bool = False
 ) -> None:
-    """Lock or delete rows by key. Raises: RowNotFound, unless keys without a row are to be passed over."""
+    """Lock or delete rows by key. Raises: RowNotFound, unless keys without a row are skipped."""
     position = 0
     deadline: float | None = None
     while position < keys.count:
@@ -254,7 +254,7 @@ def _key_words(keys: EncodedKeys, row: int) -> Words:
 
 
 def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
-    """Delete rows by key; returns how many. All or none. Raises: RowNotFound (`row` is the position in `keys`)."""
+    """Delete rows by key; return how many. All or none. Raises: RowNotFound (`row` is the position in `keys`)."""
     txn.check()
     check_table(table)
     encoded = encode_keys(table.format, keys)
@@ -264,10 +264,10 @@ def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
 
 
 def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
-    """Change the given columns of the rows whose key columns stand in `data`; returns how many. All or none. Columns
-    not given stay as they are; Python rows must all give the same.
+    """Change the given columns of the rows with the keys in `data`; return how many. All or none. Columns not given
+    stay as they are; Python rows must all give the same columns.
 
-    Raises: RowNotFound (`row` is the position in `data`) and what validation finds.
+    Raises: RowNotFound (`row` is the position in `data`), and errors of validation.
     """
     txn.check()
     check_table(table)
@@ -283,8 +283,8 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
 def read_locked(
     txn: Transaction, table: Table, keys: EncodedKeys, first_row: int, with_disk: bool
 ) -> tuple[Words, Words]:
-    """Lock rows and read them: (entries, image offset of each). Raises: RowNotFound, also for rows whose partition is
-    dropped before they were read.
+    """Lock rows and read them; return (entries, image offset of each). Raises: RowNotFound, also for rows of a
+    partition that is dropped before they are read.
     """
     while True:
         touch_many(txn, table, keys, MODE_LOCK, first_row)
@@ -301,7 +301,7 @@ def _update_batch(txn: Transaction, table: Table, batch: Batch) -> int:
 
 
 def change_columns(txn: Transaction, table: Table, keys: EncodedKeys, columns: pa.RecordBatch, first_row: int) -> int:
-    """Lock rows and change the given columns of them; how many. Raises: RowNotFound."""
+    """Lock rows and change the given columns; return how many. Raises: RowNotFound."""
     with_disk = table.format.touches_disk(columns.schema.names)
     images, offsets = read_locked(txn, table, keys, first_row, with_disk)
     mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
@@ -312,7 +312,7 @@ def change_columns(txn: Transaction, table: Table, keys: EncodedKeys, columns: p
 
 
 def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:
-    """Entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
+    """Return entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
     if with_disk:
         return read_disk_keys(table.disk, table, keys, txn)
     desc = 0 if txn is None else txn.desc
@@ -352,9 +352,10 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
 def get_many(
     table: Table, keys: Any, columns: Sequence[str] | None, txn: Transaction | None, lock: str | None = None
 ) -> pa.RecordBatch:
-    """The rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are left out.
+    """Return the rows with these keys as an Arrow record batch, in the order of the keys, leaving out keys without a
+    row.
 
-    lock: None, "shared" or "exclusive", in a transaction, to its end.
+    lock: None, "shared" or "exclusive"; held to the end of the transaction.
     """
     check_table(table)
     with_disk = table.format.needs_disk(columns)
@@ -376,7 +377,7 @@ def decode_entries(
     columns: Sequence[str] | None,
     extra: Mapping[str, Words] | None = None,
 ) -> pa.RecordBatch:
-    """`decode_rows` of entries in order; those without var and disk parts are all of one size, if none is left out."""
+    """Do `decode_rows` for entries in order; without gaps, var and disk parts all entries have one size."""
     stride = ENTRY_WORDS + row_format.fixed_words
     is_dense = count == 0 or int(offsets[count - 1]) == ENTRY_WORDS + (count - 1) * stride
     if row_format.has_var or row_format.has_disk or not is_dense:
@@ -385,7 +386,7 @@ def decode_entries(
 
 
 class ScanBatch:
-    """Some rows of a scan: their entries, and where each image starts."""
+    """Some rows of a scan: their entries, and the offset of each image."""
 
     __slots__ = ("count", "entries", "offsets")
 
@@ -395,19 +396,19 @@ class ScanBatch:
         self.count = count
 
     def rowids(self) -> Words:
-        """ROWID of each row."""
+        """Return the ROWID of each row."""
         return self.entries[self.offsets - ENTRY_WORDS]
 
     def epochs(self) -> Words:
-        """Epoch of the last change of each row."""
+        """Return the epoch of the last change of each row."""
         return self.entries[self.offsets - ENTRY_WORDS + 1]
 
     def authors(self) -> Words:
-        """Author of the last change of each row."""
+        """Return the author of the last change of each row."""
         return self.entries[self.offsets - ENTRY_WORDS + 2] & ENTRY_AUTHOR_MASK
 
     def fragments(self) -> Words:
-        """Fragment number of each row."""
+        """Return the fragment number of each row."""
         return (self.entries[self.offsets - ENTRY_WORDS + 2] >> ENTRY_FRAGMENT_SHIFT) & ENTRY_FRAGMENT_MASK
 
 
@@ -418,8 +419,8 @@ def scan(
     columns: Sequence[str] | None = None,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[ScanBatch]:
-    """All rows, or those of some fragments, fragment by fragment in ROWID order, each as committed (or as the
-    transaction has changed it) when reached. Disk parts are there if `columns` (None: all) has one that is on disk.
+    """Yield all rows, or those of some fragments, fragment by fragment in ROWID order, each as committed (or as the
+    transaction has changed it) when reached; with disk parts if one of `columns` (None: all) is on disk.
 
     A partition dropped meanwhile has no more rows.
     """
@@ -450,7 +451,7 @@ def scan(
 def _scan_disk(
     table: Table, txn: Transaction | None, fragment: int, number: int, left: int | None
 ) -> Iterator[ScanBatch]:
-    """The rows of one fragment, disk parts included."""
+    """Yield the rows of one fragment with their disk parts."""
     reader = DiskScan(table.disk, table, fragment, txn)
     is_end = False
     while not is_end and (left is None or left > 0):
@@ -487,7 +488,7 @@ def _scan_batch(
         if status == ST_SPOOLED and txn is not None:
             txn.bring()
             continue
-        if status == ST_DROPPED:  # since the look at the partitions: it has no more rows
+        if status == ST_DROPPED:  # dropped after the partition was looked up: it has no more rows
             status = OK
             check_table(table)
         if status <= ST_SPACE and int(state[0]) == 0:

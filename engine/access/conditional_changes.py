@@ -1,7 +1,7 @@
-"""Updates and deletes with conditions and expressions: programs run over rows as the transaction sees them, locked.
+"""Updates and deletes with conditions and expressions: programs run over locked rows as the transaction sees them.
 
-What a program works out is a value, and values are what is logged: arithmetic never reaches the log. A row that is
-refused stays as it was; it stays locked to the transaction's end, so that the answer stays true.
+A program computes values, and only values are logged: arithmetic never reaches the log. A refused row stays as it was,
+and stays locked to the transaction's end, so that the answer remains true.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _WIDE_BYTES = 16
 
 
 class Change:
-    """New values of columns, plain ones and those to be worked out, for the rows a condition accepts."""
+    """New values of columns, plain and computed ones, for the rows a condition accepts."""
 
     def __init__(self, table: Table, changes: Mapping[str, Any], where: Expression | Program | None) -> None:
-        """Raises: ProgramInvalid, TypeMismatch, NoSuchColumn, and what is wrong with plain values."""
+        """Compile the change. Raises: ProgramInvalid, TypeMismatch, NoSuchColumn, and errors of plain values."""
         definition = table.definition
         for name in changes:
             if name in definition.primary_key:
@@ -61,7 +61,7 @@ class Change:
         expression = where if isinstance(where, Expression) else None
         program, self.plain = compile_update(definition, changes, expression)
         table.format.encode_changes(self.plain)
-        # What the expression says is in the program of the update; another program runs before it.
+        # An expression is part of the program of the update; a Program runs before it.
         self._before = Running(where) if isinstance(where, Program) else None
         self._running = Running(program)
         self.columns = [definition.columns[position] for position in program.outputs]
@@ -70,13 +70,14 @@ class Change:
 
     @property
     def condition(self) -> Condition | None:
-        """Which rows are changed; all if None."""
+        """The condition for rows to be changed; all if None."""
         return self._condition
 
     def judge(self, table: Table, entries: Words, offsets: Words) -> tuple[Words, Words, bool]:
-        """(places of the rows to change; for each row planes of the outputs; whether no row behind them counts).
+        """Return (places of the rows to change; planes of the outputs for each of them; whether no row after them
+        counts).
 
-        Raises: what a program meets in a row.
+        Raises: errors of a program in a row.
         """
         places = np.arange(offsets.size, dtype=np.int64)
         is_last = False
@@ -90,7 +91,7 @@ class Change:
         return places[accepted], planes[2:, accepted], is_last
 
     def values(self, planes: Words) -> dict[str, Any]:
-        """New values of one row, given its planes."""
+        """Return the new values of one row, given its planes."""
         worked_out = {
             column.name: _value(column, *(int(word) for word in planes[number * p.OUTPUT_PLANES :][: p.OUTPUT_PLANES]))
             for number, column in enumerate(self.columns)
@@ -98,7 +99,7 @@ class Change:
         return {**self.plain, **worked_out}
 
     def batch(self, definition: TableDefinition, planes: Words) -> pa.RecordBatch:
-        """New values of many rows."""
+        """Return the new values of many rows."""
         import pyarrow as pa
 
         count = planes.shape[1]
@@ -151,7 +152,7 @@ def update(
 ) -> bool:
     """Change some columns of one row; False if `where` refuses the row as it is under its lock.
 
-    Raises: RowNotFound, what validation finds, and what a program meets in the row.
+    Raises: RowNotFound, errors of validation, and errors of a program in the row.
     """
     if where is None and not any(isinstance(value, Expression) for value in changes.values()):
         row_operations.update(txn, table, key, changes)
@@ -196,7 +197,7 @@ def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program
 
 
 def _locked(txn: Transaction, table: Table, key: Any, with_disk: bool) -> Words:
-    """The entry of a row, locked to the end. Raises: RowNotFound."""
+    """Return the entry of a row, locked to the end of the transaction. Raises: RowNotFound."""
     entry = None
     if row_operations.touch(txn, table, key, MODE_LOCK):
         entry = row_operations.read_entry(txn, table, key, with_disk)
@@ -208,9 +209,9 @@ def _locked(txn: Transaction, table: Table, key: Any, with_disk: bool) -> Words:
 def update_where(
     txn: Transaction, table: Table, changes: Mapping[str, Any], where: Expression | Program | None = None
 ) -> int:
-    """Change some columns of all rows a condition accepts; returns how many. All or none.
+    """Change some columns of all rows a condition accepts; return how many. All or none.
 
-    Raises: what validation finds, and what a program meets in a row.
+    Raises: errors of validation, and errors of a program in a row.
     """
     txn.check()
     if not changes:
@@ -241,7 +242,7 @@ def _update_where(
 
 
 def delete_where(txn: Transaction, table: Table, where: Expression | Program) -> int:
-    """Delete all rows a condition accepts; returns how many. All or none. Raises: what a program meets in a row."""
+    """Delete all rows a condition accepts; return how many. All or none. Raises: errors of a program in a row."""
     txn.check()
     condition = Condition(table.definition, where)
     running = Running(condition.program)
@@ -261,7 +262,7 @@ def delete_where(txn: Transaction, table: Table, where: Expression | Program) ->
 def _lock_found(
     txn: Transaction, table: Table, condition: Condition | None, with_disk: bool
 ) -> Iterator[tuple[Words, Words]]:
-    """(entries, image offsets) of rows found, read again under their locks; they may have changed before that."""
+    """Yield (entries, image offsets) of rows found, read again under their locks; they may have changed before that."""
     names = list(table.definition.primary_key)
     found = scan(table, txn, None, names) if condition is None else scan_where(table, txn, condition, None, names)
     for batch in found:

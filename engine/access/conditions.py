@@ -1,7 +1,7 @@
-"""Conditions of scans and changes: what a caller gives as `where`, as a program and what it says of partitions.
+"""Conditions of scans and changes: a caller's `where` as a program, and the facts about columns that prune partitions.
 
-A *program in place* looks at nothing but fixed columns in memory, runs as a vector and is short: a kernel that holds
-the GIL may run it over rows where they lie. All others run over copies of rows, without the GIL.
+A *program in place* reads only fixed columns in memory, runs as a vector and is short: a kernel that holds the GIL may
+run it over rows in place. All other programs run over copies of rows, without the GIL.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.table.table import Table
 
-FIRST_IMAGE: Words = np.array([ENTRY_WORDS], dtype=np.int64)  # where the image of a single entry begins
-# What a vector of rows may cost in a call that holds the GIL; an instruction on numbers counts 1, about half a µs.
+FIRST_IMAGE: Words = np.array([ENTRY_WORDS], dtype=np.int64)  # offset of the image of a single entry
+# Bound on the cost of a vector of rows in a call that holds the GIL; an instruction on numbers is 1, about half a µs.
 COST_MAX = 128
-# Instructions of one call over rows in private memory: some tens of milliseconds, in which no Ctrl-C is heard.
+# Instructions of one call over rows in private memory: some tens of milliseconds, in which Ctrl-C has no effect.
 STEPS_PER_CALL = 1 << 22
 COST_PER_CALL = 128
 SLOTS_MAX = 8_192
@@ -69,7 +69,7 @@ _ERRORS: dict[int, tuple[type[Rejected], str]] = {
 
 
 class Running:
-    """A program and the memory one thread runs it in; accumulators go on from batch to batch."""
+    """A program and the memory in which one thread runs it; accumulators continue from batch to batch."""
 
     __slots__ = ("program", "rows", "rows_per_call", "work")
 
@@ -81,7 +81,7 @@ class Running:
         self.work = program.new_work()
 
     def run(self, table: Table, entries: Words, offsets: Words, parameters: Words = NOTHING) -> tuple[int, Words]:
-        """Run over entries in private memory: (RUN_OK, RUN_LAST or RUN_ERROR, planes as `run_batch` has them).
+        """Run over entries in private memory; return (RUN_OK, RUN_LAST or RUN_ERROR; planes as of `run_batch`).
 
         Shapes: planes (2 + 3 * outputs, rows); parameters (words a row * rows,), a plane for each.
         """
@@ -96,7 +96,7 @@ class Running:
         return status, planes
 
     def _run_in_parts(self, table: Table, entries: Words, offsets: Words, parameters: Words) -> tuple[int, Words]:
-        """`run` of more rows than one call may have."""
+        """Do `run` for more rows than one call may have."""
         given = parameters.reshape(-1, offsets.size)
         parts: list[Words] = []
         status = p.RUN_OK
@@ -112,7 +112,7 @@ class Running:
         return status, np.concatenate(parts, axis=1)
 
     def accepted(self, table: Table, entries: Words, offsets: Words, most: int | None = None) -> tuple[Words, bool]:
-        """(places of the accepted rows, at most so many; whether no row behind them counts).
+        """Return (places of the accepted rows, at most `most`; whether no row after them counts).
 
         Raises: as `failed`, for a row before the last one wanted.
         """
@@ -128,25 +128,25 @@ class Running:
 
 
 class Judged(Protocol):
-    """Whose rows a program judged: a table, or one that is read from files."""
+    """A table with rows that a program judged: in memory, or read from files."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The table's name."""
         ...
 
     @property
     def format(self) -> RowFormat:
-        """Its row format."""
+        """The table's row format."""
         ...
 
     def shown_key(self, key: Any) -> str:
-        """A key for a message."""
+        """Return a key for a message."""
         ...
 
 
 def failed(table: Judged, image: Words, code: int) -> Rejected | PageDamaged:
-    """The error of a program in the row whose image an array begins with."""
+    """Return the error of a program in the row with its image at the start of an array."""
     if code == p.PE_DAMAGED:
         return PageDamaged(
             f"{table.name}: the lengths in a row contradict each other; run `tidemark check`", table=table.name
@@ -162,12 +162,12 @@ def failed(table: Judged, image: Words, code: int) -> Rejected | PageDamaged:
 
 
 class Condition:
-    """What a caller gives as `where`, compiled; `expression` is None if it was a program."""
+    """A caller's `where`, compiled; `expression` is None if it was a program."""
 
     __slots__ = ("cost", "expression", "known", "names", "program")
 
     def __init__(self, definition: TableDefinition, where: Any) -> None:
-        """Raises: TypeMismatch, ProgramInvalid, NoSuchColumn."""
+        """Compile `where`. Raises: TypeMismatch, ProgramInvalid, NoSuchColumn."""
         self.expression: Expression | None = None
         self.known: dict[str, Known] = {}
         if isinstance(where, Program):
@@ -183,7 +183,7 @@ class Condition:
         self.cost = cost_of(self.program)
 
     def numbers(self, table: Table, partitions: Sequence[str] | None) -> list[int]:
-        """Fragment numbers of partitions that may have accepted rows. Raises: NoSuchPartition."""
+        """Return fragment numbers of partitions that may have accepted rows. Raises: NoSuchPartition."""
         numbers = table.numbers_of(partitions)
         if not self.known or len(numbers) == 1 and not _can_be_none(self.known):
             return numbers
@@ -192,7 +192,7 @@ class Condition:
 
 
 def names_of(definition: TableDefinition, program: Program) -> list[str]:
-    """Columns of the rows a program judges, the key among them if one may have to be named in an error."""
+    """Return the columns a program reads, with the key if an error may have to name it."""
     names = [definition.columns[position].name for position in program.columns]
     return list(dict.fromkeys([*names, *definition.primary_key])) if _may_fail(program) else names
 
@@ -223,7 +223,9 @@ def _check_program(definition: TableDefinition, program: Program) -> None:
 
 @lru_cache(maxsize=PROGRAMS_KNOWN)
 def cost_of(program: Program) -> int | None:
-    """What a vector of rows costs at most where they lie, COST_MAX at most; None if it must not run there."""
+    """Return the highest cost of a vector of rows in place, at most COST_MAX; None if the program must not run in
+    place.
+    """
     if not program.is_forward or program.needs & (p.NEED_VAR | p.NEED_DISK):
         return None
     described = program.words[p.PROGRAM_HEADER_WORDS :][: len(program.columns) * c.COLUMN_WORDS]
@@ -241,5 +243,5 @@ def cost_of(program: Program) -> int | None:
 
 
 def slots_per_call(cost: int) -> int:
-    """Slots a call may look at that runs a program of this cost."""
+    """Return the number of slots that a call with a program of this cost may examine."""
     return max(1, min(SLOTS_MAX // p.VECTOR_ROWS, COST_PER_CALL // max(cost, 1))) * p.VECTOR_ROWS

@@ -1,8 +1,8 @@
-"""Kernels that verify disk columns: pages and rows lead to each other, and to nothing else.
+"""Kernels that verify disk columns: pages and rows refer to each other, and to nothing else.
 
-A page is judged at one instant, under the GIL, with every row its pieces are of. Rows it proved are marked, one bit by
-ROWID; whoever is not marked in the end is looked at alone. A row that is locked may be in the middle of a commit in
-slices, so what its pieces lack is no fault.
+A page is checked at one instant, under the GIL, with the rows of all its pieces. Rows found valid are marked, one bit
+by ROWID; rows without a mark at the end are checked alone. A locked row may be in the middle of a commit in slices, so
+missing pieces of it are not a fault.
 """
 
 # mypy: ignore-errors
@@ -25,19 +25,19 @@ from tidemark.engine.txn.disk_changes_kernels import reference_at
 
 @helper
 def mark_at(mem, fragment, rowid):
-    """Number of a row's bit."""
+    """Return the number of a row's bit."""
     return (rowid >> 16) * mem[fragment + A.F_SLOTS] + (rowid & 0xFFFF)
 
 
 @helper
 def is_live(mem, row):
-    """Whether there is a committed row."""
+    """Whether a slot has a committed row."""
     return (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE
 
 
 @helper
 def piece_fault(mem, fragment, rowid, row, reference):
-    """What is wrong with a first piece of a row; OK if nothing is."""
+    """Return the fault of a first piece of a row; OK if there is none."""
     if row == 0 or not is_live(mem, row) or mem[reference_at(mem, fragment, row)] != reference:
         return W.DISK_ROW
     address, _, words, _, _ = part_on_page(mem, fragment, rowid, reference)
@@ -49,7 +49,7 @@ def piece_fault(mem, fragment, rowid, row, reference):
 
 @helper
 def check_piece(mem, fragment, reference, piece, size, marks, chunks, chains, state):
-    """One piece: OK or what is wrong; it is counted, and its row marked."""
+    """Check one piece; count it and mark its row. Return OK or the fault."""
     space = mem[fragment + A.F_TABLESPACE]
     rowid = mem[piece] & D.PIECE_ROWID_MASK
     state[W.CD_WHERE] = rowid
@@ -77,7 +77,7 @@ def check_piece(mem, fragment, reference, piece, size, marks, chunks, chains, st
 
 @helper
 def header_fault(mem, fragment, frame, page, page_words):
-    """What is wrong with a page, its pieces left out; OK if nothing is."""
+    """Return the fault of a page, apart from its pieces; OK if there is none."""
     if mem[frame + D.DP_PAGE] != page:
         return W.DISK_PLACE
     if mem[frame + D.DP_OWNER] != fragment_owner(mem, fragment):
@@ -94,8 +94,8 @@ def header_fault(mem, fragment, frame, page, page_words):
 def check_disk_page(mem, fragment, page, marks, chunks, chains, state):
     """Verify a page of the fragment, and each piece on it against its row. `marks`: 32 rows a word.
 
-    state: CD_WORDS words, see there. OK, ST_PAGE if the page is not in the cache, ST_SPACE if `chunks` or `chains` may
-    not hold what a page has, or a fault (go on by calling again).
+    state: words CD_… of `disk_check_layout.py`. Return OK, ST_PAGE if the page is not in the cache, ST_SPACE if
+    `chunks` or `chains` may be too small for a page, or a fault (call again to continue).
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -114,7 +114,7 @@ def check_disk_page(mem, fragment, page, marks, chunks, chains, state):
         state[W.CD_WHERE] = -1
         fault = header_fault(mem, fragment, frame, page, page_words)
         if fault != A.OK:
-            # Pieces of another page or owner are no evidence; a wrong count of free words leaves them as they are.
+            # Pieces of another page or owner prove nothing; a wrong count of free words does not affect them.
             state[W.CD_SLOT] = 1 if fault == W.DISK_FREE else page_words
             return fault
         state[W.CD_SLOT] = 1
@@ -132,9 +132,9 @@ def check_disk_page(mem, fragment, page, marks, chunks, chains, state):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])")
 def rows_not_marked(mem, fragment, limit, marks, rowids, state):
-    """ROWIDs of committed rows without a mark, from state[0] on, looking at about `limit` slots.
+    """List the ROWIDs of committed rows without a mark, from state[0] on, examining about `limit` slots.
 
-    state: [ROWID to go on from, ROWIDs found, committed rows seen]. OK at the end, ST_MORE, ST_SPACE (`rowids` full).
+    state: [next ROWID, ROWIDs found, committed rows seen]. Return OK at the end, ST_MORE, ST_SPACE (`rowids` full).
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -168,10 +168,10 @@ def rows_not_marked(mem, fragment, limit, marks, rowids, state):
 def check_disk_row(mem, fragment, rowid, chunks, state):
     """Verify a row's disk part from the row's side: its piece, then every chunk.
 
-    state: [reference at the start, next link, stamp, chunks done (references in `chunks`), page needed, chunks there
-    must be]; begin with zeros. OK, with state[0] 0 if there is no such row; ST_PAGE: bring state[4] in, call again;
-    ST_MORE: the row was changed meanwhile, or is locked: begin again; ST_SPACE: `chunks` needs state[5] words; a fault
-    (DISK_LOST, DISK_LENGTH, DISK_CHAIN) with its page in state[4].
+    state: [reference at the start, next link, stamp, chunks done (references in `chunks`), page needed, chunks
+    expected]; begin with zeros. Return OK, with state[0] 0 if there is no such row; ST_PAGE: read in page state[4],
+    call again; ST_MORE: the row was changed meanwhile, or is locked: begin again; ST_SPACE: `chunks` needs state[5]
+    words; a fault (DISK_LOST, DISK_LENGTH, DISK_CHAIN) with its page in state[4].
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -207,7 +207,7 @@ def check_disk_row(mem, fragment, rowid, chunks, state):
 
 @helper
 def check_chunks(mem, fragment, rowid, is_busy, chunks, state):
-    """The chunks of a chained part, from state[1] on; see `check_disk_row`."""
+    """Check the chunks of a chained part, from state[1] on; see `check_disk_row`."""
     space = mem[fragment + A.F_TABLESPACE]
     page_words = mem[space + C.TS_PAGE_WORDS]
     while state[3] < state[5]:

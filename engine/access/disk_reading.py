@@ -1,7 +1,7 @@
-"""Reading rows with their disk parts, one and many: which pages, in which order, and large values chunk by chunk.
+"""Reads of rows with their disk parts, one and many: which pages, in which order, and large values chunk by chunk.
 
-A kernel call copies memory parts and disk part of a row at one instant, or says which page is missing. For many rows
-the pages are known first: they are brought in sorted, a few at a time, the next ones read ahead, and each is read once.
+A kernel call copies memory parts and disk part of a row at one instant, or reports the missing page. For many rows the
+pages are determined first: they are read in sorted, a few at a time, with read-ahead of the next ones, each once.
 """
 
 from __future__ import annotations
@@ -49,18 +49,19 @@ if TYPE_CHECKING:
 
 OUT_WORDS = 2_048
 KEYS_SLICE = 2_000
-GROUP_PAGES = 64  # pages held for one kernel call: about 200 µs of copying
+GROUP_PAGES = 64  # pages pinned for one kernel call: about 200 µs of copying
 SCAN_SLOTS = 8_192
 SCAN_ROWS_FIRST = 1_024
 SCAN_ROWS_MAX = 65_536
-SCAN_WORDS = 4 << 20  # what a batch of a scan should not pass
+SCAN_WORDS = 4 << 20  # intended bound on a batch of a scan
 
-# Private buffers rows are read into, with the state of the call; popping and appending are atomic.
+# Private buffers for reading rows, with the state of the call; pop and append are atomic.
 _outs: list[tuple[Words, Words]] = []
 
 
 def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | None) -> Words | None:
-    """The whole entry of the row with a canonical key, copied, or None; as the transaction sees it, or as committed.
+    """Return a copy of the whole entry of the row with a canonical key, or None; as the transaction sees it, or as
+    committed.
 
     Raises: PageDamaged, IoFailed, MemoryExhausted if no frame of the page buffer is free.
     """
@@ -79,7 +80,7 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
                     return out[:done].copy()
                 state[4] = 0
             elif done == ST_PAGE:
-                # Once in memory it stays long enough, as a rule; who finds it gone again holds it.
+                # Once in memory it usually stays long enough. If it is gone again, it is pinned.
                 if is_brought:
                     hold_instead(disk, held, [int(state[3])])
                 else:
@@ -101,7 +102,9 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
 
 
 def hold_instead(disk: DiskColumns, held: list[int], wanted: list[int]) -> None:
-    """Hold other pages than so far. Where `held` changes there is no call, so that no signal finds it untrue."""
+    """Pin other pages in place of those in `held`. No call is made while `held` changes, so a signal never finds it
+    wrong.
+    """
     given = held[:]
     held[:] = ()
     disk.release(given)
@@ -110,12 +113,12 @@ def hold_instead(disk: DiskColumns, held: list[int], wanted: list[int]) -> None:
 
 
 def _fragment_of(table: Table, out: Words, image: int) -> int:
-    """Fragment of the incomplete entry whose image begins at `image`; 0 if its partition was dropped."""
+    """Return the fragment of the incomplete entry with its image at `image`; 0 if its partition was dropped."""
     return table.by_number.get(entry_fragment(int(out[image - 1]) & ~ENTRY_INCOMPLETE), 0)
 
 
 def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
-    """Fetch the chunks of an incomplete entry whose image begins at `image`; False if the row changed meanwhile."""
+    """Fetch the chunks of an incomplete entry with its image at `image`; False if the row changed meanwhile."""
     fragment = _fragment_of(table, out, image)
     if not fragment:
         return False
@@ -141,13 +144,13 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
                 return False
             hold_instead(disk, held, [int(state[3])])
             if not _fragment_of(table, out, image):
-                return False  # its partition was dropped while we waited for the page
+                return False  # its partition was dropped during the wait for the page
     finally:
         disk.release(held)
 
 
 class Gatherer:
-    """Reads many rows in the order of their pages; `offsets[i]` is where row i's image begins, -1 if it is gone."""
+    """Reads many rows in the order of their pages; `offsets[i]` is the start of row i's image, -1 if it is gone."""
 
     def __init__(
         self, disk: DiskColumns, table: Table, pages: Words, words_expected: int, txn: Transaction | None
@@ -163,11 +166,11 @@ class Gatherer:
 
     @property
     def order(self) -> Words:
-        """Rows in the order of their pages."""
+        """The rows in the order of their pages."""
         return self._order
 
     def run(self, read: Callable[[int, int, Words, Words, Words], int], read_again: Callable[[int], Words]) -> None:
-        """Read all. read_again(i): entry of row i read alone, for one that changed while its chunks were fetched."""
+        """Read all rows. read_again(i): read the entry of row i alone, if it changed while its chunks were fetched."""
         groups = list(self._groups())
         for number, (start, stop, pages) in enumerate(groups):
             if number + 1 < len(groups):
@@ -177,7 +180,7 @@ class Gatherer:
             self._complete_all(read_again)
 
     def _groups(self) -> Iterator[tuple[int, int, list[int]]]:
-        """(start, stop, pages) of runs of at most GROUP_PAGES pages."""
+        """Yield (start, stop, pages) of runs of at most GROUP_PAGES pages."""
         distinct, firsts = np.unique(self._sorted, return_index=True)
         limit = self._disk.pages_per_hold(GROUP_PAGES)
         for at in range(0, distinct.size, limit):
@@ -188,8 +191,8 @@ class Gatherer:
     def _read_group(
         self, read: Callable[[int, int, Words, Words, Words], int], start: int, stop: int, pages: list[int]
     ) -> None:
-        """Rows [start:stop], which were on these pages. Nobody waits for a frame while he holds others: scans of rows
-        that moved would wait for each other (H2). Pages that were let go are in memory still, as a rule.
+        """Read rows [start:stop], which were on these pages. No thread waits for a frame while it holds others: scans
+        of rows that moved would wait for each other (H2). Unpinned pages usually stay in memory.
         """
         position = start
         held: list[int] = []
@@ -200,13 +203,13 @@ class Gatherer:
                 position = int(self.state[2])
                 if status == OK:
                     return
-                if status == ST_PAGE:  # the row went to another page since
+                if status == ST_PAGE:  # the row has moved to another page since
                     hold_instead(self._disk, held, [int(self.state[3])])
                 elif status == ST_DAMAGED:
                     raise self._disk.damaged(int(self.state[3]), self._table.name)
                 elif status == ST_SPOOLED and self._txn is not None:
                     self._txn.bring()
-                elif status == ST_DROPPED:  # since the rows were found: they are gone
+                elif status == ST_DROPPED:  # dropped after the rows were found: they are gone
                     self.offsets[self._order[position:stop]] = -1
                     return
                 else:
@@ -234,7 +237,9 @@ class Gatherer:
 
 
 def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transaction | None) -> tuple[Words, Words, int]:
-    """Entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as `read_entry`."""
+    """Return entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as
+    `read_entry`.
+    """
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
     place = (table.mem, table.handle, desc, buf, keys.keys, keys.key_offsets, keys.key_stride)
@@ -264,7 +269,7 @@ def read_alone(
     count: int,
     txn: Transaction | None,
 ) -> Words:
-    """The complete entry of one row, empty if it is gone."""
+    """Read the complete entry of one row alone; empty if it is gone."""
     out = np.empty(OUT_WORDS, dtype=np.int64)
     offsets = np.empty(count, dtype=np.int64)
     while True:
@@ -289,7 +294,7 @@ def read_alone(
 
 
 def read_rowid(disk: DiskColumns, table: Table, number: int, rowid: int, txn: Transaction | None) -> Words:
-    """The complete entry of one row of fragment `number`, empty if it is gone. Raises: as `read_image`."""
+    """Return the complete entry of one row of fragment `number`, empty if it is gone. Raises: as `read_entry`."""
     fragment = table.by_number.get(number)
     if fragment is None:
         return NOTHING
@@ -307,7 +312,7 @@ def read_rowid(disk: DiskColumns, table: Table, number: int, rowid: int, txn: Tr
 
 
 def is_complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
-    """Fetch what an entry lacks; False if its row changed meanwhile. Raises: as `read_image`."""
+    """Fetch the missing chunks of an entry; False if its row changed meanwhile. Raises: as `read_entry`."""
     return not int(out[image - 1]) & ENTRY_INCOMPLETE or _complete(disk, table, out, image)
 
 
@@ -323,7 +328,7 @@ class DiskScan:
         self._position = np.zeros(3, dtype=np.int64)
 
     def next(self, limit: int) -> tuple[Words, Words, bool]:
-        """(entries, image offsets, whether the fragment's end is reached) of the next at most `limit` rows."""
+        """Return (entries, image offsets, whether the fragment's end is reached) of the next rows, at most `limit`."""
         table, fragment = self._table, self._fragment
         desc, buf = (0, NOTHING) if self._txn is None else (self._txn.desc, self._txn.buf)
         rowids = np.empty(min(limit, self._rows), dtype=np.int64)
@@ -359,7 +364,7 @@ class DiskScan:
         return gatherer.out, gatherer.offsets[gatherer.offsets >= 0], status in (OK, ST_DROPPED)
 
     def _adapt(self, words: int, count: int) -> None:
-        """Let the next window have as many rows as fit SCAN_WORDS, at most four times as many as this one."""
+        """Set the rows of the next window to as many as fit SCAN_WORDS, at most four times as many as in this one."""
         if count:
             fitting = SCAN_WORDS * count // max(words, 1)
             self._rows = max(1, min(SCAN_ROWS_MAX, 4 * self._rows, fitting))

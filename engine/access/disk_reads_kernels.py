@@ -1,7 +1,8 @@
 """Reading rows with their disk parts: memory parts and disk part in one call, or the page that is missing.
 
-An entry is that of `reads.py` with the disk part behind the image. Of a chained part only the first words are copied;
-ENTRY_INCOMPLETE is set in the entry's word 2, and where the rest goes begin link and stamp for `read_chunks`.
+An entry is that of `reads_kernels.py` with the disk part after the image. Of a chained part only the first words are
+copied; ENTRY_INCOMPLETE is set in the entry's word 2, and the place of the rest begins with link and stamp for
+`read_chunks`.
 """
 
 # mypy: ignore-errors
@@ -26,12 +27,12 @@ from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.disk_changes_kernels import disk_operation, own_disk, reference_at
 
 ENTRY_INCOMPLETE = 1 << 60
-PAGE_OF_OWN = 0  # among wanted pages: nothing has to be brought in
+PAGE_OF_OWN = 0  # among wanted pages: no page has to be read in
 
 
 @helper
 def disk_page_of(mem, buf, fragment, row, mine):
-    """Page a reader of the row needs; 0 if its disk part lies in the reader's own buffer."""
+    """Return the page a reader of the row needs; 0 if its disk part is in the reader's own buffer."""
     if mine and disk_operation(mem, row) != 0:
         return PAGE_OF_OWN
     return mem[reference_at(mem, fragment, row)] >> C.SLOT_BITS
@@ -39,8 +40,8 @@ def disk_page_of(mem, buf, fragment, row, mine):
 
 @helper
 def read_whole(mem, txn, buf, fragment, rowid, row, out, at, state):
-    """Read a row with its disk part into out[at:]; entry words, ST_MISSING, ST_SPACE - words needed, ST_SPOOLED, or
-    ST_PAGE or ST_DAMAGED with the page in state[3]. state[4] counts incomplete entries.
+    """Read a row with its disk part into out[at:]. Return entry words, ST_MISSING, ST_SPACE - words needed, ST_SPOOLED,
+    or ST_PAGE or ST_DAMAGED with the page in state[3]. state[4] counts incomplete entries.
     """
     seen = visible(mem, txn, row)
     if seen == 0:
@@ -77,7 +78,7 @@ def read_whole(mem, txn, buf, fragment, rowid, row, out, at, state):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
 def read_disk_row(mem, table, txn, buf, key, words, out, state):
-    """Read one row with its disk part by canonical key; see `read_whole`. txn 0: committed."""
+    """Read one row with its disk part by canonical key; see `read_whole`. txn 0: read the committed row."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -93,7 +94,7 @@ def read_disk_row(mem, table, txn, buf, key, words, out, state):
 
 @helper
 def find_row(mem, table, keys, key_offsets, stride, i):
-    """(fragment, ROWID) of key i of a batch; (0, 0) if no row has it."""
+    """Return (fragment, ROWID) of key i of a batch; (0, 0) if no row has it."""
     first = key_offsets[i] if key_offsets.size else i * stride
     words = key_offsets[i + 1] - first if key_offsets.size else stride
     fragment = fragment_of(mem, table, keys, first, words)
@@ -107,7 +108,7 @@ def find_row(mem, table, keys, key_offsets, stride, i):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")
 def pages_of_keys(mem, table, txn, buf, keys, key_offsets, stride, start, stop, pages):
-    """pages[i] of keys [start, stop): the page a reader of the row needs, 0 if none or no row has the key."""
+    """Write the page a reader needs for keys [start, stop) to pages[i], 0 if none or if no row has the key."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -127,9 +128,10 @@ def pages_of_keys(mem, table, txn, buf, keys, key_offsets, stride, start, stop, 
     "int64[::1], int64[::1])"
 )
 def read_disk_keys(mem, table, txn, buf, keys, key_offsets, stride, order, start, stop, out, offsets, state):
-    """Read the rows of keys order[start:stop] into out; offsets[key] is where its image begins, -1 if there is none.
+    """Read the rows of keys order[start:stop] into out; offsets[key] is the start of the image, -1 if there is no row.
 
-    state: [rows found, words used, next place in order, page, incomplete entries]. OK, or why it stopped at state[2].
+    state: [rows found, words used, next place in order, page, incomplete entries]. Return OK, or the reason why it
+    stopped at state[2].
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -155,9 +157,10 @@ def read_disk_keys(mem, table, txn, buf, keys, key_offsets, stride, order, start
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
 def scan_pages(mem, fragment, txn, buf, limit, rowids, pages, state):
-    """ROWIDs of visible rows from state[2] on, and the pages their readers need, looking at no more than `limit` slots.
+    """List the ROWIDs of visible rows from state[2] on, and the pages their readers need, examining at most `limit`
+    slots.
 
-    state: [rows found, -, next ROWID]. OK at the fragment's end, ST_MORE, ST_SPACE when the arrays are full.
+    state: [rows found, -, next ROWID]. Return OK at the fragment's end, ST_MORE, ST_SPACE if the arrays are full.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -197,7 +200,7 @@ def scan_pages(mem, fragment, txn, buf, limit, rowids, pages, state):
     "int64[::1])"
 )
 def read_disk_rowids(mem, fragment, txn, buf, rowids, order, start, stop, out, offsets, state):
-    """`read_disk_keys` for rows given by ROWID; a row that is gone is not found."""
+    """Do `read_disk_keys` for rows given by ROWID; a row that is gone is not found."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -221,9 +224,10 @@ def read_disk_rowids(mem, fragment, txn, buf, rowids, order, start, stop, out, o
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64, int64[::1])")
 def read_chunks(mem, fragment, rowid, out, at, stop, state):
-    """Fill out[at:stop] from the chunks that state [link, stamp, next place, page] leads to, as long as they are there.
+    """Fill out[at:stop] from the chain of chunks at state [link, stamp, next place, page], as far as they are in
+    memory.
 
-    OK when full, ST_PAGE with the page in state[3], ST_MISSING if the row was changed meanwhile: read it again.
+    Return OK when full, ST_PAGE with the page in state[3], ST_MISSING if the row was changed meanwhile: read it again.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -257,6 +261,6 @@ def read_chunks(mem, fragment, rowid, out, at, stop, state):
 
 @kernel("int64(int64[::1], int64)")
 def chunk_words_of(mem, fragment):
-    """Words of a disk part that one chunk holds in a fragment's tablespace, or ST_DROPPED."""
+    """Return the words of a disk part in one chunk of a fragment's tablespace, or ST_DROPPED."""
     fragment = descriptor_of(mem, fragment)
     return A.ST_DROPPED if fragment == 0 else chunk_words(mem, mem[fragment + A.F_TABLESPACE])

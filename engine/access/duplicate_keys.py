@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def refused(txn: Transaction, table: Table, image: Words, row: int | None = None) -> DuplicateKey:
-    """The error for an image whose key another row has in the unique index the last call met; `row` is its place in a
-    batch.
+    """Return the error for an image with a key that another row has in the unique index found by the last call. row:
+    position in a batch.
     """
     handle = int(txn.mem[txn.desc + X_UNIQUE])
     known = [*table.uniques.values(), *table.building.values()]
@@ -30,7 +30,7 @@ def refused(txn: Transaction, table: Table, image: Words, row: int | None = None
 
 
 def duplicate(table: Table, definition: IndexDefinition, values: Sequence[Any], row: int | None = None) -> DuplicateKey:
-    """The error for a key that two rows would have in a unique index."""
+    """Return the error for a key that two rows would have in a unique index."""
     key = values[0] if len(values) == 1 else tuple(values)
     shown = table.shown_key(key)
     if row is None:

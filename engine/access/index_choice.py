@@ -1,7 +1,7 @@
-"""Which index a condition is answered by, if by any: equal values of leading columns, then one range.
+"""The choice of an index for a condition, if any: equal values of leading columns, then one range.
 
-What is known of a column holds for every row the condition accepts, and each row found is judged by the whole condition
-again: bounds may be wider than the condition, never narrower. A full scan is taken unless the estimate of what lies
+The facts about a column hold for every row the condition accepts, and the whole condition is tested on each row found.
+So bounds may be wider than the condition, never narrower. A full scan is used unless the estimated number of entries
 between the bounds makes an index cheaper.
 """
 
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
 
 RANGES_MAX = 64
-# Nanoseconds, as measured on rows of about 100 bytes that are not in the cache; only their proportions matter.
-PLACED_ROW_COST = 8  # a row judged where it lies, and as much for each instruction as `cost_of` counts
-COPIED_ROW_COST = 60  # a row copied to be judged
-INDEXED_ROW_COST = 120  # a row that an entry leads to
+# Nanoseconds, measured on rows of about 100 bytes that are not in the cache; only the ratios matter.
+PLACED_ROW_COST = 8  # a row judged in place; each unit of `cost_of` is added
+COPIED_ROW_COST = 60  # a row copied before it is judged
+INDEXED_ROW_COST = 120  # a row found through an entry
 ONLY_ROW_COST = 45  # an entry that answers alone
-DISK_ROW_COST = 1_500  # more, if its disk part is read
-RANGE_COST = 25_000  # bounds made, the tree gone down, a batch begun
+DISK_ROW_COST = 1_500  # added if its disk part is read
+RANGE_COST = 25_000  # bounds built, the tree descended, a batch begun
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An index, and the disjoint ranges of it that have every row the condition accepts."""
+    """An index, and disjoint ranges of it that contain every row the condition accepts."""
 
     index: StoredIndex
     ranges: list[Bounds]
     bounds: list[dict[str, Any]]
-    rows: int  # about how many entries are in the ranges
+    rows: int  # estimated entries in the ranges
     is_only: bool
     judged: Sequence[str]  # columns of the condition
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """Values of the leading columns, every combination of which is a range; then what is known of the next one."""
+    """Values of the leading columns, each combination of which is a range; then range or prefix of the next column."""
 
     columns: Sequence[Column]
     values: list[list[Any]]
@@ -62,19 +62,19 @@ class _Plan:
 
     @property
     def count(self) -> int:
-        """How many ranges there are."""
+        """The number of ranges."""
         return math.prod(map(len, self.values))
 
 
 def rows_of(table: Table, numbers: Sequence[int]) -> int:
-    """Rows of some fragments, about."""
+    """Return the number of rows of some fragments."""
     by_number = table.by_number
     return table.arena.sum_words([by_number[number] for number in numbers if number in by_number], F_ROWS)
 
 
 def choose(table: Table, condition: Condition, names: Sequence[str], numbers: Sequence[int]) -> Choice | None:
-    """The cheapest index for the rows a condition accepts, of which these columns are wanted; None: scan fragments
-    `numbers`. What the columns of `names` have on disk is read either way.
+    """Return the cheapest index for reading columns `names` of the rows a condition accepts; None: scan fragments
+    `numbers`. Disk parts of the columns of `names` are read either way.
     """
     if condition.expression is None or not table.indexes:
         return None
@@ -112,7 +112,7 @@ def _found(index: StoredIndex, plan: _Plan, is_only: bool, judged: Sequence[str]
         ranges.append(both)
         bounds.append(_shown(plan, values))
     if index.is_dropped:
-        return None  # just now: what was estimated means nothing
+        return None  # dropped meanwhile: the estimate is void
     return Choice(index, ranges, bounds, rows, is_only, judged)
 
 
@@ -135,8 +135,8 @@ def _plan(index: StoredIndex, known: dict[str, Known], starts: dict[str, bytes])
 
 
 def _storable(column: Column, values: Any) -> list[Any] | None:
-    """Values that the column can hold, all or None: whoever compares with another one may know of a row that equals
-    it nevertheless.
+    """Return the values if the column can hold all of them, else None: a value it cannot hold may still compare as
+    equal to the value of a row.
     """
     found = []
     for value in values:
@@ -157,12 +157,14 @@ def _is_storable(column: Column, value: Any) -> bool:
 
 
 def _is_exact(column: Column, value: Any) -> bool:
-    """Whether the column holds the very value: only then a bound without it is no narrower than the condition."""
+    """Whether the column stores this value exactly: otherwise a bound that excludes it may be narrower than the
+    condition.
+    """
     return not isinstance(column.type, Floating) and bool(column.type.loaded(column.type.stored(value)) == value)
 
 
 def _tail(column: Column, known: Between) -> Between | None:
-    """A range whose bounds the column can hold; a bound that it cannot says nothing."""
+    """Return a range with bounds the column can hold; any other bound is left out."""
     lower = known.lower if known.lower is not None and _is_storable(column, known.lower) else None
     upper = known.upper if known.upper is not None and _is_storable(column, known.upper) else None
     if lower is None and upper is None and not column.nullable:
@@ -189,7 +191,7 @@ def _bounds(shape: KeyShape, plan: _Plan, values: tuple[Any, ...]) -> Bounds:
 
 
 def _shown(plan: _Plan, values: tuple[Any, ...]) -> dict[str, Any]:
-    """One range as plain values: a column's value, or what bounds it."""
+    """Return one range as plain values: a column's value, or its bounds."""
     shown: dict[str, Any] = {column.name: value for column, value in zip(plan.columns, values, strict=False)}
     tail = plan.tail
     if tail is None:

@@ -1,7 +1,7 @@
-"""Rows by an index, read or, if it is exact, taken from its entries alone; ranges counted without a look at any row.
+"""Rows by an index, read or, if it is exact, built from its entries alone; ranges counted without reading any row.
 
-An entry is as committed, like the row it stands for. A transaction's own changes are merged in as they are into any
-scan by an index; only then row headers are read, to pass over what the transaction has changed.
+An entry is as committed, like its row. A transaction's own changes are merged in as for any scan by an index; only then
+row headers are read, to skip the rows the transaction has changed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
-CALL_KEYS = 4_096  # of one kernel call: about 100 µs
+CALL_KEYS = 4_096  # per kernel call: about 100 µs
 CALL_LEAVES = 512  # about 100 µs
 
 
 def answers_alone(table: Table, index: StoredIndex, names: Sequence[str]) -> bool:
-    """Whether entries of an index have these columns; hidden ones are not among them, but ROWID and fragment are
-    there.
-    """
+    """Whether entries of an index alone have these columns; of the hidden columns they have only ROWID and fragment."""
     shape = index.tree.shape
     return shape.answers(names) and shape.lies_in_fixed
 
@@ -63,7 +61,7 @@ class IndexOnlyScan(IndexScan):
         return ScanBatch(out, offsets, done), status == OK
 
     def _keys_of(self, limit: int, places: Words, keys: Words, heads: Words) -> tuple[int, int]:
-        """(entries given out, status) of one call."""
+        """Return (entries copied out, status) of one kernel call."""
         check_table(self._table)
         if self._txn is not None:
             self._txn.check()
@@ -99,11 +97,12 @@ def scan_index(
     limit: int | None = None,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[ScanBatch]:
-    """Rows of disjoint ranges, one range behind the other, each in the order of the index; `limit` with one range only.
+    """Yield the rows of disjoint ranges, one range after the other, each in the order of the index; `limit` with one
+    range only.
 
-    names: columns that are looked at; is_only: the index answers alone. numbers: fragments whose rows are wanted, all
-    if None. What the transaction had changed when the first range began it sees in all of them, and nothing later: a
-    row that an update moves from one range to the next is met once. Raises: as `IndexScan.batches`.
+    names: columns that are read; is_only: the index answers alone. numbers: fragments of which rows are requested, all
+    if None. All ranges show the changes the transaction had made when the first range began, and no later ones: a row
+    that an update moves from one range to the next occurs once. Raises: as `IndexScan.batches`.
     """
     wanted = _wanted(table, numbers)
     made = IndexOnlyScan if is_only else IndexScan
@@ -116,7 +115,7 @@ def scan_index(
 
 
 def _wanted(table: Table, numbers: Sequence[int] | None) -> Words:
-    """By fragment number, whether its rows are wanted; empty: all are."""
+    """Return, by fragment number, whether its rows are requested; empty: all are."""
     if numbers is None or set(numbers).issuperset(table.definition.partition.numbers):
         return NOTHING
     wanted = np.zeros(max(numbers, default=0) + 1, dtype=np.int64)
@@ -125,8 +124,8 @@ def _wanted(table: Table, numbers: Sequence[int] | None) -> Words:
 
 
 def count_by_index(table: Table, txn: Transaction | None, index: StoredIndex, keys: KeyRange | Bounds) -> int | None:
-    """How many rows are in a range of keys, counted by leaves of the tree; None if the tree cannot tell: the
-    transaction has changes of its own, or partitions were dropped, whose entries may still be there.
+    """Return the number of rows in a range of keys, counted by leaves of the tree. None if the tree does not have the
+    answer: the transaction has made changes, or entries of dropped partitions may still exist.
 
     Raises: NoSuchTable, NoSuchIndex.
     """

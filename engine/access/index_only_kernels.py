@@ -1,7 +1,7 @@
-"""Answers from an index alone: entries of an exact index as row images, and entries counted without a look at any.
+"""Answers from an index alone: entries of an exact index as row images, and entries counted without reading any.
 
-The image of an entry has the values of the key columns, and nothing but zeros else: whoever reads other columns out of
-it is wrong. Place and page header give ROWID and fragment; what only the row knows, epoch and author, is 0.
+The image of an entry has the values of the key columns and zeros elsewhere, so other columns must not be read from it.
+Place and page header give ROWID and fragment; epoch and author, which only the row has, are 0.
 """
 
 # mypy: ignore-errors
@@ -26,12 +26,12 @@ from tidemark.engine.rows.lcp_kernels import packed_place
     "int64[::1], int64[::1])"
 )
 def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, places, keys, heads, state):
-    """Key words of the next entries between cursor and bound, looking at no more than `limit` of them; no row is read
-    unless a transaction passes its own over.
+    """Copy the key words of the next entries between cursor and bound, examining at most `limit` of them; no row is
+    read, unless the rows of a transaction are skipped.
 
-    txn, until, wanted: as `index_rows`. places and keys: room for 1 and W words for each entry looked at; heads gets
-    ROWID and place word of each entry given out, state[0] how many there are. OK at the end, ST_MORE, or ST_MISSING if
-    the index is being dropped.
+    txn, until, wanted: as for `index_rows`. places and keys: room for 1 and W words per entry examined; heads gets
+    ROWID and place word of each entry copied, state[0] their number. Return OK at the end, ST_MORE, or ST_DROPPED if
+    the index was dropped.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
@@ -62,7 +62,7 @@ def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pla
 
 @helper
 def put_octets(keys, base, bit, width, out, byte):
-    """Bytes up to their end mark to byte offset `byte` of out, `width` at most; returns the bits they took."""
+    """Write bytes up to their end mark to byte offset `byte` of out, at most `width`; return the bits they took."""
     begin = bit
     count = 0
     while count <= width:
@@ -80,8 +80,8 @@ def put_octets(keys, base, bit, width, out, byte):
 
 @helper
 def put_field(keys, base, bit, kind, width, is_whole, out, byte):
-    """One value to byte offset `byte` of out, where zeros are; returns the bits it took. is_whole: it has whole words,
-    as values of the primary key have, into which integers are extended by their sign.
+    """Write one value to byte offset `byte` of out, where zeros are; return the bits it took. is_whole: it has whole
+    words, as values of the primary key do, and integers are sign-extended.
     """
     if kind == K.CLASS_BYTES:
         return put_octets(keys, base, bit, width, out, byte)
@@ -107,9 +107,9 @@ def put_field(keys, base, bit, kind, width, is_whole, out, byte):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])", nogil=True)
 def images_of_keys(descriptor, keys, heads, count, fixed_words, key_words, out):
-    """Entries of one size, in the order of the keys: what `index_keys` gave, as row images. Every column of the index
-    lies in the fixed image, whose first `key_words` words are the primary key. descriptor: a private
-    copy (`KeyShape.descriptor`).
+    """Write the results of `index_keys` as row images: entries of one size, in the order of the keys. Every column of
+    the index is in the fixed image, whose first `key_words` words are the primary key. descriptor: a private copy
+    (`KeyShape.descriptor`).
     """
     words = descriptor[X.I_WORDS]
     columns = descriptor[X.I_COLUMN_COUNT]
@@ -140,9 +140,9 @@ def images_of_keys(descriptor, keys, heads, count, fixed_words, key_words, out):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1])")
 def count_entries(mem, tree, cursor, bound, limit, state):
-    """Count entries behind `cursor` and before `bound`, over at most `limit` leaves; state[0] is raised.
+    """Count entries past `cursor` and before `bound`, over at most `limit` leaves, into state[0].
 
-    OK at the end, ST_MORE (the cursor says where to go on), or ST_MISSING if the index is being dropped.
+    Return OK at the end, ST_MORE (the cursor says where to continue), or ST_DROPPED if the index was dropped.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
@@ -160,7 +160,7 @@ def count_entries(mem, tree, cursor, bound, limit, state):
         count > 0
         and compare_entry(mem, tree, leaf, count - 1, bound, X.TG_KEY, bound[X.TG_WORDS], bound[X.TG_PLACE]) >= 0
     ):
-        return A.OK  # the bounds are the wrong way round, or the cursor stands on the last entry
+        return A.OK  # the bounds are reversed, or the cursor is on the last entry
     looked = 1
     while True:
         count = mem[leaf + X.N_COUNT]

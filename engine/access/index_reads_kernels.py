@@ -1,7 +1,7 @@
-"""Rows by an ordered index: the tree is looked at and the rows are copied in one kernel call, in order of their keys.
+"""Rows by an ordered index: the tree is read and the rows are copied in one kernel call, in key order.
 
-So each row is as committed when reached, and its place cannot have become another row's. A transaction's own changes
-are no part of the stream: rows it had changed when the scan began are passed over, and come from `own_rows`.
+So each row is as committed when reached, and no other row can have taken its place. A transaction's own changes are not
+part of the stream: rows it had changed when the scan began are skipped, and come from `own_rows`.
 """
 
 # mypy: ignore-errors
@@ -22,7 +22,7 @@ from tidemark.engine.rows.rows_kernels import known_row_address
 
 @helper
 def stand_on(mem, tree, place, cursor):
-    """Let a cursor stand on the entry of the row at a place."""
+    """Set a cursor to the entry of the row at a place."""
     value = side_part(mem, tree, X.SIDE_VALUE)
     cursor[X.TG_PLACE] = place
     cursor[X.TG_WORDS] = encode_row(mem, tree, place, mem, value, cursor, X.TG_KEY, mem[tree + X.I_KEY_WORDS])
@@ -30,7 +30,7 @@ def stand_on(mem, tree, place, cursor):
 
 @helper
 def is_changed(mem, operation, until):
-    """Whether a row's chain of own operations has a change whose record lies before word `until` of the buffer."""
+    """Whether a row's chain of own operations has a change with its record before word `until` of the buffer."""
     while operation != 0:
         word = mem[operation + A.O_RECORD]
         if word & A.OP_KIND_MASK != A.OP_LOCK and word >> A.OP_RECORD_SHIFT < until:
@@ -41,7 +41,7 @@ def is_changed(mem, operation, until):
 
 @helper
 def is_passed_over(mem, txn, until, wanted, fragment, row):
-    """Whether a row found by an index is none of the stream's."""
+    """Whether a row found by an index is not part of the stream."""
     if mem[fragment + A.F_DROPPED]:
         return True
     if wanted.size:
@@ -58,13 +58,13 @@ def is_passed_over(mem, txn, until, wanted, fragment, row):
     "int64[::1], int64[::1], int64[::1])"
 )
 def index_rows(mem, tree, txn, until, wanted, with_disk, cursor, bound, reverse, limit, places, out, offsets, state):
-    """Copy the rows of the next entries between cursor and bound, looking at no more than `limit` of them.
+    """Copy the rows of the next entries between cursor and bound, examining at most `limit` of them.
 
     places: room for `limit` words. txn, until: rows this transaction had changed before word `until` of its buffer are
-    passed over. wanted: by fragment number, not 0 if its rows are asked for; empty: all are. with_disk: disk parts too.
-    state: [rows found, words used, -, page, incomplete entries]; offsets gets the image of each. OK at the end, ST_MORE
-    (the cursor says where to go on), ST_SPACE - words needed, ST_PAGE and ST_DAMAGED with the page in state[3],
-    ST_MISSING if the index is being dropped.
+    skipped. wanted: by fragment number, not 0 if its rows are requested; empty: all are. with_disk: disk parts too.
+    state: [rows found, words used, -, page, incomplete entries]; offsets gets the image of each. Return OK at the end,
+    ST_MORE (the cursor says where to continue), ST_SPACE - words needed, ST_PAGE and ST_DAMAGED with the page in
+    state[3], ST_DROPPED if the index was dropped.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
@@ -109,8 +109,8 @@ def index_rows(mem, tree, txn, until, wanted, with_disk, cursor, bound, reverse,
     "int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])"
 )
 def index_pages(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, places, pages):
-    """Pages that `index_rows` of the next `limit` entries will need, 0 for rows that need none; how many entries there
-    are, or ST_MISSING if the index is being dropped. The cursor stays.
+    """List the pages that `index_rows` will need for the next `limit` entries, 0 for rows that need none. Return the
+    number of entries, or ST_DROPPED if the index was dropped. The cursor is not moved.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
@@ -130,11 +130,12 @@ def index_pages(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pl
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
 def own_rows(mem, table_id, txn, buf, budget, rowids, out, state):
-    """Rows of a table that a transaction has changed and not deleted, each once, as it sees them, without disk parts.
+    """Copy the rows of a table that a transaction has changed and not deleted, each once, as it sees them, without disk
+    parts.
 
-    Operations from state[0] on (0: the first), about `budget` rows a call. state: [operation to go on
-    at, rows found, words used]. rowids gets fragment number, ROWID and image offset of each. OK at the end, ST_MORE,
-    ST_SPOOLED, or ST_SPACE - words needed, or ST_SPACE when rowids is full.
+    Processes operations from state[0] on (0: the first), about `budget` rows per call. state: [next operation, rows
+    found, words used]. rowids gets fragment number, ROWID and image offset of each. Return OK at the end, ST_MORE,
+    ST_SPOOLED, ST_SPACE - words needed, or ST_SPACE if rowids is full.
     """
     operation = state[0] if state[0] != 0 else mem[txn + A.X_FIRST]
     looked = 0
@@ -160,8 +161,8 @@ def own_rows(mem, table_id, txn, buf, budget, rowids, out, state):
 
 @helper
 def own_words(mem, txn, buf, fragment, operation, rowids, out, state):
-    """Copy the rows whose newest operation this is; 0, or, and nothing is copied, the words `out` lacks for all or
-    ST_SPOOLED.
+    """Copy the rows of which this is the newest operation. Return 0; or, with nothing copied, the words needed for all,
+    or ST_SPOOLED.
     """
     first = mem[operation + A.O_ROWID] & A.ROWID_MASK
     count = max(1, mem[operation + A.O_ROWID] >> A.COUNT_SHIFT)
@@ -188,7 +189,7 @@ def own_words(mem, txn, buf, fragment, operation, rowids, out, state):
 
 @helper
 def stands_for(mem, txn, operation, row):
-    """Whether an operation is the newest on a row that its transaction has changed and still has."""
+    """Whether an operation is the newest on a row that its transaction has changed and not deleted."""
     if newest_operation(mem[row]) != operation or lock_owner(mem, mem[row]) != txn:
         return False
     return is_changed(mem, operation, 1 << 62) and visible(mem, txn, row) == 2

@@ -1,7 +1,7 @@
 """Rows of a table by one of its ordered indexes: bounds, batches, and a transaction's own changes merged in.
 
-A scan keeps no place in the tree between two batches. What its transaction had changed when the scan began is put in
-its order among the committed rows; what it changes while the scan is open is seen as it was.
+A scan keeps no place in the tree between two batches. Changes that its transaction had made when the scan began are
+merged in order among the committed rows; rows it changes while the scan is open are seen as before.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
-CALL_ENTRIES = 512  # of one kernel call: about 200 µs
+CALL_ENTRIES = 512  # per kernel call: about 200 µs
 BATCH_ROWS_FIRST = 256
 BATCH_ROWS_MAX = 16_384
 PAGES_HELD = 64
@@ -53,15 +53,15 @@ class Bounds(NamedTuple):
 
 
 class KeyRange:
-    """Keys from `lower` on and before `upper`, or those that begin with `prefix`; both ends as targets of the tree.
+    """Keys from `lower` on and before `upper`, or keys that begin with `prefix`; both ends as targets of the tree.
 
-    Values are one value or a tuple of leading columns' values, of which fewer than all stand for every key that begins
-    with them. `lower` is in the range, `upper` is not. A `prefix` that is a str or bytes by itself is the beginning of
-    the first column's values; a tuple, equal values of the leading columns.
+    A bound is one value or a tuple of values of leading columns; fewer than all columns stand for every key that begins
+    with them. `lower` is in the range, `upper` is not. A `prefix` that is a str or bytes is a prefix of the first
+    column's values; a tuple is equal values of the leading columns.
     """
 
     def __init__(self, shape: KeyShape, lower: Any = None, upper: Any = None, prefix: Any = None) -> None:
-        """Raises: SchemaInvalid, TypeMismatch, ValueOutOfRange."""
+        """Encode both ends. Raises: SchemaInvalid, TypeMismatch, ValueOutOfRange."""
         self._shape = shape
         if prefix is not None:
             if lower is not None or upper is not None:
@@ -75,13 +75,13 @@ class KeyRange:
         self.high = shape.above() if upper is None else shape.below(_values(upper))
 
     def holds(self, values: Sequence[Any]) -> bool:
-        """Whether a whole key, given by its values, lies in the range."""
+        """Whether a whole key, given by its values, is in the range."""
         key = self._shape.encode(values)
         return _follows(key, self.low) and not _follows(key, self.high)
 
 
 def _follows(key: list[int], bound: Words) -> bool:
-    """Whether a key lies behind a bound; what its words do not tell, its place does."""
+    """Whether a key is past a bound; if its words are equal, the bound's place decides."""
     words: list[int] = bound[ix.TG_KEY : ix.TG_KEY + int(bound[ix.TG_WORDS])].tolist()
     key = key + [LOWEST] * (len(words) - len(key))
     if key[: len(words)] == words:
@@ -94,7 +94,7 @@ def _values(given: Any) -> Sequence[Any]:
 
 
 class IndexScan:
-    """One scan; `batches` once. Rows are in the order of the index, each as committed when reached."""
+    """One scan; call `batches` once. Rows are in the order of the index, each as committed when reached."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class IndexScan:
         columns: Sequence[str] | None = None,
         wanted: Words = NOTHING,
     ) -> None:
-        """wanted: by fragment number, whether its rows are asked for; empty: all are."""
+        """Prepare the scan. wanted: by fragment number, whether its rows are requested; empty: all are."""
         self._table = table
         self._txn = txn
         self._index = index
@@ -121,7 +121,9 @@ class IndexScan:
         self._until = 0
 
     def batches(self) -> Iterator[ScanBatch]:
-        """The rows. Raises: NoSuchTable, NoSuchIndex if it is dropped meanwhile, and what reading disk pages does."""
+        """Yield the rows. Raises: NoSuchTable, NoSuchIndex if it is dropped meanwhile, and errors of reading disk
+        pages.
+        """
         rows = BATCH_ROWS_FIRST
         is_end = False
         while not is_end and (self._left is None or self._left > 0):
@@ -139,9 +141,9 @@ class IndexScan:
             rows = min(4 * rows, BATCH_ROWS_MAX)
 
     def look_at_own(self) -> None:
-        """Gather what the transaction has changed: at the first batch, and when a savepoint took some of it back."""
+        """Gather the transaction's changes: at the first batch, and after a savepoint has undone some of them."""
         txn = self._txn
-        if txn is None or txn.desc == 0:  # 0: of a view, which nobody changes
+        if txn is None or txn.desc == 0:  # 0: of a read-only view, which has no changes
             return
         txn.check()
         used = int(txn.mem[txn.desc + X_USED])
@@ -157,7 +159,7 @@ class IndexScan:
         )
 
     def _place(self) -> tuple[int, int]:
-        """Transaction whose changes are passed over, and until which word of its buffer."""
+        """Return the transaction whose changes are skipped, and the word of its buffer up to which they are."""
         return (0, 0) if self._txn is None or self._own is None else (self._txn.desc, self._until)
 
     def _call(self, limit: int, places: Words, out: Words, offsets: Words, state: Words) -> int:
@@ -195,7 +197,7 @@ class IndexScan:
         state = np.zeros(5, dtype=np.int64)
         status = ST_MORE
         while status == ST_MORE and int(state[0]) < wanted:
-            # Of entries that are passed over there may be any number before the next row.
+            # Any number of skipped entries may come before the next row.
             limit = CALL_ENTRIES if self._wanted.size else min(CALL_ENTRIES, wanted - int(state[0]))
             status = self._call(limit, places, out, offsets, state)
             if status <= ST_SPACE:
@@ -208,7 +210,7 @@ class IndexScan:
 
     # --- disk ------------------------------------------------------------------------------------
     def _fill_disk(self, wanted: int) -> tuple[ScanBatch, bool]:
-        """The pages of the next entries are held, then their rows are read in the order of the index."""
+        """Hold the pages of the next entries, then read their rows in the order of the index."""
         disk = self._table.disk
         out = np.empty(wanted * (ENTRY_WORDS + self._table.format.fixed_words + 32) + 64, dtype=np.int64)
         offsets = np.empty(wanted, dtype=np.int64)
@@ -230,7 +232,7 @@ class IndexScan:
                         break
                     out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
                 if status != OK:
-                    status = ST_MORE  # a page is missing that its row went to since: it is asked for again
+                    status = ST_MORE  # a row has moved to a page that is not held: ask again
         finally:
             disk.release(held)
         return self._completed(ScanBatch(out, offsets[: int(state[0])], int(state[0])), bool(state[4])), status == OK
@@ -255,8 +257,8 @@ class IndexScan:
         return int(found)
 
     def _completed(self, batch: ScanBatch, is_incomplete: bool) -> ScanBatch:
-        """Fetch the chunks of large disk parts. A row that changes meanwhile is read again, and left out if its key
-        is another one.
+        """Fetch the chunks of large disk parts. A row that changes meanwhile is read again, and left out if its key has
+        changed.
         """
         if not is_incomplete:
             return batch
@@ -282,7 +284,7 @@ class IndexScan:
 
     # --- own changes -----------------------------------------------------------------------------
     def _merged(self, batch: ScanBatch, own: OwnChanges, is_end: bool) -> ScanBatch:
-        """A batch with the transaction's own rows that sort before its end."""
+        """Return a batch merged with the transaction's own rows that sort before its end."""
         if not own.left or (not batch.count and not is_end):
             return batch
         fixed = self._table.format.fixed_words
@@ -298,14 +300,14 @@ class IndexScan:
         offsets = np.concatenate([batch.offsets, own_offsets + batch.entries.size])[order]
         size = ENTRY_WORDS + fixed
         if not self._table.format.has_var and not self._table.format.has_disk and entries.size == size * len(order):
-            # Rows of one size lie one behind the other in their order.
+            # Rows of equal size are stored consecutively, in order.
             entries = entries.reshape(-1, size)[order].ravel()
             offsets = np.arange(len(order), dtype=np.int64) * size + ENTRY_WORDS
         return ScanBatch(entries, offsets, len(order))
 
 
 def _first_pages(pages: list[int], most: int) -> list[int]:
-    """The pages of as many of the first rows as need at most `most` different ones."""
+    """Return the pages of as many first rows as need at most `most` different pages."""
     seen: set[int] = set()
     for number, page in enumerate(pages):
         if page and page not in seen:

@@ -1,7 +1,7 @@
-"""What a transaction says to the binlog besides its changes: whose they are, rows that travel again, tracked reads.
+"""Information of a transaction for the binlog besides its changes: their author, rows to send again, tracked reads.
 
-Nothing in here changes what a row holds. The records of absent rows and of reads have images with the key alone;
-replay passes over them.
+Nothing here changes the contents of a row. The records of absent rows and of reads have images with the key alone;
+replay skips them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def tag(txn: Transaction, any_value: int, author: int) -> None:
-    """Have the operations from now on carry another any-value (32 bits) and author. All of a transaction have one
-    author, or 0: InvariantBroken.
+    """Set any-value (32 bits) and author of later operations. Raises: InvariantBroken unless all operations of the
+    transaction have the same author, or 0.
     """
     txn.check()
     if tag_transaction(txn.mem, txn.desc, any_value | author << AUTHOR_SHIFT) != OK:
@@ -42,11 +42,11 @@ def tag(txn: Transaction, any_value: int, author: int) -> None:
 
 
 def refresh_rows(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
-    """Let the present state of rows, or their absence, travel again; MISSING for keys that have no row.
+    """Send the present state of rows, or their absence, again; return MISSING for keys without a row.
 
-    `keys` has the key columns, none twice. A row that is there is touched: it has epoch and author of this transaction
-    afterwards. An absence is locked: were the row made and committed before this transaction, the absence would travel
-    behind the row. Whoever wants to make it waits; this transaction cannot (DuplicateKey).
+    `keys` has the key columns, no key twice. An existing row is touched: it gets epoch and author of this transaction.
+    An absence is locked: if the row were inserted and committed before this transaction, the absence would be sent
+    after the row. A transaction that wants to insert it waits; this one cannot insert it (DuplicateKey).
     """
     outcomes = np.full(keys.num_rows, MISSING, dtype=np.int64)
     places = np.arange(keys.num_rows)
@@ -56,14 +56,14 @@ def refresh_rows(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
         places = places[outcomes[places] == MISSING]
         if places.size:
             taken = again_if_altered(txn, table, _note_absent, keys.take(places)).astype(bool)
-            places = places[~taken]  # made by others meanwhile: to be touched
+            places = places[~taken]  # inserted by others meanwhile: to be touched
     return outcomes
 
 
 def track_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
-    """Let rows this transaction has locked to read them travel, and be this transaction's (`log_exclusive_reads`).
+    """Send rows that this transaction has locked for reading, as touched by this transaction (`log_exclusive_reads`).
 
-    A row the transaction changes, before or behind, travels as changed. What follows is untagged.
+    A row the transaction changes, earlier or later, is sent as changed. Later operations are untagged.
     """
     tag(txn, ANY_VALUE_READ, 0)
     try:
@@ -74,7 +74,7 @@ def track_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
 
 
 def _note_absent(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
-    """Lock keys that have no row, and leave a record of each that is: 0 for keys that have one by now."""
+    """Lock keys without a row, and write a record of each that was locked; return 0 for keys that have a row by now."""
     check_table(table)
     images, offsets = _key_images(table, keys)
     flags = FLAG_DISK_KEPT if table.format.has_disk else 0
@@ -99,7 +99,7 @@ def _note_absent(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
 
 
 def _key_images(table: Table, keys: pa.RecordBatch) -> tuple[Words, Words]:
-    """Images with nothing but a key, and their offsets, one more than there are."""
+    """Return images with only a key, and their offsets, one more than there are images."""
     row_format = table.format
     arrays = {}
     for place in row_format.layout.places:
@@ -115,7 +115,7 @@ def _key_images(table: Table, keys: pa.RecordBatch) -> tuple[Words, Words]:
 
 
 def _nothing(column: Column, count: int) -> pa.Array:
-    """NULLs, or zeros where there cannot be any, in the type the encoder knows."""
+    """Return NULLs, or zeros for a column that is not nullable, in the type the encoder expects."""
     import pyarrow as pa
 
     kind = pa.int32() if isinstance(column.type, Enum) else column.type.arrow_type()

@@ -1,6 +1,6 @@
-"""What a transaction has changed of a table, in the order of one of its indexes, to be merged into a scan.
+"""The changes of a transaction in a table, in the order of one of its indexes, to be merged into a scan.
 
-Key words are kept as rows of a matrix, filled up with the lowest word, and turned for a descending scan, so that every
+Key words are kept as rows of a matrix, padded with the lowest word, and inverted for a descending scan, so that every
 comparison here is ascending.
 """
 
@@ -28,7 +28,7 @@ PLACE_WORDS = 3  # fragment number, ROWID, image offset
 
 
 def key_matrix(shape: KeyShape, images: Words, offsets: Words, fixed_words: int, reverse: bool) -> Words:
-    """Key words of row images, to be compared. Shapes: (images, words of the longest key)."""
+    """Return key words of row images, for comparisons. Shapes: (images, words of the longest key)."""
     limit = shape.key_words
     parts: list[Words] = []
     for start in range(0, offsets.size, ENCODE_ROWS):
@@ -46,13 +46,13 @@ def key_matrix(shape: KeyShape, images: Words, offsets: Words, fixed_words: int,
 
 
 def widened(keys: Words, width: int, filling: int = LOWEST) -> Words:
-    """Keys with at least `width` words each."""
+    """Return keys padded to at least `width` words each."""
     more = width - keys.shape[1]
     return keys if more <= 0 else np.pad(keys, ((0, 0), (0, more)), constant_values=filling)
 
 
 def compared(keys: Words, key: Words, filling: int) -> Words:
-    """-1, 0 or 1 for each row of `keys`: how it compares with `key`."""
+    """Return -1, 0 or 1 for each row of `keys`: how it compares with `key`."""
     keys = widened(keys, key.size, filling)
     result = np.zeros(len(keys), dtype=np.int64)
     for i in range(key.size):
@@ -62,7 +62,7 @@ def compared(keys: Words, key: Words, filling: int) -> Words:
 
 
 def sorted_order(keys: Words) -> Words:
-    """The order that sorts rows of key words; equal ones stay as they are."""
+    """Return the order that sorts rows of key words; equal ones keep their order."""
     return np.lexsort(keys.T[::-1]) if keys.shape[1] else np.arange(len(keys))
 
 
@@ -80,7 +80,7 @@ class OwnChanges:
         with_disk: bool,
         wanted: Words,
     ) -> None:
-        """wanted: by fragment number, whether its rows are asked for; empty: all are."""
+        """Gather the rows. wanted: by fragment number, whether its rows are requested; empty: all are."""
         self.until = int(txn.mem[txn.desc + X_USED])
         self.reverse = reverse
         self.filling = ~LOWEST if reverse else LOWEST
@@ -99,7 +99,7 @@ class OwnChanges:
         self._lay_out(table, txn, places, entries, with_disk)
 
     def _lay_out(self, table: Table, txn: Transaction, places: Words, entries: Words, with_disk: bool) -> None:
-        """Put the entries one behind the other in their order."""
+        """Store the entries consecutively, in order."""
         if with_disk:
             parts = [read_rowid(table.disk, table, int(number), int(rowid), txn) for number, rowid, _ in places]
             keep = np.array([part.size > 0 for part in parts], dtype=bool)
@@ -121,17 +121,17 @@ class OwnChanges:
 
     @property
     def left(self) -> int:
-        """Rows not taken yet."""
+        """The number of rows not taken yet."""
         return len(self.keys) - self.position
 
     def up_to(self, key: Words | None) -> int:
-        """How many of the rows left sort before `key`, or with it; all if None."""
+        """Return how many of the remaining rows sort before `key`, or equal to it; all if None."""
         if key is None:
             return self.left
         return int((compared(self.keys[self.position :], key, self.filling) <= 0).sum())
 
     def take(self, count: int) -> tuple[Words, Words, Words]:
-        """(keys, entries, image offsets) of the next rows."""
+        """Return (keys, entries, image offsets) of the next `count` rows."""
         first, last = self.position, self.position + count
         self.position = last
         begin = int(self.ends[first])
@@ -140,7 +140,7 @@ class OwnChanges:
 
 
 def _gather(table: Table, txn: Transaction) -> tuple[Words, Words]:
-    """(fragment number, ROWID and image offset of each row; entries)."""
+    """Return (fragment number, ROWID and image offset of each row; entries)."""
     places = np.zeros(64 * PLACE_WORDS, dtype=np.int64)
     entries = np.zeros(1_024, dtype=np.int64)
     state = np.zeros(3, dtype=np.int64)
@@ -158,7 +158,9 @@ def _gather(table: Table, txn: Transaction) -> tuple[Words, Words]:
 
 
 def _against(keys: Words, target: Words) -> Words:
-    """-1 or 1 for each key: whether it lies before or behind a target; one with the target's words by its place."""
+    """Return -1 or 1 for each key: whether it is before or past a target; if the words are equal, the target's place
+    decides.
+    """
     words = target[ix.TG_KEY : ix.TG_KEY + int(target[ix.TG_WORDS])]
     result = compared(keys, words, LOWEST)
     tie = -1 if int(target[ix.TG_PLACE]) >= 0 else 1

@@ -1,7 +1,7 @@
-"""Programs over rows where they lie: a scan that copies only what its condition accepts, or adds rows up.
+"""Programs over rows in place: a scan that copies only rows its condition accepts, or aggregates rows.
 
-Programs come here that need nothing but fixed columns of memory, run as a vector and are short, so that a call ends in
-time. Rows this transaction has changed lie in its buffer: each is copied behind what was found and judged by itself.
+Only programs that need nothing but fixed columns in memory, run as a vector and are short are run here, so that a call
+ends in time. Rows this transaction has changed are in its buffer: each is copied after the rows found and judged alone.
 """
 
 # mypy: ignore-errors
@@ -28,7 +28,7 @@ SLOT_MASK = 0xFFFF
 
 @helper
 def _gather_live(mem, row, row_words, stop, rowid, rows, count):
-    """Put the addresses of LIVE rows of slots [rowid's, stop) into the planes; returns how many there are then."""
+    """Append the addresses of LIVE rows of slots [rowid's, stop) to the planes; return the new number of rows."""
     fixed = np.uint64(P.R_FIXED * P.VECTOR_ROWS)
     rowids = np.uint64(P.R_ROWID * P.VECTOR_ROWS)
     for i in range(stop - (rowid & SLOT_MASK)):
@@ -42,7 +42,7 @@ def _gather_live(mem, row, row_words, stop, rowid, rows, count):
 
 @helper
 def _gather_seen(mem, txn, row, row_words, stop, rowid, rows, count):
-    """`_gather_live` as a transaction sees it; returns (how many, slot of a row it holds, or stop)."""
+    """Do `_gather_live` as a transaction sees the rows; return (number of rows, slot of a row it holds, or stop)."""
     for slot in range(rowid & SLOT_MASK, stop):
         head = mem[row]
         seen = 1 if (head >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE else 0
@@ -60,8 +60,8 @@ def _gather_seen(mem, txn, row, row_words, stop, rowid, rows, count):
 
 @helper
 def _gather(mem, fragment, txn, limit, rows, state):
-    """Addresses of the next visible rows, at most a vector of them; state[PS_OWN]: the next row is an own one, which
-    is left for a vector of its own.
+    """Gather the addresses of the next visible rows, at most a vector of them. state[PS_OWN]: the transaction has
+    changed the next row, which gets its own vector.
     """
     count = 0
     row_words = mem[fragment + A.F_ROW_WORDS]
@@ -97,7 +97,7 @@ def _gather(mem, fragment, txn, limit, rows, state):
 
 @helper
 def _fill_headers(mem, data, fragment, program, rows, count, is_own):
-    """The planes of pseudo-columns, as far as the program needs them."""
+    """Fill the planes of pseudo-columns, as far as the program needs them."""
     needs = program[P.H_NEEDS]
     if needs & (P.NEED_EPOCH | P.NEED_AUTHOR):
         for i in range(count):
@@ -115,8 +115,8 @@ def _fill_headers(mem, data, fragment, program, rows, count, is_own):
 
 @helper
 def _copy_accepted(mem, buf, fragment, rows, count, is_own, work, is_copied, out, offsets, state):
-    """Entries of accepted rows to out, in order; OK, or ST_SPACE - words needed with the position at the row that is
-    without room. A row with an error is copied too, so that it can be named.
+    """Copy entries of accepted rows to out, in order. Return OK, or ST_SPACE - words needed with the position at the
+    row without room. A row with an error is copied too, so that it can be named.
     """
     for i in range(count):
         verdict = work[np.uint64(P.W_VERDICT) + np.uint64(i)]
@@ -156,11 +156,11 @@ def _copy_accepted(mem, buf, fragment, rows, count, is_own, work, is_copied, out
     "int64[::1], int64[::1])"
 )
 def scan_program(mem, fragment, txn, buf, limit, is_copied, program, rows, work, out, offsets, state):
-    """Run a program over visible rows from state[PS_POSITION] on, looking at no more than `limit` slots, and copy the
-    entries of those it accepts into out unless is_copied is 0.
+    """Run a program over visible rows from state[PS_POSITION] on, examining at most `limit` slots, and copy the entries
+    of accepted rows into out unless is_copied is 0.
 
-    state: words PS_… of `engine/access/program_scan_layout.py`. Returns OK at the fragment's end, behind a last row, or
-    at a row with an error, whose entry lies at out[state[PS_WORDS]:]; ST_MORE; ST_SPOOLED; or ST_SPACE - words needed.
+    state: words PS_… of `engine/access/program_scan_layout.py`. Return OK at the fragment's end, after a last row, or
+    at a row with an error, with its entry at out[state[PS_WORDS]:]; ST_MORE; ST_SPOOLED; or ST_SPACE - words needed.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -205,7 +205,7 @@ def scan_program(mem, fragment, txn, buf, limit, is_copied, program, rows, work,
 
 @helper
 def _sum_integer_slots(mem, row, row_words, slots, word, null_word, null_bit, work):
-    """Integers of a page's LIVE rows, as halves that cannot overflow; other slots add 0."""
+    """Sum integers of a page's LIVE rows, as halves that cannot overflow; other slots add 0."""
     lows = 0
     highs = 0
     count = 0
@@ -224,7 +224,7 @@ def _sum_integer_slots(mem, row, row_words, slots, word, null_word, null_bit, wo
 
 @helper
 def _sum_float_slots(mem, row, row_words, slots, word, null_word, null_bit, work):
-    """Floats of a page's LIVE rows, by Neumaier's sum as programs have it; other slots add 0."""
+    """Sum floats of a page's LIVE rows by Neumaier's sum, as programs do; other slots add 0."""
     total = float_of(work[P.W_ACCUMULATORS + P.ACC_LOW])
     rest = float_of(work[P.W_ACCUMULATORS + P.ACC_HIGH])
     count = 0
@@ -247,9 +247,9 @@ def _sum_float_slots(mem, row, row_words, slots, word, null_word, null_bit, work
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64, int64, int64[::1], int64[::1])")
 def sum_column(mem, fragment, limit, is_float, word, null_word, null_bit, work, state):
-    """What `scan_program` does with a program of nothing but the sum of a column of eight bytes, over committed rows:
-    page by page from state[PS_POSITION] on, until `limit` slots were looked at. Words of the image are counted from
-    the row's header; null_bit is 0 for columns without NULLs. Returns OK at the fragment's end, or ST_MORE.
+    """Do what `scan_program` does for a program that only sums a column of eight bytes, over committed rows: page by
+    page from state[PS_POSITION] on, until `limit` slots were examined. Words of the image are counted from the row's
+    header; null_bit is 0 for columns without NULLs. Return OK at the fragment's end, or ST_MORE.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

@@ -1,16 +1,16 @@
-"""State of a scan that runs a program over rows where they lie: words between Python and its kernel.
+"""State of a scan that runs a program over rows in place: words shared by Python and its kernel.
 
 Main memory only. Kernels freeze these constants; the kernel cache is keyed on this file.
 """
 
 from __future__ import annotations
 
-PS_ROWS = 0  # entries given out
+PS_ROWS = 0  # entries copied out
 PS_WORDS = 1  # words they take
 PS_POSITION = 2  # next ROWID
 PS_STATUS = 3  # RUN_OK, RUN_LAST or RUN_ERROR
 PS_CODE = 4  # of an error
-PS_LOOKED = 5  # slots looked at in this call
+PS_LOOKED = 5  # slots examined in this call
 PS_END = 6  # 1: the fragment has no more
-PS_OWN = 7  # 1: the next row is one the transaction has changed
+PS_OWN = 7  # 1: the transaction has changed the next row
 PS_STATE_WORDS = 8

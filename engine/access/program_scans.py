@@ -1,4 +1,4 @@
-"""Scans with a condition, and aggregates: programs run over rows where they lie, or over copies of them.
+"""Scans with a condition, and aggregates: programs run over rows in place, or over copies of them.
 
 Rows come in the order of a scan without a condition, unless the condition chooses an index
 (`engine/access/index_choice.py`); limits count rows that were accepted. A last row (VERDICT_LAST) ends the whole scan,
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
-SUM_SLOTS = 32_768  # about 150 µs of a call that only sums up
-# Whether it holds floats, its word, word and bit of its NULL mark; words are counted from the row's header.
+SUM_SLOTS = 32_768  # about 150 µs of a call that only sums
+# Whether it has floats, its word, word and bit of its NULL mark; words are counted from the row's header.
 _PlainColumn = tuple[int, int, int, int]
 Rows = Callable[[Sequence[str], int | None], Iterator[ScanBatch]]
 
 
 class _InPlace:
-    """One fragment, judged where its rows lie."""
+    """One fragment; the program runs over its rows in place."""
 
     def __init__(self, table: Table, txn: Transaction | None, number: int, running: Running, cost: int) -> None:
         self._table = table
@@ -64,7 +64,9 @@ class _InPlace:
         self._state = np.zeros(PS_STATE_WORDS, dtype=np.int64)
 
     def _call(self, is_copied: bool, out: Words, offsets: Words) -> int:
-        """One call of the kernel; OK if the fragment is gone. Raises: NoSuchTable, and what the program met."""
+        """Call the kernel once; return its status, OK if the fragment is gone. Raises: NoSuchTable, and errors of the
+        program.
+        """
         table, txn, state = self._table, self._txn, self._state
         check_table(table)
         fragment = table.by_number.get(self._number)
@@ -82,7 +84,7 @@ class _InPlace:
         if status == ST_SPOOLED and txn is not None:
             txn.bring()
             return ST_MORE
-        if status == ST_DROPPED:  # since the look at the partitions
+        if status == ST_DROPPED:  # dropped after the partition was looked up
             check_table(table)
             return OK
         if status == ST_INVARIANT:
@@ -92,7 +94,7 @@ class _InPlace:
         return status
 
     def next(self, most: int) -> tuple[ScanBatch, bool]:
-        """(the next at most `most` accepted rows, whether the fragment has no more)."""
+        """Return (the next accepted rows, at most `most`; whether the fragment has no more)."""
         table, state = self._table, self._state
         words = most * (ENTRY_WORDS + table.format.fixed_words) * (4 if table.format.has_var else 1)
         out = np.empty(max(min(SCAN_WORDS, words), 64), dtype=np.int64)
@@ -110,7 +112,7 @@ class _InPlace:
             return ScanBatch(out, offsets[:count], count), status == OK
 
     def sum_column(self, column: _PlainColumn) -> None:
-        """What `add_up` does for the sum of one column, straight from the pages, over committed rows."""
+        """Do what `add_up` does for the sum of one column, directly from the pages, over committed rows."""
         table, work, state = self._table, self._running.work, self._state
         status = ST_MORE
         while status == ST_MORE:
@@ -125,7 +127,7 @@ class _InPlace:
             raise InvariantBroken(f"{table.name}: a column lies outside its rows; report this")
 
     def add_up(self) -> None:
-        """Run to the fragment's end."""
+        """Run to the fragment's end without copying rows."""
         out = np.empty(64, dtype=np.int64)
         while True:
             status = self._call(False, out, NOTHING)
@@ -136,7 +138,7 @@ class _InPlace:
 
     @property
     def is_last(self) -> bool:
-        """Whether a last row was met."""
+        """Whether a last row was found."""
         return int(self._state[PS_STATUS]) == p.RUN_LAST
 
 
@@ -148,7 +150,7 @@ def scan_where(
     columns: Sequence[str],
     partitions: Sequence[str] | None = None,
 ) -> Iterator[ScanBatch]:
-    """`scan` of the rows a condition accepts. Raises: what a program meets in a row, naming table and key."""
+    """Scan the rows a condition accepts. Raises: errors of a program in a row, naming table and key."""
     numbers = condition.numbers(table, partitions)
     choice = choose(table, condition, columns, numbers)
     if choice is not None:
@@ -158,7 +160,7 @@ def scan_where(
                 is_begun = True
                 yield batch
             return
-        except NoSuchIndex:  # dropped since it was chosen, and nobody named it
+        except NoSuchIndex:  # dropped after it was chosen, and the caller did not name it
             if is_begun:
                 raise
     if condition.cost is None or table.format.needs_disk(columns):
@@ -185,7 +187,7 @@ def scan_where(
 def _chosen(
     table: Table, txn: Transaction | None, choice: Choice, columns: Sequence[str], numbers: Sequence[int]
 ) -> Iterator[ScanBatch]:
-    """Rows of the ranges of a choice, the condition's columns included, not yet judged."""
+    """Yield the rows of the ranges of a choice, with the condition's columns, before the condition is tested."""
     names = [*columns, *choice.judged]
     return scan_index(table, txn, choice.index, choice.ranges, names, choice.is_only, numbers=numbers)
 
@@ -193,7 +195,9 @@ def _chosen(
 def accepted_batches(
     table: Table, batches: Iterator[ScanBatch], condition: Condition, limit: int | None
 ) -> Iterator[ScanBatch]:
-    """What a condition leaves of batches that have its columns, `limit` rows at most. Raises: as `scan_where`."""
+    """Yield the rows of batches that a condition accepts, at most `limit`. The batches have the condition's columns.
+    Raises: as `scan_where`.
+    """
     running = Running(condition.program)
     left = limit
     for batch in batches:
@@ -214,10 +218,10 @@ def aggregate(
     partitions: Sequence[str] | None = None,
     rows: Rows | None = None,
 ) -> list[Any]:
-    """One value for each (function, column or expression): rows are added up by kernels and nothing else leaves them.
+    """Return one value for each (function, column or expression). Kernels aggregate the rows and copy none of them out.
 
-    rows: where they come from if not from a scan of the table, condition and all; given columns and limit.
-    sum, min and max of no value are None; NULLs are left out. Raises: ProgramInvalid, what a program meets in a row.
+    rows: source of the rows in place of a scan of the table, with any condition applied; called with columns and limit.
+    sum, min and max of no value are None; NULLs are left out. Raises: ProgramInvalid, errors of a program in a row.
     """
     if rows is not None:
         return _aggregate_copies(
@@ -234,7 +238,7 @@ def aggregate(
         if condition is not None and limit is None:
             choice = choose(table, condition, names_of(table.definition, found.program), numbers)
             if choice is not None:
-                with suppress(NoSuchIndex):  # dropped since it was chosen
+                with suppress(NoSuchIndex):  # dropped after it was chosen
                     return _aggregate_copies(table, found, partial(_chosen, table, txn, choice, numbers=numbers))
         if limit is None and cost is not None:
             running = Running(found.program)
@@ -256,7 +260,7 @@ def aggregate(
 
 
 def _summed_column(program: Program, functions: Sequence[tuple[str, Any]]) -> _PlainColumn | None:
-    """The column of a program that is nothing but its sum, if it has eight bytes in the fixed image."""
+    """Return the column of a program that only sums that column, if it has eight bytes in the fixed image."""
     if len(functions) != 1 or functions[0][0] != "sum" or not isinstance(functions[0][1], str):
         return None
     words = program.words[p.PROGRAM_HEADER_WORDS :][: c.COLUMN_WORDS].tolist()

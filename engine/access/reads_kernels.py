@@ -1,6 +1,6 @@
 """Kernels behind get and scan: row images out of shared memory into private buffers.
 
-An entry is ROWID, epoch, author with table and fragment, then the row image: what local-checkpoint files hold too.
+An entry is ROWID, epoch, author with table and fragment, then the row image, as in local-checkpoint files.
 """
 
 # mypy: ignore-errors
@@ -38,7 +38,9 @@ HINT_MASK = (1 << HINT_SHIFT) - 1
 
 @helper
 def visible(mem, txn, row):
-    """0 if the row is not there for this reader, 1 as committed, 2 as this transaction has changed it."""
+    """Return 0 if the row does not exist for this reader, 1 for the committed row, 2 for the row this transaction has
+    changed.
+    """
     head = mem[row]
     state = (head >> A.STATE_SHIFT) & A.STATE_MASK
     if txn != 0 and head & A.LOCK_MASK and lock_owner(mem, head) == txn:
@@ -48,7 +50,7 @@ def visible(mem, txn, row):
 
 @helper
 def read_entry(mem, txn, buf, fragment, entry, out, at):
-    """Read the row of an index entry into out[at:]; returns entry words, ST_MISSING, ST_SPOOLED, or ST_SPACE - words
+    """Read the row of an index entry into out[at:]; return entry words, ST_MISSING, ST_SPOOLED, or ST_SPACE - words
     needed.
     """
     if entry == 0:
@@ -68,7 +70,7 @@ def read_entry(mem, txn, buf, fragment, entry, out, at):
 
 @helper
 def read_into(mem, table, txn, buf, keys, first, words, out, at):
-    """Read one row by key into out[at:]; returns entry words, ST_MISSING, or ST_SPACE - words needed."""
+    """Read one row by key into out[at:]; return entry words, ST_MISSING, ST_SPOOLED, or ST_SPACE - words needed."""
     fragment = fragment_of(mem, table, keys, first, words)
     if fragment == 0:
         return A.ST_MISSING
@@ -78,11 +80,11 @@ def read_into(mem, table, txn, buf, keys, first, words, out, at):
 
 @helper
 def look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints):
-    """Bring what a group of keys will need into the cache; hints[i] gets fragment number << 46 | index entry, -1 for
-    a key that no partition takes.
+    """Prefetch the memory that a group of keys will need; hints[i] gets fragment number << 46 | index entry, -1 for a
+    key that no partition takes.
 
-    Each step runs over the whole group before the next begins, so that the misses overlap. An entry of 0 is no answer
-    but a call to search.
+    Each step runs over the whole group before the next begins, so that cache misses overlap. An entry of 0 means that
+    the key must be searched for.
     """
     fragments = mem[table + A.T_FRAGMENT_LIST]
     seed = mem[table + A.T_SEED]
@@ -109,7 +111,7 @@ def look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints):
         if hints[i] >= 0 and entry != 0:
             fragment = mem[fragments + (hints[i] >> HINT_SHIFT)]
             row = known_row_address(mem, fragment, entry_rowid(mem, entry))
-            # Its first word and its last: a row of the usual size lies across two cache lines.
+            # Its first word and its last: a row of the usual size spans two cache lines.
             touched += word_at(mem, row) + word_at(mem, row + mem[fragment + A.F_ROW_WORDS] - 1)
     mem[A.S_TOUCHED] = touched
 
@@ -126,9 +128,9 @@ def confirmed(mem, table, fragment, entry, keys, first, words):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1])")
 def read_row(mem, table, txn, buf, key, words, out):
-    """Read one row by canonical key; entry words, ST_MISSING, ST_SPOOLED or ST_SPACE - words needed.
+    """Read one row by canonical key; return entry words, ST_MISSING, ST_SPOOLED, ST_DROPPED or ST_SPACE - words needed.
 
-    txn 0: committed.
+    txn 0: read the committed row.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -138,7 +140,7 @@ def read_row(mem, table, txn, buf, key, words, out):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def read_int_key(mem, table, key, out):
-    """`read_row` as committed for a canonical key of one word: the hot path of get."""
+    """Do `read_row` of the committed row for a canonical key of one word: the hot path of get."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -153,8 +155,8 @@ def read_int_key(mem, table, key, out):
 def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out, offsets, state):
     """Read rows [start, stop) by key into out; offsets gets the image offset of each row found.
 
-    state: [rows found, words used, next key]. Returns OK, or, and state says where to go on, ST_SPOOLED, or ST_SPACE -
-    words needed when out is full.
+    state: [rows found, words used, next key]. Return OK, or ST_SPOOLED, or ST_SPACE - words needed if out is full;
+    state says where to continue.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -162,7 +164,7 @@ def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out,
     fragments = mem[table + A.T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
         end = min(begin + AHEAD_ROWS, stop)
-        look_ahead(mem, table, keys, key_offsets, stride, begin, end, offsets)  # in offsets not given yet
+        look_ahead(mem, table, keys, key_offsets, stride, begin, end, offsets)  # in offsets not assigned yet
         for i in range(begin, end):
             first = key_offsets[i] if key_offsets.size else i * stride
             words = key_offsets[i + 1] - first if key_offsets.size else stride
@@ -184,9 +186,9 @@ def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out,
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
 def scan_rows(mem, fragment, txn, buf, limit, out, offsets, state):
-    """Copy visible rows from ROWID state[2] on into out, looking at no more than `limit` slots.
+    """Copy visible rows from ROWID state[2] on into out, examining at most `limit` slots.
 
-    state: [rows found, words used, next ROWID]. Returns OK at the fragment's end, ST_MORE, ST_SPOOLED, or ST_SPACE -
+    state: [rows found, words used, next ROWID]. Return OK at the fragment's end, ST_MORE, ST_SPOOLED, or ST_SPACE -
     words needed.
     """
     fragment = descriptor_of(mem, fragment)

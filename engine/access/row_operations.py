@@ -1,7 +1,7 @@
 """One row at a time: insert, write, get, update, delete inside a transaction (D3).
 
-Every function validates before it touches anything, then makes one kernel call; what the kernel cannot do at once (a
-held lock, a small buffer, promised memory) is settled here and the call is made again.
+Every function validates its input before it changes anything, then makes one kernel call. If the kernel has to stop (a
+held lock, a small buffer, reserved memory), the cause is settled here and the call is repeated.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ LCP_POLL_SECONDS = 0.02
 _DISK_STATUSES = (ST_PAGE, ST_DAMAGED, ST_EXTENT, ST_UNDO)
 _FIRST: Words = np.zeros(1, dtype=np.int64)
 
-# Private buffers rows are read into, with the view they are decoded from; popping and appending are atomic.
+# Private buffers for reading rows, with the views they are decoded from; pop and append are atomic.
 _outs: list[tuple[Words, memoryview]] = []
 
 
@@ -84,9 +84,9 @@ def _new_out() -> tuple[Words, memoryview]:
 def settle(
     txn: Transaction, table: Table, status: int, words: int, deadline: float | None, ahead_words: int = 0
 ) -> float:
-    """Do what a stopped kernel call needs before it can be made again; returns the deadline of the whole wait.
+    """Do what a stopped kernel call needs before it can be repeated; return the deadline of the whole wait.
 
-    Raises the error of a status that cannot be settled; a Retryable one rolls the transaction back first.
+    Raises: the error of a status that cannot be settled; the transaction is rolled back first if it is Retryable.
     """
     try:
         if status == ST_SPACE:
@@ -118,7 +118,7 @@ def settle(
 
 
 def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) -> None:
-    """Do what a change of a disk part needs: a page, extents, UNDO log. Raises: PageDamaged, StorageFull, …"""
+    """Provide what a change of a disk part needs: a page, extents, UNDO log. Raises: PageDamaged, StorageFull, …"""
     disk = txn.store.disk
     page = int(txn.mem[txn.desc + X_PAGE])
     if status == ST_PAGE:
@@ -146,7 +146,9 @@ def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) ->
 
 
 def _wait_for_local_checkpoint(txn: Transaction, deadline: float, late: StorageFull) -> None:
-    """A local checkpoint frees both logs and the extents of dropped tables. Raises: `late`, past the deadline."""
+    """Request a local checkpoint, which frees both logs and the extents of dropped tables, and wait. Raises: `late`,
+    past the deadline.
+    """
     store = txn.store
     store.on_redo_full()
     if store.clock.monotonic() >= deadline:
@@ -166,7 +168,7 @@ def _wait_for_copies(txn: Transaction, deadline: float) -> None:
 
 
 def check_table(table: Table) -> None:
-    """Raise NoSuchTable for a table dropped since the caller got it."""
+    """Raise NoSuchTable for a table that was dropped since the caller got it."""
     if table.is_dropped:
         raise table.gone()
 
@@ -179,12 +181,12 @@ def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int)
             return put_image(txn, table, table.format.encode_row(row), mode, row)
         except TableAltered:
             if not isinstance(row, Mapping):
-                row = dict(zip(table.format.names, row, strict=True))  # in the order there was when the call began
+                row = dict(zip(table.format.names, row, strict=True))  # in the column order at the start of the call
             table = table.newest
 
 
 def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any) -> None:
-    """Insert, write or update one row given as its image. Raises: TableAltered, which callers settle."""
+    """Insert, write or update one row given as its image. Raises: TableAltered, which callers handle."""
     check_table(table)
     deadline: float | None = None
     put_kernel: Any
@@ -214,17 +216,17 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
 
 
 def missing(table: Table, key: Any) -> RowNotFound:
-    """The error for a key no row has."""
+    """Return the error for a key no row has."""
     return RowNotFound(f"{table.name} has no row with key {table.shown_key(key)}", table=table.name, key=key)
 
 
 def is_new(mode: int) -> bool:
-    """Whether a row that is put may be a new one."""
+    """Whether a row put in this mode may be new."""
     return mode in (MODE_INSERT, MODE_WRITE)
 
 
 def no_partition(table: Table, key: Any, row: int | None = None) -> NoPartition:
-    """The error for a row that no range or list takes; `row` is its place in a batch."""
+    """Return the error for a row that no range or list takes. row: its position in a batch."""
     names = table.definition.primary_key
     pieces = dict(zip(names, key if len(names) > 1 else (key,), strict=True))
     values = {name: pieces[name] for name in getattr(table.definition.partition, "columns", None) or names}
@@ -240,17 +242,19 @@ def no_partition(table: Table, key: Any, row: int | None = None) -> NoPartition:
 
 
 def insert(txn: Transaction, table: Table, row: Any) -> None:
-    """Insert one row. Raises: DuplicateKey and what validation finds."""
+    """Insert one row. Raises: DuplicateKey, and errors of validation."""
     put(txn, table, row, MODE_INSERT)
 
 
 def write(txn: Transaction, table: Table, row: Any) -> None:
-    """Insert one row or replace the one with its key."""
+    """Insert one row, or replace the row with its key."""
     put(txn, table, row, MODE_WRITE)
 
 
 def touch(txn: Transaction, table: Table, key: Any, mode: int) -> int:
-    """Lock, find, delete, or begin the update of one row by key; words used in the buffer then, 0 if no row has it."""
+    """Lock, find, delete, or begin the update of one row by key. Return the words then used in the buffer, 0 if no row
+    has it.
+    """
     if table.is_dropped:
         check_table(table)
     row_format = table.format
@@ -281,7 +285,7 @@ def touch(txn: Transaction, table: Table, key: Any, mode: int) -> int:
 
 
 def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any]) -> None:
-    """Change some columns of one row. Raises: RowNotFound and what validation finds."""
+    """Change some columns of one row. Raises: RowNotFound, and errors of validation."""
     txn.check()
     encoded = table.format.encode_changes(changes)
     if encoded.var or encoded.disk is not None or not table.unique_columns.isdisjoint(changes):
@@ -299,7 +303,7 @@ def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any])
     used = touch(txn, table, key, MODE_UPDATE)
     if not used:
         raise missing(table, key)
-    # The record just made ends the buffer and holds the current fixed image: lay the changes over it.
+    # The new record is at the end of the buffer and has the current fixed image: write the changes over it.
     encoded.pack_fixed(txn.buf_bytes, (used - table.format.fixed_words) * 8)
 
 
@@ -327,7 +331,7 @@ def lock_shared(txn: Transaction, table: Table, key: Any) -> bool:
 
 
 def get(txn: Transaction, table: Table, key: Any, lock: str | None) -> Any:
-    """The row with this key as a named tuple, as this transaction sees it, or None.
+    """Return the row with this key as a named tuple, as this transaction sees it, or None.
 
     lock: None, "shared" or "exclusive"; the lock is held to the transaction's end.
     """
@@ -336,7 +340,7 @@ def get(txn: Transaction, table: Table, key: Any, lock: str | None) -> Any:
 
 
 def get_entry(txn: Transaction, table: Table, key: Any, lock: str | None) -> Words | None:
-    """`get` as the row's entry, disk part included."""
+    """Return the entry of `get`, with its disk part."""
     txn.check()
     if lock is not None:
         found = touch(txn, table, key, MODE_LOCK) if lock == "exclusive" else lock_shared(txn, table, key)
@@ -346,16 +350,16 @@ def get_entry(txn: Transaction, table: Table, key: Any, lock: str | None) -> Wor
 
 
 def read_image(txn: Transaction | None, table: Table, key: Any, with_disk: bool = True) -> Words | None:
-    """A copy of a row's image, or None; as the transaction sees it, or as committed without one.
+    """Return a copy of a row's image, or None; as the transaction sees it, or as committed without a transaction.
 
-    with_disk: its disk part too, if the table has any.
+    with_disk: with its disk part, if the table has any.
     """
     entry = read_entry(txn, table, key, with_disk)
     return None if entry is None else entry[ENTRY_WORDS:]
 
 
 def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool = True) -> Words | None:
-    """`read_image` with what stands before the image: ROWID, epoch, author and place."""
+    """Return the image of `read_image` with the words before it: ROWID, epoch, author and place."""
     check_table(table)
     words = table.format.encode_key(key)
     if with_disk and table.format.has_disk:
@@ -379,7 +383,7 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
 
 
 def get_committed(table: Table, key: Any) -> Any:
-    """The committed row with this key as a named tuple, or None: the hot path of reading without a transaction."""
+    """Return the committed row with this key as a named tuple, or None: the hot path without a transaction."""
     row_format = table.format
     if table.is_dropped:
         check_table(table)

@@ -1,7 +1,7 @@
-"""Open snapshots of a store: when they begin and end, and which tables they show (docs/access.md, section 11).
+"""Open snapshots of a store: their beginning and end, and the tables they show (docs/access.md, section 11).
 
-What rows were is the business of the version store in the arena (`engine/txn/versions_kernels.py`); here is who may
-ask. A snapshot holds its tables as they were defined at its epoch and pins what is dropped meanwhile.
+Old rows are kept by the version store in the arena (`engine/txn/versions_kernels.py`). A snapshot holds its tables as
+they were defined at its epoch and pins those dropped meanwhile.
 """
 
 from __future__ import annotations
@@ -48,40 +48,42 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transactions import Transactions
 
-CUT_ENTRIES = 2_000  # of one kernel call: each is a cache line
+CUT_ENTRIES = 2_000  # per kernel call: each is a cache line
 
 
 def version_words(options: Options) -> int:
-    """Words of arena behind `data_memory` that the version store takes; touched as old rows are kept."""
+    """Return the words of the arena, past `data_memory`, that the version store takes; touched as old rows are kept."""
     return options.snapshot_memory_bytes // WORD_BYTES // BLOCK_WORDS * BLOCK_WORDS
 
 
 class Snapshots:
-    """The snapshots of one open store, which holds this and is not held by it: else they were a cycle."""
+    """The snapshots of one open store. The store holds this object, which holds no reference to it: that would be a
+    cycle.
+    """
 
     def __init__(self, store: Transactions) -> None:
-        """Lays the version store out. Raises: MemoryExhausted."""
+        """Set up the version store. Raises: MemoryExhausted."""
         self._mem = store.mem
-        self.open: dict[int, Snapshot] = {}  # by epoch, oldest first; looked at as a copy
+        self.open: dict[int, Snapshot] = {}  # by epoch, oldest first; iterated as a copy
         words = version_words(store.options)
         if setup_versions(store.mem, store.arena.take_region(words), words) != OK:
             raise MemoryExhausted("snapshot_memory is too small for a version store; open with a larger one")
 
     def begin(self, store: Transactions, kind: type[T], look: Callable[[T], None] = lambda snapshot: None) -> T:
-        """Close the open epoch and show the tables as at its end. Durable on return: what is shown.
+        """Close the open epoch and show the tables as at its end. Durable on return: everything the snapshot shows.
 
-        look: called with the latch held, while rows are in memory as the snapshot shows them.
-        Waits for commits that are being applied in slices, then for the log. Raises: LimitExceeded, StoreFailed.
+        look: called with the latch held, while the rows in memory are those of the snapshot. Waits for commits that are
+        being applied in slices, then for the log. Raises: LimitExceeded, StoreFailed.
         """
         store.failure.check()
         snapshot: T | None = None
         try:
             with store.latch:
-                # Always, though it may have no commits: what a signal kept from being counted is in it too.
+                # Always, even without counted commits: it may have a commit that a signal kept from being counted.
                 epoch, lsn, sequence = store.epochs.close()
                 snapshot = kind(store, self, epoch)
                 snapshot.log_start = (lsn, sequence)
-                store.pin(snapshot)  # before the list of tables is read: what is dropped later waits for this one
+                store.pin(snapshot)  # before the list of tables is read: tables dropped later wait for this snapshot
                 snapshot.by_name = {name: _frozen(table) for name, table in store.tables.items()}
                 self.open[epoch] = snapshot
                 status = open_snapshot(store.mem, epoch)
@@ -98,7 +100,7 @@ class Snapshots:
         return snapshot
 
     def forget(self, snapshot: Snapshot) -> None:
-        """A snapshot is closed: nothing is kept for it any more. Doing it again changes nothing."""
+        """Drop all versions kept for a closed snapshot. A repetition changes nothing."""
         mem = self._mem
         close_snapshot(mem, snapshot.epoch)
         while cut_versions(mem, CUT_ENTRIES) == ST_MORE:
@@ -112,7 +114,7 @@ class Snapshots:
             snapshot.close()
 
     def counters(self) -> dict[str, Any]:
-        """For `status()`: those that are open and were not given up, and the version store."""
+        """Return the counters for `status()`: open snapshots that were not dropped, and the version store."""
         mem = self._mem
         epochs = [epoch for epoch in list(self.open) if find_snapshot(mem, epoch) == OK]
         return {
@@ -126,7 +128,7 @@ class Snapshots:
 
 
 def _frozen(table: Table) -> Table:
-    """A table as it is defined now: what changes of it is replaced, never changed in place."""
+    """Copy a table as it is defined now: changed parts of it are replaced, never changed in place."""
     return copy.copy(table)
 
 
@@ -134,10 +136,10 @@ class Snapshot:
     """The tables of a store as at the end of an epoch. May be used by any thread."""
 
     by_name: dict[str, Table]
-    log_start = (0, 1)  # LSN and sequence where the log goes on behind its epoch
+    log_start = (0, 1)  # LSN and sequence where the log continues after its epoch
 
     def __init__(self, store: Transactions, opened: Snapshots, epoch: int) -> None:
-        """opened: the list it is taken off when it is closed."""
+        """Create a snapshot. opened: the list it is removed from when it is closed."""
         self.store = store
         self._opened = opened
         self.mem = store.mem
@@ -146,21 +148,21 @@ class Snapshot:
         self.is_closed = False
 
     def close(self) -> None:
-        """Show nothing any more, and let go of what was kept for it. Closing again does nothing."""
+        """Close the snapshot and release the versions kept for it. Closing again does nothing."""
         self.is_closed = True
         try:
             self._opened.forget(self)
-        except MemoryError:  # else its versions would be kept until the store is closed
+        except MemoryError:  # otherwise its versions would be kept until the store is closed
             self._opened.forget(self)
 
     def check(self) -> None:
-        """Raises: SnapshotClosed, SnapshotTooOld, StoreFailed unless its rows can be read."""
+        """Check that its rows can be read. Raises: SnapshotClosed, SnapshotTooOld, StoreFailed."""
         if self.store.failure.first is not None:
             self.store.failure.check()
         self.settled(find_snapshot(self.mem, self.epoch))
 
     def settled(self, status: int) -> int:
-        """The status of a kernel that read for this snapshot. Raises: SnapshotClosed, SnapshotTooOld."""
+        """Return the status of a kernel that read for this snapshot. Raises: SnapshotClosed, SnapshotTooOld."""
         if status not in (ST_TOO_OLD, ST_DROPPED):
             return int(status)
         if self.is_closed:
@@ -180,7 +182,7 @@ class Snapshot:
         )
 
     def table_of(self, name: str) -> Table:
-        """The table of this name, as it was defined. Raises: NoSuchTable, and as `check`."""
+        """Return the table of this name, as it was defined. Raises: NoSuchTable, and as `check`."""
         self.check()
         found = self.by_name.get(name)
         if found is None:

@@ -1,6 +1,6 @@
-"""Rows of a snapshot by an ordered index: rows that have not changed since, versions of the others merged in.
+"""Rows of a snapshot by an ordered index: rows that have not changed since, merged with versions of the others.
 
-Keys and places are compared in the direction of the scan: for a descending one both are turned, so that every
+Keys and places are compared in the direction of the scan: for a descending one both are inverted, so that every
 comparison here is ascending. Each call of the tree is merged with the versions appended before it (docs/access.md,
 section 11).
 """
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 CALL_VERSIONS = 1_000
 GATHER_ROWS_FIRST = 256
 GATHER_WORDS_FIRST = 4_096
-DUE_FIRST = 1_024  # versions of a run that are compared with the cursor at once
+DUE_FIRST = 1_024  # versions of a run that are compared with the cursor in one step
 
 
 class _Sorted:
-    """Rows in the direction of a scan: keys and places as they are compared, entries, and where each lies in them."""
+    """Rows in the direction of a scan: keys and places as they are compared, entries, and the start and size of each in
+    them.
+    """
 
     __slots__ = ("entries", "keys", "places", "sizes", "starts")
 
@@ -49,18 +51,18 @@ class _Sorted:
         return len(self.places)
 
     def chosen(self, which: Any) -> _Sorted:
-        """Some of them, by number, mask or slice; entries stay as they are."""
+        """Return some of the rows, by number, mask or slice; entries stay as they are."""
         return _Sorted(self.keys[which], self.places[which], self.entries, self.starts[which], self.sizes[which])
 
     def in_order(self) -> _Sorted:
-        """The same rows, sorted, with their entries one behind the other and no others."""
+        """Return the same rows, sorted, with only their entries, stored consecutively."""
         rows = self.chosen(np.lexsort((self.places, *self.keys.T[::-1])))
         starts = np.cumsum(rows.sizes) - rows.sizes
         moved = np.repeat(rows.starts - starts, rows.sizes) + np.arange(int(rows.sizes.sum()))
         return _Sorted(rows.keys, rows.places, rows.entries[moved], starts, rows.sizes)
 
     def beside(self, others: Sequence[_Sorted], filling: int) -> _Sorted:
-        """These and others in one, in no order."""
+        """Return these rows and others in one, unordered."""
         all_rows = [self, *others]
         width = max(rows.keys.shape[1] for rows in all_rows)
         begins = np.cumsum([0, *(rows.entries.size for rows in all_rows)])
@@ -74,13 +76,13 @@ class _Sorted:
 
 
 def _one_behind_the_other(keys: Words, places: Words, entries: Words, offsets: Words) -> _Sorted:
-    """Rows as a kernel copied them."""
+    """Return rows as a kernel copied them, consecutively."""
     starts = offsets - ENTRY_WORDS
     return _Sorted(keys, places, entries, starts, np.diff(np.append(starts, entries.size)))
 
 
 class SnapshotIndexScan:
-    """One scan; `batches` once."""
+    """One scan; call `batches` once."""
 
     def __init__(
         self,
@@ -103,14 +105,14 @@ class SnapshotIndexScan:
         self._cursor = (keys.high if reverse else keys.low).copy()
         self._bound = keys.low if reverse else keys.high
         self._filling = ~LOWEST if reverse else LOWEST
-        self._gathered = 0  # the ring was looked at up to this position
-        # Versions behind the cursor, in sorted runs: each is more than twice as long as the next one.
+        self._gathered = 0  # the ring was read up to this position
+        # Versions past the cursor, in sorted runs: each is more than twice as long as the next one.
         self._runs: list[_Sorted] = []
         self._meter = Meter(progress, -1, "rows")
 
     def batches(self) -> Iterator[ScanBatch]:
-        """The rows, in the order of the index. Raises: NoSuchIndex if it is dropped meanwhile, SnapshotTooOld,
-        SnapshotClosed, and what reading disk pages does.
+        """Yield the rows, in the order of the index. Raises: NoSuchIndex if it is dropped meanwhile, SnapshotTooOld,
+        SnapshotClosed, and errors of reading disk pages.
         """
         wanted = BATCH_ROWS_FIRST
         is_end = False
@@ -146,7 +148,7 @@ class SnapshotIndexScan:
 
     # --- one call --------------------------------------------------------------------------------
     def _next(self, limit: int) -> tuple[ScanBatch, bool]:
-        """Rows of the next entries, none or few if they have all changed since; whether these are the last."""
+        """Return rows of the next entries, few or none if all have changed since, and whether these are the last."""
         before = self._cursor.copy()
         batch, places, head, is_end = self._unchanged(limit)
         self._gather(before, head)
@@ -161,7 +163,7 @@ class SnapshotIndexScan:
         return ScanBatch(rows.entries, rows.starts + ENTRY_WORDS, len(rows)), is_end
 
     def _due(self, is_end: bool) -> list[_Sorted]:
-        """Take the versions from the runs that come before the cursor, or all at the end."""
+        """Take from the runs the versions that come before the cursor, or all at the end."""
         if is_end:
             due, self._runs = self._runs, []
             return due
@@ -178,7 +180,9 @@ class SnapshotIndexScan:
         return due
 
     def _unchanged(self, limit: int) -> tuple[ScanBatch, Words, int, bool]:
-        """(rows of the next entries that have not changed, their places, head of the ring, whether it is the end)."""
+        """Return (rows of the next entries that have not changed, their places, head of the ring, whether it is the
+        end).
+        """
         row_format = self._table.format
         words = limit * (ENTRY_WORDS + row_format.fixed_words + (16 if row_format.has_var else 0)) + 64
         places = np.empty(limit, dtype=np.int64)
@@ -201,7 +205,7 @@ class SnapshotIndexScan:
             return batch, places, int(state[2]), status == OK
 
     def _shown(self, batch: ScanBatch, places: Words) -> tuple[ScanBatch, Words]:
-        """Without rows of partitions dropped before the snapshot: their entries stay as long as others look at them."""
+        """Remove rows of partitions dropped before the snapshot; their entries may still exist for other readers."""
         shown = np.isin(batch.fragments(), self._numbers)
         if shown.all():
             return batch, places
@@ -210,7 +214,7 @@ class SnapshotIndexScan:
 
     # --- versions --------------------------------------------------------------------------------
     def _gather(self, before: Words, head: int) -> None:
-        """Add the versions appended since the last call, between where the cursor stood and the bound."""
+        """Add the versions appended since the last call that are between the previous cursor and the bound."""
         if head <= self._gathered:
             return
         entries, offsets, places = self._copied(head)
@@ -233,7 +237,7 @@ class SnapshotIndexScan:
             self._runs[-1] = self._runs[-1].beside([last], self._filling).in_order()
 
     def _copied(self, head: int) -> tuple[Words, Words, Words]:
-        """(entries, image offsets, places) of the versions up to a position of the ring."""
+        """Return (entries, image offsets, places) of the versions up to a position of the ring."""
         snapshot, table = self._snapshot, self._table
         places = np.empty(GATHER_ROWS_FIRST, dtype=np.int64)
         offsets = np.empty(GATHER_ROWS_FIRST, dtype=np.int64)
@@ -253,8 +257,8 @@ class SnapshotIndexScan:
         return out[: int(state[1])], offsets[:count], places[:count]
 
     def _against(self, keys: Words, places: Words, target: Words | None = None) -> Words:
-        """-1, 0 or 1 for each: whether it comes before or behind a target, the cursor if None, in the direction of the
-        scan.
+        """Return -1, 0 or 1 for each: whether it is before, at or past a target (None: the cursor) in the direction of
+        the scan.
         """
         target = self._cursor if target is None else target
         words = target[ix.TG_KEY : ix.TG_KEY + int(target[ix.TG_WORDS])]

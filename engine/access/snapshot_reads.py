@@ -1,6 +1,6 @@
-"""Reading a snapshot: all rows of a table, rows by key and by ROWID, their number.
+"""Reads of a snapshot: all rows of a table, rows by key and by ROWID, their number.
 
-What a snapshot shows does not change, so rows with disk parts are found first and read in the order of their pages.
+The rows of a snapshot do not change, so rows with disk parts are found first and then read in the order of their pages.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
 
 Progress = Callable[[int, int, str], None]
-# Of one kernel call: 50 to 200 µs.
+# Per kernel call: 50 to 200 µs.
 CALL_ROWS = 500
 CALL_SLOTS = 4_096
 
 
 class Meter:
-    """Tells a progress callback how far a scan has come."""
+    """Reports the progress of a scan to a callback."""
 
     def __init__(self, progress: Progress | None, total: int, unit: str) -> None:
         self._progress = progress
         self._total = total
         self._unit = unit
-        self.done = 0  # of what was finished before
+        self.done = 0  # units finished before
 
     def tell(self, more: int) -> None:
-        """So many more than `done`."""
+        """Report `more` units more than `done`."""
         if self._progress is not None:
             self._progress(self.done + more, self._total, self._unit)
 
 
 def fragments_of(table: Table, numbers: Sequence[int]) -> list[int]:
-    """Handles of fragments by number."""
+    """Return the handles of fragments by number."""
     return [table.by_number[number] for number in numbers]
 
 
 def handles_of(table: Table, numbers: Words) -> Words:
-    """Handle of each fragment number, 0 for negative ones. Shapes: (rows,) both."""
+    """Return the handle of each fragment number, 0 for negative ones. Shapes: (rows,) both."""
     known = np.zeros(max(table.by_number) + 2, dtype=np.int64)
     for number, fragment in table.by_number.items():
         known[number + 1] = fragment
@@ -69,7 +69,8 @@ def handles_of(table: Table, numbers: Words) -> Words:
 def read_rows(
     snapshot: Snapshot, table: Table, fragments: Words, rowids: Words, pages: Words | None
 ) -> tuple[Words, Words]:
-    """(entries, image offset of each row, -1 for those that are none). pages: of their disk parts; None: without these.
+    """Return (entries, image offset of each row, -1 for a row that does not exist). pages: of the disk parts; None:
+    without disk parts.
 
     Shapes: fragments (handles), rowids and pages (rows,). Raises: SnapshotTooOld, SnapshotClosed; with disk parts
     PageDamaged, IoFailed, MemoryExhausted.
@@ -109,7 +110,7 @@ def read_rows(
 
 
 def read_found(snapshot: Snapshot, table: Table, entries: Words, offsets: Words) -> ScanBatch:
-    """Rows again whose entries are given, in their order, with their disk parts. Raises: as `read_rows`."""
+    """Read rows again that are given by their entries, in order, with their disk parts. Raises: as `read_rows`."""
     rowids = entries[offsets - ENTRY_WORDS]
     fragments = handles_of(table, ScanBatch(entries, offsets, offsets.size).fragments())
     pages = np.empty(rowids.size, dtype=np.int64)
@@ -122,7 +123,7 @@ def read_found(snapshot: Snapshot, table: Table, entries: Words, offsets: Words)
 
 # --- rows by key ----------------------------------------------------------------------------------
 def read_keys(snapshot: Snapshot, table: Table, keys: EncodedKeys, with_disk: bool) -> tuple[Words, Words, int]:
-    """Entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as `read_rows`."""
+    """Return entries of the rows found, in key order: (words, image offsets, rows). Raises: as `read_rows`."""
     numbers = np.empty(keys.count + KEY_ROOM_WORDS, dtype=np.int64)
     fragments_of_keys(table.hash_header, keys.keys, keys.key_offsets, keys.key_stride, keys.count, numbers)
     fragments = handles_of(table, numbers[: keys.count])
@@ -143,7 +144,7 @@ def read_keys(snapshot: Snapshot, table: Table, keys: EncodedKeys, with_disk: bo
 
 
 def get(snapshot: Snapshot, table: Table, key: Any) -> Any:
-    """The row that had this key, as a named tuple, or None. Raises: TypeMismatch, and as `read_rows`."""
+    """Return the row that had this key, as a named tuple, or None. Raises: TypeMismatch, and as `read_rows`."""
     snapshot.check()
     words = table.format.encode_key(key)
     one = EncodedKeys(words, words.size, words.size, NO_WORDS, 1)
@@ -160,8 +161,8 @@ def scan(
     numbers: Sequence[int],
     progress: Progress | None = None,
 ) -> Iterator[ScanBatch]:
-    """All rows of some fragments, one by one, in the order of ROWIDs. Disk parts are there if one of the columns is on
-    disk. Raises: as `read_rows`.
+    """Yield all rows of some fragments, one fragment after the other, in ROWID order, with disk parts if one of the
+    columns is on disk. Raises: as `read_rows`.
     """
     snapshot.check()
     fragments = fragments_of(table, numbers)
@@ -180,7 +181,7 @@ def scan(
 
 
 class _Fragment:
-    """One fragment on its way; `page` is the first logical page that was not looked at."""
+    """A scan of one fragment; `page` is the first logical page that was not read."""
 
     def __init__(self, snapshot: Snapshot, table: Table, fragment: int) -> None:
         self._snapshot = snapshot
@@ -194,7 +195,7 @@ class _Fragment:
         return int(self._state[2]) >> 16
 
     def begin_at(self, page: int) -> None:
-        """Look at no logical page before this one."""
+        """Start at this logical page."""
         self._state[2] = page << 16
 
     def _call(self, is_copied: int, out: Words, offsets: Words) -> int:
@@ -224,7 +225,7 @@ class _Memory(_Fragment):
         return ScanBatch(out, offsets[:count], count)
 
     def count(self) -> int:
-        """How many rows there are from here on."""
+        """Return the number of rows from here on."""
         status = ST_MORE
         while status == ST_MORE:
             status = self._call(0, NO_WORDS, NO_WORDS)
@@ -234,7 +235,7 @@ class _Memory(_Fragment):
 class DiskRows(_Fragment):
     """Rows with disk parts, window by window; inside a window the pages are read in their order."""
 
-    rows = SCAN_ROWS_FIRST  # of the next window
+    rows = SCAN_ROWS_FIRST  # rows of the next window
 
     def next(self, most: int) -> ScanBatch:
         """The next at most so many rows."""
@@ -259,11 +260,11 @@ class DiskRows(_Fragment):
 
 
 def fragment_scan(snapshot: Snapshot, table: Table, fragment: int, with_disk: bool) -> _Memory | DiskRows:
-    """The rows of one fragment (a handle), whole, or without their disk parts."""
+    """Return a scan of one fragment (a handle), with or without disk parts."""
     return DiskRows(snapshot, table, fragment) if with_disk else _Memory(snapshot, table, fragment)
 
 
 def count(snapshot: Snapshot, table: Table, numbers: Sequence[int]) -> int:
-    """How many rows some fragments had. Raises: SnapshotTooOld, SnapshotClosed."""
+    """Return the number of rows some fragments had. Raises: SnapshotTooOld, SnapshotClosed."""
     snapshot.check()
     return sum(_Memory(snapshot, table, fragment).count() for fragment in fragments_of(table, numbers))

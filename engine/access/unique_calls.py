@@ -1,6 +1,6 @@
 """Rows by the key of a unique index: get, update and delete, one or many (docs/access.md, 6).
 
-To change a row is to lock it in the kernel call that compares its key: from then on its primary key stands for it, and
+A row to be changed is locked in the kernel call that compares its key. From then on its primary key identifies it, and
 the calls by primary key do the rest.
 """
 
@@ -49,8 +49,8 @@ DISK_SLICE_ROWS = 256
 def find(
     txn: Transaction | None, table: Table, index: StoredUnique, lookups: Lookups, locks: bool
 ) -> tuple[EncodedKeys, Words]:
-    """(primary keys of the rows found, in order; places of their keys among those looked for). locks: exclusively, to
-    the end of the transaction.
+    """Return (primary keys of the rows found, in order; positions of their keys in `lookups`). locks: lock them
+    exclusively, to the end of the transaction.
     """
     count = lookups.count
     out = np.empty(max(64, count * max(table.format.key_words, 8)), dtype=np.int64)
@@ -85,7 +85,7 @@ def find(
 def read(
     txn: Transaction | None, table: Table, index: StoredUnique, lookups: Lookups, with_disk: bool
 ) -> tuple[Words, Words, int]:
-    """Entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
+    """Return entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
     if with_disk:
         return _read_disk(txn, table, index, lookups)
     count = lookups.count
@@ -112,7 +112,7 @@ def read(
 def _read_disk(
     txn: Transaction | None, table: Table, index: StoredUnique, lookups: Lookups
 ) -> tuple[Words, Words, int]:
-    """`read` with disk parts: rows are found, read by primary key, and looked for again if they changed between."""
+    """Do `read` with disk parts: rows are found, read by primary key, and looked up again if they changed meanwhile."""
     words, offsets = [], []
     used, start, size = 0, 0, DISK_SLICE_ROWS
     while start < lookups.count:
@@ -135,7 +135,7 @@ def _read_disk(
 def _still(
     table: Table, index: StoredUnique, lookups: Lookups, found: Words, entries: Words, offsets: Words, count: int
 ) -> bool:
-    """Whether the rows read are all of those found, and have the keys looked for."""
+    """Whether the rows read are all the rows found, and have the keys that were looked up."""
     if count != found.size:
         return False
     held = keys_of_images(index.tree.shape, entries, offsets, table.format.fixed_words)
@@ -150,12 +150,12 @@ def _still(
 
 
 def many_keys(table: Table, index: StoredUnique, keys: Any) -> Lookups:
-    """A batch of keys as callers give them. Raises: what is wrong with them."""
+    """Encode a batch of keys in the form callers give them. Raises: errors of validation."""
     return KeyEncoder(table.definition, index.definition.columns).encode(keys)
 
 
 def missing(table: Table, index: StoredUnique, key: Any, row: int | None = None) -> RowNotFound:
-    """The error for a key no row has."""
+    """Return the error for a key no row has."""
     where = "" if row is None else f" of row {row}; nothing was changed"
     return RowNotFound(
         f"index {index.name} of {table.name} has no row with key {table.shown_key(key)}{where}",
@@ -167,7 +167,7 @@ def missing(table: Table, index: StoredUnique, key: Any, row: int | None = None)
 
 
 def _first_missing(table: Table, index: StoredUnique, keys: Any, found: Words, first_row: int) -> RowNotFound:
-    """The error for the first key without a row; `keys` as callers gave them."""
+    """Return the error for the first key without a row; `keys` in the form the caller gave them."""
     row = next((place for place, each in enumerate(found) if place != each), int(found.size))
     columns = KeyEncoder(table.definition, index.definition.columns).columns(keys)
     values = [list(column)[row] for column in columns.values()]
@@ -177,13 +177,13 @@ def _first_missing(table: Table, index: StoredUnique, keys: Any, found: Words, f
 
 # --- one row --------------------------------------------------------------------------------------
 def locked_key(txn: Transaction, table: Table, index: StoredUnique, lookups: Lookups) -> Any:
-    """Primary key of the row with a key, locked to the end; None if there is none."""
+    """Return the primary key of the row with a key, locked to the end of the transaction; None if there is none."""
     keys, found = find(txn, table, index, lookups, locks=True)
     return table.format.decode_key(keys.keys) if found.size else None
 
 
 def get(txn: Transaction | None, table: Table, key: Any, name: str, lock: str | None = None) -> Any:
-    """The row with this key of a unique index as a named tuple, or None. lock: None, "shared" or "exclusive"."""
+    """Return the row with this key of a unique index as a named tuple, or None. lock: None, "shared" or "exclusive"."""
     check_table(table)
     index = table.unique(name)
     lookups = one_key(index.tree.shape, table.name, key)
@@ -198,7 +198,7 @@ def get(txn: Transaction | None, table: Table, key: Any, name: str, lock: str | 
 
 
 def _share(txn: Transaction, table: Table, index: StoredUnique, lookups: Lookups) -> None:
-    """Take a shared lock on each row that still has its key when it is locked."""
+    """Take a shared lock on each row that still has its key once it is locked."""
     for number in range(lookups.count):
         one = lookups.part(number, number + 1)
         before: bytes | None = None
@@ -249,8 +249,8 @@ def get_many(
     name: str,
     lock: str | None = None,
 ) -> pa.RecordBatch:
-    """The rows with these keys of a unique index as an Arrow record batch, in the order of the keys; keys without a row
-    are left out.
+    """Return the rows with these keys of a unique index as an Arrow record batch, in the order of the keys; keys
+    without a row are left out.
     """
     check_table(table)
     index = table.unique(name)
@@ -264,7 +264,7 @@ def get_many(
 
 
 def delete_many(txn: Transaction, table: Table, keys: Any, name: str) -> int:
-    """Delete the rows with these keys of a unique index; returns how many. All or none. Raises: RowNotFound."""
+    """Delete the rows with these keys of a unique index; return how many. All or none. Raises: RowNotFound."""
     txn.check()
     check_table(table)
     index = table.unique(name)
@@ -278,9 +278,9 @@ def delete_many(txn: Transaction, table: Table, keys: Any, name: str) -> int:
 
 
 def update_many(txn: Transaction, table: Table, data: Any, name: str, progress: Progress | None = None) -> int:
-    """Change the given columns of the rows whose keys of a unique index stand in `data`; returns how many. All or none.
+    """Change the given columns of the rows with the keys of a unique index in `data`; return how many. All or none.
 
-    Raises: RowNotFound (`row` is the position in `data`) and what validation finds.
+    Raises: RowNotFound (`row` is the position in `data`), and errors of validation.
     """
     txn.check()
     check_table(table)

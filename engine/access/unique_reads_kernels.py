@@ -28,7 +28,7 @@ BUSY_PLACE = -2
 
 @helper
 def has_key(mem, txn, buf, index, place, keys, start, words):
-    """Whether the row at a place, as a reader sees it, is there and has this key."""
+    """Whether the row at a place exists for the reader and has this key."""
     fragment = fragment_of_place(mem, place)
     row = row_of_place(mem, place)
     seen = visible(mem, txn, row)
@@ -43,7 +43,7 @@ def has_key(mem, txn, buf, index, place, keys, start, words):
 
 @helper
 def is_others(mem, txn, place):
-    """Whether another transaction holds the row at a place; leaves evidence of it."""
+    """Whether another transaction holds the row at a place; if so, leaves evidence of it."""
     row = row_of_place(mem, place)
     head = mem[row]
     if head & A.LOCK_MASK == 0 or head & A.LOCK_SHARED or lock_owner(mem, head) == txn:
@@ -56,7 +56,7 @@ def is_others(mem, txn, place):
 
 @helper
 def leave_evidence(mem, txn, place):
-    """Which row's lock must be waited for."""
+    """Record which row's lock must be waited for."""
     mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment_of_place(mem, place))
     mem[txn + A.X_ROWID] = rowid_of_place(mem, place)
     mem[txn + A.X_LOCK] = mem[row_of_place(mem, place)] & A.LOCK_MASK
@@ -64,7 +64,7 @@ def leave_evidence(mem, txn, place):
 
 @helper
 def place_among(mem, txn, buf, index, at, length, wanted, keys, start, words, waits):
-    """Place of the row with a key among the entries at `at`, NO_PLACE, or BUSY_PLACE."""
+    """Return the place of the row with a key among the entries at `at`, NO_PLACE, or BUSY_PLACE."""
     place = NO_PLACE
     for i in range(length):
         entry = mem[at + i]
@@ -79,9 +79,9 @@ def place_among(mem, txn, buf, index, at, length, wanted, keys, start, words, wa
 
 @helper
 def place_of_key(mem, txn, buf, index, keys, start, words, waits):
-    """Place of the row with a key, as a reader sees it, or NO_PLACE.
+    """Return the place of the row with a key, as the reader sees it, or NO_PLACE.
 
-    waits: BUSY_PLACE, with evidence, if there is none and another transaction holds a row that may come to have it.
+    waits: BUSY_PLACE, with evidence, if no row has it and another transaction holds a row that may get it.
     """
     hash = mem[index + X.I_UNIQUE]
     if words == 0 or mem[hash + A.F_INDEX_COUNT] == 0:
@@ -109,7 +109,7 @@ def place_of_key(mem, txn, buf, index, keys, start, words, waits):
 
 @helper
 def touch_keys(mem, index, keys, lengths, stride, begin, end):
-    """Bring the buckets of a group of keys into the cache, all at once."""
+    """Prefetch the buckets of a group of keys, all at once."""
     touched = 0
     for i in range(begin, end):
         if lengths[i] > 0:
@@ -126,8 +126,8 @@ def touch_keys(mem, index, keys, lengths, stride, begin, end):
 def read_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, out, offsets, state):
     """Read rows by keys [state[2], stop) into out, without disk parts; offsets gets the image offset of each row found.
 
-    keys: key words, `stride` words each; lengths: how many they are, 0 for a key no row has. state: [rows found, words
-    used, next key]. OK, ST_SPACE - words needed when out is full, or ST_MISSING if the index is being dropped.
+    keys: key words, `stride` words each; lengths: the number of words, 0 for a key no row has. state: [rows found,
+    words used, next key]. Return OK, ST_SPACE - words needed if out is full, or ST_DROPPED if the index was dropped.
     """
     index = descriptor_of(mem, index)
     if index == 0:
@@ -155,7 +155,7 @@ def read_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, out, offse
 
 @helper
 def hold_place(mem, txn, place):
-    """Lock the row at a place: OK, ST_BUSY with evidence, or ST_MEMORY."""
+    """Lock the row at a place. Return OK, ST_BUSY with evidence, or ST_MEMORY."""
     row = row_of_place(mem, place)
     if mem[row] & A.LOCK_SHARED:
         leave_evidence(mem, txn, place)
@@ -168,11 +168,11 @@ def hold_place(mem, txn, place):
     "int64[::1])"
 )
 def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, locks, out, offsets, state):
-    """Primary keys of the rows with keys [state[2], stop), canonical, into out; with `locks` the rows are locked.
+    """Copy the canonical primary keys of the rows with keys [state[2], stop) to out; with `locks` the rows are locked.
 
     offsets: n + 1 positions in out; a key without a row has no words there. state: [rows found, words used, next key].
-    OK; or of key X_ROW (state says where to go on) ST_BUSY with evidence, ST_MEMORY, ST_SPACE - words needed; or
-    ST_MISSING if the index is being dropped.
+    Return OK; or for key X_ROW (state says where to continue) ST_BUSY with evidence, ST_MEMORY, ST_SPACE - words
+    needed; or ST_DROPPED if the index was dropped.
     """
     index = descriptor_of(mem, index)
     if index == 0:
@@ -203,10 +203,10 @@ def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, locks, out
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
 def lock_by_primary(mem, table, txn, keys, offsets, stride, start, stop, found):
-    """Lock the rows with canonical keys [start, stop) as far as they are there; found[i]: 1 or 0.
+    """Lock the rows with canonical keys [start, stop) that exist; found[i]: 1 or 0.
 
-    offsets: n + 1 key offsets, or empty with `stride` words per key. OK, or of key X_ROW ST_BUSY with evidence or
-    ST_MEMORY.
+    offsets: n + 1 key offsets, or empty with `stride` words per key. Return OK, or for key X_ROW ST_BUSY with evidence
+    or ST_MEMORY.
     """
     table = descriptor_of(mem, table)
     if table == 0:

@@ -1,7 +1,7 @@
-"""Upserts: insert a row, or update the one that has its key (docs/access.md, 6).
+"""Upserts: insert a row, or update the row that has its key (docs/access.md, 6).
 
-The row is looked for and locked; if there is none it is inserted, and if somebody was faster the search begins again,
-so that of two threads with one new key one inserts and the other updates.
+The row is looked up and locked. If there is none it is inserted, and if another transaction was faster the search
+begins again: of two threads with the same new key one inserts and the other updates.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def upsert(
     changes: Mapping[str, Any] | None = None,
     name: str | None = None,
 ) -> bool:
-    """Insert a row, or update the one with its primary key, or with its key of the unique index `name`; True if it was
-    inserted. changes: what is updated; None: all columns given but those of the primary key.
+    """Insert a row, or update the row with its primary key, or with its key of the unique index `name`; True if it was
+    inserted. changes: the new values; None: all columns given except the primary key.
 
-    Raises: DuplicateKey for another key than the one asked for, and what validation finds.
+    Raises: DuplicateKey for a key other than the one searched by, and errors of validation.
     """
     txn.check()
     return again_if_altered(txn, table, _upsert, row, changes, name)
@@ -86,14 +86,14 @@ def _upsert(
 
 
 def _given(table: Table, row: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-    """The columns a row gives, but for its primary key."""
+    """Return the columns a row gives, except its primary key."""
     names = [column.name for column in table.definition.columns]
     given = row if isinstance(row, Mapping) else dict(zip(names, row, strict=True))
     return {each: value for each, value in given.items() if each not in table.definition.primary_key}
 
 
 def _locked(txn: Transaction, table: Table, image: Words, index: StoredUnique | None) -> tuple[Any] | None:
-    """The primary key of the row that an image meets, locked; None if there is none."""
+    """Return the primary key of the row with an image's key, locked, as a tuple of one; None if there is none."""
     if index is None:
         key = table.format.decode_key(table.format.image_key(image))
         return (key,) if row_operations.touch(txn, table, key, MODE_LOCK) else None
@@ -113,8 +113,8 @@ def upsert_many(
     name: str | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """`upsert` of many rows, in their order; returns how many were inserted. All or none. Python rows must all give the
-    same columns. Rows with one key follow each other: the first may insert, the others update.
+    """Upsert many rows, in their order; return how many were inserted. All or none. Python rows must all give the same
+    columns. Rows with the same key are applied one after the other: the first may insert, the others update.
     """
     txn.check()
     row_operations.check_table(table)
@@ -149,7 +149,7 @@ class _Upserts:
         self.inserted = 0
 
     def take(self, columns: pa.RecordBatch, first_row: int) -> None:
-        """Upsert one batch, whose first row is row `first_row` of all."""
+        """Upsert one batch; its first row is row `first_row` of all."""
         encoded = encode_rows(self.table.format, columns, first_row)
         turns = _turns(self._keys(encoded))
         for turn in range(int(turns.max(initial=-1)) + 1):
@@ -158,7 +158,7 @@ class _Upserts:
                 rows = self._turn(columns, rows, first_row)
 
     def _keys(self, encoded: EncodedRows) -> Lookups:
-        """What rows are looked for by, as words of equal stride."""
+        """Return the keys by which rows are looked up, as words of equal stride."""
         if self.index is not None:
             return _keys_of(self.table, self.index, encoded.images, _offsets(encoded))
         if not encoded.key_offsets.size:
@@ -172,7 +172,7 @@ class _Upserts:
         return Lookups(padded.ravel(), lengths, stride)
 
     def _turn(self, columns: pa.RecordBatch, rows: Words, first_row: int) -> Words:
-        """Update the rows that are there, insert the others; those that somebody else inserted meanwhile are left."""
+        """Update the existing rows, insert the others; return those that another transaction inserted meanwhile."""
         part = columns if rows.size == columns.num_rows else columns.take(_indices(rows))
         encoded = encode_rows(self.table.format, part)
         keys, found = self._lock(encoded)
@@ -194,7 +194,7 @@ class _Upserts:
         return rows[:0]
 
     def _placed(self, error: DuplicateKey, row: int) -> DuplicateKey:
-        """The same error with the row's place in the data."""
+        """Return the same error with the row's position in the data."""
         which = error.evidence.get("index")
         where = "as its primary key" if which is None else f"in index {which}"
         key = self.table.shown_key(error.key)
@@ -202,7 +202,7 @@ class _Upserts:
         return DuplicateKey(text, **{**error.evidence, "row": row})
 
     def _lock(self, encoded: EncodedRows) -> tuple[EncodedKeys, Words]:
-        """(primary keys of the rows that are there, locked; places of those that have them)."""
+        """Return (primary keys of the existing rows, locked; positions of the rows that have them)."""
         txn, table = self.txn, self.table
         if self.index is not None:
             return find(txn, table, self.index, _keys_of(table, self.index, encoded.images, _offsets(encoded)), True)
@@ -261,7 +261,7 @@ def _offsets(encoded: EncodedRows) -> Words:
 
 
 def _turns(keys: Lookups) -> Words:
-    """For each row how many rows before it have its key; keys with a NULL are like no other."""
+    """Return, for each row, how many earlier rows have its key; a key with a NULL equals no other."""
     count = keys.count
     words = keys.words.reshape(count, keys.stride).copy()
     words[np.arange(keys.stride) >= keys.lengths[:, None]] = 0

@@ -1,6 +1,6 @@
-"""What an open snapshot shows by an ordered index: entries of rows that have not changed since, and versions to merge.
+"""Reads of an open snapshot by an ordered index: entries of rows that have not changed since, and versions to merge.
 
-A scan takes the next entries of the tree and notes the ring's head in one call; versions appended up to that head
+A scan takes the next entries of the tree and records the ring's head in one call; versions appended up to that head
 belong to the range the cursor has passed by then, later ones to the next call (docs/access.md, section 11).
 """
 
@@ -26,10 +26,10 @@ from tidemark.engine.txn.versions_kernels import find_open, version_at
 )
 def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, out, offsets, state):
     """Copy the rows, without disk parts, of the next entries between cursor and bound that have not changed since the
-    end of `epoch`, looking at no more than `limit` of them; places gets the place of each row copied.
+    end of `epoch`, examining at most `limit` of them; places gets the place of each row copied.
 
-    places: room for `limit` words. state: [rows found, words used, head of the ring]. OK at the end, ST_MORE (the
-    cursor says where to go on), ST_SPACE - words needed and nothing is copied, ST_MISSING if the index is being
+    places: room for `limit` words. state: [rows found, words used, head of the ring]. Return OK at the end, ST_MORE
+    (the cursor says where to continue), ST_SPACE - words needed with nothing copied, ST_DROPPED if the index was
     dropped, or ST_TOO_OLD.
     """
     tree = descriptor_of(mem, tree)
@@ -56,7 +56,7 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
         if words < 0:
             if state[0] == 0:
                 return words
-            stand_on(mem, tree, places[i - 1], cursor)  # not written over: no more were copied than looked at
+            stand_on(mem, tree, places[i - 1], cursor)  # not overwritten: no more rows were copied than examined
             return A.ST_MORE
         offsets[state[0]] = state[1] + A.ENTRY_WORDS
         places[state[0]] = place
@@ -69,11 +69,11 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
 def gather_versions(mem, table_id, epoch, until, limit, places, out, offsets, state):
-    """Copy the versions a snapshot shows of a table, without disk parts, appended from position state[2]
-    on and before `until`; looking at no more than `limit`. places gets the place of each.
+    """Copy the versions of a table that a snapshot shows, without disk parts, appended from position state[2] on and
+    before `until`, examining at most `limit`. places gets the place of each.
 
-    state: [versions found, words used, next position]. OK when all were looked at, ST_MORE, ST_SPACE - words needed (or
-    ST_SPACE, when places is full), or ST_TOO_OLD.
+    state: [versions found, words used, next position]. Return OK when all were examined, ST_MORE, ST_SPACE - words
+    needed (or ST_SPACE if places is full), or ST_TOO_OLD.
     """
     if find_open(mem, epoch) < 0:
         return A.ST_TOO_OLD

@@ -1,7 +1,7 @@
-"""What an open snapshot shows: slots as they are if they have not changed since, else rows of the version store.
+"""Reads of an open snapshot: slots that have not changed since, else rows of the version store.
 
-Every kernel begins by asking whether the snapshot is open: if it is not, nothing else is looked at. Entries are those
-of `reads.py` and `disk_reads.py`.
+Every kernel first checks that the snapshot is open; otherwise it reads nothing else. Entries are those of
+`reads_kernels.py` and `disk_reads_kernels.py`.
 """
 
 # mypy: ignore-errors
@@ -23,12 +23,12 @@ from tidemark.engine.txn import versions_layout as V
 from tidemark.engine.txn.disk_changes_kernels import reference_at
 from tidemark.engine.txn.versions_kernels import find_open, find_version, key_bucket, version_at
 
-ASKED_SLOTS = 8  # a look into the version store counts as so many slots
+ASKED_SLOTS = 8  # a search of the version store counts as this many slots
 
-# What has become of a slot since a snapshot.
+# States of a slot relative to a snapshot.
 GONE = 0  # no row was there
 SAME = 1  # the row is as it was
-ASK = 2  # the version store knows
+ASK = 2  # the version store has the answer
 
 
 @helper
@@ -39,7 +39,7 @@ def is_live(mem, row):
 
 @helper
 def slot_since(mem, row, emptied, epoch):
-    """GONE, SAME or ASK for a slot of a page emptied through `emptied`."""
+    """Return GONE, SAME or ASK for a slot of a page emptied through `emptied`."""
     if mem[row + 1] <= epoch:
         if is_live(mem, row):
             return SAME
@@ -49,13 +49,15 @@ def slot_since(mem, row, emptied, epoch):
 
 @helper
 def version_words(mem, at):
-    """Words of the row's entry in a version, without its disk part."""
+    """Return the words of the row's entry in a version, without its disk part."""
     return mem[at + V.V_DISK] >> V.V_ENTRY_SHIFT
 
 
 @helper
 def write_version(mem, at, out, place):
-    """Copy the row's entry of a version to out[place:] without its disk part; its words, or ST_SPACE - words needed."""
+    """Copy the row's entry of a version to out[place:] without its disk part; return its words, or ST_SPACE - words
+    needed.
+    """
     words = version_words(mem, at)
     if place + words > out.size:
         return A.ST_SPACE - words
@@ -65,7 +67,9 @@ def write_version(mem, at, out, place):
 
 @helper
 def write_version_whole(mem, fragment, rowid, at, source, out, place, state):
-    """Copy a version with its disk part, which `source` has (0: the live row); words or status as `read_whole`."""
+    """Copy a version with its disk part, which is in `source` (0: in the live row); return words or status as
+    `read_whole`, or ST_TOO_OLD.
+    """
     before = version_words(mem, at)
     link = 0
     stamp = 0
@@ -100,7 +104,7 @@ def write_version_whole(mem, fragment, rowid, at, source, out, place, state):
 
 @helper
 def write_row(mem, fragment, rowid, row, out, place):
-    """Copy a live row's entry to out[place:] without its disk part; its words, or ST_SPACE - words needed."""
+    """Copy a live row's entry to out[place:] without its disk part; return its words, or ST_SPACE - words needed."""
     words = entry_words(mem, fragment, row, False)
     if place + words > out.size:
         return A.ST_SPACE - words
@@ -109,7 +113,7 @@ def write_row(mem, fragment, rowid, row, out, place):
 
 @helper
 def read_at(mem, epoch, with_disk, fragment, rowid, out, place, state):
-    """Copy a row as at the end of `epoch` to out[place:]; words or status as `read_whole`, or ST_TOO_OLD."""
+    """Copy a row as at the end of `epoch` to out[place:]; return words or status as `read_whole`, or ST_TOO_OLD."""
     row = row_address(mem, fragment, rowid)
     if row != 0 and mem[row + 1] <= epoch and is_live(mem, row):
         if with_disk:
@@ -125,7 +129,9 @@ def read_at(mem, epoch, with_disk, fragment, rowid, out, place, state):
 
 @helper
 def page_at(mem, epoch, fragment, rowid):
-    """Page with the disk part a row had at the end of `epoch`: PAGE_OF_OWN if none is needed, -1 without row."""
+    """Return the page with the disk part a row had at the end of `epoch`: PAGE_OF_OWN if none is needed, -1 without a
+    row.
+    """
     row = row_address(mem, fragment, rowid)
     if row == 0 or mem[row + 1] > epoch or not is_live(mem, row):
         at, source = find_version(mem, fragment, rowid, epoch)
@@ -139,7 +145,7 @@ def page_at(mem, epoch, fragment, rowid):
 # --- scans ----------------------------------------------------------------------------------------
 @helper
 def page_slots(mem, fragment, logical, epoch):
-    """(address of a page's header, 0 if it was given back; its "emptied through" epoch; slots to look at)."""
+    """Return (address of a page's header, 0 if it was freed; its "emptied through" epoch; slots to examine)."""
     page = map_get(mem, fragment, logical)
     if page > 0:
         base = page << A.PAGE_SHIFT
@@ -151,7 +157,7 @@ def page_slots(mem, fragment, logical, epoch):
 
 @helper
 def look_at(mem, epoch, fragment, base, emptied, slot):
-    """(GONE, SAME or ASK; address of the row) of one slot."""
+    """Return (GONE, SAME or ASK; address of the row) of one slot."""
     if base == 0 or slot >= mem[base + A.PG_FRESH]:
         return ASK, 0
     row = base + A.PAGE_HEADER_WORDS + slot * mem[fragment + A.F_ROW_WORDS]
@@ -160,9 +166,9 @@ def look_at(mem, epoch, fragment, base, emptied, slot):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])")
 def scan_snapshot(mem, fragment, epoch, is_copied, limit, out, offsets, state):
-    """Copy rows as at the end of `epoch`, without disk parts, from ROWID state[2] on, or only count them; looking at no
-    more than about `limit` slots. state: [rows found, words used, next ROWID]. Returns OK at the fragment's end,
-    ST_MORE, ST_SPACE - words needed, or ST_TOO_OLD.
+    """Copy rows as at the end of `epoch`, without disk parts, from ROWID state[2] on, or only count them, examining
+    about `limit` slots at most. state: [rows found, words used, next ROWID]. Return OK at the fragment's end, ST_MORE,
+    ST_SPACE - words needed, or ST_TOO_OLD.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -206,9 +212,9 @@ def scan_snapshot(mem, fragment, epoch, is_copied, limit, out, offsets, state):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])")
 def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
-    """ROWIDs of rows as at the end of `epoch` from state[2] on, and the pages that reading their disk parts needs.
+    """List the ROWIDs of rows as at the end of `epoch` from state[2] on, and the pages needed to read their disk parts.
 
-    limit and status as `scan_snapshot`, ST_SPACE when the arrays are full. state: [rows found, -, next ROWID].
+    limit and status as for `scan_snapshot`; ST_SPACE if the arrays are full. state: [rows found, -, next ROWID].
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -251,10 +257,10 @@ def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
 )
 def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, stop, out, offsets, state):
     """Copy the rows order[start:stop], each of the fragment with handle fragments[i] and ROWID rowids[i] (negative:
-    none), as at the end of `epoch`; offsets[i] is where its image begins, -1 if there was none.
+    none), as at the end of `epoch`; offsets[i] is the start of its image, -1 if there was no row.
 
-    state: [rows found, words used, next place in order, page, incomplete entries]. OK, or why it stopped at state[2]:
-    ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, ST_DROPPED, or ST_TOO_OLD.
+    state: [rows found, words used, next place in order, page, incomplete entries]. Return OK, or the reason why it
+    stopped at state[2]: ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, ST_DROPPED, or ST_TOO_OLD.
     """
     if find_open(mem, epoch) < 0:
         return A.ST_TOO_OLD
@@ -280,8 +286,8 @@ def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, s
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1])")
 def snapshot_pages(mem, epoch, fragments, rowids, start, stop, pages):
-    """pages[i] of rows [start, stop): the page that reading the disk part as at the end of `epoch` needs, 0 if none; OK
-    or ST_TOO_OLD, ST_DROPPED.
+    """Write the page needed to read the disk part of rows [start, stop) as at the end of `epoch` to pages[i], 0 if
+    none. Return OK, ST_TOO_OLD or ST_DROPPED.
     """
     if find_open(mem, epoch) < 0:
         return A.ST_TOO_OLD
@@ -309,7 +315,7 @@ def has_key(mem, fragment, at, keys, first, words):
 
 @helper
 def rowid_at(mem, epoch, fragment, tag, keys, first, words):
-    """ROWID of the row that had a key at the end of `epoch`, -1 if none had."""
+    """Return the ROWID of the row that had a key at the end of `epoch`, -1 if none had."""
     entry = index_find(mem, fragment, tag, keys, first, words)
     if entry != 0:
         rowid = entry_rowid(mem, entry)
@@ -332,8 +338,9 @@ def rowid_at(mem, epoch, fragment, tag, keys, first, words):
     "int64[::1])"
 )
 def find_snapshot_keys(mem, epoch, seed, with_disk, fragments, keys, key_offsets, stride, start, stop, rowids, pages):
-    """rowids[i] of keys [start, stop), each in the fragment with handle fragments[i] (0: none): ROWID at the end of
-    `epoch`, -1 if there was no row; with_disk: pages[i], the page its disk part needs. OK, ST_TOO_OLD or ST_DROPPED.
+    """Write the ROWIDs at the end of `epoch` of keys [start, stop), each in the fragment with handle fragments[i] (0:
+    none), to rowids[i], -1 if there was no row; with_disk: to pages[i] the page its disk part needs. Return OK,
+    ST_TOO_OLD or ST_DROPPED.
     """
     if find_open(mem, epoch) < 0:
         return A.ST_TOO_OLD
