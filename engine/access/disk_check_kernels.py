@@ -92,7 +92,7 @@ def header_fault(mem, fragment, frame, page, page_words):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
 def check_disk_page(mem, fragment, page, marks, chunks, chains, state):
-    """Verify a page of the fragment, and each piece on it against its row. `marks`: 32 rows a word.
+    """Verify a page of the fragment, and each piece on it against its row. marks: 32 rows per word.
 
     state: words CD_… of `disk_check_layout.py`. Return OK, ST_PAGE if the page is not in the cache, ST_SPACE if
     `chunks` or `chains` may be too small for a page, or a fault (call again to continue).

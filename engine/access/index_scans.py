@@ -159,7 +159,7 @@ class IndexScan:
         )
 
     def _place(self) -> tuple[int, int]:
-        """Return the transaction whose changes are skipped, and the word of its buffer up to which they are."""
+        """Return the transaction with the changes to be skipped, and the word of its buffer up to which they are."""
         return (0, 0) if self._txn is None or self._own is None else (self._txn.desc, self._until)
 
     def _call(self, limit: int, places: Words, out: Words, offsets: Words, state: Words) -> int:

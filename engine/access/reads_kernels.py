@@ -118,7 +118,7 @@ def look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints):
 
 @helper
 def confirmed(mem, table, fragment, entry, keys, first, words):
-    """Address of the index entry of a key, given the one that `look_ahead` found."""
+    """Return the address of the index entry of a key, given the candidate of `look_ahead`."""
     if entry != 0:
         row = known_row_address(mem, fragment, entry_rowid(mem, entry))
         if key_equals(mem, fragment, row, keys, first, words):

@@ -208,7 +208,7 @@ class _Memory(_Fragment):
     """Rows without disk parts."""
 
     def next(self, most: int) -> ScanBatch:
-        """The next at most so many rows."""
+        """Return the next rows, at most `most`."""
         row_format, state = self._table.format, self._state
         words = most * (ENTRY_WORDS + row_format.fixed_words) * (4 if row_format.has_var else 1)
         out = np.empty(max(min(SCAN_WORDS, words), 64), dtype=np.int64)
@@ -238,7 +238,7 @@ class DiskRows(_Fragment):
     rows = SCAN_ROWS_FIRST  # rows of the next window
 
     def next(self, most: int) -> ScanBatch:
-        """The next at most so many rows."""
+        """Return the next rows, at most `most`."""
         snapshot, state = self._snapshot, self._state
         rowids = np.empty(min(most, self.rows), dtype=np.int64)
         pages = np.empty(rowids.size, dtype=np.int64)

@@ -39,7 +39,7 @@ class SystemClock:
     random_bytes = staticmethod(os.urandom)
 
     def wall_us(self) -> int:
-        """Microseconds since 1970 in UTC."""
+        """Return microseconds since 1970 in UTC."""
         return time.time_ns() // 1_000
 
 

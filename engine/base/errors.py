@@ -252,7 +252,7 @@ class ForkedHandle(StoreFailed):
     """The store was opened before a fork; open it again in the child."""
 
 
-# --- what is on disk cannot be accepted ---------------------------------------------------------
+# --- data on disk cannot be accepted ------------------------------------------------------------
 class Damaged(Error):
     """Data on disk cannot be accepted; nothing was changed."""
 
@@ -369,7 +369,7 @@ class PeerTimeout(PeerError):
 
 
 class EpochGap(PeerError):
-    """Epochs are missing between what was applied and what the source has; the replica stops."""
+    """Epochs are missing between those applied and those the source has; the replica stops."""
 
 
 class PositionLost(PeerError):

@@ -365,7 +365,7 @@ class _PosixRaw:
         except BlockingIOError:
             return True
         except OSError:
-            pass  # no locks here, so nobody has one
+            pass  # no locks here, so no reader has one
         finally:
             os.close(descriptor)
         return False
@@ -379,7 +379,7 @@ class _PosixRaw:
             os.close(descriptor)
             return False
         except OSError:
-            pass  # no locks here, so nobody has one
+            pass  # no locks here, so no reader has one
         try:
             self.unlink(name)
         finally:

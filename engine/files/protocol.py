@@ -110,7 +110,7 @@ class Files(Protocol):
         ...
 
     def unlink_unpinned(self, name: str) -> bool:
-        """`unlink`, unless a reader has pinned the file (`PosixFiles.pin`): False then, and it stays."""
+        """Unlink a file; False, and it stays, if a reader has pinned it (`PosixFiles.pin`)."""
         ...
 
     def is_pinned(self, name: str) -> bool:

@@ -238,11 +238,11 @@ class Assembler:
         self._emit(opcode, target, first, second, flags=p.FL_ZERO_NULL if zero_null else 0)
 
     def add(self, target: int, first: int, second: int) -> None:
-        """Integers, wrapping at 64 bits."""
+        """Add integers, wrapping at 64 bits."""
         self._emit(p.OP_ADD, target, first, second)
 
     def sub(self, target: int, first: int, second: int) -> None:
-        """Integers, wrapping at 64 bits."""
+        """Subtract integers, wrapping at 64 bits."""
         self._emit(p.OP_SUB, target, first, second)
 
     # --- branches -------------------------------------------------------------------------------------------

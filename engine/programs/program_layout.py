@@ -215,7 +215,7 @@ PE_RANGE = 903  # a written value does not fit its column
 PE_NOT_NULL = 904
 PE_DAMAGED = 905  # lengths in the image contradict each other
 
-# --- what the kernels return ------------------------------------------------------------------------------
+# --- return values of the kernels -------------------------------------------------------------------------
 RUN_OK = 0
 RUN_LAST = 1
 RUN_ERROR = 2

@@ -156,7 +156,7 @@ class Table:
         self.indexes: dict[str, StoredIndex] = {}
         self.uniques: dict[str, StoredUnique] = {}
         self.building: dict[str, AnyIndex] = {}
-        # Columns of unique indexes, also of those being built: a change of one of them brings the whole image.
+        # Columns of unique indexes, also of those being built: a change of one of them has to bring the whole image.
         self.unique_columns: frozenset[str] = frozenset()
         try:
             set_partition_words(self.mem, self.handle, self._put_words(self.hash_header))
@@ -328,7 +328,7 @@ class Table:
         for each in self._views:
             view = each()
             if view is not None:
-                # Older versions may have other names. Theirs stay: to bring the whole image is always right.
+                # Older versions may have other names. Theirs stay: bringing the whole image is always correct.
                 view.unique_columns = names if view is self else view.unique_columns | names
 
     def is_change_of_indexes(self, definition: TableDefinition) -> bool:
