@@ -341,8 +341,7 @@ def image_changes_key(mem, tree, place, image, at, keeps_var):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])")
 def encode_places(mem, tree, places, count, limit, out, lengths):
-    """Encode the key words of rows by place into out, `limit` words and two of slack each; lengths gets their counts.
-    """
+    """Encode the key words of rows by place into out, `limit` words and two of slack each; lengths gets the counts."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED
