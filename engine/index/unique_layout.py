@@ -16,7 +16,7 @@ U_VERSION = I_LEVELS + 3  # counts entries taken and removed
 U_EVIDENCE = I_PATH  # stands in for a transaction descriptor in a walk outside transactions
 TAKES_NEVER = 1 << 62
 
-# --- state of a check in slices, beside CK_FAULT and CK_EVIDENCE -----------------------------------
+# --- state of a check in slices, besides CK_FAULT and CK_EVIDENCE ----------------------------------
 CU_DIRECTORY = 8  # position in the directory
 CU_PART = 9  # block of the segment there; after the blocks, its overflow list
 CU_ENTRIES = 10
