@@ -227,7 +227,7 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True)
 def records_of_entries(words, start, stop, shape, live, is_newest, out, state):
     """Write REDO INSERT records of the entries words[state[B_NEXT]:stop] whose bit is set in `live`, and clear the
-    bits; for tables with disk columns. start: the begin of this block's entries.
+    bits; for tables with disk columns. start: offset of this block's first entry.
 
     shape: [fixed words, has var, table and fragment and version as in a record, table, fragment, slots]. state[B_USED]:
     words of out in use. OK; ST_SPACE - words needed if out is full; ST_INVARIANT at state[B_NEXT].

@@ -143,8 +143,8 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
 
 @helper
 def met_row(mem, txn, fragment, rowid):
-    """Return (OK, address of the row a record changes), which must be committed or of this transaction, or (status,
-    row).
+    """Return (OK, address of the row that a record changes), or (status, row). The row must be committed or of this
+    transaction.
     """
     row = row_address(mem, fragment, rowid)
     if row == 0:

@@ -157,7 +157,7 @@ class IndexBuild:
             clock.sleep(0)  # lets waiting threads run
 
     def _adapt(self, seconds: float) -> None:
-        """Adapt the next slice to the allowed time: keys that tie read rows."""
+        """Adapt the size of the next slice to the allowed time: keys that tie read rows, which takes longer."""
         if seconds > SLICE_SECONDS:
             self._entries = max(SLICE_ENTRIES_MIN, self._entries // 2)
         elif seconds < SLICE_SECONDS / 4:

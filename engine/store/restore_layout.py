@@ -7,7 +7,7 @@ CHANGE_WORDS = 1  # before the record: the epoch
 # A folded row, one for each changed ROWID, in ROWID order.
 D_ROWID = 0
 D_BASE = 1  # BASE_ABSENT or BASE_WANTED: whether the backup must have the row; BASE_MET: it has
-D_IMAGE = 2  # offset of its fixed image; -1: finally there is no row
+D_IMAGE = 2  # offset of its fixed image; -1: the final state has no row
 D_VAR = 3  # offset of its var part; VAR_KEPT: as in the backup; VAR_NONE: none
 D_EPOCH = 4
 D_AUTHOR = 5

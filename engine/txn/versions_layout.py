@@ -17,7 +17,7 @@ V_FRAGMENT = 4  # fragment descriptor; 0: padding to the end of the ring
 V_PLACE = 5  # arena page << 11 | slot: the order of equal keys in an ordered index
 V_DISK = 6  # state of the disk part | words of the row's entry without it << V_ENTRY_SHIFT
 V_TAG = 7  # of its key
-V_ROW = 8  # begin of the row's entry
+V_ROW = 8  # the row's entry starts here
 V_UNIT_WORDS = 8
 
 V_DISK_MASK = 0xFF
