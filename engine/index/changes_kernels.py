@@ -1,8 +1,9 @@
-"""Ordered indexes of a table while transactions work: promises of operations, and what a commit does to entries.
+"""Ordered indexes of a table while transactions run: reservations of operations, and changes of entries at commit.
 
-A transaction promises for, and changes, the indexes of the table's list that are no newer than itself: older ones have
-ended before an online build begins. A commit leaves rows alone that a build has not reached. Rows of a dropped
-partition lose entries as they change and get no new ones; the rest goes before their memory does.
+A transaction reserves space in, and changes, only those indexes of the table's list that are no newer than itself: an
+online build begins after all older transactions have ended. A commit does not touch entries of rows that a build has
+not reached. Changed rows of a dropped partition lose their entries and get no new ones; the remaining entries are
+removed before the partition's memory is freed.
 """
 
 # mypy: ignore-errors
@@ -19,12 +20,12 @@ from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.rows.var_parts_kernels import chunk_address
 
-RETURNED_BLOCKS = 16  # given back to the pool by one operation, and one more for each entry
+RETURNED_BLOCKS = 16  # blocks an operation returns to the pool at most, plus one for each entry
 
 
 @helper
 def return_indexes(mem, txn, fragment, until, entries):
-    """Take the promises back that an operation gave the first `until` indexes of the list."""
+    """Return an operation's reservations in the first `until` indexes of the list."""
     indexes = mem[fragment + A.F_INDEXES]
     for i in range(until):
         tree = mem[indexes + X.XL_FIRST + i]
@@ -34,15 +35,15 @@ def return_indexes(mem, txn, fragment, until, entries):
 
 @helper
 def return_promises(mem, txn, fragment, entries):
-    """An operation is done, or undone: its promises are taken back."""
+    """Return the reservations of an operation that is committed or undone."""
     if mem[fragment + A.F_INDEXES] != 0:
         return_indexes(mem, txn, fragment, mem[mem[fragment + A.F_INDEXES] + X.XL_COUNT], entries)
 
 
 @helper
 def promise_indexes(mem, txn, fragment, entries):
-    """An operation on a table with indexes: promise each `entries` (0: it only removes); OK, or ST_MEMORY and nothing
-    is promised.
+    """Reserve room for `entries` in each index of an operation's table (0: it only removes). Returns OK, or ST_MEMORY
+    with nothing reserved.
     """
     indexes = mem[fragment + A.F_INDEXES]
     for i in range(mem[indexes + X.XL_COUNT]):
@@ -69,25 +70,27 @@ def is_kept(mem, txn, tree, fragment, rowid):
 
 @helper
 def place_of(mem, fragment, rowid):
-    """The place of a row."""
+    """Return the place of a row."""
     return map_get(mem, fragment, rowid >> 16) << X.PLACE_SHIFT | rowid & 0xFFFF
 
 
 @helper
 def entries_of(mem, fragment):
-    """Indexes in the list of a fragment's table: none, once the last one that operations promised for was dropped."""
+    """Return the number of indexes in the list of a fragment's table; 0 if operations reserved but the last index was
+    dropped since.
+    """
     return mem[mem[fragment + A.F_INDEXES] + X.XL_COUNT] if mem[fragment + A.F_INDEXES] != 0 else 0
 
 
 @helper
 def missing_status(mem, fragment, status):
-    """A removal that found nothing: only in a dropped partition is that no fault."""
+    """Map the status of a removal: an entry that is missing is a fault unless the partition was dropped."""
     return A.OK if status == A.OK or mem[fragment + A.F_DROPPED] else A.ST_INVARIANT
 
 
 @helper
 def remove_entries(mem, txn, fragment, rowid):
-    """Remove the entries of a row that will be deleted; OK or ST_INVARIANT."""
+    """Remove the entries of a row about to be deleted; OK or ST_INVARIANT."""
     indexes = mem[fragment + A.F_INDEXES]
     place = place_of(mem, fragment, rowid)
     for i in range(entries_of(mem, fragment)):
@@ -100,7 +103,7 @@ def remove_entries(mem, txn, fragment, rowid):
 
 @helper
 def add_entries(mem, txn, fragment, first, count, changed):
-    """Add the entries of `count` LIVE rows to the indexes whose bits `changed` has; OK or ST_INVARIANT."""
+    """Add the entries of `count` LIVE rows to the indexes whose bits are set in `changed`; OK or ST_INVARIANT."""
     if mem[fragment + A.F_DROPPED]:
         return A.OK
     indexes = mem[fragment + A.F_INDEXES]
@@ -117,7 +120,9 @@ def add_entries(mem, txn, fragment, first, count, changed):
 
 @helper
 def encode_image(mem, tree, fragment, row, buf, at, is_var_kept):
-    """Key words of the after-image buf[at:] of a row into SIDE_OTHER; a var part that is kept is the row's own."""
+    """Encode the key words of a row's after-image buf[at:] into SIDE_OTHER; a var part that is kept is read from the
+    row.
+    """
     value = side_part(mem, tree, X.SIDE_VALUE)
     out = side_part(mem, tree, X.SIDE_OTHER)
     limit = mem[tree + X.I_KEY_WORDS]
@@ -133,9 +138,9 @@ def encode_image(mem, tree, fragment, row, buf, at, is_var_kept):
 
 @helper
 def remove_changed(mem, txn, fragment, rowid, row, buf, at, has_var):
-    """Remove the entries whose key an update changes: a bit for each index it does it for, or ST_INVARIANT.
+    """Remove the entries whose key an update changes; returns a bit for each such index, or ST_INVARIANT.
 
-    has_var: the after-image buf[at:] has a var part.
+    has_var: whether the after-image buf[at:] has a var part.
     """
     indexes = mem[fragment + A.F_INDEXES]
     place = place_of(mem, fragment, rowid)

@@ -12,7 +12,7 @@ from tidemark.engine.rows.columns_layout import COLUMN_WORDS
 # --- descriptor (a block) -----------------------------------------------------------------------
 I_STATE = 0
 I_WORDS = 1  # W: key words of an entry
-I_IS_EXACT = 2  # 1: they are the whole key
+I_IS_EXACT = 2  # 1: an entry holds the whole key
 I_LEAF_CAPACITY = 3
 I_INNER_CAPACITY = 4
 I_ROOT = 5
@@ -20,54 +20,54 @@ I_HEIGHT = 6  # levels; 1 while the root is a leaf
 I_COUNT = 7  # entries
 I_FIRST_LEAF = 8
 I_LAST_LEAF = 9
-I_FREE = 10  # own list of free blocks, linked through word 0
+I_FREE = 10  # the tree's own list of free blocks, linked through word 0
 I_FREE_COUNT = 11
-I_PROMISED = 12  # entries that open transactions may still add
+I_PROMISED = 12  # entries reserved by open transactions
 I_COLUMN_COUNT = 13
-I_KEY_WORDS = 14  # most words of a whole key
+I_KEY_WORDS = 14  # maximum words of a whole key
 I_NULLABLE = 15  # bit i: key column i may be NULL
 I_SIDE = 16  # four scratch parts of I_SIDE_STRIDE words
 I_SIDE_STRIDE = 17
 I_SIDE_IS_PAGE = 18  # 1: a page, 0: a block
-I_CREDIT = 19  # entries added to leaves less than half full, up to a leaf of them: what pays for lopsided splits
+I_CREDIT = 19  # entries added to leaves under half full, at most one leaf's capacity; pays for lopsided splits
 I_POOL = 20
-I_PIECES = 21  # pieces of a primary key that lies in the var part; 0 otherwise
-I_VERSION = 22  # counts changes of the tree: whoever looks at it in slices knows whether it stood still
+I_PIECES = 21  # pieces of a primary key stored in the var part; 0 otherwise
+I_VERSION = 22  # counts changes of the tree: tells a check in slices whether the tree changed between them
 I_JOINS = 24
 I_INSERTED = 25
 I_DELETED = 26
-I_BIRTH = 27  # S_INDEX_GENERATION it was announced with
+I_BIRTH = 27  # S_INDEX_GENERATION when it was announced
 I_BUILT_FRAGMENT = 28  # rows of fragments before this one, and of this one before I_BUILT_ROWID, have their entries
 I_BUILT_ROWID = 29
 I_SPLITS = 31  # of leaves
-I_UNIQUE = 30  # the hash a unique index keeps its entries in (engine/index/unique_layout.py); 0: an ordered one
+I_UNIQUE = 30  # hash with the entries of a unique index (engine/index/unique_layout.py); 0: ordered index
 I_LEVELS = 32  # nodes of each level, leaves first
-I_PATH = 64  # node and child number of each level of the last descent that a change made
-I_PIECE_WORDS = 96  # words of each piece of the primary key, -1 if it tells its length itself
+I_PATH = 64  # node and child number of each level of the last descent
+I_PIECE_WORDS = 96  # words of each piece of the primary key, -1 if it begins with its length
 I_COLUMNS = 128  # column words of the key columns
 
 HEIGHT_MAX = 16
 KEY_COLUMNS_MAX = 32
 ENTRY_KEY_WORDS_MAX = 4
-LONG_KEY_WORDS = 4  # W of an index that is not exact: ties read rows, at a microsecond each, so they must be rare
+LONG_KEY_WORDS = 4  # W of an inexact index: ties read rows, a microsecond each, so they must be rare
 KEY_WORDS_MAX = PAGE_WORDS // 4 - 2  # so that a page holds the four scratch parts
 
 INDEX_BUILDING = 1
 INDEX_READY = 2
-INDEX_ANNOUNCED = 4  # operations promise for it; it is empty, and older transactions are waited for
+INDEX_ANNOUNCED = 4  # operations reserve for it; it is empty until older transactions have ended
 BUILT_WHOLLY = 1 << 62  # in I_BUILT_FRAGMENT
 
 # --- list of a table's indexes (a block) ----------------------------------------------------------
 XL_COUNT = 0
 LISTED_MAX = INDEXES_MAX
-XL_FIRST = 1  # descriptors, in the order they were made
+XL_FIRST = 1  # descriptors, in order of creation
 XL_UNIQUES = 40  # how many of them are unique
-XL_TAGS = 64  # for each, while an operation is under way: tag of the entry it has taken, -1 if none
+XL_TAGS = 64  # for each, during an operation: tag of the entry the operation has taken, -1 if none
 
 # scratch parts, in units of I_SIDE_STRIDE
-SIDE_TARGET = 0  # whole key of the entry that is being added or removed
-SIDE_OTHER = 1  # whole key of a row that it is compared with
-SIDE_VALUE = 2  # a value out of a chained var part
+SIDE_TARGET = 0  # whole key of the entry being added or removed
+SIDE_OTHER = 1  # whole key of the row it is compared with
+SIDE_VALUE = 2  # a value copied from a chained var part
 SIDE_CONSTANTS = 3  # defaults of absent var columns
 
 # --- node (a block) -----------------------------------------------------------------------------
@@ -84,15 +84,15 @@ INNER_CAPACITY_MIN = 8
 # --- key words ----------------------------------------------------------------------------------
 PLACE_SHIFT = COMPACT_SLOT_BITS
 PLACE_SLOT_MASK = (1 << COMPACT_SLOT_BITS) - 1
-PLACE_BELOW = -1  # a target with this place lies below every entry with its words
+PLACE_BELOW = -1  # sorts before every entry with the same words
 PLACE_ABOVE = (1 << 62) - 1
 
-# --- target: what is searched for, and where a scan stands ---------------------------------------
+# --- target: the key of a search, and the position of a scan -------------------------------------
 TG_PLACE = 0
 TG_WORDS = 1
 TG_KEY = 2
 
-# --- decoded value: its bytes (-1: NULL), then up to 32 of them -----------------------------------
+# --- decoded value: its size in bytes (-1: NULL), then up to 32 bytes -----------------------------
 DECODED_WORDS = 5
 
 # --- state of a check in slices ------------------------------------------------------------------
@@ -100,11 +100,11 @@ CK_ENTRIES = 0
 CK_LEAVES = 1
 CK_FAULT = 2
 CK_EVIDENCE = 3
-CK_LEVELS = 8  # nodes of each level seen, leaves left out
+CK_LEVELS = 8  # nodes seen on each level, without leaves
 CK_WORDS = CK_LEVELS + HEIGHT_MAX
 FAULT_ORDER = 1
 FAULT_ROW = 2  # an entry leads to no LIVE row
-FAULT_KEY = 3  # an entry has other words than its row
+FAULT_KEY = 3  # the words of an entry differ from its row's
 FAULT_NODE = 4  # level, count or fill of a node
 FAULT_LINK = 5
 FAULT_SEPARATOR = 6
@@ -115,12 +115,12 @@ FAULT_TWICE = 10  # two rows have one key, or a row two entries
 
 
 def leaf_capacity(words: int) -> int:
-    """Entries of a leaf."""
+    """Return the capacity of a leaf in entries."""
     return NODE_ROOM // (words + 1) & ~1
 
 
 def inner_capacity(words: int) -> int:
-    """Children of an inner node."""
+    """Return the capacity of an inner node in children."""
     return NODE_ROOM // (words + 2) & ~1
 
 

@@ -1,4 +1,4 @@
-"""Column values out of the key words of an exact index: answers without a look at the rows."""
+"""Column values decoded from the key words of an exact index, without reading the rows."""
 
 # mypy: ignore-errors
 
@@ -13,7 +13,7 @@ from tidemark.engine.sealed.checksums_kernels import shift_right
 
 @helper
 def take_bits(keys, base, bit, count):
-    """`count` bits (1 to 64) behind `bit` bits of key words; bits behind the last word are zeros."""
+    """Return `count` bits (1 to 64) of key words from bit `bit` on; bits past the last word are zeros."""
     at = base + (bit >> 6)
     used = bit & 63
     word = (keys[at] ^ LOWEST) << used
@@ -24,8 +24,8 @@ def take_bits(keys, base, bit, count):
 
 @helper
 def take_bytes(keys, base, bit, out, at):
-    """Bytes up to their end mark, eight to a word of out[at:], zero-padded; returns the bits they took, mark included,
-    with how many bytes there are in the lowest eight bits.
+    """Copy bytes up to their end mark, eight to a word of out[at:], zero-padded. Returns the bits consumed, mark
+    included, << 8 | the number of bytes.
     """
     begin = bit
     count = 0
@@ -45,7 +45,7 @@ def take_bytes(keys, base, bit, out, at):
 
 @helper
 def take_value(keys, base, bit, kind, width, out, at):
-    """One value to out[at:], bytes first; returns the bits it took."""
+    """Decode one value to out[at:], its size in bytes first; returns the bits consumed."""
     if kind == K.CLASS_BYTES:
         taken = take_bytes(keys, base, bit, out, at + 1)
         out[at] = taken & 0xFF
@@ -70,11 +70,12 @@ def take_value(keys, base, bit, kind, width, out, at):
 
 @kernel("int64(int64[::1], int64[::1], int64, int64, int64[::1])")
 def decode_keys(descriptor, keys, count, column, out):
-    """Values of key column `column` out of key words of an exact index, W words an entry in keys. descriptor: a private
-    copy (`KeyShape.descriptor`).
+    """Decode the values of key column `column` from key words of an exact index, W words for each entry in keys.
+    descriptor: a private copy (`KeyShape.descriptor`).
 
-    DECODED_WORDS words each in out: bytes of the value (-1: NULL), then the value as it is stored, integers extended to
-    a word, 128-bit ones low word first, bytes zero-padded and without padding counted.
+    out gets DECODED_WORDS words for each: the value's size in bytes (-1: NULL), then the value as stored. Integers are
+    extended to a word, 128-bit integers are low word first. Bytes are zero-padded; their size does not count the
+    padding.
     """
     words = descriptor[X.I_WORDS]
     for i in range(count):

@@ -1,7 +1,8 @@
-"""Keys of an ordered index in Python: key words of search values and bounds, and values out of key words.
+"""Keys of an ordered index in Python: key words of search values and bounds, and values decoded from key words.
 
-The bits are those of `engine/index/key_words_kernels.py`. A *target* is what kernels search for: a place, a count, key
-words. A bound is a target with a place below or above all places: its key may stop early, even inside a string.
+The bits are those of `engine/index/key_words_kernels.py`. A *target* is the search argument of kernels: a place, a
+count, key words. A bound is a target with a place below or above all places; its key may stop early, even inside a
+string.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _EXACT_BITS = ix.ENTRY_KEY_WORDS_MAX * _WORD_BITS
 
 
 def _bits_max(column: Column) -> int:
-    """Most bits of one column of a key."""
+    """Return the maximum bits of one column in a key."""
     kind = column.type
     if column_class(kind) == c.CLASS_BYTES:
         bits = 16 * ((kind.width or kind.bytes_max) + 1)
@@ -62,7 +63,7 @@ def _escaped(octets: bytes) -> bytes:
 
 
 def _value_bits(kind: ColumnType, stored: Any) -> tuple[int, int]:
-    """A stored value that is not NULL as (bits, how many)."""
+    """Encode a stored value that is not NULL; returns (bits, number of bits)."""
     class_ = column_class(kind)
     if class_ == c.CLASS_BYTES:
         octets = _escaped(stored.rstrip(b"\0") if kind.width else stored) + b"\0\0"
@@ -77,10 +78,10 @@ def _value_bits(kind: ColumnType, stored: Any) -> tuple[int, int]:
 
 
 class KeyShape:
-    """What the key columns of an index are, and how their values become key words.
+    """The key columns of an index, and the encoding of their values to key words.
 
-    `words` (W) are the key words of an entry, `is_exact` says that they are the whole key, `key_words` are the most a
-    whole key has.
+    `words` (W) is the number of key words in an entry, `is_exact` says that these are the whole key, `key_words` is the
+    maximum of a whole key.
     """
 
     def __init__(self, definition: TableDefinition, layout: RowLayout, names: Sequence[str]) -> None:
@@ -104,7 +105,7 @@ class KeyShape:
         pieces = layout.key_places if layout.key_in_var else ()
         self._pieces = [words_for(place.column.type.width) or -1 for place in pieces]
         self._nullable = sum(column.nullable << number for number, column in enumerate(self.columns))
-        # What kernels that work on private memory must know: the words of a descriptor that tell keys, then constants.
+        # For kernels that work on private memory: the descriptor words about keys, then constants.
         self.descriptor: Words = np.zeros(BLOCK_WORDS + self.constants.size, dtype=np.int64)
         self.descriptor[ix.I_WORDS] = self.words
         self.descriptor[ix.I_KEY_WORDS] = self.key_words
@@ -117,38 +118,38 @@ class KeyShape:
         self.descriptor[BLOCK_WORDS:] = self.constants
 
     def answers(self, names: Sequence[str]) -> bool:
-        """Whether entries alone have the values of these columns, as they are: floats do not come back with their
-        sign of zero or the bits of their NaN.
+        """Whether the values of these columns can be read from entries alone. False for floats: entries lose the sign
+        of zero and the bits of a NaN.
         """
         own = {column.name for column in self.columns if not isinstance(column.type, Floating)}
         return self.is_exact and own.issuperset(names)
 
     @property
     def lies_in_fixed(self) -> bool:
-        """Whether every column lies in the fixed image, so that entries can be written as row images of one size."""
+        """Whether every column is in the fixed image, so that entries can be written as row images of one size."""
         return bool((self._column_words.reshape(-1, c.COLUMN_WORDS)[:, c.CW_PART] == c.PART_FIXED).all())
 
     def descriptor_shape(self, state: int, leaf_entries: int, children: int) -> Words:
-        """The shape that the kernel `make_tree` takes."""
+        """Return the `shape` argument of the kernel `make_tree`."""
         head = [state, self.words, self.is_exact, leaf_entries, children, self.key_words, self._nullable]
         head += [len(self._pieces), len(self.columns), *self._pieces]
         return np.concatenate([np.array(head, dtype=np.int64), self._column_words])
 
     # --- targets --------------------------------------------------------------------------------
     def empty_target(self) -> Words:
-        """Room for any target; it lies before every entry."""
+        """Return a target before every entry, with room for any other."""
         return self._target(0, 0, ix.PLACE_BELOW)
 
     def below(self, values: Sequence[Any] = ()) -> Words:
-        """A bound before every key that begins with these values. Raises: TypeMismatch, ValueOutOfRange."""
+        """Return a bound before every key that begins with these values. Raises: TypeMismatch, ValueOutOfRange."""
         return self._target(*self._bits(values), ix.PLACE_BELOW)
 
     def above(self, values: Sequence[Any] = ()) -> Words:
-        """A bound behind every key that begins with these values. Raises: TypeMismatch, ValueOutOfRange."""
+        """Return a bound past every key that begins with these values. Raises: TypeMismatch, ValueOutOfRange."""
         return self._target(*self._bits(values), ix.PLACE_ABOVE)
 
     def starting(self, values: Sequence[Any], start: str | bytes) -> tuple[Words, Words]:
-        """The bounds around keys that begin with these values and go on with text or bytes that begin with `start`.
+        """Return the bounds of keys that begin with these values, followed by text or bytes that begin with `start`.
 
         Raises: TypeMismatch, ValueOutOfRange.
         """
@@ -165,7 +166,7 @@ class KeyShape:
         return self._target(number, bits, ix.PLACE_BELOW), self._target(number, bits, ix.PLACE_ABOVE)
 
     def encode(self, values: Sequence[Any]) -> list[int]:
-        """Key words of a whole key."""
+        """Return the key words of a whole key."""
         target = self.below(values)
         return [int(word) for word in target[ix.TG_KEY : ix.TG_KEY + int(target[ix.TG_WORDS])]]
 
@@ -186,7 +187,7 @@ class KeyShape:
         return number, bits
 
     def _target(self, number: int, bits: int, place: int) -> Words:
-        # What does not fit into the longest key equals no key: its first words decide.
+        # A value longer than the longest key equals no key: its first words decide the order.
         over = bits - self.key_words * _WORD_BITS
         if over > 0:
             number, bits = number >> over, bits - over
@@ -205,7 +206,7 @@ class KeyShape:
 
     # --- values ---------------------------------------------------------------------------------
     def loaded(self, column: int, decoded: Words) -> Any:
-        """The Python value of a key column out of the words that the kernel `decode_keys` gave. −0.0 comes as 0.0."""
+        """Return the Python value of a key column from the words of the kernel `decode_keys`. −0.0 becomes 0.0."""
         size = int(decoded[0])
         if size < 0:
             return None
@@ -225,12 +226,12 @@ class KeyShape:
 
 
 def _padded(kind: ColumnType) -> int:
-    """Bytes that values of fixed size are padded to; values of Char come without padding."""
+    """Return the size in bytes that values of fixed size are padded to; values of Char are not padded."""
     return kind.width if not kind.converts else 0
 
 
 def _positions(definition: TableDefinition, names: Sequence[str]) -> list[int]:
-    """Positions of the key columns. Raises: NoSuchColumn, SchemaInvalid."""
+    """Return the positions of the key columns. Raises: NoSuchColumn, SchemaInvalid."""
     by_name = {column.name: position for position, column in enumerate(definition.columns)}
     table = definition.name
     if not 1 <= len(names) <= ix.KEY_COLUMNS_MAX or len(set(names)) != len(names):

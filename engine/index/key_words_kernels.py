@@ -1,8 +1,8 @@
 """Key words of an ordered index: a row's key columns as bits whose order is the order of keys (docs/access.md, 4).
 
-One encoder for rows in the arena, after-images in private buffers and anything else that has the form of a row image;
-`engine/index/key_values.py` makes the same bits from Python values. Whoever gives room gives two words more than the
-limit: a value is put down in pieces of up to 16 bytes before the limit is looked at.
+One encoder serves rows in the arena, after-images in private buffers and anything else in the form of a row image;
+`engine/index/key_values.py` makes the same bits from Python values. The output needs two words more than the limit: a
+value is written in pieces of up to 16 bytes before the limit is checked.
 """
 
 # mypy: ignore-errors
@@ -26,13 +26,13 @@ INFINITY32 = 0xFF << 23
 ONES = 0x0101010101010101
 HIGHS = 0x8080808080808080 - (1 << 64)
 PAIRS = 0x00FF00FF00FF00FF
-NO_VAR_PART = 0  # instead of its address: every column is absent
+NO_VAR_PART = 0  # in place of an address: every column is absent
 QUADS = 0x0000FFFF0000FFFF
 
 
 @helper
 def put_bits(out, base, bit, value, count):
-    """Put the low `count` bits (1 to 64) of a value down behind `bit` bits; returns the bits there are then."""
+    """Append the low `count` bits (1 to 64) of a value after `bit` bits; returns the new number of bits."""
     at = base + (bit >> 6)
     room = 64 - (bit & 63)
     if room == 64:
@@ -50,7 +50,7 @@ def put_bits(out, base, bit, value, count):
 
 @helper
 def big_end_first(word):
-    """The bytes of a word in the other order."""
+    """Return a word with its bytes reversed."""
     word = (word & PAIRS) << 8 | shift_right(word, 8) & PAIRS
     word = (word & QUADS) << 16 | shift_right(word, 16) & QUADS
     return word << 32 | shift_right(word, 32)
@@ -58,7 +58,7 @@ def big_end_first(word):
 
 @helper
 def bytes_at(words, byte, count):
-    """1 to 8 bytes from byte offset `byte` of an array of words on, the first one on top."""
+    """Return 1 to 8 bytes from byte offset `byte` of an array of words, the first byte most significant."""
     at = byte >> 3
     shift = (byte & 7) << 3
     word = word_at(words, at)
@@ -72,7 +72,7 @@ def bytes_at(words, byte, count):
 
 @helper
 def put_bytes(words, byte, count, out, base, bit, limit):
-    """Put bytes down with 00 as 00 FF and 00 00 behind them; stops behind `limit` bits."""
+    """Append bytes with 00 escaped as 00 FF, then the end mark 00 00; stops past `limit` bits."""
     done = 0
     while done < count and bit < limit:
         step = min(8, count - done)
@@ -90,7 +90,7 @@ def put_bytes(words, byte, count, out, base, bit, limit):
 
 @helper
 def without_padding(words, byte, count):
-    """Bytes that are left without zero bytes at the end."""
+    """Return the number of bytes without trailing zero bytes."""
     while count >= 8 and bytes_at(words, byte + count - 8, 8) == 0:
         count -= 8
     while count > 0 and bytes_at(words, byte + count - 1, 1) == 0:
@@ -100,7 +100,7 @@ def without_padding(words, byte, count):
 
 @helper
 def ordered_float(value, bits, infinity):
-    """A float as an integer that sorts as it does, unsigned: NaN above everything, -0.0 as 0.0."""
+    """Map the bits of a float to an unsigned integer of the same order: NaN above everything, -0.0 as 0.0."""
     sign = 1 << (bits - 1)
     whole = -1 if bits == 64 else (1 << bits) - 1
     if value & ~sign & whole > infinity:
@@ -112,7 +112,7 @@ def ordered_float(value, bits, infinity):
 
 @helper
 def put_number(words, byte, kind, width, out, base, bit):
-    """Put a value of fixed size down, which does not lie across words."""
+    """Append a value of fixed size that does not straddle words."""
     at = byte >> 3
     if kind == K.CLASS_WIDE:
         return put_words(word_at(words, at), word_at(words, at + 1), kind, width, out, base, bit)
@@ -121,7 +121,7 @@ def put_number(words, byte, kind, width, out, base, bit):
 
 @helper
 def put_words(low, high, kind, width, out, base, bit):
-    """Put a number down, given its words: in its own width, big end first, its sign bit turned."""
+    """Append a number given as words: in its own width, big-endian, sign bit flipped."""
     if kind == K.CLASS_WIDE:
         bit = put_bits(out, base, bit, high ^ LOWEST, 64)
         return put_bits(out, base, bit, low, 64)
@@ -160,7 +160,7 @@ def copy_chained(mem, reference, first, count, target, at):
 
 @helper
 def put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at, out, base, bit, limit):
-    """Put a var column down, NULL bit included. Of a chained part parts[var_at:] is the first chunk."""
+    """Append a var column, NULL bit included. parts[var_at:] is the first chunk of a chained part."""
     header = parts[var_at] if var_at != NO_VAR_PART else 0
     ends = var_at + 1 + ((header >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)
     columns = (header >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
@@ -194,7 +194,7 @@ def put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at
 
 @helper
 def put_var_value(mem, column, parts, byte, count, out, base, bit, limit):
-    """Put the value at a byte address of a var part down: bytes, or a number of an added column, wherever it begins."""
+    """Append the value at a byte address of a var part: bytes, or the number of an added column, at any alignment."""
     kind = mem[column + K.CW_CLASS]
     if kind == K.CLASS_BYTES:
         return put_bytes(parts, byte, count, out, base, bit, limit)
@@ -207,7 +207,7 @@ def put_var_value(mem, column, parts, byte, count, out, base, bit, limit):
 
 @helper
 def put_piece(mem, tree, column, parts, var_at, out, base, bit, limit):
-    """Put a column of a primary key in the var part down; such keys lie whole in the first chunk."""
+    """Append a column of a primary key stored in the var part; such keys are entirely in the first chunk."""
     at = var_at + 1
     wanted = mem[column + K.CW_AT]
     for i in range(wanted):
@@ -222,10 +222,10 @@ def put_piece(mem, tree, column, parts, var_at, out, base, bit, limit):
 
 @helper
 def encode_key(mem, tree, fixed, at, parts, var_at, reference, side, side_at, out, base, limit):
-    """Key words of a row whose fixed image is fixed[at:] and whose var part is parts[var_at:], to out[base:].
+    """Encode the key words of a row with fixed image fixed[at:] and var part parts[var_at:] to out[base:].
 
-    reference: the var part's, if it is chained, else 0. side[side_at:]: room for one value. At most `limit` words;
-    returns their number, W at least.
+    reference: of the var part if it is chained, else 0. side[side_at:]: room for one value. Writes at most `limit`
+    words; returns their number, at least W.
     """
     bit = 0
     most = limit << 6
@@ -263,7 +263,7 @@ def encode_key(mem, tree, fixed, at, parts, var_at, reference, side, side_at, ou
 
 @helper
 def row_of_place(mem, place):
-    """Address of the row at a place."""
+    """Return the address of the row at a place."""
     page = (place >> X.PLACE_SHIFT) << A.PAGE_SHIFT
     fragment = word_at(mem, page + A.PG_FRAGMENT)
     return page + A.PAGE_HEADER_WORDS + (place & X.PLACE_SLOT_MASK) * word_at(mem, fragment + A.F_ROW_WORDS)
@@ -271,7 +271,7 @@ def row_of_place(mem, place):
 
 @helper
 def var_of_place(mem, place):
-    """Var reference of the row at a place; 0 if it has no var part."""
+    """Return the var reference of the row at a place; 0 if it has no var part."""
     fragment = mem[((place >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_FRAGMENT]
     if mem[fragment + A.F_HAS_VAR] == 0:
         return 0
@@ -280,14 +280,14 @@ def var_of_place(mem, place):
 
 @helper
 def is_chained(mem, reference):
-    """Whether a var part lies in several chunks."""
+    """Whether a var part is split over several chunks."""
     word = mem[((reference >> 16) << A.PAGE_SHIFT) + A.PAGE_WORDS - 1 - (reference & 0xFFFF)]
     return word & A.VAR_CHAINED != 0
 
 
 @helper
 def encode_beside(mem, tree, place, fixed, at, side, side_at, out, base, limit):
-    """`encode_key` of a fixed image fixed[at:] beside the var part of the row at a place."""
+    """Like `encode_key`, for a fixed image fixed[at:] with the var part of the row at a place."""
     reference = var_of_place(mem, place)
     var_at = chunk_address(mem, reference) if reference else NO_VAR_PART
     if reference and not is_chained(mem, reference):
@@ -297,28 +297,28 @@ def encode_beside(mem, tree, place, fixed, at, side, side_at, out, base, limit):
 
 @helper
 def encode_row(mem, tree, place, side, side_at, out, base, limit):
-    """`encode_key` of the row at a place."""
+    """Like `encode_key`, for the row at a place."""
     at = row_of_place(mem, place) + A.ROW_HEADER_WORDS
     return encode_beside(mem, tree, place, mem, at, side, side_at, out, base, limit)
 
 
 @helper
 def side_part(mem, tree, number):
-    """Address of one of the four scratch parts."""
+    """Return the address of one of the four scratch parts."""
     return mem[tree + X.I_SIDE] + number * mem[tree + X.I_SIDE_STRIDE]
 
 
 @helper
 def encode_here(mem, tree, place, number, limit):
-    """Key words of the row at a place into a scratch part; returns their number."""
+    """Encode the key words of the row at a place into a scratch part; returns their number."""
     out = side_part(mem, tree, number)
     return encode_row(mem, tree, place, mem, side_part(mem, tree, X.SIDE_VALUE), mem, out, limit)
 
 
 @helper
 def image_changes_key(mem, tree, place, image, at, keeps_var):
-    """Whether an after-image image[at:] gives the row at a place another key. keeps_var: the image is the fixed one
-    alone, the var part stays as it is.
+    """Whether an after-image image[at:] changes the key of the row at a place. keeps_var: the image is only the fixed
+    part, the var part is unchanged.
     """
     most = mem[tree + X.I_KEY_WORDS]
     held = encode_here(mem, tree, place, X.SIDE_OTHER, most)
@@ -341,7 +341,7 @@ def image_changes_key(mem, tree, place, image, at, keeps_var):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])")
 def encode_places(mem, tree, places, count, limit, out, lengths):
-    """Key words of rows by place, `limit` words and two of slack each in out; lengths gets how many they are."""
+    """Encode the key words of rows by place into out, `limit` words and two of slack each; lengths gets the counts."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED
@@ -354,7 +354,7 @@ def encode_places(mem, tree, places, count, limit, out, lengths):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
 def encode_images(descriptor, images, offsets, fixed_words, count, limit, out, lengths):
-    """`encode_places` of row images at word offsets. descriptor: a private copy (`KeyShape.descriptor`)."""
+    """Like `encode_places`, for row images at word offsets. descriptor: a private copy (`KeyShape.descriptor`)."""
     for i in range(count):
         at = offsets[i]
         to = i * (limit + 2)

@@ -1,6 +1,6 @@
-"""The list of a table's ordered indexes: one block, to which every fragment's descriptor leads; changed in one call.
+"""The list of a table's indexes: one block that every fragment descriptor points to, changed in one call.
 
-The block stays the table's for good, so that transactions on a partition dropped since find what holds now.
+The table keeps the block for good, so a transaction on a partition that was dropped since finds the current list.
 """
 
 # mypy: ignore-errors
@@ -18,7 +18,7 @@ from tidemark.engine.memory.pool_kernels import take_block
 
 @helper
 def set_lists(mem, table):
-    """Let every fragment of a table lead to its list, or to nothing if that is empty."""
+    """Point every fragment of a table to its list, or to nothing if the list is empty."""
     indexes = mem[table + A.T_INDEXES]
     if mem[indexes + X.XL_COUNT] == 0:
         indexes = 0
@@ -30,7 +30,9 @@ def set_lists(mem, table):
 
 @kernel("int64(int64[::1], int64, int64)")
 def announce_index(mem, table, tree):
-    """Put an index at the end of a table's list: what begins from now on promises for it. OK or ST_MEMORY."""
+    """Append an index to a table's list: transactions that begin from now on reserve for it. OK, ST_MEMORY or
+    ST_DROPPED.
+    """
     table = descriptor_of(mem, table)
     tree = descriptor_of(mem, tree)
     if table == 0 or tree == 0:
@@ -52,8 +54,9 @@ def announce_index(mem, table, tree):
 
 @kernel("int64(int64[::1], int64, int64)")
 def withdraw_index(mem, table, tree):
-    """Take an index out of a table's list, and let no handle of it lead there but the next one: from now on no commit
-    maintains it and no scan reads it. OK; ST_MISSING if it was not in the list; ST_DROPPED if it was withdrawn before.
+    """Remove an index from a table's list and invalidate its handle; only the next handle is valid. From now on no
+    commit maintains it and no scan reads it. OK; ST_MISSING if it was not in the list; ST_DROPPED if it was withdrawn
+    before.
     """
     table = descriptor_of(mem, table)
     tree = descriptor_of(mem, tree)
@@ -80,7 +83,7 @@ def withdraw_index(mem, table, tree):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def publish_index(mem, table, tree, version):
-    """A new version of the table's definition, in which the index `tree` is built (0: one is gone)."""
+    """Set a new version of the table's definition, in which the index `tree` is built (0: an index was dropped)."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -101,7 +104,7 @@ def publish_index(mem, table, tree, version):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def remove_rows(mem, tree, fragment, state):
-    """Remove the entries of a dropped fragment's LIVE rows from ROWID state[0] on, looking at state[1] slots.
+    """Remove the entries of a dropped fragment's LIVE rows from ROWID state[0] on, visiting at most state[1] slots.
 
     OK at the fragment's end, or ST_MORE. state[2] counts entries.
     """

@@ -1,7 +1,7 @@
-"""An ordered index in Python: made, filled, searched and dropped; the work is done by `engine/index/tree_*_kernels.py`.
+"""An ordered index in Python: created, filled, searched and dropped by the kernels of `engine/index/tree_*_kernels.py`.
 
-The tree itself lies in the arena and is changed by whoever commits (docs/access.md, section 5). What lies here is for
-building and for scans: bounds, cursors, batches of places.
+The tree is in the arena, and commits change it (docs/access.md, section 5). This module is for building and for scans:
+bounds, cursors, batches of places.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SCAN_ENTRIES = 4_096
 PROMISE_ENTRIES = 256
 LOAD_ENTRIES = 8_192
 SLICE_SLOTS = 512
-SLICE_ENTRIES = 128  # each reads a row and goes down the tree: about a microsecond if nothing of it is in the cache
+SLICE_ENTRIES = 128  # each reads a row and descends the tree: about a microsecond with a cold cache
 CHECK_SLOTS = 128
 COLLECT_SLOTS = 1 << 16
 DROP_NODES = 512
@@ -66,9 +66,8 @@ FAULTS = {
 
 
 class Run(NamedTuple):
-    """Entries outside the tree: W planes of key words one after the other, `stride` words apart, and their places.
-
-    `order`: their numbers, sorted.
+    """Entries outside the tree: W consecutive planes of key words, `stride` words apart, and their places. `order`:
+    entry numbers in key order.
     """
 
     words: Words
@@ -78,7 +77,7 @@ class Run(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What a check found: one of the FAULT_ numbers, said in words, and an address or place."""
+    """The finding of a check: one of the FAULT_ numbers, its text, and an address or place."""
 
     number: int
     what: str
@@ -98,8 +97,8 @@ class OrderedIndex:
         state: int = ix.INDEX_READY,
         capacities: tuple[int, int] | None = None,
     ) -> None:
-        """An empty index. fragments: their handles. capacities: entries of a leaf and children of an inner node,
-        if they are to be fewer than a node has room for.
+        """Create an empty index. fragments: their handles. capacities: entries of a leaf and children of an inner node,
+        if fewer than fit.
 
         Raises: MemoryExhausted, NoSuchColumn, SchemaInvalid.
         """
@@ -121,7 +120,7 @@ class OrderedIndex:
 
     # --- changes --------------------------------------------------------------------------------
     def promise(self, entries: int) -> None:
-        """Take what adding so many entries may need. Raises: MemoryExhausted, and nothing is promised."""
+        """Reserve the blocks that adding so many entries may need. Raises: MemoryExhausted, with nothing reserved."""
         done = 0
         while done < entries:
             step = min(PROMISE_ENTRIES, entries - done)
@@ -133,12 +132,12 @@ class OrderedIndex:
             done += step
 
     def unpromise(self, entries: int) -> None:
-        """Take a promise back."""
+        """Return a reservation."""
         while tree_unpromise(self.mem, self.handle, entries, DROP_NODES) > 0:
             entries = 0
 
     def insert(self, places: Sequence[int] | Words) -> int:
-        """Add the entries of the rows at places, promised before; returns how many were not there yet."""
+        """Add the entries of the rows at places, which must be reserved; returns the number of new entries."""
         every = np.asarray(places, dtype=np.int64)
         added = 0
         for start in range(0, len(every), SLICE_ENTRIES):
@@ -150,7 +149,7 @@ class OrderedIndex:
         return added
 
     def delete(self, places: Sequence[int] | Words) -> int:
-        """Remove the entries of the rows at places; returns how many were there."""
+        """Remove the entries of the rows at places; returns the number removed."""
         every = np.asarray(places, dtype=np.int64)
         return sum(
             tree_delete_run(self.mem, self.handle, every, start, min(start + SLICE_ENTRIES, len(every)))
@@ -161,14 +160,14 @@ class OrderedIndex:
     def scan(
         self, low: Words | None = None, high: Words | None = None, reverse: bool = False, batch: int = SCAN_ENTRIES
     ) -> Iterator[Words]:
-        """Places between two bounds, in batches of up to `batch`. The index may change between two batches."""
+        """Yield places between two bounds, in batches of up to `batch`. The index may change between two batches."""
         for places, _ in self._scan(low, high, reverse, batch, False):
             yield places
 
     def scan_keys(
         self, low: Words | None = None, high: Words | None = None, reverse: bool = False, batch: int = SCAN_ENTRIES
     ) -> Iterator[tuple[Words, Words]]:
-        """As `scan`, with the W key words of each entry."""
+        """Like `scan`, with the W key words of each entry."""
         return self._scan(low, high, reverse, batch, True)
 
     def _scan(
@@ -189,13 +188,13 @@ class OrderedIndex:
                 return
 
     def estimate(self, low: Words, high: Words) -> int:
-        """About how many entries lie between two bounds."""
+        """Estimate the number of entries between two bounds."""
         return max(0, int(tree_estimate(self.mem, self.handle, low, high)))
 
     def decode(self, keys: Words, column: int) -> Words:
-        """Values of one key column out of the key words of entries of an exact index.
+        """Decode the values of one key column from the key words of entries of an exact index.
 
-        Shapes: `keys` W words an entry; returns (entries, DECODED_WORDS), see the kernel `decode_keys`.
+        Shapes: `keys` has W words for each entry; returns (entries, DECODED_WORDS), see the kernel `decode_keys`.
         """
         if not self.shape.is_exact:
             raise InvariantBroken("an index that is not exact cannot answer alone; report this")
@@ -206,8 +205,8 @@ class OrderedIndex:
 
     # --- building -------------------------------------------------------------------------------
     def collect(self, fragment: int) -> Run:
-        """Key words and places of a fragment's rows, sorted. Works without the GIL and reads rows that nobody may
-        change meanwhile: for a restart, a thread for each fragment.
+        """Collect the key words and places of a fragment's rows, sorted. Runs without the GIL, so no thread may change
+        the rows meanwhile: for a restart, with one thread for each fragment.
         """
         room = max(0, int(descriptor_word(self.mem, fragment, F_ROWS))) + 1
         width = self.shape.words
@@ -224,7 +223,7 @@ class OrderedIndex:
         return self._sorted(words.reshape(width, room)[:, :count].ravel(), places[:count])
 
     def merge(self, runs: Sequence[Run]) -> Run:
-        """One sorted run of several."""
+        """Merge sorted runs into one."""
         runs = [run for run in runs if len(run.order)] or list(runs[:1])
         if len(runs) == 1:
             return runs[0]
@@ -246,16 +245,16 @@ class OrderedIndex:
         order = np.argsort(words[:count]).astype(np.int64, copy=False)
         work = np.empty_like(order)
         order_ties(self.mem, self.handle, words, count, places, order, count, work, self._side())
-        # In order in memory, too: merging and loading then read ahead.
+        # Sorted in memory too, so that merging and loading read sequentially.
         planes = np.take(words.reshape(self.shape.words, count), order, axis=1)
         return Run(planes.ravel(), places[order], np.arange(count, dtype=np.int64), count)
 
     def _side(self) -> Words:
-        """Three scratch parts of one thread."""
+        """Return three scratch parts for one thread."""
         return np.zeros(3 * (self.shape.key_words + 2), dtype=np.int64)
 
     def load(self, run: Run) -> None:
-        """Fill an empty index with all its entries. Raises: MemoryExhausted; drop it then."""
+        """Fill an empty index with all its entries. Raises: MemoryExhausted; the caller must then drop it."""
         count = len(run.order)
         for start in range(0, count, LOAD_ENTRIES):
             stop = min(start + LOAD_ENTRIES, count)
@@ -269,7 +268,7 @@ class OrderedIndex:
         self.load(self.merge([self.collect(fragment) for fragment in self.fragments]))
 
     def build_online(self) -> Iterator[int]:
-        """Fill an index in slices between which rows may change; yields the rows added by each. Raises:
+        """Fill an index in slices between which rows may change; yields the number of rows added by each. Raises:
         MemoryExhausted.
         """
         for fragment in self.fragments:
@@ -285,18 +284,20 @@ class OrderedIndex:
                 yield SLICE_ENTRIES - int(state[2])
 
     def publish(self) -> None:
-        """A build is done."""
+        """Make a built index readable."""
         set_tree_state(self.mem, self.handle, ix.INDEX_READY)
 
     def drop(self) -> None:
-        """Withdraw it, if that was not done, and give all memory back. Made again it goes on, or does nothing."""
+        """Withdraw the index, if it is not withdrawn yet, and free its memory. A repeated call continues, or does
+        nothing.
+        """
         withdraw(self.mem, self.handle)
         while drop_tree(self.mem, next_handle(self.handle), DROP_NODES) == ST_MORE:
             pass
 
     # --- looking after it -----------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
-        """Numbers of entries, nodes and blocks, and what was done so far; -1 each if it was dropped."""
+        """Return the numbers of entries, nodes, blocks and changes so far; -1 each if the index was dropped."""
         word: list[int] = self._words().tolist()
         return {
             "entries": word[ix.I_COUNT],
@@ -317,11 +318,11 @@ class OrderedIndex:
         between: Callable[[], None] = lambda: None,
         fragments: Sequence[int] | None = None,
     ) -> Fault | None:
-        """Verify the tree, and that every row has its entry, in slices; the first thing found, or None. In an index
-        that is dropped meanwhile, and in such a fragment, nothing is found.
+        """Verify the tree, and that every row has its entry, in slices. Returns the first fault, or None. An index or
+        fragment that is dropped meanwhile has no fault.
 
-        is_counted: its entries are those of the rows of `fragments` (None: those it was made with) and no others.
-        between: called before each slice.
+        is_counted: the index has entries of the rows of `fragments` (None: the fragments of its creation) and no
+        others. between: called before each slice.
         """
         state = np.zeros(ix.CK_WORDS, dtype=np.int64)
         cursor = self.shape.empty_target()
@@ -350,13 +351,13 @@ class OrderedIndex:
         return Fault(number, FAULTS[number], int(state[ix.CK_EVIDENCE])) if number else None
 
     def _words(self) -> Words:
-        """The counters of the descriptor, as of one instant; -1 each if the index was dropped."""
+        """Return the counters of the descriptor as of one instant; -1 each if the index was dropped."""
         words = np.full(ix.I_PATH, -1, dtype=np.int64)
         descriptor_words(self.mem, self.handle, 0, words)
         return words
 
     def _check_sums(self, state: Words, version: int) -> None:
-        """Compare with what was found, unless the tree has changed since its version was `version`."""
+        """Compare the descriptor's counters with the check's, unless the tree is no longer at `version`."""
         words = self._words()
         if words[ix.I_VERSION] != version:
             return

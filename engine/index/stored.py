@@ -1,7 +1,7 @@
-"""An index that hangs on a table: its definition, and its tree or hash.
+"""An index attached to a table: its definition, and its tree or hash.
 
-Commits find trees through the table's list in the arena. The kernel call that takes one out of the list withdraws its
-handle too (`engine/memory/handles_kernels.py`): from that instant every reader finds that it is gone.
+Commits find indexes through the table's list in the arena. The kernel call that removes one from the list also
+withdraws its handle (`engine/memory/handles_kernels.py`): from then on every reader finds that it is gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SLICE_SLOTS = 128
 
 
 def drop_unlisted(mem: Words) -> None:
-    """Give back the memory of an index that a KeyboardInterrupt kept from its owner. With `schema_latch` held."""
+    """Free an index whose handle a KeyboardInterrupt kept from its creator. Call with `schema_latch` held."""
     handle = int(mem[S_UNLISTED])
     if handle:
         withdraw(mem, handle)
@@ -43,25 +43,25 @@ def drop_unlisted(mem: Words) -> None:
 
 
 class Tree(Protocol):
-    """What an index keeps in the arena."""
+    """The part of an index in the arena."""
 
     mem: Words
     handle: int
 
     def drop(self) -> None:
-        """Give all memory back."""
+        """Free its memory."""
 
 
 T = TypeVar("T", bound=Tree)
 
 
 class Stored(Generic[T]):
-    """One index of one table, of either kind."""
+    """One ordered or unique index of a table."""
 
     __slots__ = ("definition", "table_name", "tree")
 
     def __init__(self, table_name: str, definition: IndexDefinition, tree: T) -> None:
-        """In no list yet."""
+        """Wrap an index that is in no list yet."""
         self.definition = definition
         self.table_name = table_name
         self.tree = tree
@@ -73,11 +73,11 @@ class Stored(Generic[T]):
 
     @property
     def is_dropped(self) -> bool:
-        """Whether it was withdrawn."""
+        """Whether the index was withdrawn."""
         return int(descriptor_word(self.tree.mem, self.tree.handle, ix.I_STATE)) == ST_DROPPED
 
     def gone(self) -> NoSuchIndex:
-        """The error for a reader of a dropped index."""
+        """Return the error for a reader of a dropped index."""
         return NoSuchIndex(
             f"index {self.name} of table {self.table_name} was dropped; see indexes()",
             table=self.table_name,
@@ -85,12 +85,12 @@ class Stored(Generic[T]):
         )
 
     def drop(self) -> None:
-        """It is in no list any more: give its memory back. A reader finds it gone at its next call of a kernel."""
+        """Free the memory of an index that is in no list any more. A reader finds it gone at its next kernel call."""
         self.tree.drop()
 
 
 class StoredIndex(Stored[OrderedIndex]):
-    """One ordered index of one table."""
+    """One ordered index of a table."""
 
     __slots__ = ()
 
@@ -103,12 +103,12 @@ class StoredIndex(Stored[OrderedIndex]):
         fragments: Sequence[int],
         state: int,
     ) -> None:
-        """An empty one that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
+        """Create an empty index that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
         tree = OrderedIndex(arena, table, layout, definition.columns, fragments, state)
         super().__init__(table.name, definition, tree)
 
     def forget(self, fragment: int) -> None:
-        """Remove the entries of a dropped fragment's rows, before its memory goes."""
+        """Remove the entries of a dropped fragment's rows before the fragment's memory is freed."""
         state = np.zeros(3, dtype=np.int64)
         status = ST_MORE
         while status == ST_MORE:
@@ -116,7 +116,7 @@ class StoredIndex(Stored[OrderedIndex]):
             status = remove_rows(self.tree.mem, self.tree.handle, fragment, state)
 
     def to_dict(self) -> dict[str, Any]:
-        """What it is, as plain values."""
+        """Return its name, columns, kind and number of entries as plain values."""
         return {
             "name": self.name,
             "columns": list(self.definition.columns),

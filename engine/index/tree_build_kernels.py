@@ -1,7 +1,7 @@
 """Filling an ordered index with many rows: at restart from sorted entries, online from slices of rows.
 
-Collecting and sorting work on private arrays without the GIL, and read rows nobody changes: only a restart does that.
-Entries are handed to the tree in order, leaf by leaf at the right edge, to 15/16 of a node.
+Collecting and sorting work on private arrays without the GIL and need rows that no thread changes: only a restart uses
+them. The sorted entries are appended at the right edge, leaf by leaf; nodes are filled to 15/16.
 """
 
 # mypy: ignore-errors
@@ -19,14 +19,14 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.rows_kernels import map_get
 
-SHORT = 8  # runs sorted by insertion
+SHORT = 8  # length of runs sorted by insertion
 
 
 @helper
 def next_live(mem, fragment, position, state):
-    """First LIVE row from ROWID `position` on: its place, or -1 at the end and -2 when too many slots were looked at.
+    """Return the place of the first LIVE row from ROWID `position` on; -1 at the end, -2 after too many slots.
 
-    state[0]: the ROWID behind it; state[1]: slots that may still be looked at.
+    state[0]: the next ROWID; state[1]: slots that may still be visited.
     """
     words = mem[fragment + A.F_ROW_WORDS]
     while position >> 16 < mem[fragment + A.F_PAGES]:
@@ -52,10 +52,10 @@ def next_live(mem, fragment, position, state):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def collect_keys(mem, tree, fragment, words, places, side, state):
-    """Key words and places of a fragment's LIVE rows from ROWID state[0] on, into private arrays.
+    """Collect the key words and places of a fragment's LIVE rows from ROWID state[0] on into private arrays.
 
     places: room for entries; words: W planes of that size. side: two scratch parts of the longest key and two words.
-    state: [ROWID to go on at, slots to look at, entries so far]. OK at the fragment's end, or ST_MORE.
+    state: [next ROWID, slots to visit, entries so far]. OK at the fragment's end, or ST_MORE.
     """
     tree = descriptor_of(mem, tree)
     fragment = descriptor_of(mem, fragment)
@@ -94,7 +94,7 @@ def lies_before(mem, tree, words, stride, places, side, one, other):
 
 @helper
 def sort_run(mem, tree, words, stride, places, side, order, work, begin, end):
-    """Merge sort of order[begin:end] from the bottom up."""
+    """Sort order[begin:end] with a bottom-up merge sort."""
     for first in range(begin, end, SHORT):
         for i in range(first + 1, min(first + SHORT, end)):
             each = order[i]
@@ -132,10 +132,10 @@ def sort_run(mem, tree, words, stride, places, side, order, work, begin, end):
     "int64(int64[::1], int64, int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True
 )
 def order_ties(mem, tree, words, stride, places, order, count, work, side):
-    """Sort entries whose order by their first word is known: `order` has their numbers so sorted.
+    """Sort the ties of entries whose numbers `order` has sorted by their first word.
 
-    words: W planes, `stride` words apart. work: as long as order. side: three scratch parts. Returns the number of
-    runs of equal first words.
+    words: W planes, `stride` words apart. work: as long as order. side: three scratch parts. Returns the number of runs
+    of equal first words.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
@@ -163,7 +163,7 @@ def heads_in_order(mem, tree, words, stride, places, side, one, other):
 
 @helper
 def sift_down(mem, tree, words, stride, places, side, order, heads, at, count):
-    """Let the run at `at` of a heap of runs sink to its place. heads: where each run stands in `order`, and its end."""
+    """Sift the run at `at` down a heap of runs. heads: position of each run in `order`, and its end."""
     run = heads[2 * at]
     end = heads[2 * at + 1]
     while 2 * at + 1 < count:
@@ -186,8 +186,8 @@ def sift_down(mem, tree, words, stride, places, side, order, heads, at, count):
     nogil=True,
 )
 def merge_runs(mem, tree, words, stride, places, order, heads, count, merged, side):
-    """Merge `count` sorted runs: `order` has the numbers of their entries, heads two words for each run, its first
-    place in `order` and the one behind its last. No run is empty. side: three scratch parts. Returns the entries.
+    """Merge `count` sorted runs. `order` has the numbers of their entries; heads has two words for each run, its begin
+    and its end in `order`. No run is empty. side: three scratch parts. Returns the number of entries.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
@@ -210,7 +210,7 @@ def merge_runs(mem, tree, words, stride, places, order, heads, count, merged, si
 
 @helper
 def hang_at_edge(mem, tree, made):
-    """Tell the levels above of a new last leaf; the path is the right edge."""
+    """Add a new last leaf to the levels above; the path is the right edge."""
     level = 1
     full = mem[tree + X.I_INNER_CAPACITY] * 15 >> 4
     while level < mem[tree + X.I_HEIGHT]:
@@ -234,9 +234,9 @@ def hang_at_edge(mem, tree, made):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1], int64[::1], int64, int64)")
 def tree_load(mem, tree, words, stride, places, order, start, stop):
-    """Append entries order[start:stop], which sort behind all that are there; returns how many were appended.
+    """Append entries order[start:stop], which sort after all existing ones; returns the number appended.
 
-    Fewer than asked for: memory is exhausted. The tree is whole only after `tree_load_finish`.
+    Fewer than requested means that memory is exhausted. The tree is complete only after `tree_load_finish`.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
@@ -273,7 +273,7 @@ def tree_load(mem, tree, words, stride, places, order, start, stop):
 
 @kernel("int64(int64[::1], int64)")
 def tree_load_finish(mem, tree):
-    """Fill up the nodes at the right edge after the last `tree_load`; blocks left over go back to the pool."""
+    """Fill the nodes at the right edge after the last `tree_load`, and return spare blocks to the pool."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED
@@ -293,10 +293,10 @@ def tree_load_finish(mem, tree):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def tree_add_rows(mem, tree, fragment, state):
-    """Online build: add the entries of a fragment's LIVE rows from ROWID state[0] on, for which room is promised.
+    """Add the entries of a fragment's LIVE rows from ROWID state[0] on in an online build; room must be reserved.
 
-    state: [ROWID to go on at, slots to look at, entries that may be added]. OK at the fragment's end, ST_MORE, or a
-    status code. A row that has its entry is passed over. The descriptor tells commits how far the build has come.
+    state: [next ROWID, slots to visit, entries that may be added]. OK at the fragment's end, ST_MORE, or a status code.
+    Skips a row that has its entry. The descriptor shows commits how far the build has come.
     """
     tree = descriptor_of(mem, tree)
     fragment = descriptor_of(mem, fragment)

@@ -1,7 +1,7 @@
-"""Adding and removing entries of an ordered index: nodes split, levelled and joined.
+"""Adding and removing entries of an ordered index: nodes are split, balanced and joined.
 
-Whether there are blocks enough is looked at before the first word changes. Nodes below a quarter are levelled with a
-neighbour, or joined with it if both fit three quarters of one; the last leaf may begin with one entry.
+The number of free blocks is checked before the first word changes. A node less than a quarter full is balanced with a
+neighbour, or joined with it if both fit in three quarters of a node; the last leaf may start with one entry.
 """
 
 # mypy: ignore-errors
@@ -30,7 +30,7 @@ from tidemark.engine.memory.handles_kernels import descriptor_of
 
 @helper
 def put_entry(mem, tree, leaf, number, keys, at, place):
-    """Put an entry into a leaf that has room."""
+    """Insert an entry into a leaf that has room."""
     if word_at(mem, leaf + X.N_COUNT) * 2 < word_at(mem, tree + X.I_LEAF_CAPACITY):
         mem[tree + X.I_CREDIT] = min(mem[tree + X.I_CREDIT] + 1, mem[tree + X.I_LEAF_CAPACITY])
     open_gap(mem, tree, leaf, number, 1)
@@ -47,7 +47,7 @@ def put_entry(mem, tree, leaf, number, keys, at, place):
 
 @helper
 def put_child(mem, tree, node, number, source, child):
-    """Put a child into an inner node that has room; its separator is entry 0 of `source`."""
+    """Insert a child into an inner node that has room; its separator is entry 0 of `source`."""
     open_gap(mem, tree, node, number, 1)
     copy_separator(mem, tree, source, 0, node, number)
     mem[children_of(mem, tree, node) + number] = child
@@ -55,7 +55,7 @@ def put_child(mem, tree, node, number, source, child):
 
 @helper
 def grow_root(mem, tree, level, made):
-    """Put a root over the old one and the node it was split into."""
+    """Add a root above the old one and the node split off it."""
     root = own_node(mem, tree, level)
     children = children_of(mem, tree, root)
     mem[root + X.N_COUNT] = 2
@@ -69,7 +69,7 @@ def grow_root(mem, tree, level, made):
 
 @helper
 def split_inner(mem, tree, node, level):
-    """Move the upper half of an inner node into a new one; returns that."""
+    """Move the upper half of an inner node into a new node and return it."""
     half = mem[tree + X.I_INNER_CAPACITY] >> 1
     made = own_node(mem, tree, level)
     count = mem[node + X.N_COUNT] - half
@@ -81,7 +81,7 @@ def split_inner(mem, tree, node, level):
 
 @helper
 def hang_up(mem, tree, made):
-    """Tell the levels above of a new leaf behind the one the path leads to; there are blocks enough."""
+    """Add a new leaf, next to the leaf of the path, to the levels above; there must be enough blocks."""
     level = 1
     while level < mem[tree + X.I_HEIGHT]:
         node = mem[tree + X.I_PATH + 2 * level]
@@ -102,7 +102,7 @@ def hang_up(mem, tree, made):
 
 @helper
 def blocks_of_split(mem, tree):
-    """Blocks that splitting the leaf of the path takes."""
+    """Return the number of blocks needed to split the leaf of the path."""
     needed = 1
     level = 1
     while level < mem[tree + X.I_HEIGHT]:
@@ -115,7 +115,7 @@ def blocks_of_split(mem, tree):
 
 @helper
 def link_behind(mem, tree, leaf, made):
-    """Link a new leaf behind another."""
+    """Link a new leaf after another."""
     after = mem[leaf + X.N_NEXT]
     mem[made + X.N_PREVIOUS] = leaf
     mem[made + X.N_NEXT] = after
@@ -128,13 +128,13 @@ def link_behind(mem, tree, leaf, made):
 
 @helper
 def split_and_put(mem, tree, leaf, number, keys, at, place):
-    """Put an entry into a full leaf, the last one of the path; OK, or ST_INVARIANT if room had not been promised."""
+    """Insert an entry into the path's leaf, which is full; OK, or ST_INVARIANT if no room was reserved."""
     if mem[tree + X.I_FREE_COUNT] < blocks_of_split(mem, tree):
         return A.ST_INVARIANT
     capacity = mem[tree + X.I_LEAF_CAPACITY]
     half = capacity >> 1
     if number == capacity and mem[leaf + X.N_NEXT] == 0 and mem[tree + X.I_CREDIT] >= half:
-        mem[tree + X.I_CREDIT] -= half  # keys that ascend leave full leaves behind
+        mem[tree + X.I_CREDIT] -= half  # ascending keys leave full leaves
         half = capacity
     made = own_node(mem, tree, 0)
     copy_entries(mem, tree, leaf, half, made, 0, capacity - half)
@@ -152,7 +152,7 @@ def split_and_put(mem, tree, leaf, number, keys, at, place):
 
 @helper
 def is_behind_all(mem, tree, leaf, keys, at, place):
-    """Whether a target lies behind every entry, as far as that can be seen without reading a row."""
+    """Whether a target is past every entry, as far as that is visible without reading a row."""
     count = mem[leaf + X.N_COUNT]
     if count == 0:
         return True
@@ -167,7 +167,7 @@ def is_behind_all(mem, tree, leaf, keys, at, place):
 
 @helper
 def insert_entry(mem, tree, keys, at, words, place):
-    """Add an entry; OK, ST_DUPLICATE if it is there, or ST_INVARIANT if room had not been promised."""
+    """Add an entry; OK, ST_DUPLICATE if it exists, or ST_INVARIANT if no room was reserved."""
     leaf = mem[tree + X.I_LAST_LEAF]
     if is_behind_all(mem, tree, leaf, keys, at, place):
         number = mem[leaf + X.N_COUNT]
@@ -187,13 +187,13 @@ def insert_entry(mem, tree, keys, at, words, place):
 
 @helper
 def least_of(mem, tree, level):
-    """Fewest entries of a node that is neither the root nor the last leaf."""
+    """Return the minimum entries of a node that is neither the root nor the last leaf."""
     return max(1 if level == 0 else 2, capacity_of(mem, tree, level) >> 2)
 
 
 @helper
 def join_nodes(mem, tree, parent, number, left, right, level):
-    """Move all of child `number` of an inner node to the child before it, and let it go."""
+    """Move all entries of child `number` of an inner node to the child before it, and free the emptied node."""
     if level > 0:
         copy_separator(mem, tree, parent, number, right, 0)
     copy_entries(mem, tree, right, 0, left, mem[left + X.N_COUNT], mem[right + X.N_COUNT])
@@ -212,7 +212,7 @@ def join_nodes(mem, tree, parent, number, left, right, level):
 
 @helper
 def level_nodes(mem, tree, parent, number, left, right, level):
-    """Let child `number` of an inner node and the child before it have the same number of entries."""
+    """Balance the entries of child `number` of an inner node and the child before it."""
     if level > 0:
         copy_separator(mem, tree, parent, number, right, 0)
     have = mem[left + X.N_COUNT]
@@ -229,7 +229,7 @@ def level_nodes(mem, tree, parent, number, left, right, level):
 
 @helper
 def lower_root(mem, tree):
-    """Let go of roots with one child."""
+    """Remove roots that have one child."""
     while mem[tree + X.I_HEIGHT] > 1 and mem[mem[tree + X.I_ROOT] + X.N_COUNT] == 1:
         root = mem[tree + X.I_ROOT]
         mem[tree + X.I_ROOT] = mem[children_of(mem, tree, root)]
@@ -239,7 +239,7 @@ def lower_root(mem, tree):
 
 @helper
 def mend_path(mem, tree, level):
-    """Fill up the path's node of a level if it is below a quarter, and then those above it."""
+    """Refill the path's node of a level if it is less than a quarter full, then the nodes above it."""
     joined = False
     while level + 1 < mem[tree + X.I_HEIGHT]:
         node = mem[tree + X.I_PATH + 2 * level]
@@ -280,14 +280,14 @@ def delete_entry(mem, tree, keys, at, words, place):
 
 @helper
 def add_row(mem, tree, place):
-    """Add the entry of the row at a place, which is LIVE; as `insert_entry`."""
+    """Add the entry of the LIVE row at a place; returns as `insert_entry`."""
     words = encode_here(mem, tree, place, X.SIDE_TARGET, mem[tree + X.I_KEY_WORDS])
     return insert_entry(mem, tree, mem, side_part(mem, tree, X.SIDE_TARGET), words, place)
 
 
 @helper
 def remove_row(mem, tree, place):
-    """Remove the entry of the row at a place, which still has its image; as `delete_entry`."""
+    """Remove the entry of the row at a place, which must still have its image; returns as `delete_entry`."""
     words = encode_here(mem, tree, place, X.SIDE_TARGET, mem[tree + X.I_KEY_WORDS])
     return delete_entry(mem, tree, mem, side_part(mem, tree, X.SIDE_TARGET), words, place)
 
@@ -303,10 +303,9 @@ def has_row(mem, tree, place):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def tree_insert_run(mem, tree, places, start, stop):
-    """Add the entries of the rows at places[start:stop], for which room is promised; returns how many were added.
+    """Add the entries of the rows at places[start:stop], which must be reserved; returns the number added.
 
-    One that is there already is passed over: an online build meets rows whose commit it overtook. ST_INVARIANT if room
-    had not been promised.
+    Skips an entry that exists: an online build may meet a row after its commit. ST_INVARIANT if no room was reserved.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
@@ -323,7 +322,7 @@ def tree_insert_run(mem, tree, places, start, stop):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def tree_delete_run(mem, tree, places, start, stop):
-    """Remove the entries of the rows at places[start:stop]; returns how many were there."""
+    """Remove the entries of the rows at places[start:stop]; returns the number removed."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED

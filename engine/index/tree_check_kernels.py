@@ -1,7 +1,7 @@
-"""Verification of ordered indexes, in slices: each call is one instant under the GIL, between two anything may change.
+"""Verification of ordered indexes in slices: each call is atomic under the GIL, but anything may change between calls.
 
-A slice begins behind the last entry of the one before. Sums mean something only if the tree stood still meanwhile
-(I_VERSION), which the caller compares.
+A slice begins after the last entry of the previous one. Sums are valid only if the tree did not change meanwhile; the
+caller compares I_VERSION.
 """
 
 # mypy: ignore-errors
@@ -23,7 +23,7 @@ from tidemark.engine.rows.rows_kernels import map_get
 
 @helper
 def fault(state, number, evidence):
-    """Note what was found."""
+    """Record a fault and return ST_INVARIANT."""
     state[X.CK_FAULT] = number
     state[X.CK_EVIDENCE] = evidence
     return A.ST_INVARIANT
@@ -31,7 +31,7 @@ def fault(state, number, evidence):
 
 @helper
 def leads_to_live_row(mem, place):
-    """Whether a place is that of a LIVE row."""
+    """Whether a place holds a LIVE row."""
     page = place >> X.PLACE_SHIFT
     if page <= 0 or page >= mem.size >> A.PAGE_SHIFT:
         return False
@@ -46,7 +46,7 @@ def leads_to_live_row(mem, place):
 
 @helper
 def check_entry(mem, tree, leaf, number, state):
-    """One entry: its row, its words, and that it lies before the next one."""
+    """Check one entry: its row, its words, and that it sorts before the next one."""
     place = mem[places_of(mem, tree, leaf) + number]
     if not leads_to_live_row(mem, place):
         return fault(state, X.FAULT_ROW, place)
@@ -66,7 +66,7 @@ def check_entry(mem, tree, leaf, number, state):
 
 @helper
 def order_of_separator(mem, tree, node, number, leaf, entry):
-    """-1, 0 or 1: how a separator compares with an entry; 0 too if words alone, in an index not exact, are equal."""
+    """Compare a separator with an entry: -1, 0 or 1. In an inexact index 0 means that the words are equal."""
     one = node + X.NODE_HEADER_WORDS + number
     other = leaf + X.NODE_HEADER_WORDS + entry
     for _ in range(mem[tree + X.I_WORDS] + (1 if mem[tree + X.I_IS_EXACT] else 0)):
@@ -79,7 +79,7 @@ def order_of_separator(mem, tree, node, number, leaf, entry):
 
 @helper
 def check_node(mem, tree, node, level, is_exempt, state):
-    """Header and fill of one node."""
+    """Check the header and fill of one node."""
     count = mem[node + X.N_COUNT]
     least = least_of(mem, tree, level)
     if level + 1 == mem[tree + X.I_HEIGHT]:
@@ -95,8 +95,8 @@ def check_node(mem, tree, node, level, is_exempt, state):
 
 @helper
 def check_path(mem, tree, leaf, state):
-    """The leaf of the path, and that every node above it leads to it."""
-    is_new = True  # nodes above are counted with their first leaf
+    """Check the leaf of the path, and that every node above leads to it."""
+    is_new = True  # a node above is counted with its first leaf
     below = leaf
     if check_node(mem, tree, leaf, 0, leaf == mem[tree + X.I_LAST_LEAF], state) != A.OK:
         return A.ST_INVARIANT
@@ -122,7 +122,7 @@ def check_path(mem, tree, leaf, state):
 
 @helper
 def next_on_path(mem, tree):
-    """Move the path to the next leaf; its address, 0 if there is none."""
+    """Move the path to the next leaf and return its address, 0 if there is none."""
     level = 1
     while level < mem[tree + X.I_HEIGHT]:
         node = mem[tree + X.I_PATH + 2 * level]
@@ -144,7 +144,7 @@ def next_on_path(mem, tree):
 
 @helper
 def check_leaf(mem, tree, leaf, number, cursor, state):
-    """A leaf and its place in the tree; entries from `number` on are counted. The cursor moves to its last entry."""
+    """Check a leaf and its position in the tree; count entries from `number` on and move the cursor to the last one."""
     if check_path(mem, tree, leaf, state) != A.OK:
         return A.ST_INVARIANT
     count = mem[leaf + X.N_COUNT]
@@ -168,9 +168,9 @@ def check_leaf(mem, tree, leaf, number, cursor, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
 def tree_check(mem, tree, cursor, leaves, state):
-    """Check the next leaves behind a cursor, and the nodes above them.
+    """Check the next leaves after a cursor, and the nodes above them.
 
-    state (CK_ words, zeroed before the first call): entries, leaves and nodes of each level above seen so far, fault
+    state (CK_ words, zeroed before the first call): entries, leaves and nodes of each upper level seen so far, fault
     and evidence. OK at the end, ST_MORE, or ST_INVARIANT.
     """
     tree = descriptor_of(mem, tree)
@@ -214,7 +214,7 @@ def tree_check_free(mem, tree, state):
 def tree_check_rows(mem, tree, fragment, position, state):
     """Check that a fragment's LIVE rows have their entries.
 
-    position: [ROWID to go on at, slots to look at, rows seen so far]. OK at the end, ST_MORE, or ST_INVARIANT.
+    position: [next ROWID, slots to visit, rows seen so far]. OK at the end, ST_MORE, or ST_INVARIANT.
     """
     tree = descriptor_of(mem, tree)
     fragment = descriptor_of(mem, fragment)

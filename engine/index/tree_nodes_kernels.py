@@ -1,7 +1,7 @@
-"""Nodes of an ordered index: words found, moved and put in their planes; blocks taken from the tree's own list.
+"""Nodes of an ordered index: finding and moving words in their planes, and blocks from the tree's own list.
 
-A node is a header and planes of one word for each entry: W of key words, one of places, in inner nodes one of children.
-Entry 0 of an inner node has no separator of its own; what its words hold there is left from a move.
+A node is a header and planes of one word for each entry: W planes of key words, one of places, and in inner nodes one
+of children. Entry 0 of an inner node has no separator; its key words are left over from a move.
 """
 
 # mypy: ignore-errors
@@ -14,14 +14,14 @@ from tidemark.engine.index import index_layout as X
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.words_kernels import word_at
 
-LINE = 16  # words looked at without a branch at the end of a search
+LINE = 16  # words compared without a branch at the end of a search
 
 
 @helper
 def words_below(mem, at, count, wanted):
-    """How many of `count` ascending words are less than `wanted`.
+    """Return how many of `count` ascending words are less than `wanted`.
 
-    Halves are chosen without a branch, which none could foresee; the last few words are one vector.
+    Halves are chosen without a branch, since it would be unpredictable; the last few words are one vector.
     """
     first = at
     while count > LINE:
@@ -37,7 +37,7 @@ def words_below(mem, at, count, wanted):
 
 @helper
 def words_up_to(mem, at, count, wanted):
-    """How many of `count` ascending words are not greater than `wanted`."""
+    """Return how many of `count` ascending words are not greater than `wanted`."""
     first = at
     while count > LINE:
         half = count >> 1
@@ -52,31 +52,31 @@ def words_up_to(mem, at, count, wanted):
 
 @helper
 def capacity_of(mem, tree, level):
-    """Entries of a leaf (level 0), or children of an inner node."""
+    """Return the capacity of a node: entries of a leaf (level 0), or children of an inner node."""
     return word_at(mem, tree + (X.I_LEAF_CAPACITY if level == 0 else X.I_INNER_CAPACITY))
 
 
 @helper
 def planes_of(mem, tree, level):
-    """Planes of a node: key words, places, in inner nodes children."""
+    """Return the number of planes of a node: key words, places, and in inner nodes children."""
     return word_at(mem, tree + X.I_WORDS) + (1 if level == 0 else 2)
 
 
 @helper
 def children_of(mem, tree, node):
-    """Address of the plane of children of an inner node."""
+    """Return the address of the plane of children of an inner node."""
     return node + X.NODE_HEADER_WORDS + (word_at(mem, tree + X.I_WORDS) + 1) * word_at(mem, tree + X.I_INNER_CAPACITY)
 
 
 @helper
 def places_of(mem, tree, leaf):
-    """Address of the plane of places of a leaf."""
+    """Return the address of the plane of places of a leaf."""
     return leaf + X.NODE_HEADER_WORDS + word_at(mem, tree + X.I_WORDS) * word_at(mem, tree + X.I_LEAF_CAPACITY)
 
 
 @helper
 def shift_words_up(mem, at, count, by):
-    """Move `count` words from `at` on up by `by`; from the top, eight at a time, because both ranges overlap."""
+    """Move `count` words from `at` on up by `by`; from the top, eight at a time, because the ranges overlap."""
     left = count
     step = np.uint64(by)
     while left >= 8:
@@ -116,7 +116,7 @@ def shift_words_down(mem, at, count, by):
 
 @helper
 def open_gap(mem, tree, node, at, by):
-    """Make room for `by` entries before entry `at`; the node's count is raised."""
+    """Make room for `by` entries before entry `at`, and raise the node's count."""
     level = mem[node + X.N_LEVEL]
     capacity = capacity_of(mem, tree, level)
     count = mem[node + X.N_COUNT]
@@ -129,7 +129,7 @@ def open_gap(mem, tree, node, at, by):
 
 @helper
 def close_gap(mem, tree, node, at, by):
-    """Take entries [at, at + by) out; the node's count is lowered."""
+    """Remove entries [at, at + by), and lower the node's count."""
     level = mem[node + X.N_LEVEL]
     capacity = capacity_of(mem, tree, level)
     count = mem[node + X.N_COUNT]
@@ -142,7 +142,7 @@ def close_gap(mem, tree, node, at, by):
 
 @helper
 def copy_entries(mem, tree, source, start, target, at, count):
-    """Copy entries between two nodes of one level."""
+    """Copy entries between two nodes of the same level."""
     level = mem[source + X.N_LEVEL]
     capacity = capacity_of(mem, tree, level)
     origin = np.uint64(source + X.NODE_HEADER_WORDS + start)
@@ -169,7 +169,7 @@ def copy_separator(mem, tree, source, start, target, at):
 
 @helper
 def own_node(mem, tree, level):
-    """A node from the tree's own list, which the caller knows is not empty."""
+    """Take a node from the tree's own list, which must not be empty."""
     node = mem[tree + X.I_FREE]
     mem[tree + X.I_FREE] = mem[node]
     mem[tree + X.I_FREE_COUNT] -= 1
@@ -184,7 +184,7 @@ def own_node(mem, tree, level):
 
 @helper
 def disown_node(mem, tree, node):
-    """Put a node on the tree's own list."""
+    """Return a node to the tree's own list."""
     mem[tree + X.I_LEVELS + mem[node + X.N_LEVEL]] -= 1
     mem[node] = mem[tree + X.I_FREE]
     mem[tree + X.I_FREE] = node

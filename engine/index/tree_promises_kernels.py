@@ -1,13 +1,13 @@
-"""Blocks promised to an ordered index, so that no commit asks the pool for one (D3; docs/access.md, 5).
+"""Blocks reserved for an ordered index, so that no commit needs one from the pool (D3; docs/access.md, 5).
 
-Why what is kept is enough, whatever is added and removed between. Give a node of c entries, of capacity C, the weight
-max(0, 2c/C - 1). An entry put into a node raises the sum of weights by at most 2/C, splitting one in halves lowers it
-by one and makes one node; levelling two nodes lowers it or leaves it, joining two (to at most 3C/4) raises it by at
-most a half and takes one node away. So nodes plus weights grow by at most 2/C for each entry. A lopsided split (what is
-appended goes on in an empty leaf) makes a node and lowers nothing; it is paid with C/2 entries that were put into
-leaves less than half full, where they raised no weight: the tree's credit, at most C. Weights are at most one a node,
-hence L leaves become at most L + L + 2 + 2k/C by k entries. Splits, which are the entries of the level above,
-are bounded in the same way with the weight max(0, 4c/C - 3): joined nodes weigh nothing by it.
+Why the reserve is enough, whatever is added and removed meanwhile: give a node of c entries and capacity C the weight
+max(0, 2c/C - 1). An entry inserted into a node raises the sum of weights by at most 2/C. Splitting a node in halves
+lowers the sum by one and adds one node. Balancing two nodes does not raise it. Joining two (to at most 3C/4) raises it
+by at most a half and removes one node. So nodes plus weights grow by at most 2/C for each entry. A lopsided split
+(appended keys continue in an empty leaf) adds a node and lowers nothing; it is paid with C/2 entries that were inserted
+into leaves less than half full, where they raised no weight: the tree's credit, at most C. A node weighs at most one,
+hence k entries turn L leaves into at most L + L + 2 + 2k/C. Splits, which are the entries of the level above, are
+bounded in the same way with the weight max(0, 4c/C - 3), in which joined nodes weigh nothing.
 """
 
 # mypy: ignore-errors
@@ -20,12 +20,12 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.memory.pool_kernels import give_block, take_raw_block
 
-SPARE = 16  # blocks that stay on the tree's own list although nobody was promised them
+SPARE = 16  # unreserved blocks that stay on the tree's own list
 
 
 @helper
 def blocks_needed(mem, tree, entries):
-    """Most blocks that so many more entries may take from now on, whatever is removed meanwhile."""
+    """Return the maximum number of blocks that so many more entries may take, whatever is removed meanwhile."""
     if entries <= 0:
         return 0
     capacity = mem[tree + X.I_LEAF_CAPACITY]
@@ -58,7 +58,7 @@ def take_own_block(mem, tree):
 
 @helper
 def give_spare_blocks(mem, tree, kept, most):
-    """Give blocks over `kept` back to the pool, at most so many."""
+    """Return blocks in excess of `kept` to the pool, at most `most`."""
     while mem[tree + X.I_FREE_COUNT] > kept and most > 0:
         block = mem[tree + X.I_FREE]
         mem[tree + X.I_FREE] = mem[block]
@@ -69,7 +69,7 @@ def give_spare_blocks(mem, tree, kept, most):
 
 @helper
 def promise_entries(mem, tree, entries):
-    """Promise room for entries to be added at commit; OK, or ST_MEMORY and nothing is changed."""
+    """Reserve room for entries to be added at commit; OK, or ST_MEMORY with nothing changed."""
     needed = blocks_needed(mem, tree, mem[tree + X.I_PROMISED] + entries)
     before = mem[tree + X.I_FREE_COUNT]
     while mem[tree + X.I_FREE_COUNT] < needed:
@@ -82,7 +82,7 @@ def promise_entries(mem, tree, entries):
 
 @helper
 def return_promise(mem, tree, entries, most):
-    """Take a promise back, kept or not, and give at most so many blocks back that nobody needs any more."""
+    """Return a reservation, used or not, and return at most `most` unneeded blocks to the pool."""
     mem[tree + X.I_PROMISED] -= entries
     kept = blocks_needed(mem, tree, mem[tree + X.I_PROMISED]) + SPARE
     give_spare_blocks(mem, tree, kept, most)
@@ -90,9 +90,9 @@ def return_promise(mem, tree, entries, most):
 
 @kernel("int64(int64[::1], int64, int64)")
 def tree_promise(mem, tree, entries):
-    """Promise an index room for entries to be added later; OK, or ST_MEMORY and nothing is changed.
+    """Reserve room for entries to be added later; OK, or ST_MEMORY with nothing changed.
 
-    About 50 ns a block: whoever promises very many at once calls for some thousands at a time.
+    Takes about 50 ns a block: a caller that reserves many does so in batches of a few thousand.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
@@ -102,7 +102,7 @@ def tree_promise(mem, tree, entries):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def tree_unpromise(mem, tree, entries, most):
-    """Take a promise back and give at most `most` blocks nobody needs back to the pool; returns how many are over."""
+    """Return a reservation, and at most `most` unneeded blocks to the pool; returns how many unneeded ones are left."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED

@@ -1,7 +1,7 @@
-"""Reading an ordered index: entries between two targets, in either direction, and how many there may be.
+"""Reading an ordered index: entries between two targets in either direction, and estimates of their number.
 
 A scan keeps nothing in the tree between two calls. Its cursor is a target: a bound before the first call, then the
-whole key and the place of the last entry given out; the next one behind it is looked for anew.
+whole key and the place of the last entry returned. Each call searches for the entry after it.
 """
 
 # mypy: ignore-errors
@@ -23,25 +23,27 @@ from tidemark.engine.jit.words_kernels import word_at
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 
-WALK_LEAVES = 8  # an estimate counts exactly over so many leaves
+WALK_LEAVES = 8  # an estimate is exact over so many leaves
 SHARE_BITS = 40
 
 
 @helper
 def find_target(mem, tree, leaf, target):
-    """`find_in_leaf` of a target array."""
+    """Like `find_in_leaf`, for a target array."""
     return find_in_leaf(mem, tree, leaf, target, X.TG_KEY, target[X.TG_WORDS], target[X.TG_PLACE])
 
 
 @helper
 def leaf_of(mem, tree, target):
-    """`descend` to a target array."""
+    """Like `descend`, for a target array."""
     return descend(mem, tree, target, X.TG_KEY, target[X.TG_WORDS], target[X.TG_PLACE])
 
 
 @helper
 def give_out(mem, tree, leaf, first, count, step, places, keys, done):
-    """Put `count` entries of a leaf, from number `first` on, at places[done:] and their words to keys, if asked for."""
+    """Copy the places of `count` entries of a leaf, from number `first` on, to places[done:], and their words to keys
+    unless that is empty.
+    """
     from_place = places_of(mem, tree, leaf) + first
     for i in range(count):
         places[done + i] = word_at(mem, from_place + i * step)
@@ -56,7 +58,7 @@ def give_out(mem, tree, leaf, first, count, step, places, keys, done):
 
 @helper
 def move_cursor(mem, tree, leaf, number, cursor):
-    """Let a cursor stand on an entry."""
+    """Move a cursor to an entry."""
     place = mem[places_of(mem, tree, leaf) + number]
     cursor[X.TG_PLACE] = place
     if mem[tree + X.I_IS_EXACT]:
@@ -69,7 +71,9 @@ def move_cursor(mem, tree, leaf, number, cursor):
 
 @helper
 def next_entries(mem, tree, cursor, bound, limit, places, keys):
-    """Places of the next entries behind `cursor` and before `bound`: (how many, leaf and number of the last one)."""
+    """Read the places of the next entries after `cursor` and before `bound`; returns (count, leaf and number of the
+    last).
+    """
     leaf = leaf_of(mem, tree, cursor)
     found = find_target(mem, tree, leaf, cursor)
     number = (found >> 1) + (found & 1)
@@ -99,11 +103,11 @@ def next_entries(mem, tree, cursor, bound, limit, places, keys):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
 def tree_scan(mem, tree, cursor, bound, limit, places, keys):
-    """Places of the next entries behind `cursor` and before `bound`, at most `limit`, in ascending order.
+    """Read the places of the next entries after `cursor` and before `bound`, at most `limit`, in ascending order.
 
-    cursor and bound are targets (TG_ words, two words of slack behind the longest key); the cursor moves to the last
-    entry given out. keys: empty, or room for W words for each. Returns how many: fewer than `limit` at the end, or
-    ST_MISSING if the index is being dropped.
+    cursor and bound are targets (TG_ words, two words of slack after the longest key); the cursor moves to the last
+    entry read. keys: empty, or room for W words for each. Returns the number of entries, fewer than `limit` at the end,
+    or ST_DROPPED if the index was dropped.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
@@ -116,7 +120,7 @@ def tree_scan(mem, tree, cursor, bound, limit, places, keys):
 
 @helper
 def entries_before(mem, tree, cursor, bound, limit, places, keys):
-    """`next_entries` in descending order: before `cursor` and behind `bound`."""
+    """Like `next_entries`, in descending order: before `cursor` and after `bound`."""
     leaf = leaf_of(mem, tree, cursor)
     end = find_target(mem, tree, leaf, cursor) >> 1
     done = 0
@@ -143,7 +147,7 @@ def entries_before(mem, tree, cursor, bound, limit, places, keys):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
 def tree_scan_back(mem, tree, cursor, bound, limit, places, keys):
-    """As `tree_scan`, in descending order: the next entries before `cursor` and behind `bound`."""
+    """Like `tree_scan`, in descending order: the next entries before `cursor` and after `bound`."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED
@@ -155,7 +159,7 @@ def tree_scan_back(mem, tree, cursor, bound, limit, places, keys):
 
 @helper
 def share_before(mem, tree, target):
-    """About which share of all entries lies before a target, in units of 2**-SHARE_BITS."""
+    """Estimate the share of all entries that are before a target, in units of 2**-SHARE_BITS."""
     node = mem[tree + X.I_ROOT]
     begin = 0
     width = 1 << SHARE_BITS
@@ -171,9 +175,8 @@ def share_before(mem, tree, target):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
 def tree_estimate(mem, tree, low, high):
-    """About how many entries lie between two targets: exact over a few leaves, else from where they are in the tree.
-
-    ST_MISSING if the index is being dropped.
+    """Estimate the number of entries between two targets: exact over a few leaves, else from their positions in the
+    tree. ST_DROPPED if the index was dropped.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:
@@ -190,6 +193,6 @@ def tree_estimate(mem, tree, low, high):
         total += mem[leaf + X.N_COUNT]
         leaf = mem[leaf + X.N_NEXT]
         if leaf == 0:
-            return 0  # the bounds are the wrong way round
+            return 0  # the bounds are reversed
     share = share_before(mem, tree, high) - share_before(mem, tree, low)
     return max(0, int(mem[tree + X.I_COUNT] * (share / (1 << SHARE_BITS))))

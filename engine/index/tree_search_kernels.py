@@ -1,8 +1,8 @@
 """Finding places in an ordered index.
 
-A target is key words, W at least, and a place: that of an entry, or one below or above all places, which makes the
-target a bound. Entries of equal words are told apart by the whole key, which only the row has unless the index is
-exact, then by the place.
+A target is at least W key words and a place: the place of an entry, or one below or above all places, which makes the
+target a bound. Entries of equal words are ordered by the whole key, which only the row has unless the index is exact,
+then by place.
 """
 
 # mypy: ignore-errors
@@ -18,7 +18,7 @@ from tidemark.engine.jit.words_kernels import word_at
 
 @helper
 def compare_rest(mem, tree, held, keys, at, words, place):
-    """-1, 0 or 1: whether the entry with place `held`, whose W words are those of the target, lies before it."""
+    """Compare the entry with place `held`, whose W words equal the target's, with the target: -1, 0 or 1."""
     if word_at(mem, tree + X.I_IS_EXACT) == 0:
         length = encode_here(mem, tree, held, X.SIDE_OTHER, words)
         other = side_part(mem, tree, X.SIDE_OTHER)
@@ -32,7 +32,7 @@ def compare_rest(mem, tree, held, keys, at, words, place):
 
 @helper
 def compare_entry(mem, tree, leaf, number, keys, at, words, place):
-    """`compare_rest` of any entry of a leaf."""
+    """Like `compare_rest`, for any entry of a leaf."""
     capacity = word_at(mem, tree + X.I_LEAF_CAPACITY)
     entry = leaf + X.NODE_HEADER_WORDS + number
     for i in range(word_at(mem, tree + X.I_WORDS)):
@@ -45,7 +45,7 @@ def compare_entry(mem, tree, leaf, number, keys, at, words, place):
 
 @helper
 def find_in_leaf(mem, tree, leaf, keys, at, words, place):
-    """Number of entries before the target << 1, | 1 if the next one is the target."""
+    """Return the number of entries before the target << 1, | 1 if the next entry is the target."""
     capacity = word_at(mem, tree + X.I_LEAF_CAPACITY)
     base = leaf + X.NODE_HEADER_WORDS
     low = 0
@@ -77,7 +77,7 @@ def find_in_leaf(mem, tree, leaf, keys, at, words, place):
 
 @helper
 def first_leaf_below(mem, tree, node):
-    """The leftmost leaf below a node."""
+    """Return the leftmost leaf below a node."""
     while mem[node + X.N_LEVEL] > 0:
         node = mem[children_of(mem, tree, node)]
     return node
@@ -85,7 +85,7 @@ def first_leaf_below(mem, tree, node):
 
 @helper
 def find_child(mem, tree, node, keys, at, words, place):
-    """Number of the child below which a target lies."""
+    """Return the number of the child whose subtree a target belongs to."""
     capacity = word_at(mem, tree + X.I_INNER_CAPACITY)
     base = node + X.NODE_HEADER_WORDS
     low = 1
@@ -104,7 +104,8 @@ def find_child(mem, tree, node, keys, at, words, place):
         return low + words_up_to(mem, base + low, high - low, place) - 1
     children = children_of(mem, tree, node)
     while low < high:
-        # The separator's own row may be long gone: what its child begins with decides, which may have other words too.
+        # The separator's row may be gone. The first entry of the child decides; its words may differ from the
+        # separator's.
         middle = (low + high) >> 1
         leaf = first_leaf_below(mem, tree, mem[children + middle])
         if compare_entry(mem, tree, leaf, 0, keys, at, words, place) <= 0:
@@ -116,7 +117,7 @@ def find_child(mem, tree, node, keys, at, words, place):
 
 @helper
 def descend(mem, tree, keys, at, words, place):
-    """The leaf a target belongs to; leaves the path to it in the descriptor."""
+    """Return the leaf a target belongs to; stores the path to it in the descriptor."""
     node = word_at(mem, tree + X.I_ROOT)
     level = word_at(mem, tree + X.I_HEIGHT) - 1
     while level > 0:
@@ -131,7 +132,7 @@ def descend(mem, tree, keys, at, words, place):
 
 @helper
 def descend_right(mem, tree):
-    """The last leaf; leaves the path to it in the descriptor."""
+    """Return the last leaf; stores the path to it in the descriptor."""
     node = mem[tree + X.I_ROOT]
     for level in range(mem[tree + X.I_HEIGHT] - 1, 0, -1):
         child = mem[node + X.N_COUNT] - 1

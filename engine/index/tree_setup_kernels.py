@@ -1,4 +1,4 @@
-"""Making ordered indexes and taking them apart."""
+"""Creating and freeing ordered indexes."""
 
 # mypy: ignore-errors
 
@@ -16,7 +16,7 @@ from tidemark.engine.rows import columns_layout as K
 
 @helper
 def give_side(mem, tree):
-    """Give the scratch parts back."""
+    """Free the scratch parts."""
     if mem[tree + X.I_SIDE_IS_PAGE]:
         give_page(mem, mem[tree + X.I_POOL], mem[tree + X.I_SIDE] >> A.PAGE_SHIFT)
     elif mem[tree + X.I_SIDE] != 0:
@@ -25,7 +25,7 @@ def give_side(mem, tree):
 
 @helper
 def shape_descriptor(mem, pool, shape, constants):
-    """A descriptor of the shape given, with scratch parts; its address, 0 when memory is exhausted."""
+    """Create a descriptor of a shape, with scratch parts; returns its address, 0 when memory is exhausted."""
     tree = take_descriptor(mem)
     if tree == 0:
         return 0
@@ -62,10 +62,10 @@ def shape_descriptor(mem, pool, shape, constants):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
 def make_tree(mem, pool, shape, constants):
-    """Make an empty ordered index; its handle, 0 when memory is exhausted (then nothing is kept).
+    """Create an empty ordered index; returns its handle, 0 when memory is exhausted (then nothing is kept).
 
-    shape: [state, W, is exact, leaf capacity, inner capacity, most key words, nullable bits, pieces, key columns], then
-    words of each piece, then column words. constants: defaults that the column words point into.
+    shape: [state, W, is exact, leaf capacity, inner capacity, maximum key words, nullable bits, pieces, key columns],
+    then the words of each piece, then column words. constants: defaults that the column words point into.
     """
     tree = shape_descriptor(mem, pool, shape, constants)
     if tree == 0:
@@ -86,7 +86,7 @@ def make_tree(mem, pool, shape, constants):
 
 @kernel("int64(int64[::1], int64, int64)")
 def set_tree_state(mem, tree, state):
-    """Publish an index that was built, from where on commits maintain the entries of every row."""
+    """Set the state of an index. From INDEX_READY on, commits maintain the entries of every row."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED
@@ -98,7 +98,7 @@ def set_tree_state(mem, tree, state):
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_tree(mem, tree, budget):
-    """Give all memory of a withdrawn index back, at most `budget` nodes a call; OK when it is gone, or ST_MORE."""
+    """Free a withdrawn index, at most `budget` nodes a call; OK when all memory is freed, or ST_MORE."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED

@@ -1,6 +1,6 @@
-"""A unique index in Python: made, filled, asked and dropped; the work is done by `engine/index/unique_*_kernels.py`.
+"""A unique index in Python: created, filled, checked and dropped by the kernels of `engine/index/unique_*_kernels.py`.
 
-The entries lie in the arena and are changed by whoever calls, commits or rolls back (docs/access.md, section 6).
+The entries are in the arena; operations, commits and rollbacks change them (docs/access.md, section 6).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.index_definition import IndexDefinition
     from tidemark.engine.schema.row_shape import RowLayout
 
-SLACK_WORDS = 2  # an encoder puts a value down before it looks at the limit
+SLACK_WORDS = 2  # the encoder writes a value before it checks the limit
 
 
 class UniqueHash:
@@ -51,7 +51,7 @@ class UniqueHash:
         seed: int,
         state: int = ix.INDEX_READY,
     ) -> None:
-        """An empty one. fragments: their handles. Raises: MemoryExhausted, NoSuchColumn, SchemaInvalid."""
+        """Create an empty index. fragments: their handles. Raises: MemoryExhausted, NoSuchColumn, SchemaInvalid."""
         self.mem = arena.mem
         self.shape = KeyShape(definition, layout, names)
         self.fragments = tuple(fragments)
@@ -62,8 +62,8 @@ class UniqueHash:
 
     # --- filling --------------------------------------------------------------------------------
     def collect(self, fragment: int) -> tuple[Words, Words]:
-        """Tags and places of a fragment's rows. Works without the GIL and reads rows that nobody may change meanwhile:
-        for a restart, a thread for each fragment.
+        """Collect the tags and places of a fragment's rows. Runs without the GIL, so no thread may change the rows
+        meanwhile: for a restart, with one thread for each fragment.
         """
         room = max(0, int(descriptor_word(self.mem, fragment, F_ROWS))) + 1
         tags = np.zeros(room, dtype=np.int64)
@@ -78,7 +78,7 @@ class UniqueHash:
         return tags[: int(state[2])], places[: int(state[2])]
 
     def load(self, runs: Sequence[tuple[Words, Words]]) -> None:
-        """Fill an empty index with all its entries. Raises: MemoryExhausted; drop it then."""
+        """Fill an empty index with all its entries. Raises: MemoryExhausted; the caller must then drop it."""
         expected = sum(len(tags) for tags, _ in runs)
         at = 0
         while expected and at >= 0:
@@ -90,28 +90,28 @@ class UniqueHash:
                     raise MemoryExhausted("data_memory has no room for an index; enlarge data_memory")
 
     def drop(self) -> None:
-        """Withdraw it, if that was not done, and give all memory back. Made again it does nothing."""
+        """Withdraw the index, if it is not withdrawn yet, and free its memory. A repeated call does nothing."""
         withdraw(self.mem, self.handle)
         drop_unique(self.mem, next_handle(self.handle))
 
     # --- looking after it -----------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
-        """Numbers of entries, of segments and of blocks; -1 each if it was dropped."""
+        """Return the numbers of entries, segments and blocks; -1 each if the index was dropped."""
         _, entries, segments, blocks = self._counters()
         return {"entries": entries, "segments": segments, "blocks": blocks}
 
     def _counters(self) -> list[int]:
-        """[version, entries, segments, blocks], as of one instant; -1 each if it was dropped."""
+        """Return [version, entries, segments, blocks] as of one instant; -1 each if the index was dropped."""
         words = np.full(4, -1, dtype=np.int64)
         unique_counters(self.mem, self.handle, words)
         counters: list[int] = words.tolist()
         return counters
 
     def check(self, between: Callable[[], None] = lambda: None, fragments: Sequence[int] | None = None) -> Fault | None:
-        """Verify that rows and entries agree, in slices; the first thing found, or None. In an index that is dropped
-        meanwhile, and in such a fragment, nothing is found.
+        """Verify that rows and entries agree, in slices. Returns the first fault, or None. An index or fragment that is
+        dropped meanwhile has no fault.
 
-        between: called before each slice. fragments: None for those it was made with.
+        between: called before each slice. fragments: None for the fragments of its creation.
         """
         state = np.zeros(un.CU_WORDS, dtype=np.int64)
         version = self._counters()[0]
@@ -134,7 +134,7 @@ class UniqueHash:
 
 
 class StoredUnique(Stored[UniqueHash]):
-    """One unique index of one table."""
+    """One unique index of a table."""
 
     __slots__ = ()
 
@@ -148,12 +148,12 @@ class StoredUnique(Stored[UniqueHash]):
         seed: int,
         state: int,
     ) -> None:
-        """An empty one that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
+        """Create an empty index that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
         tree = UniqueHash(arena, table, layout, definition.columns, fragments, seed, state)
         super().__init__(table.name, definition, tree)
 
     def forget(self, fragment: int) -> None:
-        """Remove the entries of a dropped fragment's rows, before its memory goes."""
+        """Remove the entries of a dropped fragment's rows before the fragment's memory is freed."""
         state = np.zeros(2, dtype=np.int64)
         status = ST_MORE
         while status == ST_MORE:
@@ -161,7 +161,7 @@ class StoredUnique(Stored[UniqueHash]):
             status = forget_unique(self.tree.mem, self.tree.handle, fragment, state)
 
     def to_dict(self) -> dict[str, Any]:
-        """What it is, as plain values."""
+        """Return its name, columns, kind and number of entries as plain values."""
         return {
             "name": self.name,
             "columns": list(self.definition.columns),

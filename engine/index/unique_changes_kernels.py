@@ -1,7 +1,8 @@
-"""Unique indexes while transactions work: what operations take, what commits and rollbacks remove (docs/access.md, 6).
+"""Unique indexes while transactions run: operations take entries, commits and rollbacks remove them (docs/access.md,
+6).
 
-Each image of a row has its entry, and images with one tag share it. An operation takes the entry of its new image
-before anything else of it is done; commit and rollback only remove.
+Each image of a row has an entry; images with the same tag share it. An operation takes the entry of its new image
+before it does anything else; commit and rollback only remove entries.
 """
 
 # mypy: ignore-errors
@@ -23,7 +24,7 @@ from tidemark.engine.rows.side_pages_kernels import var_of
 
 @helper
 def uniques_of(mem, fragment):
-    """The list of a table's indexes if there is a unique one among them, else 0."""
+    """Return the list of a table's indexes if it has a unique one, else 0."""
     indexes = mem[fragment + A.F_INDEXES]
     return indexes if indexes != 0 and mem[indexes + X.XL_UNIQUES] != 0 else 0
 
@@ -36,14 +37,14 @@ def takes(mem, txn, index):
 
 @helper
 def row_place(mem, fragment, rowid):
-    """The place of a row."""
+    """Return the place of a row."""
     return map_get(mem, fragment, rowid >> 16) << X.PLACE_SHIFT | rowid & 0xFFFF
 
 
 @helper
 def claim(mem, txn, buf, index, fragment, images, at, place):
-    """Take the entry an image of the row at a place needs: (OK, its tag, or NO_TAG if none was added), or (ST_UNIQUE,
-    ST_BUSY or ST_MEMORY, NO_TAG) and nothing has changed.
+    """Take the entry that an image of the row at a place needs. Returns (OK, its tag, or NO_TAG if none was added), or
+    (ST_UNIQUE, ST_BUSY or ST_MEMORY, NO_TAG) with nothing changed.
     """
     words = image_key_words(mem, index, fragment, images, at, X.SIDE_TARGET)
     if words == 0:
@@ -52,7 +53,7 @@ def claim(mem, txn, buf, index, fragment, images, at, place):
     status = meet_others(mem, txn, buf, index, tag, place, words)
     if status == A.ST_UNIQUE:
         if mem[index + X.I_STATE] != X.INDEX_READY:
-            mem[index + U.U_SUSPECTS] += 1  # the build looks into it
+            mem[index + U.U_SUSPECTS] += 1  # the build walks the rows again
             status = A.OK
         mem[txn + A.X_UNIQUE] = handle_of(mem, index)
     if status != A.OK:
@@ -66,7 +67,7 @@ def claim(mem, txn, buf, index, fragment, images, at, place):
 
 @helper
 def give_taken(mem, indexes, until, place):
-    """Remove what an operation has taken of the first `until` indexes for a place."""
+    """Remove the entries that an operation has taken in the first `until` indexes for a place."""
     for i in range(until):
         if mem[indexes + X.XL_TAGS + i] != NO_TAG:
             remove_entry(mem, mem[indexes + X.XL_FIRST + i], mem[indexes + X.XL_TAGS + i], place)
@@ -74,8 +75,8 @@ def give_taken(mem, indexes, until, place):
 
 @helper
 def take_entries(mem, txn, buf, indexes, fragment, images, at, place):
-    """Take the entries of an image for the row at a place: OK and their tags are in the list; or a status, and nothing
-    is taken. place 0: of a row that is yet to have one.
+    """Take the entries of an image for the row at a place. Returns OK, with their tags in the list, or a status, with
+    nothing taken. place 0: the row has no place yet.
     """
     for i in range(mem[indexes + X.XL_COUNT]):
         mem[indexes + X.XL_TAGS + i] = NO_TAG
@@ -91,10 +92,10 @@ def take_entries(mem, txn, buf, indexes, fragment, images, at, place):
 
 @helper
 def copy_entries(mem, txn, indexes, fragment, images, at, place):
-    """Give the row at a place the entries of an image in unique indexes; OK or ST_MEMORY.
+    """Add the entries of an image for the row at a place to unique indexes; OK or ST_MEMORY.
 
-    Nobody is asked whether another row has the key: the primary was, and it knew which rows the transaction deletes for
-    a time only, of which the log says nothing.
+    Does not check whether another row has the key: the primary did, and only it knew which rows the transaction deletes
+    temporarily, since the log does not have them.
     """
     for i in range(mem[indexes + X.XL_COUNT]):
         index = mem[indexes + X.XL_FIRST + i]
@@ -111,7 +112,7 @@ def copy_entries(mem, txn, indexes, fragment, images, at, place):
 
 @helper
 def lead_taken(mem, txn, indexes, fragment):
-    """Let the entries taken for place 0 lead to the row that was inserted last."""
+    """Point the entries taken for place 0 to the row that was inserted last."""
     operation = mem[txn + A.X_LAST]
     rowid = (mem[operation + A.O_ROWID] & A.ROWID_MASK) + (mem[operation + A.O_ROWID] >> A.COUNT_SHIFT) - 1
     place = row_place(mem, fragment, rowid)
@@ -125,7 +126,7 @@ def lead_taken(mem, txn, indexes, fragment):
 # --- commit ---------------------------------------------------------------------------------------
 @helper
 def image_tag(mem, buf, index, fragment, row, operation):
-    """Tag of the image an UPDATE leaves."""
+    """Return the tag of an UPDATE's after-image."""
     at = (mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT) + L.OPERATION_WORDS
     reference = var_as_of(mem, fragment, row, operation) if mem[fragment + A.F_HAS_VAR] else 0
     return parted_tag(mem, index, buf, at, reference)
@@ -133,7 +134,7 @@ def image_tag(mem, buf, index, fragment, row, operation):
 
 @helper
 def applied_var(mem, fragment, row, newest, operation):
-    """Var part of a row as its operation `newest` will leave it; those before `operation` are applied and gone."""
+    """Return the var part of a row after its operation `newest`; operations before `operation` are applied and gone."""
     each = newest
     while each != operation:
         if mem[each + A.O_VAR] != 0:
@@ -146,7 +147,7 @@ def applied_var(mem, fragment, row, newest, operation):
 
 @helper
 def applied_tag(mem, buf, index, fragment, row, newest, operation):
-    """Tag of the image that `newest` will leave; NO_TAG of a DELETE."""
+    """Return the tag of the image after operation `newest`; NO_TAG for a DELETE."""
     if mem[newest + A.O_RECORD] & A.OP_KIND_MASK == L.KIND_DELETE:
         return NO_TAG
     at = (mem[newest + A.O_RECORD] >> A.OP_RECORD_SHIFT) + L.OPERATION_WORDS
@@ -156,7 +157,7 @@ def applied_tag(mem, buf, index, fragment, row, newest, operation):
 
 @helper
 def leave_replaced(mem, txn, buf, operation, fragment, rowid, row):
-    """Commit, before an UPDATE is applied: remove the entries of the image it replaces, unless they are needed on."""
+    """Remove, at commit before an UPDATE is applied, the entries of the replaced image that are not needed any more."""
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         return
@@ -175,7 +176,7 @@ def leave_replaced(mem, txn, buf, operation, fragment, rowid, row):
 
 @helper
 def leave_deleted(mem, txn, fragment, rowid):
-    """Commit, before a DELETE is applied: remove the entries of the row."""
+    """Remove, at commit before a DELETE is applied, the entries of the row."""
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         return
@@ -191,7 +192,7 @@ def leave_deleted(mem, txn, fragment, rowid):
 # --- rollback -------------------------------------------------------------------------------------
 @helper
 def give_inserted(mem, txn, fragment, rowid):
-    """Rollback of an INSERT, its row still in place: remove its entries."""
+    """Remove, at rollback of an INSERT whose row is still in place, the row's entries."""
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         return
@@ -206,7 +207,7 @@ def give_inserted(mem, txn, fragment, rowid):
 
 @helper
 def is_tag_before(mem, buf, index, fragment, row, place, operation, tag):
-    """Whether an image of a row from before its operation has a tag, the latest first."""
+    """Whether an image of a row from before an operation has a tag; checks the latest image first."""
     each = mem[operation + A.O_PREVIOUS]
     while each != 0:
         if mem[each + A.O_RECORD] & A.OP_KIND_MASK == L.KIND_UPDATE:
@@ -218,7 +219,7 @@ def is_tag_before(mem, buf, index, fragment, row, place, operation, tag):
 
 @helper
 def give_updated(mem, txn, buf, operation, fragment, row):
-    """Rollback of the newest UPDATE of a row, its var part still there: remove the entries no older image needs."""
+    """Remove, at rollback of a row's newest UPDATE whose var part still exists, the entries no older image needs."""
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         return

@@ -1,4 +1,4 @@
-"""Verification of unique indexes in slices: every row has its entry, every entry its row, no key is there twice."""
+"""Verification of unique indexes in slices: every row has its entry, every entry its row, and no key occurs twice."""
 
 # mypy: ignore-errors
 
@@ -20,13 +20,13 @@ from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, 
 
 @helper
 def is_held(mem, row):
-    """Whether a transaction holds a row exclusively: its entries are those of more images than the slot's."""
+    """Whether a transaction holds a row exclusively: it may have entries for other images than the slot's."""
     return mem[row] & A.LOCK_MASK != 0 and mem[row] & A.LOCK_SHARED == 0
 
 
 @helper
 def is_key_twice(mem, index, place, other, words):
-    """Whether a committed row at place `other` that nobody holds has the key of SIDE_TARGET, too."""
+    """Whether a committed row at place `other`, not held exclusively, also has the key of SIDE_TARGET."""
     row = row_of_place(mem, other)
     if other == place or is_held(mem, row):
         return False
@@ -40,7 +40,7 @@ def is_key_twice(mem, index, place, other, words):
 
 @helper
 def count_among(mem, index, at, length, wanted, place, words):
-    """Entries of a row among `length` at `at`, and 1,000 for each other row with its key."""
+    """Count the entries of a row among `length` at `at`, plus 1,000 for each other row with its key."""
     found = 0
     for i in range(length):
         entry = mem[at + i]
@@ -54,7 +54,7 @@ def count_among(mem, index, at, length, wanted, place, words):
 
 @helper
 def count_entries(mem, index, tag, place, words):
-    """Entries of a row with the key of SIDE_TARGET, and 1,000 for each other row with that key."""
+    """Count the entries of a row with the key of SIDE_TARGET, plus 1,000 for each other row with that key."""
     hash = mem[index + X.I_UNIQUE]
     if mem[hash + A.F_SEGMENTS] == 0:
         return 0
@@ -74,9 +74,9 @@ def count_entries(mem, index, tag, place, words):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])")
 def check_unique_rows(mem, index, fragment, position, state):
-    """Check that a fragment's LIVE rows that nobody holds have one entry each, and keys of their own.
+    """Check that a fragment's LIVE rows, unless held exclusively, have one entry each and distinct keys.
 
-    position: [ROWID to go on at, slots to look at, rows seen so far]. OK at the end, ST_MORE, or ST_INVARIANT.
+    position: [next ROWID, slots to visit, rows seen so far]. OK at the end, ST_MORE, or ST_INVARIANT.
     """
     index = descriptor_of(mem, index)
     fragment = descriptor_of(mem, fragment)
@@ -122,7 +122,7 @@ def check_among(mem, index, at, length, state):
 def check_unique_entries(mem, index, state):
     """Check the entries of the next block: each leads to a row with its tag. OK at the end, ST_MORE, ST_INVARIANT.
 
-    state: CU_ words; entries that move meanwhile may be seen twice or not at all.
+    state: CU_ words; entries that move between slices may be seen twice or not at all.
     """
     index = descriptor_of(mem, index)
     if index == 0:
@@ -132,7 +132,7 @@ def check_unique_entries(mem, index, state):
         return A.OK
     at = state[U.CU_DIRECTORY]
     segment = mem[mem[hash + A.F_DIRECTORY + (at >> 9)] + (at & 511)]
-    is_first = at < 1 << mem[segment + A.SEG_DEPTH]  # it stands in the directory at every position with these bits
+    is_first = at < 1 << mem[segment + A.SEG_DEPTH]  # a segment is in the directory at every position with these bits
     part = state[U.CU_PART]
     if is_first and part < mem[segment + A.SEG_BLOCKS]:
         state[U.CU_PART] = part + 1
@@ -147,7 +147,7 @@ def check_unique_entries(mem, index, state):
 
 @kernel("int64(int64[::1], int64, int64[::1])")
 def unique_counters(mem, index, out):
-    """[version, entries, segments, blocks] of an index into out, as of one instant: OK or ST_DROPPED."""
+    """Write [version, entries, segments, blocks] of an index, as of one instant, to out; OK or ST_DROPPED."""
     index = descriptor_of(mem, index)
     if index == 0:
         return A.ST_DROPPED

@@ -1,7 +1,7 @@
-"""Entries of a unique index: found, taken and removed; what an operation meets in other rows (docs/access.md, 6).
+"""Entries of a unique index: finding, taking and removing them, and conflicts with other rows (docs/access.md, 6).
 
-An entry leads from a tag to a place, in the hash of the primary index (`primary.py`, `segments.py`, `growth.py`), which
-works on the block `I_UNIQUE` leads to as on a fragment descriptor.
+An entry maps a tag to a place, in the hash of the primary index (`primary_kernels.py`, `segments_kernels.py` and
+`growth_kernels.py` of `engine/rows`), which uses the block at `I_UNIQUE` as a fragment descriptor.
 """
 
 # mypy: ignore-errors
@@ -24,19 +24,19 @@ from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, 
 
 @helper
 def fragment_of_place(mem, place):
-    """Fragment of the row at a place."""
+    """Return the fragment of the row at a place."""
     return mem[((place >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_FRAGMENT]
 
 
 @helper
 def rowid_of_place(mem, place):
-    """ROWID of the row at a place."""
+    """Return the ROWID of the row at a place."""
     return mem[((place >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_LOGICAL] << 16 | place & X.PLACE_SLOT_MASK
 
 
 @helper
 def find_in(mem, at, length, entry):
-    """Address of an entry among `length` words at `at`, 0 if it is not there."""
+    """Return the address of an entry among `length` words at `at`, 0 if there is none."""
     for i in range(length):
         if mem[at + i] == entry:
             return at + i
@@ -45,7 +45,7 @@ def find_in(mem, at, length, entry):
 
 @helper
 def entry_at(mem, index, tag, place):
-    """Address of the entry of a tag that leads to a place, 0 if there is none."""
+    """Return the address of the entry of a tag and place, 0 if there is none."""
     hash = mem[index + X.I_UNIQUE]
     if mem[hash + A.F_SEGMENTS] == 0:
         return 0
@@ -61,7 +61,7 @@ def entry_at(mem, index, tag, place):
 
 @helper
 def take_entry(mem, index, tag, place):
-    """Add the entry of a tag that leads to a place; OK or ST_MEMORY."""
+    """Add the entry of a tag and place; OK or ST_MEMORY."""
     status = index_insert(mem, mem[index + X.I_UNIQUE], tag, wide_rowid(place))
     if status == A.OK:
         mem[index + U.U_VERSION] += 1
@@ -70,7 +70,7 @@ def take_entry(mem, index, tag, place):
 
 @helper
 def remove_entry(mem, index, tag, place):
-    """Remove the entry of a tag that leads to a place; OK, or ST_MISSING if it is not there."""
+    """Remove the entry of a tag and place; OK, or ST_MISSING if there is none."""
     if mem[mem[index + X.I_UNIQUE] + A.F_SEGMENTS] == 0:
         return A.ST_MISSING
     mem[index + U.U_VERSION] += 1
@@ -79,8 +79,8 @@ def remove_entry(mem, index, tag, place):
 
 @helper
 def meet_entry(mem, txn, buf, index, place, words):
-    """What an operation that wants the key of SIDE_TARGET does about a row with its tag: OK, ST_UNIQUE, or ST_BUSY with
-    evidence: another transaction has the row locked, and some image of it has the tag.
+    """Check a row with the tag of the key in SIDE_TARGET for conflict: OK, ST_UNIQUE if it has that key, or ST_BUSY,
+    with evidence in `txn`, if another transaction has locked the row, of which some image has the tag.
     """
     fragment = fragment_of_place(mem, place)
     if mem[fragment + A.F_DROPPED]:
@@ -106,7 +106,7 @@ def meet_entry(mem, txn, buf, index, place, words):
 
 @helper
 def meet_among(mem, txn, buf, index, at, length, wanted, own, words):
-    """`meet_entry` of each of `length` entries at `at` that has the tag; the first answer that is not OK."""
+    """Call `meet_entry` for each of `length` entries at `at` with the tag; returns the first status that is not OK."""
     for i in range(length):
         entry = mem[at + i]
         if entry >> A.ENTRY_TAG_SHIFT == wanted and entry & A.COMPACT_MASK != own:
@@ -118,7 +118,7 @@ def meet_among(mem, txn, buf, index, at, length, wanted, own, words):
 
 @helper
 def meet_others(mem, txn, buf, index, tag, own, words):
-    """What an operation that wants the key of SIDE_TARGET for the row at place `own` meets: OK, ST_UNIQUE, ST_BUSY."""
+    """Check all rows but the one at place `own` for conflict with the key of SIDE_TARGET: OK, ST_UNIQUE, ST_BUSY."""
     hash = mem[index + X.I_UNIQUE]
     if mem[hash + A.F_INDEX_COUNT] == 0:
         return A.OK

@@ -1,7 +1,7 @@
-"""Keys that callers look for in a unique index, as key words: one by itself, or batches by column.
+"""Keys for lookups in a unique index, as key words: a single key, or batches by column.
 
-A batch becomes row images of a table that has the key columns alone, and those go through the encoder of index keys, so
-types, ranges and NULLs are judged as for rows.
+A batch becomes row images of a table with only the key columns, and the encoder of index keys reads those. So types,
+ranges and NULLs are validated as for rows.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tidemark.engine.schema.types_base import shown
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
 
-SLACK_WORDS = 2  # an encoder puts a value down before it looks at the limit
+SLACK_WORDS = 2  # the encoder writes a value before it checks the limit
 
 
 @dataclass(frozen=True)
 class Lookups:
-    """Keys to look for: `stride` words each, of which `lengths` count; 0: a NULL is in it, no row has it."""
+    """Keys to look up: `stride` words each, of which `lengths` are in use; 0: the key has a NULL, so no row has it."""
 
     words: Words
     lengths: Words
@@ -40,16 +40,16 @@ class Lookups:
 
     @property
     def count(self) -> int:
-        """How many."""
+        """The number of keys."""
         return len(self.lengths)
 
     def part(self, start: int, stop: int) -> Lookups:
-        """Some of them."""
+        """Return keys [start, stop)."""
         return Lookups(self.words[start * self.stride : stop * self.stride], self.lengths[start:stop], self.stride)
 
 
 def one_key(shape: KeyShape, table: str, key: Any) -> Lookups:
-    """One key: a value, or a tuple of them for several columns. Raises: TypeMismatch, ValueOutOfRange."""
+    """Encode one key: a value, or a tuple of values for several columns. Raises: TypeMismatch, ValueOutOfRange."""
     names = ", ".join(column.name for column in shape.columns)
     values = (key,) if len(shape.columns) == 1 else key
     if not isinstance(values, (tuple, list)) or len(values) != len(shape.columns):
@@ -61,7 +61,7 @@ def one_key(shape: KeyShape, table: str, key: Any) -> Lookups:
 
 
 def keys_of_images(shape: KeyShape, images: Words, offsets: Words, fixed_words: int) -> Lookups:
-    """Keys that row images have in an index."""
+    """Encode the index keys of row images."""
     stride = shape.key_words + SLACK_WORDS
     out = np.zeros(len(offsets) * stride, dtype=np.int64)
     lengths = np.zeros(len(offsets), dtype=np.int64)
@@ -70,7 +70,7 @@ def keys_of_images(shape: KeyShape, images: Words, offsets: Words, fixed_words: 
 
 
 class KeyEncoder:
-    """Batches of keys of one index."""
+    """Encodes batches of keys of one index."""
 
     def __init__(self, definition: TableDefinition, names: Sequence[str]) -> None:
         self.names = list(names)
@@ -81,7 +81,7 @@ class KeyEncoder:
             "default": ABSENT,
             "added": 0,
             "before": ABSENT,
-        }  # here every column is there from the beginning
+        }  # in this table no column was added later
         columns = tuple(replace(definition.columns[definition.position(name)], **own) for name in names)
         wanted = (Column(number, Int64), *columns)
         self.definition = TableDefinition(0, 1, definition.name, wanted, (number,), HashPartition())
@@ -90,7 +90,8 @@ class KeyEncoder:
         self._shape = KeyShape(self.definition, self.format.layout, names)
 
     def encode(self, keys: Any) -> Lookups:
-        """Keys as a sequence or array of values, of tuples for several columns, or as data with the key columns.
+        """Encode keys given as a sequence or array of values, of tuples for several columns, or as data with the key
+        columns.
 
         Raises: NotNullViolation, TypeMismatch, ValueOutOfRange.
         """
@@ -112,7 +113,7 @@ class KeyEncoder:
         return Lookups(words, np.concatenate([nothing, *(part.lengths for part in parts)]), stride)
 
     def columns(self, keys: Any) -> dict[str, Any]:
-        """The key columns of what a caller gave."""
+        """Return the key columns of a caller's keys."""
         import pyarrow as pa
 
         fields = getattr(getattr(keys, "dtype", None), "names", None)

@@ -1,6 +1,6 @@
-"""Keys of a unique index: key words and tags of images, wherever they lie (docs/access.md, 6).
+"""Keys of a unique index: key words and tags of images, wherever they are (docs/access.md, 6).
 
-Key words are those of ordered indexes, made by the same encoder; a key with a NULL has none here.
+The encoder and the key words are those of ordered indexes; a key with a NULL has no key words here.
 """
 
 # mypy: ignore-errors
@@ -61,7 +61,7 @@ def has_null(mem, index, fixed, at, parts, var_at):
 
 @helper
 def image_key_words(mem, index, fragment, images, at, number):
-    """Key words of the whole image images[at:] into a scratch part; how many, 0 if one is NULL."""
+    """Encode the key words of the whole image images[at:] into a scratch part; returns their number, 0 with a NULL."""
     var_at = at + mem[fragment + A.F_FIXED_WORDS]
     if has_null(mem, index, images, at, images, var_at):
         return 0
@@ -72,7 +72,7 @@ def image_key_words(mem, index, fragment, images, at, number):
 
 @helper
 def parted_key_words(mem, index, fixed, at, reference, number):
-    """`image_key_words` of the fixed image fixed[at:] with the var part `reference` (0: none) leads to."""
+    """Like `image_key_words`, for the fixed image fixed[at:] with the var part at `reference` (0: none)."""
     var_at = chunk_address(mem, reference) if reference else NO_VAR_PART
     if has_null(mem, index, fixed, at, mem, var_at):
         return 0
@@ -85,14 +85,14 @@ def parted_key_words(mem, index, fixed, at, reference, number):
 
 @helper
 def slot_key_words(mem, index, place, number):
-    """`image_key_words` of what lies in the slot at a place."""
+    """Like `image_key_words`, for the image in the slot at a place."""
     at = row_of_place(mem, place) + A.ROW_HEADER_WORDS
     return parted_key_words(mem, index, mem, at, var_of_place(mem, place), number)
 
 
 @helper
 def own_key_words(mem, buf, index, fragment, row, number):
-    """`image_key_words` of a row as its lock holder sees it; a deleted one has what it was before."""
+    """Like `image_key_words`, for a row as its lock holder sees it; a deleted row has its image before the delete."""
     reference = own_var(mem, fragment, row) if mem[fragment + A.F_HAS_VAR] else 0
     in_buffer, at = own_fixed(mem, buf, row)
     if in_buffer:
@@ -102,7 +102,7 @@ def own_key_words(mem, buf, index, fragment, row, number):
 
 @helper
 def tag_in(mem, index, number, words):
-    """Tag of key words in a scratch part; NO_TAG of none."""
+    """Return the tag of the key words in a scratch part; NO_TAG if there are none."""
     if words == 0:
         return NO_TAG
     return tag_of(mem, side_part(mem, index, number), words, mem[index + U.U_SEED])
@@ -110,19 +110,19 @@ def tag_in(mem, index, number, words):
 
 @helper
 def slot_tag(mem, index, place):
-    """Tag of what lies in the slot at a place, NO_TAG if it has no entry."""
+    """Return the tag of the image in the slot at a place, NO_TAG if it has no entry."""
     return tag_in(mem, index, X.SIDE_OTHER, slot_key_words(mem, index, place, X.SIDE_OTHER))
 
 
 @helper
 def parted_tag(mem, index, fixed, at, reference):
-    """Tag of the fixed image fixed[at:] with the var part `reference` leads to, NO_TAG if it has no entry."""
+    """Return the tag of the fixed image fixed[at:] with the var part at `reference`, NO_TAG if it has no entry."""
     return tag_in(mem, index, X.SIDE_OTHER, parted_key_words(mem, index, fixed, at, reference, X.SIDE_OTHER))
 
 
 @helper
 def are_words(mem, at, keys, start, words):
-    """Whether mem[at:] has these key words."""
+    """Whether mem[at:] equals these key words."""
     for i in range(words):
         if mem[at + i] != keys[start + i]:
             return False
@@ -131,8 +131,8 @@ def are_words(mem, at, keys, start, words):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
 def encode_lookups(descriptor, images, offsets, fixed_words, count, stride, out, lengths):
-    """Key words of images at word offsets, `stride` words each in out, two of them slack; lengths gets how many they
-    are, 0 with a NULL. descriptor: a private copy (`KeyShape.descriptor`).
+    """Encode the key words of images at word offsets into out, `stride` words each, two of them slack; lengths gets
+    their numbers, 0 with a NULL. descriptor: a private copy (`KeyShape.descriptor`).
     """
     limit = stride - 2
     for i in range(count):

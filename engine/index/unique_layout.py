@@ -1,7 +1,7 @@
 """Word offsets of unique indexes in the arena (main memory only; docs/access.md, 6).
 
-The descriptor is that of ordered indexes, whose words for nodes mean something else here; I_UNIQUE leads to a block of
-the form of a fragment descriptor, of which only the words of the hash index are used.
+The descriptor is that of ordered indexes, with other meanings for its words about nodes. I_UNIQUE points to a block in
+the form of a fragment descriptor, in which only the words of the hash index are used.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from tidemark.engine.index.index_layout import I_COLUMNS, I_LEVELS, I_PATH, I_PI
 from tidemark.engine.memory.arena_layout import TXN_WORDS, X_UNIQUE
 
 U_SEED = I_LEVELS  # of the hash over key words
-U_TAKES = I_LEVELS + 1  # transactions of this generation and newer take entries
-U_SUSPECTS = I_LEVELS + 2  # operations that met their key in another row while the index was built
+U_TAKES = I_LEVELS + 1  # transactions of this generation or newer take entries
+U_SUSPECTS = I_LEVELS + 2  # operations that found their key in another row during the build
 U_VERSION = I_LEVELS + 3  # counts entries taken and removed
-U_EVIDENCE = I_PATH  # in place of a transaction descriptor, for a walk that is no transaction's
+U_EVIDENCE = I_PATH  # stands in for a transaction descriptor in a walk outside transactions
 TAKES_NEVER = 1 << 62
 
-# --- state of a check in slices, beside CK_FAULT and CK_EVIDENCE -----------------------------------
+# --- state of a check in slices, besides CK_FAULT and CK_EVIDENCE ----------------------------------
 CU_DIRECTORY = 8  # position in the directory
-CU_PART = 9  # block of the segment there; behind them its overflow list
+CU_PART = 9  # block of the segment there; after the blocks, its overflow list
 CU_ENTRIES = 10
 CU_WORDS = 16
 

@@ -1,4 +1,4 @@
-"""Making, announcing and filling unique indexes, and giving their memory back (docs/access.md, 6 to 8)."""
+"""Creating, announcing, filling and freeing unique indexes (docs/access.md, 6 to 8)."""
 
 # mypy: ignore-errors
 
@@ -32,9 +32,10 @@ AHEAD_ENTRIES = 32
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64)")
 def make_unique(mem, pool, shape, constants, seed):
-    """Make an empty unique index; its handle, 0 when memory is exhausted (then nothing is kept).
+    """Create an empty unique index; returns its handle, 0 when memory is exhausted (then nothing is kept).
 
-    shape, constants: as of `make_tree`. seed: of the hash over key words. One that is READY takes entries of everybody.
+    shape, constants: as for `make_tree`. seed: of the hash over key words. In an index created READY, all transactions
+    take entries.
     """
     index = shape_descriptor(mem, pool, shape, constants)
     if index == 0:
@@ -55,7 +56,7 @@ def make_unique(mem, pool, shape, constants, seed):
 
 @kernel("int64(int64[::1], int64)")
 def drop_unique(mem, index):
-    """Give all memory of a withdrawn index back."""
+    """Free a withdrawn index."""
     index = descriptor_of(mem, index)
     if index == 0:
         return A.ST_DROPPED
@@ -69,7 +70,7 @@ def drop_unique(mem, index):
 
 @kernel("int64(int64[::1], int64)")
 def begin_unique(mem, index):
-    """Second announcement: transactions that begin from now on take entries; returns the generation they have."""
+    """Announce an index the second time: transactions that begin from now on take entries. Returns their generation."""
     index = descriptor_of(mem, index)
     if index == 0:
         return A.ST_DROPPED
@@ -81,9 +82,8 @@ def begin_unique(mem, index):
 
 @kernel("int64(int64[::1], int64, int64)")
 def enforce_unique(mem, index, is_forced):
-    """Behind a walk over all rows: refuse writers from now on, if none was suspected since the last call, or anyway.
-
-    OK, or ST_MORE: rows must be walked again.
+    """Enforce uniqueness after a walk over all rows, if no operation was suspect since the last call, or if
+    `is_forced`. OK, or ST_MORE: rows must be walked again.
     """
     index = descriptor_of(mem, index)
     if index == 0:
@@ -97,10 +97,11 @@ def enforce_unique(mem, index, is_forced):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])")
 def walk_unique(mem, index, fragment, state, out):
-    """Take the entries of a fragment's LIVE rows from ROWID state[0] on that have none, and look at all of them.
+    """Check a fragment's LIVE rows from ROWID state[0] on, and take the entries of those without one.
 
-    state: [ROWID to go on at, slots to look at, rows to look at]. OK at the fragment's end, ST_MORE, ST_MEMORY, ST_BUSY
-    (a transaction has a row with such a key locked), or ST_UNIQUE: two rows have one key; `out` gets the entry of one.
+    state: [next ROWID, slots to visit, rows to check]. OK at the fragment's end, ST_MORE, ST_MEMORY, ST_BUSY (a
+    transaction has locked a row with such a tag), or ST_UNIQUE: two rows have the same key; `out` gets the entry of
+    one.
     """
     index = descriptor_of(mem, index)
     fragment = descriptor_of(mem, fragment)
@@ -129,7 +130,7 @@ def walk_unique(mem, index, fragment, state, out):
 
 @helper
 def copy_evidence(mem, place, out):
-    """Copy the entry of the row at a place, if there is room."""
+    """Copy the file entry of the row at a place to out, if there is room."""
     fragment = fragment_of_place(mem, place)
     row = row_of_place(mem, place)
     if entry_words(mem, fragment, row, False) <= out.size:
@@ -138,8 +139,8 @@ def copy_evidence(mem, place, out):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def forget_unique(mem, index, fragment, state):
-    """Remove the entries of a dropped fragment's LIVE rows from ROWID state[0] on, looking at state[1] slots. OK at the
-    fragment's end, or ST_MORE.
+    """Remove the entries of a dropped fragment's LIVE rows from ROWID state[0] on, visiting at most state[1] slots. OK
+    at the fragment's end, or ST_MORE.
     """
     index = descriptor_of(mem, index)
     fragment = descriptor_of(mem, fragment)
@@ -156,10 +157,10 @@ def forget_unique(mem, index, fragment, state):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def collect_unique(mem, index, fragment, tags, places, side, state):
-    """Tags and places of a fragment's LIVE rows from ROWID state[0] on, into private arrays.
+    """Collect the tags and places of a fragment's LIVE rows from ROWID state[0] on into private arrays.
 
-    side: two scratch parts of the longest key and two words. state: [ROWID to go on at, slots to look at, entries so
-    far]. OK at the fragment's end, or ST_MORE.
+    side: two scratch parts of the longest key and two words. state: [next ROWID, slots to visit, entries so far]. OK at
+    the fragment's end, or ST_MORE.
     """
     index = descriptor_of(mem, index)
     fragment = descriptor_of(mem, fragment)
@@ -188,7 +189,7 @@ def is_null_row(mem, index, place):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def reserve_unique(mem, index, expected, at):
-    """One step of giving an index the size for so many entries: call it with what it returns until that is -1."""
+    """Run one step of sizing an index for `expected` entries; call again with the result until it is negative."""
     index = descriptor_of(mem, index)
     if index == 0:
         return A.ST_DROPPED
@@ -197,7 +198,7 @@ def reserve_unique(mem, index, expected, at):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
 def load_unique(mem, index, tags, places, start, stop):
-    """Add entries [start, stop) while nobody uses the index; OK or ST_MEMORY."""
+    """Add entries [start, stop) while no other thread uses the index; OK or ST_MEMORY."""
     index = descriptor_of(mem, index)
     if index == 0:
         return A.ST_DROPPED

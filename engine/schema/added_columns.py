@@ -1,7 +1,7 @@
-"""Values of added columns, which lie in the var part whatever their type (D1).
+"""Values of added columns, which are in the var part whatever their type (D1).
 
-Types of the var part and Char: their bytes. Binary: its bytes without zeros at the end, as column kernels see it in a
-fixed part. Everything else: the bytes it would have in a fixed image.
+Var types and Char are stored as their bytes; Binary without trailing zeros, as column kernels see it in a fixed part;
+every other type as its bytes in a fixed image.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def _packer(code: str) -> struct.Struct:
 
 
 def is_plain(kind: ColumnType) -> bool:
-    """Whether values are stored in a var part as the bytes they are."""
+    """Whether values are stored unchanged in a var part."""
     return kind.is_var or isinstance(kind, Char)
 
 
 def to_var(kind: ColumnType, stored: Any) -> bytes:
-    """Bytes in a var part of a stored value that is not None."""
+    """Return the bytes in a var part of a stored value that is not None."""
     if is_plain(kind):
         plain: bytes = stored
         return plain
@@ -45,7 +45,7 @@ def to_var(kind: ColumnType, stored: Any) -> bytes:
 
 
 def from_var(kind: ColumnType, data: bytes) -> Any:
-    """The stored value of bytes in a var part. Raises: PageDamaged if the type has none of that length."""
+    """Return the stored value of bytes in a var part. Raises: PageDamaged if the type has no value of that length."""
     if is_plain(kind):
         return data
     if isinstance(kind, Binary):
@@ -56,7 +56,7 @@ def from_var(kind: ColumnType, data: bytes) -> Any:
 
 
 def pad_rows(data: Octets, ends: Ends, width: int) -> Octets:
-    """Values of a Binary column in full length.
+    """Pad the values of a Binary column to full length.
 
     Shapes: `ends` (count + 1,), the result (count, width).
     """
@@ -67,7 +67,7 @@ def pad_rows(data: Octets, ends: Ends, width: int) -> Octets:
 
 
 def strip_rows(rows: Octets) -> tuple[Octets, Ends]:
-    """Values without zeros at the end, and their ends (count + 1).
+    """Strip trailing zeros; returns the values and their ends (count + 1).
 
     Shapes: `rows` (count, width).
     """

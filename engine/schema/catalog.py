@@ -1,8 +1,9 @@
-"""The data dictionary in LMDB: a cache of what checkpoints and log say, for tools that look without restarting (D15).
+"""The data dictionary in LMDB: a cache of definitions from checkpoints and log, for tools that read without a restart
+(D15).
 
 LMDB serves flipped bits as good data and may kill the process on a broken file. So its file is opened only if its
-digest matches a seal of ours, every value is sealed too, and whatever does not match is thrown away and made anew.
-Nothing durable depends on it.
+digest matches our seal, and every value is sealed too. A catalog that does not match is discarded and rebuilt. Nothing
+durable depends on it.
 
 Order of writes: data.mdb (LMDB's own sync) → its digest into `catalog.seal` → sync. A crash in between leaves a seal
 that does not match, which is the same as no catalog.
@@ -43,7 +44,7 @@ MAP_BYTES = 1 << 30
 
 
 class Catalog:
-    """The dictionary of one store in a real directory, which must hold the store's lock to write."""
+    """The dictionary of one store in a real directory. A caller must hold the store's lock to write."""
 
     def __init__(self, files: Files, directory: str, store: bytes, incarnation: int) -> None:
         self._files = files
@@ -52,7 +53,9 @@ class Catalog:
         self._incarnation = incarnation
 
     def read(self) -> tuple[int, list[TableDefinition]]:
-        """(LSN reflected, definitions). Raises: CatalogDamaged if anything does not match; the store can do without."""
+        """Return (LSN reflected, definitions). Raises: CatalogDamaged on any mismatch; the store works without a
+        catalog.
+        """
         header = self._checked_seal()
         digest = 0
         found = []
@@ -77,7 +80,7 @@ class Catalog:
             words = self._read_words(SEAL_NAME, CATALOG_SEAL.itemsize)
             header = header_of(words, CATALOG_SEAL)
             intact = is_sealed(words, KIND_CATALOG_SEAL, words.size) and store_of(words) == self._store
-            # The size first: a file that has grown is not read at all.
+            # The size first, so that a file that has grown is not read at all.
             matches = (
                 intact
                 and self._files.size(DATA_NAME) == int(header["file_bytes"])
@@ -128,10 +131,10 @@ class Catalog:
             raise CatalogDamaged(f"the catalog cannot be read: {error}; open the store to make it anew") from error
 
     def rewrite(self, lsn: int, definitions: Sequence[TableDefinition]) -> None:
-        """Make the catalog anew from the truth. What is on disk before the seal is synced counts as no catalog.
+        """Rebuild the catalog from the store's definitions. Until the seal is synced, the disk holds no valid catalog.
 
-        One thread at a time. Raises: CatalogDamaged if LMDB cannot write it, StorageFull, TooManyFiles, Rejected if
-        something else stands in its place, StoreFailed.
+        One thread at a time. Raises: CatalogDamaged if LMDB cannot write it, StorageFull, TooManyFiles, Rejected if its
+        place is taken by something else, StoreFailed.
         """
         import lmdb
 
@@ -140,7 +143,7 @@ class Catalog:
                 self._files.unlink(name)
         if not self._files.exists(FOLDER):
             self._files.make_directory(FOLDER)
-        self._files.close(self._files.create(DATA_NAME))  # with the mode of the store's files, which LMDB does not know
+        self._files.close(self._files.create(DATA_NAME))  # with the mode of the store's files, which LMDB would not set
         digest = 0
         try:
             with self._environment(True) as environment, environment.begin(write=True) as change:
@@ -184,5 +187,5 @@ class Catalog:
 
 
 def _extend_digest(digest: int, words: Words) -> int:
-    """Digest over a list of sealed values: each value's checksum is mixed with its place."""
+    """Extend the digest over a list of sealed values: each value's checksum is mixed with its position."""
     return (digest * 0x9E3779B185EBCA87 + xxh3_words(words, 0, words.size)) % (1 << 64)

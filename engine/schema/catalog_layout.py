@@ -13,14 +13,14 @@ CATALOG_VALUE = np.dtype(
     [
         *SEAL_FIELDS,
         ("table_id", "<u8"),
-        ("body_bytes", "<u8"),  # JSON of the table definition behind this header, zero-padded to words
+        ("body_bytes", "<u8"),  # JSON of the table definition after this header, zero-padded to words
         ("reserved", "<u8"),
     ]
 )
 CATALOG_SEAL = np.dtype(
     [
         *SEAL_FIELDS,
-        ("lsn", "<u8"),  # the log through here is reflected
+        ("lsn", "<u8"),  # the log up to here is reflected
         ("file_bytes", "<u8"),  # size of data.mdb
         ("file_digest", "<u8"),  # XXH3-64 over data.mdb
         ("tables", "<u8"),

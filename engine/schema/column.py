@@ -1,4 +1,4 @@
-"""Columns of a table: what one is, and what partitions and layouts ask of all of them."""
+"""Columns of a table, and the interface of all columns that partitions and layouts use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STORAGES = (MEMORY, DISK)
 
 
 class _Absent:
-    """The default of a column that has none; a copy or an unpickled one is the same object."""
+    """The type of ABSENT, the default of a column without one; copies and unpickled values are the same object."""
 
     def __reduce__(self) -> str:
         return "ABSENT"
@@ -32,11 +32,11 @@ ABSENT: Final = _Absent()
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column: name, type, whether NULL is allowed, the value taken when none is given, and where it is kept.
+    """A column: name, type, whether NULL is allowed, the default, and where values are stored.
 
     Without a default, a nullable column that is left out is NULL and any other is a NotNullViolation. `storage` is
-    "memory" or "disk": on pages of the table's tablespace, read through a cache. Key columns live in memory. Columns
-    are equal if their JSON is: a default of NaN is equal to itself, one of 0.0 is not to one of -0.0.
+    "memory" or "disk": on pages of the table's tablespace, read through a cache. Key columns are in memory. Columns are
+    equal if their JSON is: a default of NaN equals itself, and a default of 0.0 does not equal -0.0.
     """
 
     name: str
@@ -44,14 +44,14 @@ class Column:
     nullable: bool = False
     default: Any = field(default=ABSENT)
     storage: str = MEMORY
-    # Set by the store: the schema version that added it to a table with rows (0: it was there from the beginning), and
-    # the value rows from before have, which stays when the default is changed.
+    # Set by the store: the schema version that added the column to a table with rows (0: a column of the first
+    # version), and the value of older rows, which stays when the default changes.
     added: int = field(default=0, kw_only=True, repr=False)
     before: Any = field(default=ABSENT, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         check_name(self.name, "column")
-        if not isinstance(self.type, ColumnType):  # what a caller really passes is any object
+        if not isinstance(self.type, ColumnType):  # a caller may pass any object
             hint = "; call it with its parameters" if isinstance(self.type, type) else ""
             raise SchemaInvalid(f"column {self.name!r} needs a column type, got {shown(self.type)}{hint}")
         if not isinstance(self.nullable, bool):
@@ -84,12 +84,12 @@ class Column:
 
     @property
     def is_disk(self) -> bool:
-        """True if its values lie on pages of a tablespace."""
+        """True if its values are on pages of a tablespace."""
         return self.storage == DISK
 
     @property
     def in_var(self) -> bool:
-        """True if its values lie in a var part: by its type, or because it was added (D1)."""
+        """True if its values are in a var part: by its type, or because it was added (D1)."""
         return self.added > 0 or self.type.is_var
 
     @property
@@ -103,7 +103,7 @@ class Column:
         return None if self.default is ABSENT and self.nullable else self.default
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that `column_from_json` turns into an equal column."""
+        """Return a JSON object that `column_from_json` turns into an equal column."""
         value = {
             "name": self.name,
             "nullable": self.nullable,
@@ -119,7 +119,7 @@ class Column:
 
 
 def column_from_json(value: Any) -> Column:
-    """The column that `Column.to_json` described; SchemaInvalid if it is none."""
+    """Return the column that `Column.to_json` described. Raises: SchemaInvalid if the value is not a column."""
     try:
         kind = from_json(value["type"])
         default = value_from_json(kind, value["default"]) if "default" in value else ABSENT
@@ -131,7 +131,7 @@ def column_from_json(value: Any) -> Column:
 
 
 class Columns(Protocol):
-    """The columns of a table, as partitions and layouts ask for them; a `TableDefinition` has all of this."""
+    """The columns of a table, as partitions and layouts use them; `TableDefinition` implements this."""
 
     @property
     def name(self) -> str:
@@ -140,7 +140,7 @@ class Columns(Protocol):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """In the order of the definition."""
+        """All columns, in the order of the definition."""
         ...
 
     @property
@@ -150,17 +150,17 @@ class Columns(Protocol):
 
     @property
     def key_positions(self) -> tuple[int, ...]:
-        """Their places among the columns."""
+        """Positions of the key columns among the columns."""
         ...
 
     @property
     def physical(self) -> tuple[tuple[int, Column], ...]:
-        """Every column whose bytes rows may have, with its position among the columns."""
+        """Every column of which rows may have bytes, with its position among the columns."""
         ...
 
     @property
     def dropped(self) -> tuple[tuple[int, Column], ...]:
-        """Columns that were dropped, each with its place among all there ever were."""
+        """Dropped columns, each with its place among all columns that ever existed."""
         ...
 
     @property
@@ -169,5 +169,5 @@ class Columns(Protocol):
         ...
 
     def position(self, name: str) -> int:
-        """Place of a column of this name. Raises: NoSuchColumn."""
+        """Return the position of a column. Raises: ValueError if there is none."""
         ...

@@ -1,8 +1,7 @@
-"""Columns for data that brings an Arrow schema and no table: the inverse of `column_output.arrow_schema`, as far as
-there is one.
+"""Columns inferred from an Arrow schema: the inverse of `column_output.arrow_schema`, as far as there is one.
 
-Arrow strings and bytes have no length: they become Text and Blob, and, as these have no order to be indexed by, VarChar
-and VarBinary in the primary key.
+Arrow strings and bytes have no maximum length, so they become Text and Blob. These are not keyable, so columns of the
+primary key become VarChar and VarBinary.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _NAMED: dict[str, ColumnType] = {
 
 
 def columns_from_arrow(schema: pa.Schema, primary_key: Sequence[str], disk: Sequence[str] = ()) -> list[Column]:
-    """A column for every field, nullable as the field is, key columns never; those named in `disk` on disk.
+    """Return a column for every field, nullable like the field except key columns; columns named in `disk` are on disk.
 
     Raises: NoSuchColumn for a key or disk column the schema lacks, SchemaInvalid for a type no column holds.
     """

@@ -1,8 +1,8 @@
-"""Columns and table definitions: what a table is, checked once, then immutable.
+"""Table definitions: checked once, then immutable.
 
-A `TableDefinition` that exists is valid: every rule of names, keys and sizes is checked when it is made, whether by a
-user or from the bytes of a schema record. Its JSON is canonical (sorted, versioned): equal definitions have equal
-bytes, so that copies in the log, in control files and in the catalog can be compared as bytes.
+A `TableDefinition` that exists is valid: every rule of names, keys and sizes is checked at creation, by a user or from
+the bytes of a schema record. Its JSON is canonical (sorted, versioned): equal definitions have equal bytes, so that
+copies in the log, in control files and in the catalog can be compared as bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidemark.engine.schema.row_shape import fixed_image_bytes, var_part_bytes
 from tidemark.engine.schema.types_base import is_int, shown
 
 JSON_VERSION = 1
-ALTERED_JSON_VERSION = 2  # of tables that had a column added or dropped, so that older readers refuse them
+ALTERED_JSON_VERSION = 2  # of tables with an added or dropped column, so that older readers refuse them
 DEFAULT_TABLESPACE = "main"
 
 
@@ -30,10 +30,10 @@ DEFAULT_TABLESPACE = "main"
 class TableDefinition:
     """One version of a table's schema; valid by construction.
 
-    `table_id` is 0 until the store numbers the table; `version` is raised by every change of the schema. `tablespace`
-    names where the disk columns lie; None without disk columns, or until the store fills in DEFAULT_TABLESPACE.
-    `indexes`: those that are built, in the order they were made. `dropped`: columns whose bytes rows may still have,
-    each with its place among all columns there ever were, ascending.
+    `table_id` is 0 until the store numbers the table; every schema change raises `version`. `tablespace` is the
+    tablespace of the disk columns; None without disk columns, or until the store fills in DEFAULT_TABLESPACE.
+    `indexes`: built indexes, in order of creation. `dropped`: columns of which rows may still have bytes, each with its
+    place among all columns that ever existed, ascending.
     """
 
     table_id: int
@@ -146,8 +146,8 @@ class TableDefinition:
 
     @property
     def physical(self) -> tuple[tuple[int, Column], ...]:
-        """All columns rows have bytes of, in the order they were made, each with its position in `columns`; dropped
-        ones have positions behind the last.
+        """All columns of which rows have bytes, in order of creation, each with its position in `columns`; dropped
+        columns have positions past the last.
         """
         if not self.dropped:
             return tuple(enumerate(self.columns))
@@ -157,7 +157,7 @@ class TableDefinition:
 
     @property
     def has_disk(self) -> bool:
-        """True if a column lies on disk, or did: rows have a disk part for good."""
+        """True if a column is or was on disk: rows keep a disk part for good."""
         return any(column.is_disk for _, column in self.physical)
 
     @property
@@ -171,11 +171,11 @@ class TableDefinition:
         return tuple(self.position(name) for name in self.primary_key)
 
     def position(self, name: str) -> int:
-        """Position of a column in `columns`; ValueError if there is none."""
+        """Return the position of a column in `columns`. Raises: ValueError if there is none."""
         return [column.name for column in self.columns].index(name)
 
     def to_json(self) -> bytes:
-        """Canonical JSON: equal definitions give equal bytes."""
+        """Return canonical JSON: equal definitions give equal bytes."""
         value: dict[str, Any] = {
             "columns": [column.to_json() for column in self.columns],
             "format": ALTERED_JSON_VERSION if self.is_altered else JSON_VERSION,
@@ -185,9 +185,9 @@ class TableDefinition:
             "table_id": self.table_id,
             "version": self.version,
         }
-        if self.has_disk:  # tables in memory keep the bytes they had before there were tablespaces
+        if self.has_disk:  # tables in memory keep their bytes from before tablespaces existed
             value["tablespace"] = self.tablespace
-        if self.indexes:  # likewise those without
+        if self.indexes:  # likewise tables without indexes
             value["indexes"] = [index.to_json() for index in self.indexes]
         if self.dropped:
             value["dropped"] = [{"at": at, "column": column.to_json()} for at, column in self.dropped]
@@ -195,7 +195,7 @@ class TableDefinition:
 
     @classmethod
     def from_json(cls, data: bytes) -> TableDefinition:
-        """The definition that `to_json` wrote; SchemaInvalid if the bytes are none."""
+        """Return the definition that `to_json` wrote. Raises: SchemaInvalid if the bytes are not a definition."""
         try:
             value = json.loads(data)
             if value["format"] not in (JSON_VERSION, ALTERED_JSON_VERSION):

@@ -1,4 +1,4 @@
-"""What a secondary index is: its name and columns, checked against the table it hangs on."""
+"""Definition of a secondary index: name and columns, checked against its table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IndexDefinition:
-    """An index: name and columns, in the order keys are compared by; valid by construction but for the table's part."""
+    """An index: name, and columns in comparison order; valid by construction, except against the table."""
 
     name: str
     columns: tuple[str, ...]
@@ -37,7 +37,7 @@ class IndexDefinition:
             )
 
     def check_columns(self, table: str, columns: dict[str, Column]) -> None:
-        """Raises: NoSuchColumn, SchemaInvalid for columns of the table that cannot be indexed."""
+        """Check the columns against a table's. Raises: NoSuchColumn, SchemaInvalid for one that cannot be indexed."""
         for name in self.columns:
             column = columns.get(name)
             if column is None:
@@ -58,12 +58,12 @@ class IndexDefinition:
                 )
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that `index_from_json` turns into an equal definition."""
+        """Return a JSON object that `index_from_json` turns into an equal definition."""
         return {"columns": list(self.columns), "name": self.name, "unique": self.is_unique}
 
 
 def index_from_json(value: Any) -> IndexDefinition:
-    """The definition that `IndexDefinition.to_json` described; SchemaInvalid if it is none."""
+    """Return the definition that `IndexDefinition.to_json` described. Raises: SchemaInvalid if the value is not one."""
     try:
         return IndexDefinition(value["name"], tuple(value["columns"]), value["unique"])
     except (KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Names of tables, columns, partitions and the like: what is allowed in them."""
+"""Rules for names of tables, columns, partitions and the like."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from tidemark.engine.base.errors import InvalidName
 from tidemark.engine.schema.types_base import shown
 
 DEFAULT_DATABASE = "main"
-SYSTEM_DATABASE = "mysql"  # as in MySQL, whose names the tables of replication have
+SYSTEM_DATABASE = "mysql"  # as in MySQL; the replication tables have MySQL's names
 EXCEPTIONS_SUFFIX = "$EX"
 
 
 def check_name(name: object, what: str, forbidden: str = "/") -> str:
-    """The name itself; InvalidName unless it has 1 to 64 printable characters and none of the forbidden ones."""
+    """Return the name. Raises: InvalidName unless it has 1 to 64 printable characters and no forbidden ones."""
     if not isinstance(name, str):
         raise InvalidName(f"{what} name must be a str, got {shown(name)}", name=name)
     if not 1 <= len(name) <= limits.NAME_CHARACTERS_MAX:
@@ -20,7 +20,7 @@ def check_name(name: object, what: str, forbidden: str = "/") -> str:
             f"{what} name must have 1 to {limits.NAME_CHARACTERS_MAX} characters, got {len(name)}: {shown(name)}",
             name=name,
         )
-    # Not printable: control characters, NUL, lone surrogates, line separators; they break logs and file systems.
+    # Control characters, NUL, lone surrogates and line separators are not printable; they break logs and file systems.
     if not name.isprintable() or name != name.strip() or any(letter in name for letter in forbidden):
         raise InvalidName(
             f"{what} name has control characters, surrogates, outer blanks or one of {forbidden!r}: {shown(name)}",
@@ -30,7 +30,7 @@ def check_name(name: object, what: str, forbidden: str = "/") -> str:
 
 
 def qualified_name(name: object) -> str:
-    """`database.table`; plain names live in `main`. InvalidName if either part is not allowed."""
+    """Return `database.table`; a plain name is in `main`. Raises: InvalidName if either part is not allowed."""
     if not isinstance(name, str):
         raise InvalidName(f"table name must be a str, got {shown(name)}", name=name)
     database, dot, table = name.partition(".")
@@ -40,5 +40,5 @@ def qualified_name(name: object) -> str:
 
 
 def is_system_table(name: str) -> bool:
-    """Whether a qualified name is of a table that serves the store: in `mysql`, or an exceptions table."""
+    """Whether a qualified name belongs to a system table: in `mysql`, or an exceptions table."""
     return name.startswith(SYSTEM_DATABASE + ".") or name.endswith(EXCEPTIONS_SUFFIX)

@@ -1,8 +1,8 @@
-"""How the rows of a table are spread over its fragments (docs/access.md, section 10).
+"""Distribution of a table's rows over its fragments (docs/access.md, section 10).
 
-A partition that stands in a `TableDefinition` is valid: `bound_to` has checked it against the table's columns and made
-bounds and values what the columns would give back. Fragment numbers are never used again (D14), so those of ranges and
-lists have holes once partitions were dropped.
+The partition of a `TableDefinition` is valid: `bound_to` has checked it against the table's columns and converted its
+bounds and values to what the columns return. Fragment numbers are never reused (D14), so ranges and lists have gaps in
+them after partitions were dropped.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class _MaxValue:
 MAXVALUE: Final = _MaxValue()
 _ABOVE_ALL = (1,)
 
-# Columns by name, as far as a partition needs them: key columns only.
+# Types by column name; a partition needs only key columns.
 Types = Mapping[str, ColumnType]
 
 
 def _names_of(columns: object) -> tuple[str, ...]:
-    """Column names given as one name or several. Raises: SchemaInvalid."""
+    """Return column names given as one name or several. Raises: SchemaInvalid."""
     names = (columns,) if isinstance(columns, str) else columns
     if not isinstance(names, (tuple, list)) or not names or not all(isinstance(name, str) for name in names):
         raise SchemaInvalid(f"partition columns are given by name, one or several, got {shown(columns)}")
@@ -50,7 +50,7 @@ def _names_of(columns: object) -> tuple[str, ...]:
 
 
 def _types_of(columns: Sequence[str], definition: Columns) -> list[ColumnType]:
-    """Types of partition columns, which must be key columns: so that a key always leads to one fragment."""
+    """Return the types of partition columns, which must be key columns, so that a key determines its fragment."""
     known = {name: definition.columns[definition.position(name)].type for name in definition.primary_key}
     for name in columns:
         if name not in known:
@@ -68,7 +68,7 @@ def _check_count(fragments: object) -> None:
 
 
 def sort_key(kind: ColumnType, stored: Any) -> Any:
-    """What compares as the column's canonical words do, for a stored value of a key column."""
+    """Return a sort key for a stored value of a key column, in the order of the column's canonical words."""
     if isinstance(stored, bytes):
         if isinstance(kind, Decimal):
             return int.from_bytes(stored, "little", signed=True)
@@ -77,12 +77,12 @@ def sort_key(kind: ColumnType, stored: Any) -> Any:
 
 
 class Partition(ABC):
-    """What all kinds have: `fragments` partitions with a name and a fragment number each."""
+    """Base of all kinds: `fragments` partitions, each with a name and a fragment number."""
 
     @property
     @abstractmethod
     def fragments(self) -> int:
-        """How many partitions there are."""
+        """The number of partitions."""
 
     @property
     @abstractmethod
@@ -92,7 +92,7 @@ class Partition(ABC):
     @property
     @abstractmethod
     def next_number(self) -> int:
-        """Fragment numbers from here on were never given."""
+        """The first fragment number that was never assigned; neither were any above it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -100,29 +100,29 @@ class Partition(ABC):
         return tuple(f"p{number}" for number in self.numbers)
 
     def number_of(self, name: object) -> int:
-        """Fragment number of a partition. Raises: NoSuchPartition."""
+        """Return the fragment number of a partition. Raises: NoSuchPartition."""
         if name not in self.names:
             raise NoSuchPartition(f"there is no partition {shown(name)}; there are {_listed(self.names)}")
         return self.numbers[self.names.index(str(name))]
 
     @abstractmethod
     def describe(self) -> str:
-        """One line for people."""
+        """Return a one-line description for people."""
 
     @abstractmethod
     def bound_to(self, definition: Columns) -> Partition:
-        """This partition, checked against the columns of a table. Raises: SchemaInvalid."""
+        """Return this partition, checked against the columns of a table. Raises: SchemaInvalid."""
 
     @abstractmethod
     def to_json(self, types: Types) -> dict[str, Any]:
-        """A JSON object that `partition_from_json` turns into an equal partition; types of the key columns."""
+        """Return a JSON object that `partition_from_json` turns into an equal partition. types: of the key columns."""
 
     def plus(self, name: str, bound: Any) -> Partition:
-        """This partition with one more. Raises: SchemaInvalid, LimitExceeded."""
+        """Return this partition with one partition more. Raises: SchemaInvalid, LimitExceeded."""
         raise SchemaInvalid("only range and list partitions can be added; a hash spreads all rows anew")
 
     def minus(self, name: str) -> Partition:
-        """This partition with one less. Raises: NoSuchPartition, SchemaInvalid."""
+        """Return this partition with one partition less. Raises: NoSuchPartition, SchemaInvalid."""
         raise SchemaInvalid("only range and list partitions can be dropped; every row of a hash would need a new place")
 
 
@@ -132,7 +132,8 @@ def _listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class HashPartition(Partition):
-    """Spread by hash of the canonical key: fragment = (xxhash64(key, seed 42) & (2^63 - 1)) mod fragments (D14).
+    """Distribute rows by hash of the canonical key: fragment = (xxhash64(key, seed 42) & (2^63 - 1)) mod fragments
+    (D14).
 
     columns: hash only these key columns. modulo: no hash, but this integer key column mod fragments.
     """
@@ -144,7 +145,7 @@ class HashPartition(Partition):
     KIND = "hash"
     is_linear = False
 
-    if TYPE_CHECKING:  # what callers may give; kept is what the fields say
+    if TYPE_CHECKING:  # what callers may pass; the fields have the stored types
 
         def __init__(
             self, fragments: int = 4, columns: str | Sequence[str] | None = None, modulo: str | None = None
@@ -189,8 +190,8 @@ class HashPartition(Partition):
 
 
 class LinearHash(HashPartition):
-    """`HashPartition` by powers of two instead of the remainder: the hash (or the column) masked to the next power of
-    two, halved while that is no partition.
+    """`HashPartition` by powers of two instead of remainder: the hash (or the column) is masked to the next power of
+    two, and the mask is halved until the result is a partition.
     """
 
     KIND = "linear hash"
@@ -199,7 +200,7 @@ class LinearHash(HashPartition):
 
 @dataclass(frozen=True)
 class KeyPartition(HashPartition):
-    """`HashPartition` in MySQL's words: PARTITION BY [LINEAR] KEY (columns); None: the whole primary key."""
+    """`HashPartition` in MySQL's terms: PARTITION BY [LINEAR] KEY (columns); None: the whole primary key."""
 
     modulo: None = None
     linear: bool = False
@@ -223,7 +224,7 @@ class KeyPartition(HashPartition):
 
     @property
     def is_linear(self) -> bool:  # type: ignore[override]
-        """Whether the powers-of-two rule takes the place of the remainder."""
+        """Whether powers of two are used instead of remainder."""
         return self.linear
 
     def to_json(self, types: Types) -> dict[str, Any]:
@@ -231,7 +232,7 @@ class KeyPartition(HashPartition):
 
 
 def _tuple_of(value: Any, count: int) -> tuple[Any, ...]:
-    """The values of `count` columns: a tuple, or the value itself of a single column. Raises: SchemaInvalid."""
+    """Return the values of `count` columns as a tuple; a single value may come without one. Raises: SchemaInvalid."""
     if value is MAXVALUE:
         return (MAXVALUE,) * count
     pieces = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -242,7 +243,7 @@ def _tuple_of(value: Any, count: int) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class _NamedPartition(Partition):
-    """Ranges and lists: partitions with names of their own, each with a bound or values."""
+    """Ranges and lists: named partitions, each with a bound or values."""
 
     columns: tuple[str, ...]
     partitions: tuple[tuple[str, Any], ...]
@@ -296,11 +297,11 @@ class _NamedPartition(Partition):
 
     @abstractmethod
     def _bound(self, bound: Any) -> Any:
-        """A bound or values as they are kept. Raises: SchemaInvalid."""
+        """Return a bound or values in stored form. Raises: SchemaInvalid."""
 
     @property
     def fragments(self) -> int:
-        """How many partitions there are."""
+        """The number of partitions."""
         return len(self.partitions)
 
     @property
@@ -315,7 +316,7 @@ class _NamedPartition(Partition):
         return f"{self.KIND} ({', '.join(self.columns)}): {_listed(self.names)}"
 
     def _stored(self, kinds: Sequence[ColumnType], pieces: Sequence[Any], where: str) -> tuple[Any, ...]:
-        """What the columns store for the values of one bound. Raises: SchemaInvalid."""
+        """Return the stored values of one bound. Raises: SchemaInvalid."""
         stored = []
         for name, kind, piece in zip(self.columns, kinds, pieces, strict=True):
             try:
@@ -356,10 +357,10 @@ class _NamedPartition(Partition):
 
 
 class RangePartition(_NamedPartition):
-    """Spread by ranges of key columns: `partitions` are (name, upper bound) with bounds ascending and exclusive, a
-    tuple for several columns, MAXVALUE at the end for a range without bound.
+    """Distribute rows by ranges of key columns: `partitions` are (name, upper bound) with bounds ascending and
+    exclusive, a tuple for several columns, MAXVALUE at the end for a range without bound.
 
-    A row goes to the first partition whose bound is above it; if one is dropped, its range falls to the next.
+    A row goes to the first partition whose bound is above it; the range of a dropped partition falls to the next.
     """
 
     KIND = "range"
@@ -397,7 +398,9 @@ class RangePartition(_NamedPartition):
 
 
 class ListPartition(_NamedPartition):
-    """Spread by lists of values of key columns: `partitions` are name: values, each a tuple for several columns."""
+    """Distribute rows by lists of values of key columns: `partitions` are name: values, each a tuple for several
+    columns.
+    """
 
     KIND = "list"
     BOUND = "values"
@@ -440,7 +443,7 @@ def _loaded(kinds: Sequence[ColumnType], stored: Sequence[Any]) -> tuple[Any, ..
 
 
 def _pieces_to_json(kinds: Sequence[ColumnType], pieces: Sequence[Any]) -> list[Any]:
-    # No value is null, so null is free for MAXVALUE.
+    # No value is null, so null can stand for MAXVALUE.
     return [
         None if piece is MAXVALUE else value_to_json(kind.stored_key(piece))
         for kind, piece in zip(kinds, pieces, strict=True)
@@ -454,9 +457,9 @@ def _pieces_from_json(kinds: Sequence[ColumnType], pieces: list[Any]) -> tuple[A
 
 
 def partition_from_json(value: Any, types: Types) -> Partition:
-    """The partition that `to_json` described; types of the table's columns.
+    """Return the partition that `to_json` described. types: of the table's columns.
 
-    Raises: SchemaInvalid if there is no such kind; KeyError, TypeError, ValueError for what is no partition at all.
+    Raises: SchemaInvalid if there is no such kind; KeyError, TypeError, ValueError if the value is not a partition.
     """
     kind = value.get("kind") if isinstance(value, dict) else None
     columns = None if kind is None or value.get("columns") is None else tuple(value["columns"])

@@ -1,7 +1,7 @@
-"""Which partitions may hold rows, given what is known of their columns (docs/access.md, sections 9 and 10).
+"""Partitions that may hold rows, given what is known of their columns (docs/access.md, sections 9 and 10).
 
-Pruning never leaves out a partition that has a row of what is asked; it may keep one that has none. So a value that the
-column cannot hold says nothing: whoever compares with it may know of a row that equals it nevertheless.
+Pruning never leaves out a partition that has a matching row; it may keep one that has none. So a value that the column
+cannot hold prunes nothing: the caller's comparison may still find a row equal to it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.types_base import ColumnType
 
-# So many values are looked at one by one; more of them say nothing.
+# Up to so many values are checked one by one; more prune nothing.
 VALUES_MAX = 1_024
-# What orders a piece: (0, its sort key), or: before all values, behind them, MAXVALUE, behind that, too.
+# Order of pieces: a value is (0, its sort key); then before all values, past all values, MAXVALUE, past MAXVALUE.
 BELOW_ALL = (-1,)
 ABOVE_ALL = (1,)
 AT_MAXVALUE = (2,)
@@ -37,7 +37,7 @@ BEHIND = (3,)
 
 @dataclass(frozen=True)
 class Between:
-    """A range of values: None is no bound; `with_lower` and `with_upper` say whether the bounds belong to it."""
+    """A range of values: None is no bound; `with_lower` and `with_upper` say whether the bounds are included."""
 
     lower: Any = None
     upper: Any = None
@@ -49,9 +49,9 @@ Known = Between | Collection[Any]
 
 
 def partitions_for(definition: TableDefinition, known: Mapping[str, Known]) -> tuple[int, ...]:
-    """Fragment numbers of the partitions that may hold rows whose columns all lie in `known`, ascending.
+    """Return the fragment numbers of the partitions that may hold rows whose columns all match `known`, ascending.
 
-    known: by column name, a `Between` or the values it may have; columns that are left out may have any.
+    known: by column name, a `Between` or the possible values; other columns may have any value.
     """
     partition = definition.partition
     if any(not isinstance(each, Between) and len(each) == 0 for each in known.values()):
@@ -70,7 +70,7 @@ def partitions_for(definition: TableDefinition, known: Mapping[str, Known]) -> t
 
 
 class _Column:
-    """A partition column, and what is known of it."""
+    """A partition column, and the known bounds of its values."""
 
     def __init__(self, definition: TableDefinition, name: str, known: Known | None) -> None:
         self.kind: ColumnType = definition.columns[definition.position(name)].type
@@ -86,7 +86,7 @@ class _Column:
                 self._set_values(stored)
 
     def _store(self, value: Any) -> Any:
-        """What the column stores for a value; None if it is not exactly that value."""
+        """Return the stored form of a value; None if it is not exactly that value."""
         try:
             stored = self.kind.stored_key(value)
         except Rejected:
@@ -116,15 +116,15 @@ class _Column:
             self._set_values([lower])
 
     def order(self, stored: Any) -> Any:
-        """What a stored value compares as."""
+        """Return the sort key of a stored value."""
         return sort_key(self.kind, stored)
 
     def values(self) -> list[Any] | None:
-        """The stored values it may have, ascending, if they are few."""
+        """Return the possible stored values, ascending, or None if they are many."""
         return self._stored
 
     def takes(self, stored: Any) -> bool:
-        """Whether a stored value is among what is known."""
+        """Whether a stored value matches what is known."""
         order = self.order(stored)
         if self._stored is not None:
             return order in {self.order(each) for each in self._stored}
@@ -142,7 +142,7 @@ def _product(values: Sequence[list[Any] | None]) -> Iterator[tuple[Any, ...]]:
 
 
 def partition_of_values(definition: TableDefinition, stored: Sequence[Any]) -> int:
-    """Fragment number by hash or modulo, given what the partition columns store, in their order."""
+    """Return the fragment number by hash or modulo of the stored values of the partition columns, in their order."""
     partition = definition.partition
     assert isinstance(partition, HashPartition)
     if partition.modulo is not None:
@@ -198,8 +198,8 @@ def _of_ranges(partition: RangePartition, columns: Sequence[_Column]) -> tuple[i
 
 
 def _spans(columns: Sequence[_Column]) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """Where the rows may lie in the order of the columns: leading columns value by value while they have few, then the
-    range of the next one.
+    """Yield the spans that may hold rows, in the order of the columns: each value of leading columns with few values,
+    then the range of the next column.
     """
     fixed: list[list[Any]] = []
     for column in columns:

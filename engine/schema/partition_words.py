@@ -67,7 +67,7 @@ _LONG_BITS = 64
 
 
 def _order(kind: ColumnType) -> int:
-    """How canonical words of a type are ordered: one of the ORDER_ constants."""
+    """Return the order of a type's canonical words: one of the ORDER_ constants."""
     if isinstance(kind, Integer) and kind.bits == _LONG_BITS and not kind.signed:
         return ORDER_UNSIGNED
     if isinstance(kind, Floating):
@@ -82,7 +82,7 @@ def _signed(values: Sequence[int]) -> list[int]:
 
 
 def ordered_words(kind: ColumnType, stored: Any) -> list[int]:
-    """The ordered words of a stored value of a key column; of a variable one its bytes before them."""
+    """Return the ordered words of a stored value of a key column, for a variable type with its size in bytes first."""
     order = _order(kind)
     if order == ORDER_BYTES:
         size = len(stored) if kind.is_var else kind.width
@@ -104,7 +104,7 @@ def ordered_words(kind: ColumnType, stored: Any) -> list[int]:
 
 
 def _entries(definition: TableDefinition, kinds: Sequence[ColumnType]) -> list[Entry]:
-    """(fragment number, stored values) of each bound or list value, ascending."""
+    """Return (fragment number, stored values) of each bound or list value, ascending."""
     partition = definition.partition
     entries: list[Entry] = []
     if isinstance(partition, RangePartition):
@@ -142,7 +142,7 @@ def is_plain(definition: TableDefinition) -> bool:
 
 
 def _header(definition: TableDefinition) -> Words:
-    """The header, but for what the entries say."""
+    """Return the header, without the words that depend on entries."""
     words = np.zeros(SP_WORDS, dtype=np.int64)
     partition = definition.partition
     key = [definition.columns[position].type for position in definition.key_positions]
@@ -168,9 +168,9 @@ def _header(definition: TableDefinition) -> Words:
 
 
 def partition_words(definition: TableDefinition, start: int = 0) -> Words:
-    """The partition words of a definition that is not `is_plain`, as if they began at index `start` of an array.
+    """Return the partition words of a definition that is not `is_plain`, for index `start` of an array.
 
-    Raises: SchemaInvalid if bounds or lists take more than the arena has units for.
+    Raises: SchemaInvalid if bounds or lists need more units than the arena has.
     """
     header = _header(definition)
     kinds = [definition.columns[definition.position(name)].type for name in _columns(definition)]
@@ -213,7 +213,7 @@ def partition_words(definition: TableDefinition, start: int = 0) -> Words:
 
 
 def hash_header(definition: TableDefinition, fixed_words: int, seed: int) -> Words:
-    """What kernels without the GIL need to find fragments: `HH_` words, and the partition words behind them."""
+    """Return the words by which kernels without the GIL find fragments: `HH_` words, then any partition words."""
     header = np.zeros(HH_WORDS, dtype=np.int64)
     header[HH_FRAGMENTS] = definition.partition.next_number
     header[HH_FIXED_WORDS] = fixed_words

@@ -1,7 +1,7 @@
-"""Which partition a canonical key belongs to (D14; docs/access.md, section 10), and the words in the arena that say so.
+"""The partition of a canonical key (D14; docs/access.md, section 10), and partition words in the arena.
 
-Partition words lie in the arena (for calls on a table) or in a private array (for batches without the GIL); the same
-helpers read both. Bounds are kept as *ordered words*: comparing them as signed integers compares values.
+Partition words are in the arena (for calls on a table) or in a private array (for batches without the GIL); the same
+helpers read both. Bounds are stored as *ordered words*: comparing them as signed integers compares the values.
 """
 
 # mypy: ignore-errors
@@ -25,7 +25,7 @@ BYTES_16 = 0x0000FFFF0000FFFF
 # --- words of a key -------------------------------------------------------------------------------
 @helper
 def column_start(spec, at, keys, start, ordinal):
-    """Where key column `ordinal` begins in the canonical key at keys[start]."""
+    """Return the offset of key column `ordinal` in the canonical key at keys[start]."""
     place = start
     for column in range(ordinal):
         width = spec[at + H.SP_WIDTHS + column]
@@ -35,7 +35,7 @@ def column_start(spec, at, keys, start, ordinal):
 
 @helper
 def swapped(word):
-    """A word with its bytes in opposite order."""
+    """Return a word with its bytes reversed."""
     word = (shift_right(word, 8) & BYTES_8) | ((word & BYTES_8) << 8)
     word = (shift_right(word, 16) & BYTES_16) | ((word & BYTES_16) << 16)
     return shift_right(word, 32) | (word << 32)
@@ -43,7 +43,7 @@ def swapped(word):
 
 @helper
 def ordered_word(keys, first, order, number):
-    """Ordered word `number` of a column whose words begin at keys[first]."""
+    """Return ordered word `number` of a column whose words begin at keys[first]."""
     word = keys[first + number]
     if order == H.ORDER_SIGNED:
         return word
@@ -61,7 +61,7 @@ def ordered_word(keys, first, order, number):
 
 @helper
 def compare_variable(spec, place, keys, first):
-    """Compare a variable column of a key with that of an entry: below 0, 0, above 0."""
+    """Compare a variable column of a key with an entry's: below 0, 0, above 0."""
     here = keys[first]
     there = spec[place]
     common = (min(here, there) + 7) >> 3
@@ -69,7 +69,7 @@ def compare_variable(spec, place, keys, first):
         word = ordered_word(keys, first, H.ORDER_BYTES, number)
         if word != spec[place + number]:
             return -1 if word < spec[place + number] else 1
-    # The same bytes, zero padding included: the shorter one is the smaller.
+    # The same bytes, zero padding included: the shorter value is smaller.
     return here - there
 
 
@@ -98,7 +98,7 @@ def compare_entry(spec, at, entry, keys, start):
 # --- which partition ------------------------------------------------------------------------------
 @helper
 def searched(spec, at, keys, start):
-    """Fragment number by range or list; -1 if none takes the key."""
+    """Return the fragment number by range or list; -1 if no partition takes the key."""
     low = 0
     high = spec[at + H.SP_ENTRIES]
     per_unit = spec[at + H.SP_PER_UNIT]
@@ -121,7 +121,7 @@ def searched(spec, at, keys, start):
 
 @helper
 def hashed_columns(spec, at, keys, start, scratch, scratch_at):
-    """Hash of the canonical words of the partition columns, in their order."""
+    """Hash the canonical words of the partition columns, in their order."""
     columns = spec[at + H.SP_COLUMNS]
     end = scratch_at
     for column in range(columns):
@@ -138,7 +138,7 @@ def hashed_columns(spec, at, keys, start, scratch, scratch_at):
 
 @helper
 def partition_of(spec, at, keys, start, scratch, scratch_at):
-    """Fragment number of a canonical key by the partition words at spec[at]; -1 if no partition takes it.
+    """Return the fragment number of a canonical key by the partition words at spec[at]; -1 if no partition takes it.
 
     scratch[scratch_at:] has room for a key.
     """
@@ -166,7 +166,7 @@ def partition_of(spec, at, keys, start, scratch, scratch_at):
 
 @helper
 def fragment_number(mem, table, keys, start, words):
-    """Fragment number a canonical key belongs to; -1 if no partition takes it."""
+    """Return the fragment number of a canonical key; -1 if no partition takes it."""
     if mem[table + A.T_PARTITION] != 0:
         return partition_of(mem, mem[table + A.T_PARTITION], keys, start, mem, mem[A.S_POOL + A.P_SCRATCH])
     fragments = mem[table + A.T_FRAGMENTS]
@@ -177,14 +177,14 @@ def fragment_number(mem, table, keys, start, words):
 
 @helper
 def fragment_of(mem, table, keys, start, words):
-    """Descriptor of the fragment a canonical key belongs to; 0 if no partition takes it."""
+    """Return the descriptor of a canonical key's fragment; 0 if no partition takes the key."""
     number = fragment_number(mem, table, keys, start, words)
     return mem[mem[table + A.T_FRAGMENT_LIST] + number] if number >= 0 else 0
 
 
 @helper
 def private_number(header, keys, start, words, scratch, scratch_at):
-    """`fragment_number` by a table's private hash header."""
+    """Like `fragment_number`, from a table's private hash header."""
     if header[H.HH_PARTITION] != 0:
         return partition_of(header, header[H.HH_PARTITION], keys, start, scratch, scratch_at)
     if header[H.HH_FRAGMENTS] == 1:
@@ -194,7 +194,8 @@ def private_number(header, keys, start, words, scratch, scratch_at):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])", nogil=True)
 def fragments_of_keys(header, keys, offsets, stride, count, numbers):
-    """Fragment number of each canonical key, -1 if no partition takes it. header: the table's private hash header.
+    """Write the fragment number of each canonical key, -1 if no partition takes it. header: the table's private hash
+    header.
 
     offsets: count + 1 key offsets, or empty with `stride` words per key. numbers: count words, and room for a key.
     """
@@ -208,7 +209,7 @@ def fragments_of_keys(header, keys, offsets, stride, count, numbers):
 # --- partition words in the arena -----------------------------------------------------------------
 @helper
 def give_partition_words(mem, at):
-    """Give partition words back."""
+    """Free partition words."""
     for number in range(mem[at + H.SP_UNIT_COUNT]):
         unit = mem[at + H.SP_UNITS + number]
         if mem[at + H.SP_UNIT_IS_PAGE]:
@@ -248,9 +249,9 @@ def copy_partition_words(mem, words, start):
 
 @kernel("int64(int64[::1], int64[::1], int64, int64)")
 def put_partition_words(mem, words, start, makes_room):
-    """Copy private partition words at words[start] into the arena; their address, 0 when memory is exhausted.
+    """Copy private partition words at words[start] into the arena; returns their address, 0 when memory is exhausted.
 
-    makes_room: not 0 for those of a table without one of its partitions, which may take pages that are kept.
+    makes_room: not 0 when a partition is being dropped, which may take pages from the kept reserve.
     """
     kept = mem[A.S_POOL + A.P_KEPT]
     if makes_room:
@@ -262,7 +263,7 @@ def put_partition_words(mem, words, start, makes_room):
 
 @kernel("int64(int64[::1], int64)")
 def drop_partition_words(mem, at):
-    """Give partition words back that no table has."""
+    """Free partition words that no table uses."""
     give_partition_words(mem, at)
     return A.OK
 

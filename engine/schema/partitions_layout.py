@@ -1,15 +1,15 @@
-"""Partition words: how a kernel finds the partition of a canonical key (docs/access.md, section 10).
+"""Partition words, with which a kernel finds the partition of a canonical key (docs/access.md, section 10).
 
-Main memory only. One header and entries behind it; the arena has them in a block and units (a block or pages), the
-private copy for batches in one array. Addresses of units in the header are indexes of the array the header lies in.
+Main memory only. A header, then entries: in the arena in a block and units (blocks or pages), in the private copy for
+batches in one array. Addresses of units in the header are indexes of the array that has the header.
 """
 
 from __future__ import annotations
 
 SP_KIND = 0
-SP_LINEAR = 1  # 1: mask and halve instead of the remainder
+SP_LINEAR = 1  # 1: mask and halve instead of remainder
 SP_FRAGMENTS = 2  # of the hash kinds
-SP_MASK = 3  # next power of two, less one
+SP_MASK = 3  # next power of two, minus one
 SP_KEY_COLUMNS = 4
 SP_COLUMNS = 5
 SP_ENTRIES = 6
@@ -17,17 +17,17 @@ SP_STRIDE = 7  # words of an entry
 SP_PER_UNIT = 8  # entries of a unit
 SP_UNIT_COUNT = 9
 SP_UNIT_IS_PAGE = 10
-SP_SPAN = 11  # hash: partition columns that lie one behind the other in the key; 0 if they must be gathered
-SP_WIDTHS = 16  # words of each key column; 0: a word with its bytes, then these
-SP_ORDINALS = 48  # which key column each partition column is
-SP_CLASSES = 80  # how its words are ordered
-SP_BOUND_WORDS = 112  # words it takes in an entry
+SP_SPAN = 11  # hash: number of partition columns if they are consecutive in the key; 0 if they must be gathered
+SP_WIDTHS = 16  # words of each key column; 0: a word with the size in bytes, then the bytes
+SP_ORDINALS = 48  # ordinal of each partition column in the key
+SP_CLASSES = 80  # order of its words
+SP_BOUND_WORDS = 112  # its words in an entry
 SP_UNITS = 144  # address of each unit
 SP_UNITS_MAX = 368
 SP_WORDS = 512
 
-# Entry: fragment number, which columns are MAXVALUE (a bit each), then the ordered words of each column; of variable
-# ones the bytes first.
+# Entry: fragment number, a bit for each column that is MAXVALUE, then the ordered words of each column, of variable
+# columns the size in bytes first.
 EN_NUMBER = 0
 EN_ABOVE = 1
 EN_HEADER_WORDS = 2
@@ -49,7 +49,7 @@ ORDER_BYTES = 5
 HH_FRAGMENTS = 0
 HH_FIXED_WORDS = 1
 HH_SEED = 2
-HH_PARTITION = 3  # where its partition words are; 0: by hash of the whole key
+HH_PARTITION = 3  # index of its partition words; 0: by hash of the whole key
 HH_WORDS = 8
 
 assert SP_UNITS + SP_UNITS_MAX == SP_WORDS

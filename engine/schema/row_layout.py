@@ -1,11 +1,11 @@
-"""The bytes of a row image: fixed words, then the var part behind its header word, then the disk part behind its own.
+"""The bytes of a row image: fixed words, then the var part with its header word, then the disk part with its own.
 
 Word 0 of a var part: total words (bits 0-31), var column count (32-43), key words (44-55), version (56-62). Key words
 follow, then one u32 end offset per var column (bit 31 = NULL) padded to a word, then the bytes padded to a word.
 
 Word 0 of a disk part: its words (bits 0-31), version (56-62). The fixed-size disk columns follow, laid out like a fixed
-image without key, then a var part without key if the table has disk columns of variable size. The fixed image of such
-a table ends with one more word, the disk reference: 0 in images that were just encoded.
+image without key, then a var part without key if the table has disk columns of variable size. The fixed image of such a
+table ends with one more word, the disk reference: 0 in images just encoded.
 
 Kernels freeze these constants; the kernel cache is keyed on this file.
 """
@@ -44,15 +44,15 @@ assert VAR_VERSION_SHIFT + VAR_VERSION_BITS == 63
 
 
 def var_header(words: int, count: int, key_words: int) -> int:
-    """Word 0 of a var part."""
+    """Return word 0 of a var part."""
     return words | count << VAR_COUNT_SHIFT | key_words << VAR_KEY_WORDS_SHIFT | VAR_VERSION << VAR_VERSION_SHIFT
 
 
 def disk_header(words: int) -> int:
-    """Word 0 of a disk part."""
+    """Return word 0 of a disk part."""
     return words | DISK_VERSION << DISK_VERSION_SHIFT
 
 
 def words_for(size_bytes: int) -> int:
-    """Whole words that hold `size_bytes`."""
+    """Return the number of whole words that hold `size_bytes`."""
     return (size_bytes + WORD_BYTES - 1) // WORD_BYTES

@@ -1,11 +1,11 @@
-"""Where every column of a table lies in its row image (docs/design.md, "Row image"), computed from the definition.
+"""The place of every column of a table in its row image (docs/design.md, "Row image"), computed from the definition.
 
 Invariant: pieces tile the fixed image without overlap. Key columns come first, each in whole words; the others follow,
-naturally aligned and widest first, so that no gap arises; then one bit per nullable one; then zero bytes to a word;
-then, in tables with disk columns, the disk reference. A disk part is laid out in the same way, with its header word in
-the place of the key. The layout is a function of the definition alone: it never changes while rows exist. A column
-added to a table with rows lies in the var part, whatever its type, behind those that are there; a dropped one keeps its
-place, where new rows have zeros or NULL.
+naturally aligned and widest first, so that there are no gaps; then one bit for each nullable column; then zero bytes to
+a word; then, in tables with disk columns, the disk reference. A disk part is laid out in the same way, with its header
+word in the place of the key. The layout is a function of the definition alone: it never changes while rows exist. A
+column added to a table with rows is in the var part, whatever its type, after the existing columns; a dropped column
+keeps its place, where new rows have zeros or NULL.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ KEY = "key"
 
 @dataclass(frozen=True)
 class Place:
-    """Where one column lies.
+    """The place of one column.
 
     `part` is FIXED (`offset` and `width` in bytes of the fixed image), VAR (`ordinal` of the var column) or KEY
-    (`ordinal` of the piece of a canonical key that lies in the var part). `null_offset` is the byte of the fixed image
-    and `null_mask` the bit in it that is set for NULL; -1 and 0 if there is none. With `is_disk`, all of this is
-    counted in the disk part, from its header word on.
+    (`ordinal` of the piece of a canonical key in the var part). `null_offset` is the byte of the fixed image and
+    `null_mask` the bit in it that is set for NULL; -1 and 0 if there is none. With `is_disk`, all of this is relative
+    to the disk part, counted from its header word.
     """
 
     position: int
@@ -58,10 +58,10 @@ class Place:
 
 @dataclass(frozen=True)
 class PartLayout:
-    """The geometry of one part of an image, that in memory or the disk part: fixed words, then maybe a var part.
+    """The geometry of one part of an image, in memory or on disk: fixed words, then maybe a var part.
 
-    `fixed_places` are in the order of their offsets, `var_places` in that of their ordinals; those of dropped columns
-    are among them, with positions behind the last column's.
+    `fixed_places` are in the order of offsets, `var_places` in the order of ordinals; both include dropped columns,
+    with positions past the last column's.
     """
 
     fixed_places: tuple[Place, ...]
@@ -76,9 +76,9 @@ class PartLayout:
 class RowLayout(PartLayout):
     """The geometry of a table's row image: its part in memory, and `disk` for the disk part, if there is one.
 
-    `places` are all columns' in column order, `key_places` in key order; `dropped` counts the columns that are gone.
-    `var_since` is the schema version that gave rows of a table without var part one, which then is found through side
-    pages; 0: they have had it from the beginning, or have none.
+    `places` are in column order, `key_places` in key order; `dropped` is the number of dropped columns. `var_since` is
+    the schema version that added a var part to a table without one; it is then found through side pages. 0: rows had a
+    var part from the beginning, or have none.
     """
 
     places: tuple[Place, ...]
@@ -105,20 +105,20 @@ def _columns_outside_the_key(definition: Columns, is_disk: bool) -> list[tuple[i
 
 
 def _fixed_columns(columns: Sequence[tuple[int, Column]]) -> list[tuple[int, Column]]:
-    """Those of fixed size, in the order they lie in."""
+    """Return the columns of fixed size, in the order of their offsets."""
     fixed = [item for item in columns if not item[1].in_var]
     return sorted(fixed, key=lambda item: (-item[1].type.alignment, -item[1].type.width, item[0]))
 
 
 def _fixed_words(columns: Sequence[tuple[int, Column]], start: int) -> int:
-    """Words of `start` bytes and the fixed-size ones among the columns behind them."""
+    """Return the words of `start` bytes followed by the fixed-size columns."""
     fixed = [column for _, column in columns if not column.in_var]
     nullable = sum(column.nullable for column in fixed)
     return words_for(start + sum(column.type.width for column in fixed) + (nullable + 7) // 8)
 
 
 def fixed_image_bytes(definition: Columns) -> int:
-    """Bytes of the fixed image, disk reference included."""
+    """Return the bytes of the fixed image, disk reference included."""
     key_bytes = 0
     if not _key_in_var(definition):
         key_bytes = sum(definition.columns[position].type.key_bytes_max for position in definition.key_positions)
@@ -127,7 +127,7 @@ def fixed_image_bytes(definition: Columns) -> int:
 
 
 def var_part_bytes(definition: Columns) -> int:
-    """Most bytes of values in the var part in memory, Text and Blob not counted."""
+    """Return the maximum bytes of values in the var part in memory, Text and Blob not counted."""
     columns = _columns_outside_the_key(definition, False)
     size = sum(column.type.bytes_max or column.type.width for _, column in columns if column.in_var)
     if _key_in_var(definition):
@@ -136,7 +136,7 @@ def var_part_bytes(definition: Columns) -> int:
 
 
 def disk_part_words(definition: Columns) -> int:
-    """Most words of a row's disk part, bytes of Text and Blob not counted; 0 without disk columns."""
+    """Return the maximum words of a row's disk part, bytes of Text and Blob not counted; 0 without disk columns."""
     columns = _columns_outside_the_key(definition, True)
     if not columns:
         return 0
@@ -148,7 +148,7 @@ def disk_part_words(definition: Columns) -> int:
 
 
 def check_disk_part_fits(definition: Columns, page_bytes: int) -> None:
-    """Refuse a table whose disk parts, Text and Blob aside, need not fit one page of its tablespace: SchemaInvalid."""
+    """Check that disk parts, Text and Blob aside, always fit a page of the tablespace. Raises: SchemaInvalid."""
     needed, most = disk_part_words(definition), limits.disk_part_words_max(page_bytes)
     if needed > most:
         raise SchemaInvalid(
@@ -168,7 +168,7 @@ def _part_layout(
     is_disk: bool,
     live: int,
 ) -> PartLayout:
-    """The part that has these columns behind `start` bytes of key or header; positions from `live` on are dropped."""
+    """Lay out these columns after `start` bytes of key or header; positions from `live` on are dropped columns."""
     fixed_columns = _fixed_columns(columns)
     null_offset = start + sum(column.type.width for _, column in fixed_columns)
     fixed = [place for place in key_places if place.part == FIXED]
@@ -199,7 +199,7 @@ def _part_layout(
 
 
 def compute_layout(definition: Columns) -> RowLayout:
-    """The layout of a definition's rows."""
+    """Return the layout of a definition's rows."""
     columns = definition.columns
     key_in_var = _key_in_var(definition)
     key_places = []

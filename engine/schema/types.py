@@ -1,10 +1,10 @@
-"""Column types: which Python values they take, how they are stored, and how they come back.
+"""Column types: the Python values they take, and how these are stored and loaded.
 
-A type is an immutable value: equal types compare equal, hash alike and survive `to_json`/`from_json`. `stored` turns a
-Python value into what is stored (an int, a float or bytes) or refuses it; `loaded` is its exact inverse. Nothing is
+A type is an immutable value: equal types compare equal, hash alike and survive `to_json`/`from_json`. `stored` converts
+a Python value to its stored form (an int, a float or bytes) or refuses it; `loaded` is the exact inverse. Nothing is
 truncated, rounded or guessed; the one exception is Float32, which rounds to nearest as every database does.
 
-Refusals carry only what is wrong with the value; the row format adds table, column and row.
+A refusal says only what is wrong with the value; the row format adds table, column and row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Digits that fit a signed 64-bit integer whatever they are.
+# Any number with so many digits fits a signed 64-bit integer.
 DECIMAL_WORD_DIGITS = 18
 
 
@@ -134,7 +134,7 @@ class Floating(ColumnType):
 
 @dataclass(frozen=True)
 class Decimal(ColumnType):
-    """Exact decimal of `precision` digits, `scale` of them behind the point; 8 bytes up to 18 digits, else 16."""
+    """Exact decimal of `precision` digits, `scale` of them after the point; 8 bytes up to 18 digits, else 16."""
 
     precision: int
     scale: int = 0
@@ -171,7 +171,7 @@ class Decimal(ColumnType):
         return number if self.width == 8 else number.to_bytes(16, "little", signed=True)
 
     def exact(self, value: PythonDecimal) -> PythonDecimal:
-        """The same number with `scale` digits after the point. Raises: ValueOutOfRange."""
+        """Return the same number with `scale` digits after the point. Raises: ValueOutOfRange."""
         if not value.is_finite():
             raise ValueOutOfRange(f"holds finite numbers, got {shown(value)}")
         try:
@@ -223,7 +223,7 @@ class Boolean(ColumnType):
 
 @dataclass(frozen=True, init=False)
 class Enum(ColumnType):
-    """One of the listed strings, stored as its place in the list (2 bytes)."""
+    """One of the listed strings, stored as its position in the list (2 bytes)."""
 
     members: tuple[str, ...]
     width = 2
@@ -294,7 +294,7 @@ _SIZED_TYPES = {each.__name__: each for each in (Char, VarChar, Binary, VarBinar
 
 
 def from_json(value: Any) -> ColumnType:
-    """The type that `ColumnType.to_json` described; SchemaInvalid if there is no such type."""
+    """Return the type that `ColumnType.to_json` described. Raises: SchemaInvalid if there is no such type."""
     if isinstance(value, dict):
         kind = value.get("type")
         if kind in _PLAIN_TYPES:
@@ -309,14 +309,16 @@ def from_json(value: Any) -> ColumnType:
 
 
 def value_to_json(stored: Any) -> Any:
-    """JSON of a stored value that is not None; `value_from_json` reads it. JSON has neither bytes nor NaN, and
-    hexadecimal floats are exact.
+    """Return the JSON of a stored value that is not None, for `value_from_json`. Bytes and floats are in hexadecimal:
+    JSON has neither bytes nor NaN, and hexadecimal floats are exact.
     """
     return stored.hex() if isinstance(stored, (bytes, float)) else stored
 
 
 def value_from_json(kind: ColumnType, value: Any) -> Any:
-    """The Python value `value_to_json` wrote for a column type, None for null. Raises: ValueError, TypeError."""
+    """Return the Python value that `value_to_json` wrote for a column type, None for null. Raises: ValueError,
+    TypeError.
+    """
     if value is None:
         return None
     if isinstance(kind, Floating):

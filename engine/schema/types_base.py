@@ -18,47 +18,47 @@ _SHOWN_BITS_MAX = 512
 
 
 def shown(value: object) -> str:
-    """A value for a message: its type and a shortened repr."""
+    """Format a value for a message: its type and a shortened repr."""
     if isinstance(value, int) and value.bit_length() > _SHOWN_BITS_MAX:
-        # Python refuses to write integers of over 4,300 digits.
+        # Python refuses to format integers of over 4,300 digits.
         return f"{type(value).__name__} of {value.bit_length()} bits"
-    # A megabyte of bytes must not be written out only to be cut.
+    # A megabyte of bytes must not be formatted only to be cut.
     is_long = isinstance(value, (str, bytes, bytearray))
     try:
         text = repr(value[: 2 * SHOWN_CHARACTERS]) if is_long else repr(value)  # type: ignore[index]
-    except ValueError:  # such an integer stands in it
+    except ValueError:  # it contains such an integer
         text = "that cannot be written"
-    text = text.replace("\n", " ")  # messages are one line; arrays and frames show themselves in many
+    text = text.replace("\n", " ")  # messages are one line; the repr of arrays and frames has many
     if len(text) > SHOWN_CHARACTERS:
         text = text[: SHOWN_CHARACTERS - 1] + "…"
     return f"{type(value).__name__} {text}"
 
 
 def plain(value: object) -> object:
-    """NumPy scalars as the Python scalar of their kind."""
+    """Convert a NumPy scalar to the Python scalar of its kind; return other values as they are."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 class ColumnType(ABC):
     """Base of all column types."""
 
-    # Width in the fixed image in bytes; 0 for types that live in the var part.
+    # Width in the fixed image in bytes; 0 for types of the var part.
     width: int = 0
-    # How `struct` writes the stored value in the fixed image, and in whole words of a canonical key.
+    # `struct` codes of the stored value in the fixed image, and in whole words of a canonical key.
     code: str = ""
     key_code: str = ""
-    # The Python type whose values are stored as they are; None where `stored` must convert.
+    # The Python type whose values are stored unchanged; None where `stored` must convert.
     direct: type | None = None
     # False where `loaded` is the identity.
     converts: bool = True
     keyable: bool = True
     is_lob: bool = False
-    # The most bytes of a value in the var part that count towards VAR_BYTES_MAX.
+    # Maximum bytes of a value in the var part that count towards VAR_BYTES_MAX.
     bytes_max: int = 0
 
     @property
     def is_var(self) -> bool:
-        """True if values live in the var part."""
+        """True if values are in the var part."""
         return self.width == 0
 
     @property
@@ -68,27 +68,27 @@ class ColumnType(ABC):
 
     @property
     def key_bytes_max(self) -> int:
-        """The most bytes a value takes in a canonical key."""
+        """The maximum bytes of a value in a canonical key."""
         return words_for(self.width) * WORD_BYTES
 
     @abstractmethod
     def stored(self, value: Any) -> Any:
-        """What is stored for a value; TypeMismatch or ValueOutOfRange if it does not fit."""
+        """Return the stored form of a value. Raises: TypeMismatch, ValueOutOfRange."""
 
     def stored_key(self, value: Any) -> Any:
-        """What is stored for a value of a key column."""
+        """Return the stored form of a value of a key column. Raises: TypeMismatch, ValueOutOfRange."""
         return self.stored(value)
 
     def loaded(self, stored: Any) -> Any:
-        """The Python value of a stored one."""
+        """Return the Python value of a stored one."""
         return stored
 
     @abstractmethod
     def arrow_type(self) -> pa.DataType:
-        """The Arrow type values come out as."""
+        """Return the Arrow type of output columns."""
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that `from_json` turns into an equal type."""
+        """Return a JSON object that `from_json` turns into an equal type."""
         return {"type": repr(self)}
 
 
@@ -97,5 +97,5 @@ def mismatch(wanted: str, value: object) -> TypeMismatch:
 
 
 def is_int(value: object) -> bool:
-    """True for an int that is no bool."""
+    """True for an int that is not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -58,7 +58,7 @@ def _too_long(limit: int, unit: str, value: Any) -> ValueOutOfRange:
 
 @dataclass(frozen=True, repr=False)
 class Char(_Sized):
-    """Up to `length` code points in 4 × length bytes of the fixed image; comes back exactly."""
+    """Up to `length` code points in 4 × length bytes of the fixed image; loaded exactly as stored."""
 
     length: int
     length_max: ClassVar[int] = limits.CHAR_LENGTH_MAX
@@ -94,7 +94,7 @@ class Char(_Sized):
 
 @dataclass(frozen=True, repr=False)
 class Binary(_Sized):
-    """`length` bytes in the fixed image; shorter values are padded with zero bytes and come back padded."""
+    """`length` bytes in the fixed image; shorter values are padded with zero bytes and stay padded when loaded."""
 
     length: int
     length_max: ClassVar[int] = limits.BINARY_LENGTH_MAX

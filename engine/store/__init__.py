@@ -1,4 +1,4 @@
-"""The assembly: a store with its tables, changes of the schema, and groups of another node's log.
+"""The assembly: a store with its tables, schema changes, and groups of another node's log.
 
-Read `store`. Floors above get a store's parts here.
+Read `store`. Floors above get the parts of a store here.
 """

@@ -1,7 +1,7 @@
-"""Schema changes that came in the log of another node, made here as users make them there (node-group.md, section 2).
+"""Schema changes from the log of another node, applied here as users made them there (node-group.md, section 2).
 
-What a change chooses (numbers, versions, sizes) stands in its record; here it comes out the same, or the copies have
-come apart: `Store.applying` compares the two records.
+The record of a change has its numbers, versions and sizes. They come out the same here, or the copies have diverged:
+`Store.applying` compares the two records.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ USE_POLL_SECONDS = 0.02
 
 
 def change_in(words: Words, at: int) -> dict[str, Any]:
-    """The change in the schema transaction at a word of a group."""
+    """Return the change in the schema transaction at a word of a group."""
     start = at + TRANSACTION_WORDS
     body = words[start + 2 :].tobytes()[: int(words[start + 1])]
     return json.loads(body)  # type: ignore[no-any-return]
 
 
 def apply_change(store: Store, change: dict[str, Any]) -> None:
-    """Make a change. Durable on return: data files it makes. Raises: what the change raises; InvariantBroken."""
+    """Apply a change. Durable on return: data files it creates. Raises: errors of the change; InvariantBroken."""
     with store.applying(change):
         if "create" in change:
             definition = _definition(change["create"])
@@ -93,7 +93,9 @@ def _alter(store: Store, after: TableDefinition) -> None:
 
 
 def _drop_tablespace(store: Store, name: str) -> None:
-    """Readers of this node may still look at a dropped table in it: they are waited for. Raises: TablespaceInUse."""
+    """Drop a tablespace, after waiting for readers of this node that still use a dropped table in it. Raises:
+    TablespaceInUse.
+    """
     deadline = store.locks.deadline()
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Rows into the files of a backup and out of them again (docs/backup.md).
+"""Rows written to and read from the files of a backup (docs/backup.md).
 
-Entries are those of a local checkpoint; of tables with disk columns the disk part stands behind the image. On the way
-in they come from a scan of a snapshot; on the way out nothing in a file is trusted, whatever its checksum says.
+Entries are those of a local checkpoint; in tables with disk columns the disk part follows the image. A backup takes
+them from a scan of a snapshot. A restore trusts nothing in a file, whatever its checksum says.
 """
 
 # mypy: ignore-errors
@@ -28,7 +28,7 @@ _pack_kind = helper(L.pack_kind)
 
 @helper
 def live_bit(rowid, slots):
-    """Number of the bit of a ROWID in the live map, -1 if there is no such slot."""
+    """Return the number of a ROWID's bit in the live map, -1 if there is no such slot."""
     slot = rowid & 0xFFFF
     if rowid < 0 or rowid > A.ROWID_MASK or slot >= slots:
         return -1
@@ -40,11 +40,11 @@ def live_bit(rowid, slots):
     nogil=True,
 )
 def append_entries(words, offsets, fixed, has_var, has_disk, since, stop, live, slots, out, state):
-    """Copy the entries of rows [state[B_NEXT], stop) that changed behind epoch `since` to out[state[B_USED]:]; every
-    row's bit is set in `live`, if that has any words. offsets: where images begin in `words`.
+    """Copy the entries of rows [state[B_NEXT], stop) that changed after epoch `since` to out[state[B_USED]:], and set
+    every row's bit in `live`, unless that is empty. offsets: of images in `words`.
 
-    fixed, has_var, has_disk: what an image has by the definition the backup goes by; a var part the table has got since
-    is left out. The disk reference is left 0. Returns OK, or ST_SPACE - words needed at row state[B_NEXT].
+    fixed, has_var, has_disk: the shape of an image by the backup's definition; a var part added to the table since is
+    left out. The disk reference is set to 0. Returns OK, or ST_SPACE - words needed at row state[B_NEXT].
     """
     while state[I.B_NEXT] < stop:
         image = offsets[state[I.B_NEXT]]
@@ -84,7 +84,9 @@ def append_entries(words, offsets, fixed, has_var, has_disk, since, stop, live, 
 
 @helper
 def whole_entry_words(fixed, has_var, has_disk, words, at, stop):
-    """Words of the entry at words[at:stop], or -1 if it cannot be one; and those of its image without disk part."""
+    """Return the words of the entry at words[at:stop], or -1 if it is invalid, and the words of its image without disk
+    part.
+    """
     if at + A.ENTRY_WORDS > stop or words[at] < 0 or words[at] > A.ROWID_MASK or words[at + 1] < 0:
         return -1, 0
     part = checked_image_words(fixed, has_var, words, at + A.ENTRY_WORDS, stop)
@@ -100,8 +102,8 @@ def whole_entry_words(fixed, has_var, has_disk, words, at, stop):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def check_entries(words, start, stop, shape, state):
-    """Whether words[start:stop] are entries as a rows file may have them: whole, of one fragment, in the order of
-    ROWIDs, at slots there are, changed behind `since` and not behind `epoch`.
+    """Check that words[start:stop] are valid entries of a rows file: complete, of one fragment, in ROWID order, in
+    existing slots, changed after `since` and not after `epoch`.
 
     shape: [fixed words, has var, has disk, table, fragment, slots, since, epoch]. OK, or ST_INVARIANT at state[B_NEXT].
     """
@@ -124,7 +126,9 @@ def check_entries(words, start, stop, shape, state):
 
 @helper
 def take_bit(live, rowid, slots):
-    """Clear the bit of a ROWID: 1 if it was set, 0 if not, -1 if there is no such bit. Without a map every one is."""
+    """Clear the bit of a ROWID; returns 1 if it was set, 0 if not, -1 if there is no such bit. Without a map every bit
+    counts as set.
+    """
     if live.size == 0:
         return 1
     bit = live_bit(rowid, slots)
@@ -138,12 +142,12 @@ def take_bit(live, rowid, slots):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def find_entries(words, start, stop, shapes, wanted, live, out, state):
-    """Where the images of the chosen entries words[start:stop] begin, to out[state[B_USED]:].
+    """Write the offsets of the images of the chosen entries words[start:stop] to out[state[B_USED]:].
 
-    shapes: as `load_copies` has them, of the tables there may be. wanted: [table, fragment or -1 for all of it and
-    entries of other tables beside, slots of a page, whether its entries have a disk part, whether each must be chosen].
-    live: bits of the ROWIDs that are chosen, cleared when found; without words all are. Returns OK, ST_SPACE if `out`
-    is too small, ST_INVARIANT if the entry at state[B_NEXT] is impossible.
+    shapes: as for `load_copies`, of the possible tables. wanted: [table, fragment or -1 for all fragments among entries
+    of other tables, slots of a page, whether its entries have a disk part, whether each must be chosen]. live: bits of
+    the chosen ROWIDs, cleared when found; if it is empty all are chosen. Returns OK, ST_SPACE if `out` is too small,
+    ST_INVARIANT if the entry at state[B_NEXT] is invalid.
     """
     at = start
     while at < stop:
@@ -178,11 +182,11 @@ def find_entries(words, start, stop, shapes, wanted, live, out, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64, int64, int64[::1])", nogil=True)
 def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state):
-    """Load the entries words[start:stop] whose bit is set in `live`, clearing it, into a fragment on private memory;
-    `finish_entries` ends it. F_LCP_HAS_VAR says whether entries have a var part.
+    """Load the entries words[start:stop] whose bit is set in `live` into a fragment on private memory, and clear the
+    bits; `finish_entries` must follow. F_LCP_HAS_VAR says whether entries have a var part.
 
-    is_newest: of entries of the newest level the bit must be set. Returns OK, or why the entry at state[B_NEXT] is
-    impossible.
+    is_newest: entries are of the newest level, where every bit must be set. Returns OK, or a status for the invalid
+    entry at state[B_NEXT].
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -222,11 +226,11 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True)
 def records_of_entries(words, start, stop, shape, live, is_newest, out, state):
-    """INSERT records of the entries words[state[B_NEXT]:stop] whose bit is set in `live`, clearing it, as REDO has
-    them, for tables with disk columns. start: where the entries of this block begin.
+    """Write REDO INSERT records of the entries words[state[B_NEXT]:stop] whose bit is set in `live`, and clear the
+    bits; for tables with disk columns. start: offset of this block's first entry.
 
     shape: [fixed words, has var, table and fragment and version as in a record, table, fragment, slots]. state[B_USED]:
-    words of out in use. OK; ST_SPACE - words needed when out is full; ST_INVARIANT at state[B_NEXT].
+    words of out in use. OK; ST_SPACE - words needed if out is full; ST_INVARIANT at state[B_NEXT].
     """
     at = max(start, state[I.B_NEXT])
     while at < stop:
@@ -256,8 +260,8 @@ def records_of_entries(words, start, stop, shape, live, is_newest, out, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
 def stamp_rows(mem, fragment, words, start, stop, shape):
-    """Give the rows of a fragment the epochs that the entries words[start:stop] have, if they have not been given any:
-    those whose epoch is above `shape[2]`. shape: [fixed words, has var, epoch]. OK, ST_INVARIANT or ST_MISSING.
+    """Set the epochs of a fragment's rows to those of the entries words[start:stop], unless already set; a row whose
+    epoch is above shape[2] is not set yet. shape: [fixed words, has var, epoch]. OK, ST_INVARIANT or ST_MISSING.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

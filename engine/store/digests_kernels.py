@@ -1,7 +1,8 @@
-"""Digests of rows: values folded column by column into two lanes a row, and summed by range (docs/verify.md).
+"""Digests of rows: values are folded column by column into two lanes for each row, and summed by range
+(docs/verify.md).
 
 Private memory only. Lanes are pairs of words, row by row. A fold is a bijection of the word for a given lane, and of
-the lane for a given word: rows that differ in exactly one word never have the same digest.
+the lane for a given word: rows that differ in exactly one word never have equal digests.
 """
 
 # mypy: ignore-errors
@@ -27,38 +28,38 @@ _entry_fragment = helper(E.entry_fragment)
 
 @helper
 def fold_first(lane, word):
-    """Lane 0 with one more word."""
+    """Fold a word into lane 0."""
     return rotate(lane + word * P2, 31) * P1
 
 
 @helper
 def fold_second(lane, word):
-    """Lane 1 with one more word."""
+    """Fold a word into lane 1."""
     return rotate((lane ^ word) * P4, 29) * P2
 
 
 @helper
 def fold_null(lanes, row):
-    """Both lanes of a row with a NULL."""
+    """Fold a NULL into both lanes of a row."""
     lanes[2 * row] = rotate(lanes[2 * row] ^ P5, 17) * P3
     lanes[2 * row + 1] = rotate(lanes[2 * row + 1] + P1, 43) * P5
 
 
 @helper
 def is_valid(validity, first_bit, row):
-    """Whether a row has a value; without a bitmap every one has."""
+    """Whether a row has a value; without a bitmap every row has."""
     return validity.size == 0 or bit(validity, first_bit + row) != 0
 
 
 @helper
 def has_bits(validity, first_bit, count):
-    """Whether a bitmap reaches over all rows."""
+    """Whether a bitmap covers all rows."""
     return validity.size == 0 or (first_bit >= 0 and first_bit + count <= validity.size * 8)
 
 
 @kernel("int64(int64[::1], int64)", nogil=True)
 def begin_digests(lanes, count):
-    """The lanes of rows of which nothing was folded yet. Returns count, or -1."""
+    """Initialize the lanes of rows. Returns count, or -1 for invalid bounds."""
     if count < 0 or 2 * count > lanes.size:
         return -1
     for row in range(count):
@@ -72,7 +73,7 @@ def begin_digests(lanes, count):
     nogil=True,
 )
 def fold_words(lanes, words, units, validity, first_bit, count):
-    """Fold a column of `units` words a row. Returns count, or -1 for bounds that do not hold."""
+    """Fold a column of `units` words in each row. Returns count, or -1 for invalid bounds."""
     if count < 0 or units < 1 or 2 * count > lanes.size or count * units > words.size:
         return -1
     if not has_bits(validity, first_bit, count):
@@ -98,8 +99,8 @@ def fold_words(lanes, words, units, validity, first_bit, count):
     nogil=True,
 )
 def fold_bytes(lanes, words, ends, validity, first_bit, count):
-    """Fold a column of strings: row i has the bytes ends[i] … ends[i + 1] of `words`, which has one word more than
-    they fill. Returns count, or -1 for bounds that do not hold.
+    """Fold a column of strings: row i has the bytes ends[i] … ends[i + 1] of `words`, which needs one word more than
+    they fill. Returns count, or -1 for invalid bounds.
     """
     if count < 0 or 2 * count > lanes.size or count >= ends.size or not has_bits(validity, first_bit, count):
         return -1
@@ -132,7 +133,7 @@ def fold_bytes(lanes, words, ends, validity, first_bit, count):
 
 @kernel("int64(int64[::1], int64)", nogil=True)
 def finish_digests(lanes, count):
-    """Mix the lanes of rows that are folded whole. Returns count, or -1."""
+    """Finalize the lanes of completely folded rows. Returns count, or -1 for invalid bounds."""
     if count < 0 or 2 * count > lanes.size:
         return -1
     for row in range(count):
@@ -143,8 +144,8 @@ def finish_digests(lanes, count):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64)", nogil=True)
 def sum_digests(sums, lanes, ranges, count):
-    """Add each row to the sums of its range, those of a negative one to none. Returns rows added, or -1 at a range
-    that is not there.
+    """Add each row to the sums of its range, unless that is negative. Returns the number of rows added, or -1 at an
+    invalid range.
     """
     if count < 0 or 2 * count > lanes.size or count > ranges.size:
         return -1
@@ -166,12 +167,13 @@ def sum_digests(sums, lanes, ranges, count):
     "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1])", nogil=True
 )
 def copy_chosen(words, start, stop, shape, live, is_newest, out, offsets, state):
-    """Copy the entries of one fragment among words[max(start, state[B_NEXT]):stop] whose bit is set in `live`, clearing
-    it, to out[state[B_USED]:]; offsets[state[B_ENTRIES]] is where an image begins. An image without var part gets an
-    empty one if the table has got one since.
+    """Copy the entries of one fragment in words[max(start, state[B_NEXT]):stop] whose bit is set in `live` to
+    out[state[B_USED]:], clear the bits, and write the offsets of images to offsets[state[B_ENTRIES]:]. An image without
+    var part gets an empty one if the table has one by now.
 
-    shape: [fixed words, has var, has disk, table, fragment, slots, wants var]. is_newest: of entries of the newest
-    level the bit must be set. OK; ST_SPACE - words needed when out or offsets are full; ST_INVARIANT at state[B_NEXT].
+    shape: [fixed words, has var, has disk, table, fragment, slots, wants var]. is_newest: entries are of the newest
+    level, where every bit must be set. OK; ST_SPACE - words needed if out or offsets are full; ST_INVARIANT at
+    state[B_NEXT].
     """
     at = max(start, state[I.B_NEXT])
     added = R.VAR_HEADER_WORDS if shape[6] and not shape[1] else 0
@@ -202,8 +204,8 @@ def copy_chosen(words, start, stop, shape, live, is_newest, out, offsets, state)
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
 def copy_of_fragment(words, start, stop, shapes, table, fragment, out, offsets, state):
-    """As `copy_chosen`, of entries of any table and fragment, as the copies file of a local checkpoint has them; those
-    of others are passed over. shapes: as of `load_copies`.
+    """Like `copy_chosen`, for a copies file of a local checkpoint, which has entries of any table and fragment; others
+    are skipped. shapes: as for `load_copies`.
     """
     at = max(start, state[I.B_NEXT])
     while at < stop:

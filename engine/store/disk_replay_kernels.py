@@ -1,6 +1,6 @@
 """Disk parts at restart: UNDO back to the local checkpoint, then REDO through pages and UNDO log as in a commit.
 
-One thread, private memory. Both kernels stop at a page that is not in the cache (ST_PAGE, state[3]), to be called
+One thread, private memory. Both kernels stop at a page that is not in the cache (ST_PAGE, state[3]) and are then called
 again.
 """
 
@@ -40,7 +40,7 @@ from tidemark.engine.txn.disk_changes_kernels import reference_at
 # --- UNDO -----------------------------------------------------------------------------------------
 @helper
 def undo_fragment(mem, tables, owner):
-    """Fragment an UNDO record belongs to; 0 if its table is gone."""
+    """Return the fragment of an UNDO record; 0 if its table is gone."""
     number = owner & D.OWNER_TABLE_MASK
     table = descriptor_of(mem, tables[number]) if number < tables.size else 0
     place = owner >> D.OWNER_FRAGMENT_SHIFT
@@ -51,7 +51,7 @@ def undo_fragment(mem, tables, owner):
 
 @helper
 def undo_one(mem, frame, page_words, words, at):
-    """Take one change of a page back; OK, or ST_DAMAGED if the page does not look as it would have to."""
+    """Undo one change of a page; OK, or ST_DAMAGED if the page does not match the record."""
     kind = words[at] & D.UNDO_KIND_MASK
     size = (words[at] >> D.UNDO_WORDS_SHIFT) - D.UNDO_RECORD_WORDS
     slot = words[at + 2] & C.SLOT_MASK
@@ -71,25 +71,25 @@ def undo_one(mem, frame, page_words, words, at):
 
 @helper
 def make_empty(mem, cache, frame, page, owner, lcp_lsn):
-    """Make a page what it was at the checkpoint, wholly free, with the LSN of the checkpoint's mark.
+    """Reset a page to its state at the checkpoint: empty, with the LSN of the checkpoint's mark.
 
-    What stands in its place is not asked: it need not be what any record says. An extent that a restart has made free,
-    and that the same fragment was given again before the checkpoint, still has on it what the lost run left there, or
-    what a disk shows in a file that grew as the power failed.
+    The old content is ignored, since it need not match any record. If a restart freed an extent and the same fragment
+    got it again before the checkpoint, the extent still has the content of the lost run, or arbitrary bytes if the
+    power failed while the file grew.
     """
     if mem[frame + D.DP_LSN] != lcp_lsn or mem[frame + D.DP_OWNER] != owner:
         page_format(mem, frame, mem[cache + C.C_PAGE_WORDS], page, owner, lcp_lsn)
-        # Written like any page that was undone: a restart from an older checkpoint undoes what is older than the mark.
+        # Dirty like any undone page: a restart from an older checkpoint undoes changes from before the mark.
         cache_dirtied(mem, cache, page, lcp_lsn)
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1])")
 def undo_records(mem, tables, words, offsets, lcp_lsn, state):
-    """Take back the changes of records offsets[state[0]], offsets[state[0] - 1], … of one group, newest first.
+    """Undo the changes of records offsets[state[0]], offsets[state[0] - 1], … of one group, newest first.
 
-    tables: handle by table number, 0 for tables that are gone. lcp_lsn: of the checkpoint's mark, where this ends.
-    state: [record, applied, passed over, page]. OK when record is -1, ST_MORE at a mark, ST_PAGE (hold it as a fresh
-    one), ST_DAMAGED (state[3] is the page).
+    tables: handle by table number, 0 for dropped tables. lcp_lsn: of the checkpoint's mark, where undoing ends. state:
+    [record, applied, skipped, page]. OK when record is -1, ST_MORE at a mark, ST_PAGE (hold the page as a fresh one),
+    ST_DAMAGED (state[3] is the page).
     """
     while state[0] >= 0:
         at = offsets[state[0]]
@@ -100,7 +100,7 @@ def undo_records(mem, tables, words, offsets, lcp_lsn, state):
         page = words[at + 2] >> C.SLOT_BITS
         fragment = undo_fragment(mem, tables, words[at + 3])
         extent = extent_of(mem, page) if fragment != 0 else 0
-        # An extent handed out behind the checkpoint is free again: what its pages hold is of no meaning.
+        # An extent allocated after the checkpoint is free again, and the content of its pages is meaningless.
         if extent == 0 or mem[extent + C.EX_FRAGMENT] != fragment:
             state[2] += 1
             state[0] -= 1
@@ -118,7 +118,7 @@ def undo_records(mem, tables, words, offsets, lcp_lsn, state):
             status = undo_one(mem, frame, mem[space + C.TS_PAGE_WORDS], words, at)
             if status != A.OK:
                 return status
-            # One below, so that doing it again after a crash changes nothing.
+            # One below, so that repeating it after a crash changes nothing.
             cache_dirtied(mem, cache, page, lsn - 1)
             state[1] += 1
         else:
@@ -130,7 +130,7 @@ def undo_records(mem, tables, words, offsets, lcp_lsn, state):
 # --- REDO -----------------------------------------------------------------------------------------
 @helper
 def checked_disk_words(words, at, stop):
-    """Words of the disk part at words[at:stop], or -1 if it cannot be one."""
+    """Return the words of the disk part at words[at:stop], or -1 if it is invalid."""
     if at >= stop:
         return -1
     disk = words[at] & A.VAR_WORDS_MASK
@@ -139,7 +139,7 @@ def checked_disk_words(words, at, stop):
 
 @helper
 def place_part(mem, txn, fragment, rowid, near, words, at, disk, epoch, state):
-    """Write the disk part words[at : at + disk] of a row; (OK, reference), or why it stopped and 0."""
+    """Write the disk part words[at : at + disk] of a row; returns (OK, reference), or (status, 0)."""
     if not state[W.R_IS_PLANNED]:
         status, plan = plan_part(mem, fragment, disk, near)
         if status != A.OK:
@@ -162,7 +162,7 @@ def place_part(mem, txn, fragment, rowid, near, words, at, disk, epoch, state):
 
 @helper
 def replay_disk_insert(mem, txn, fragment, words, at, size, epoch, state):
-    """INSERT run, row by row."""
+    """Replay an INSERT run, row by row."""
     first = words[at + 2] & A.ROWID_MASK
     count = words[at + 2] >> A.COUNT_SHIFT
     stop = at + size
@@ -192,7 +192,7 @@ def replay_disk_insert(mem, txn, fragment, words, at, size, epoch, state):
 
 @helper
 def replay_disk_update(mem, txn, fragment, words, at, size, epoch, state):
-    """UPDATE of a row and its disk part."""
+    """Replay the UPDATE of a row and its disk part."""
     rowid = words[at + 2] & A.ROWID_MASK
     row = live_row(mem, fragment, rowid)
     if row == 0:
@@ -235,7 +235,7 @@ def replay_disk_update(mem, txn, fragment, words, at, size, epoch, state):
 
 @helper
 def replay_disk_delete(mem, txn, fragment, words, at, epoch):
-    """DELETE of a row and its disk part."""
+    """Replay the DELETE of a row and its disk part."""
     if mem[txn + A.X_FREEING]:
         return drop_chunks(mem, txn, fragment, epoch)
     row = live_row(mem, fragment, words[at + 2] & A.ROWID_MASK)
@@ -254,7 +254,7 @@ def replay_disk_delete(mem, txn, fragment, words, at, epoch):
 
 @helper
 def replay_disk_record(mem, txn, tables, words, at, size, epoch, state):
-    """Replay one record if it is of a table with disk columns and newer than what was loaded."""
+    """Replay one record if it is of a table with disk columns and newer than the loaded rows."""
     number = words[at + 1] & L.TABLE_MASK
     table = descriptor_of(mem, tables[number]) if number < tables.size else 0
     place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
@@ -280,10 +280,10 @@ def replay_disk_record(mem, txn, tables, words, at, size, epoch, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
 def replay_disk_group(mem, txn, tables, words, start, stop, epoch, state):
-    """Replay the records words[start:stop] of tables with disk columns; `txn` is a descriptor to keep the place in.
+    """Replay the records words[start:stop] of tables with disk columns; the descriptor `txn` keeps the progress.
 
-    OK, or the status of the record at state[R_OFFSET], where it goes on when called again from there after ST_PAGE,
-    ST_UNDO or ST_EXTENT were settled.
+    OK, or the status of the record at state[R_OFFSET]. After ST_PAGE, ST_UNDO or ST_EXTENT is settled, call it again
+    from there.
     """
     at = start
     while at < stop:

@@ -1,12 +1,11 @@
-"""Words of the state of kernels that write and read entries of rows: backups, node copies, digests."""
+"""State words of kernels that write and read entries of rows: backups, node copies, digests."""
 
 from __future__ import annotations
 
-# What the state of these kernels counts.
-B_NEXT = 0  # row, or word, to go on from
+B_NEXT = 0  # row, or word, to continue from
 B_USED = 1  # words of the output in use
 B_ENTRIES = 2  # entries written, or placed
-B_ROWS = 3  # rows looked at
+B_ROWS = 3  # rows visited
 B_ROWID = 4  # of the last row, -1 before the first
 BACKUP_STATE_WORDS = 5
 

@@ -1,10 +1,9 @@
-"""Groups of the primary's log applied to the store of a member, in use the while (node-group.md, section 2).
+"""Groups of the primary's log applied to the store of a member while it is in use (node-group.md, section 2).
 
-Order for each group: files it names read whole; rows, indexes and schema changed; then the group queued in the log
-here, with the primary's sequence, epoch, time and transaction ids, and word for word its records. A crash in the midst
-leaves the store at the group before, for a local checkpoint begins at the end of an epoch only, and epochs end between
-groups. Whatever keeps a group from being applied whole ends the store: rows of it may be changed, and nothing can be
-taken back.
+Order for each group: read the files it names completely; change rows, indexes and schema; then queue the group in the
+own log, with the primary's sequence, epoch, time and transaction ids, and its records word for word. A crash in between
+leaves the store at the group before, because a local checkpoint begins only at the end of an epoch, and epochs end
+between groups. An error in the middle of a group fails the store: some of its rows may be changed and cannot be undone.
 """
 
 from __future__ import annotations
@@ -72,13 +71,13 @@ _DISK_NEEDS = (ST_PAGE, ST_EXTENT, ST_UNDO)
 
 
 class AppliedTransaction(Transaction):
-    """What the primary has committed, on its way into the rows of a member."""
+    """A transaction that the primary has committed, while it is applied to the rows of a member."""
 
     __slots__ = ()
 
     def apply_prepared(self, group: Group, words: Words) -> None:
-        """Apply what a kernel has prepared of the records in `words`, disk parts among it: in one step if its pages and
-        UNDO log are no more than one step may have. Raises: StoreFailed.
+        """Apply the operations that a kernel has prepared from the records in `words`, disk parts included: in one step
+        if their pages and UNDO log fit one step, else in slices. Raises: StoreFailed.
         """
         self.buf = words
         self.group = group
@@ -104,7 +103,7 @@ class AppliedTransaction(Transaction):
             disk.undo.make_room(undo_words)
             with store.latch:
                 if not disk.undo.has_room(undo_words):
-                    return False  # a local checkpoint began, and marked it: there is room for slices
+                    return False  # a local checkpoint began and wrote its mark: there is room for slices
                 copies = self._copies()
                 self.mem[self.desc + X_CURSOR] = self.mem[self.desc + X_FIRST]
                 self.mem[self.desc + X_STATE] = COMMITTING
@@ -121,10 +120,10 @@ class AppliedTransaction(Transaction):
 
 
 class GroupApplier:
-    """The groups of a primary, for one store that is a member. One thread at a time calls it."""
+    """Applies the groups of a primary to one store that is a member. One thread at a time calls it."""
 
     def __init__(self, store: Store) -> None:
-        """Make a store a member: from now on it takes transactions and schema changes of nobody else.
+        """Make a store a member: from now on it refuses all other transactions and schema changes.
 
         Raises: Rejected while transactions are open.
         """
@@ -141,13 +140,13 @@ class GroupApplier:
 
     # --- epochs ----------------------------------------------------------------------------------
     def start_at(self, epoch: int) -> None:
-        """The epoch that is open at the primary, where its stream begins for this member. Raises: InvariantBroken."""
+        """Follow the epoch that is open at the primary where this member's stream begins. Raises: InvariantBroken."""
         with self.store.latch:
             self.store.epochs.follow(epoch)
 
     def close_epoch(self, epoch: int, sequence: int) -> None:
-        """`epoch` is open from the group of this sequence on; groups before it have been applied. Told again, or late,
-        it does nothing. Raises: InvariantBroken if groups are missing; StoreFailed.
+        """Open `epoch`, which begins with the group of this sequence; earlier groups must have been applied. A repeated
+        or late call does nothing. Raises: InvariantBroken if groups are missing; StoreFailed.
         """
         store = self.store
         store.failure.check()
@@ -159,10 +158,11 @@ class GroupApplier:
 
     # --- groups ----------------------------------------------------------------------------------
     def apply(self, words: Words) -> int:
-        """Apply a sealed group, whose array is the applier's from now on; returns its sequence. One that was applied
-        before does nothing. Durable on return: nothing, see `RedoLog.wait`; of files it names and of data files, all.
+        """Apply a sealed group, whose array belongs to the applier from now on; returns its sequence. A group that was
+        applied before does nothing. Durable on return: files it names and data files, but not the group, see
+        `RedoLog.wait`.
 
-        Raises: RedoDamaged, RedoOverloaded, and nothing happened; InvariantBroken if it does not fit what is here, and
+        Raises: RedoDamaged or RedoOverloaded, with nothing changed; InvariantBroken if it does not fit this store, and
         any other StoreFailed.
         """
         store = self.store
@@ -210,7 +210,9 @@ class GroupApplier:
         return int(mem[S_REDO_RESERVED]) + int(words.size) + PAD_WORDS <= int(mem[S_REDO_FREE])
 
     def _await_room(self, words: Words) -> None:
-        """Until the log takes the group: a member's own local checkpoints make room in it. Raises: RedoOverloaded."""
+        """Wait until the log has room for the group; a member's own local checkpoints make room. Raises:
+        RedoOverloaded.
+        """
         if not self._has_room(words):
             self.store.wait_for_redo(lambda: self._has_room(words))
 
@@ -221,7 +223,7 @@ class GroupApplier:
         if what is not None:
             reader = SpoolReader(store.spools.files, self._identity, what)
             reader.verify()
-        own = store.log.copy_of(group)  # before anything is planned in its records here
+        own = store.log.copy_of(group)  # a copy from before plans are written into its records
         own.epoch = group.epoch
         with store.latch:
             if group.epoch > store.epochs.current:
@@ -237,9 +239,9 @@ class GroupApplier:
 
     # --- the end ---------------------------------------------------------------------------------
     def lead(self, keep: Callable[[int], None]) -> None:
-        """Let the store take transactions: the node is primary from now on. Epochs go on one GCI behind, transaction
-        ids behind all that any primary gave. keep: writes the incarnation they belong to into the sysfile, durably,
-        before the first of them begins, or ids would be given again after a restart.
+        """Let the store take transactions: the node is primary from now on. Epochs continue one GCI later, transaction
+        ids after all ids that any primary has assigned. keep: writes the incarnation of the new ids to the sysfile,
+        durably, before the first transaction begins; otherwise ids would be reused after a restart.
         """
         store = self.store
         store.failure.check()
@@ -251,14 +253,14 @@ class GroupApplier:
         store.refusal = None
 
     def end_stream(self) -> None:
-        """No group will come any more: who waits for the end of an epoch gives up. The store stays a member."""
+        """End the stream: threads that wait for the end of an epoch stop waiting. The store stays a member."""
         with self.store.latch:
             self.store.epochs.end_stream()
 
 
 def _broken_off(sequence: int, error: BaseException) -> StoreFailed:
-    """What a store fails with that has a part of a group in its rows, and none of it in its log. `is_short` in the
-    evidence: there was no room for the group, and nothing else is wrong.
+    """Return the failure of a store that has part of a group in its rows and nothing of it in its log. `is_short` in
+    the evidence: the only problem was a lack of room for the group.
     """
     if isinstance(error, Retryable):
         text = f"group {sequence} of the primary has no room here ({error.message}); open the store again"
@@ -268,7 +270,7 @@ def _broken_off(sequence: int, error: BaseException) -> StoreFailed:
 
 
 class GroupRun:
-    """One group on its way into a store."""
+    """One group while it is applied to a store."""
 
     def __init__(self, store: Store, group: GroupRead, own: Group, reader: SpoolReader | None) -> None:
         self.store = store
@@ -281,11 +283,13 @@ class GroupRun:
         self._txn: AppliedTransaction = store.begin_applied(0, 0, AppliedTransaction)
 
     def all(self) -> int:
-        """Apply every transaction; rows changed. Raises: StoreFailed, and whatever else must end the store."""
+        """Apply every transaction; returns the number of rows changed. Raises: StoreFailed, and other errors that must
+        fail the store.
+        """
         stop = GROUP_WORDS + self._group.records_words
         self._state[GA_AT] = self._state[GA_TXN_STOP] = GROUP_WORDS
         self.apply_part(self._group.words, stop)
-        self._txn.rollback()  # nothing is left of it but its place
+        self._txn.rollback()  # its operations are applied; frees its slot
         return self._rows + int(self._state[GA_ROWS])
 
     def apply_part(self, words: Words, stop: int) -> None:
@@ -314,7 +318,7 @@ class GroupRun:
                 self._settle(status, words)
 
     def _settle(self, status: int, words: Words) -> None:
-        """What a record needs before it can be prepared. Raises: InvariantBroken and what settling raises."""
+        """Provide what a record needs before it can be prepared. Raises: InvariantBroken, and errors of settling."""
         at = int(self._state[GA_AT])
         if status in _DISK_NEEDS:
             table = self.store.by_id[int(words[at + 1]) & TABLE_MASK]
@@ -339,7 +343,9 @@ class GroupRun:
         return InvariantBroken(text, sequence=self._group.sequence, word=at, status=int(status))
 
     def _change_schema(self, words: Words) -> None:
-        """The schema transaction that is next. Who makes an index waits for transactions of before: also for this."""
+        """Apply the next schema transaction. Ends this run's transaction first, since an index build waits for older
+        ones.
+        """
         at = int(self._state[GA_AT])
         self._txn.rollback()
         apply_change(self.store, change_in(words, at))
@@ -349,8 +355,8 @@ class GroupRun:
         self._stand_at(stop, stop)
 
     def _take_files(self, words: Words) -> None:
-        """The records of the transaction that is next, from the files it names: some rows after the other, as the
-        primary itself applies them.
+        """Apply the records of the next transaction from the files it names, some rows at a time, as the primary itself
+        does.
         """
         if self._reader is None:
             raise RedoDamaged(f"group {self._group.sequence} refers to files in a way that makes no sense")
@@ -364,7 +370,7 @@ class GroupRun:
         self._stand_at(stop, stop)
 
     def _stand_at(self, at: int, txn_stop: int) -> None:
-        """Go on at a word of other records, nothing being prepared."""
+        """Continue at a word of other records, with nothing prepared."""
         self._rows += int(self._state[GA_ROWS])
         self._state[:] = 0
         self._state[GA_AT], self._state[GA_TXN_STOP] = at, txn_stop

@@ -1,8 +1,9 @@
-"""Records of another node's log carried out on tables in use: prepared as operations, applied as a commit.
+"""Records of another node's log applied to tables in use: prepared as operations, then committed.
 
-The records are the buffer: an operation's cell leads to its record where it stands. What `changes.py` does for a caller
-is done here for a record, minus what the primary has chosen already: slot, order, images before. Nobody else writes, so
-a lock is never met; every record must fit the row it meets, or the copies have come apart.
+The records are the transaction's buffer: an operation's cell points to its record in place. This module does for a
+record what `engine/txn/changes_kernels.py` does for a caller, except for the primary's choices: slot, order and
+before-images. There are no other writers and so no lock conflicts. Every record must fit its row, or the copies have
+diverged.
 """
 
 # mypy: ignore-errors
@@ -44,7 +45,7 @@ from tidemark.engine.txn.index_commit_kernels import apply_indexed_operations
 # --- one row --------------------------------------------------------------------------------------
 @helper
 def part_words(words, at, stop):
-    """Words of the disk part at words[at:stop], or -1 if there is none."""
+    """Return the words of the disk part at words[at:stop], or -1 if there is none."""
     if at >= stop:
         return -1
     size = words[at] & A.VAR_WORDS_MASK
@@ -53,7 +54,7 @@ def part_words(words, at, stop):
 
 @helper
 def plan_new(mem, txn, fragment, disk):
-    """Promise pages and UNDO log for a disk part that comes: (OK, plan), or a status and nothing is promised."""
+    """Reserve pages and UNDO log for a new disk part; returns (OK, plan), or a status with nothing reserved."""
     status, plan = plan_part(mem, fragment, disk, 0)
     if status != A.OK:
         return status, 0
@@ -67,7 +68,9 @@ def plan_new(mem, txn, fragment, disk):
 
 @helper
 def take_var_part(mem, fragment, row, words, at, size):
-    """(OK or ST_MEMORY, reference of a copy of the var part words[at : at + size], 0 for one that stands for none)."""
+    """Copy the var part words[at : at + size]; returns (OK or ST_MEMORY, reference of the copy, 0 if the part is
+    empty).
+    """
     if size <= 0 or is_empty_var(mem, fragment, size):
         return A.OK, 0
     if make_side(mem, fragment, row) != A.OK:
@@ -78,7 +81,9 @@ def take_var_part(mem, fragment, row, words, at, size):
 
 @helper
 def lead_insert(mem, txn, fragment, rowid, at):
-    """The operation of an insert record, which has one more row now: of this unit, or a new one; 0 without memory."""
+    """Add a row to the operation of an insert record: this unit's operation, or a new one. Returns it; 0 without
+    memory.
+    """
     operation = mem[txn + A.X_LAST]
     if operation != 0 and mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT == at:
         mem[operation + A.O_ROWID] += 1 << A.COUNT_SHIFT
@@ -88,9 +93,10 @@ def lead_insert(mem, txn, fragment, rowid, at):
 
 @helper
 def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
-    """One row of the insert record words[at:], its image at `image`: (OK, words of it), or (status, 0).
+    """Prepare one row of the insert record words[at:], with its image at `image`; returns (OK, words of it), or
+    (status, 0).
 
-    The statuses that can be settled, those of disk pages and UNDO log, leave nothing behind.
+    The statuses that can be settled, for disk pages and UNDO log, leave no trace.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
     size = checked_image_words(fixed, record_has_var(mem, fragment, words[at + 1]), words, image, stop)
@@ -137,7 +143,9 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
 
 @helper
 def met_row(mem, txn, fragment, rowid):
-    """(OK, address of the row a record changes): one that is there, for everybody or for this transaction."""
+    """Return (OK, address of the row that a record changes), or (status, row). The row must be committed or of this
+    transaction.
+    """
     row = row_address(mem, fragment, rowid)
     if row == 0:
         return A.ST_MISSING, 0
@@ -152,7 +160,7 @@ def met_row(mem, txn, fragment, rowid):
 
 @helper
 def plan_changed(mem, txn, words, fragment, rowid, row, disk):
-    """Promise what a new disk part of a row that has one needs: (OK, plan), or a status and nothing is promised."""
+    """Reserve space to replace the disk part of a row; returns (OK, plan), or a status with nothing reserved."""
     space = mem[fragment + A.F_TABLESPACE]
     status, current, page = current_part(mem, txn, words, fragment, rowid, row)
     if status != A.OK:
@@ -176,7 +184,7 @@ def plan_changed(mem, txn, words, fragment, rowid, row, disk):
 
 @helper
 def prepare_updated(mem, txn, words, fragment, at, size):
-    """UPDATE record: the row locked, its new var part written aside; OK or a status, as `prepare_inserted`."""
+    """Prepare an UPDATE record: lock the row and copy its new var part; OK or a status, as `prepare_inserted`."""
     rowid = words[at + 2] & A.ROWID_MASK
     status, row = met_row(mem, txn, fragment, rowid)
     if status != A.OK:
@@ -228,7 +236,7 @@ def prepare_updated(mem, txn, words, fragment, at, size):
 
 @helper
 def prepare_deleted(mem, txn, words, fragment, at):
-    """DELETE record: the row locked; OK or a status, as `prepare_inserted`."""
+    """Prepare a DELETE record: lock the row; OK or a status, as `prepare_inserted`."""
     rowid = words[at + 2] & A.ROWID_MASK
     status, row = met_row(mem, txn, fragment, rowid)
     if status == A.OK and mem[fragment + A.F_HAS_DISK]:
@@ -257,7 +265,7 @@ def prepare_deleted(mem, txn, words, fragment, at):
 # --- records --------------------------------------------------------------------------------------
 @helper
 def prepare_run(mem, txn, words, fragment, at, size, state):
-    """INSERT record, from the row on that state tells; ST_MORE if it has more rows than this call may prepare."""
+    """Prepare an INSERT record from row state[GA_ROW] on; ST_MORE if it has more rows than this call may prepare."""
     count = words[at + 2] >> A.COUNT_SHIFT
     rowid = words[at + 2] & A.ROWID_MASK
     if state[O.GA_ROW] == 0:
@@ -276,13 +284,13 @@ def prepare_run(mem, txn, words, fragment, at, size, state):
         state[O.GA_ROWS] += 1
         state[O.GA_LEFT] -= 1
         if mem[fragment + A.F_INDEX_BLOCKS] != blocks:
-            state[O.GA_LEFT] = 0  # a segment of the index was rebuilt, which is enough for one call
+            state[O.GA_LEFT] = 0  # a segment of the index was rebuilt: enough work for one call
     return A.OK if count > 0 and state[O.GA_IMAGE] == at + size else A.ST_INVARIANT
 
 
 @helper
 def prepare_record(mem, tables, txn, words, at, size, state):
-    """One record that changes rows; OK or a status. Of tables and partitions dropped since it is passed over."""
+    """Prepare one record that changes rows; OK or a status. Skips records of tables and partitions dropped since."""
     number = words[at + 1] & L.TABLE_MASK
     place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
     if size < L.OPERATION_WORDS or number >= tables.size:
@@ -316,7 +324,7 @@ def prepare_record(mem, tables, txn, words, at, size, state):
 
 @helper
 def begin_next(words, stop, state):
-    """The record that leads a transaction: OK and its records are next, GA_SCHEMA, GA_FILES or ST_INVARIANT."""
+    """Read the header record of a transaction: OK if its records are next, GA_SCHEMA, GA_FILES or ST_INVARIANT."""
     at = state[O.GA_AT]
     size = words[at] >> L.WORDS_SHIFT
     if size < L.TRANSACTION_WORDS or at + size > stop:
@@ -335,7 +343,7 @@ def begin_next(words, stop, state):
 
 @helper
 def prepare_unit(mem, tables, txn, words, stop, state):
-    """Prepare what is applied in one step: a transaction, or some records of a large one. OK when it is prepared."""
+    """Prepare the operations of one step: a transaction, or some records of a large one. OK when it is prepared."""
     while state[O.GA_AT] < stop:
         at = state[O.GA_AT]
         if at == state[O.GA_TXN_STOP]:
@@ -366,7 +374,7 @@ def prepare_unit(mem, tables, txn, words, stop, state):
 
 @helper
 def begin_unit(mem, txn):
-    """What the unit before left of its author and its end is gone."""
+    """Clear the author and the end state of the previous unit."""
     mem[txn + A.X_STATE] = 1
     mem[txn + A.X_AUTHOR] = 0
     mem[txn + A.X_GENERATION] = mem[A.S_INDEX_GENERATION]
@@ -374,12 +382,12 @@ def begin_unit(mem, txn):
 
 @kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
 def apply_records(mem, tables, txn, words, copies, stop, epoch, budget, state):
-    """Carry out records words[state[GA_AT]:stop], of transactions or, if state[GA_TXN_STOP] is `stop`, of one alone.
+    """Apply records words[state[GA_AT]:stop], of transactions or, if state[GA_TXN_STOP] is `stop`, of one alone.
 
-    tables: handle of the table by its number, 0 where it was dropped. copies: as in `commit_small`. About
-    `budget` rows are prepared in a call; a small transaction is applied in one. OK when all is done; ST_MORE;
-    ST_COPIES, and X_COPY_WORDS says how much room; GA_DISK, GA_SCHEMA, GA_FILES; or the status of the record at
-    state[GA_AT], which X_FRAGMENT and X_ROWID tell more of.
+    tables: handle by table number, 0 for dropped tables. copies: as in `commit_small`. A call prepares about `budget`
+    rows; a small transaction is applied in one step. OK when all is done; ST_MORE; ST_COPIES, with the room needed in
+    X_COPY_WORDS; GA_DISK, GA_SCHEMA, GA_FILES; or the status of the record at state[GA_AT], with its fragment and row
+    in X_FRAGMENT and X_ROWID.
     """
     state[O.GA_LEFT] = budget
     while True:

@@ -1,7 +1,8 @@
-"""Indexes made and dropped while transactions run (docs/access.md, 7).
+"""Indexes created and dropped while transactions run (docs/access.md, 7).
 
-Order: made in memory and announced (transactions that begin from now on promise for it), older transactions waited for,
-rows walked in slices, then logged and published in one step. A crash or an error before that leaves no index.
+Order: create the index in memory and announce it (transactions that begin from now on reserve for it); wait for older
+transactions; walk the rows in slices; then log and publish in one step. A crash or an error before that leaves no
+index.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ class IndexBuild:
     """One online build."""
 
     def __init__(self, store: SchemaLog, name: str, definition: IndexDefinition, progress: Progress | None) -> None:
-        """name: of the table. progress: called with (rows looked at, rows in all, "rows")."""
+        """Prepare the build. name: of the table. progress: called with (rows done, total rows, "rows")."""
         self._store = store
         self._name = name
         self._definition = definition
         self._progress = progress
         self._table: Table | None = None
         self._index: AnyIndex | None = None
-        self._walked = -1  # number of the last fragment whose rows all have their entries
+        self._walked = -1  # number of the last fragment with entries of all its rows
         self._rows = 0
         self._entries = SLICE_ENTRIES_MIN  # of the next slice
 
     def run(self) -> None:
-        """Build the index. Durable on return. Raises: see `Store.create_index`; then there is no index."""
+        """Build the index. Durable on return. Raises: see `Store.create_index`; after an error there is no index."""
         store = self._store
         try:
             store.pin(self)  # fragments dropped meanwhile keep their rows
@@ -78,7 +79,7 @@ class IndexBuild:
                 )
             before = table.definition
             waiting = tuple(each.definition for each in table.building.values())
-            replace(before, indexes=(*before.indexes, *waiting, definition))  # Raises: what it may not be
+            replace(before, indexes=(*before.indexes, *waiting, definition))  # raises if the definition is invalid
             self._index = index = self._make(table)
             table.announce(index)
             if announce_index(store.mem, table.handle, index.tree.handle) != OK:
@@ -102,13 +103,13 @@ class IndexBuild:
             raise NoSuchTable(f"table {table.name} was dropped while its index was built", table=table.name)
 
     def _wait_for_older(self, table: Table, index: AnyIndex) -> None:
-        """Until every transaction has ended that promised nothing for the index."""
+        """Wait until every transaction that reserves nothing for the index has ended."""
         store = self._store
         self._wait_for(table, index, int(descriptor_word(store.mem, index.tree.handle, ix.I_BIRTH)))
         set_tree_state(store.mem, index.tree.handle, ix.INDEX_BUILDING)
 
     def _wait_for(self, table: Table, index: AnyIndex, birth: int) -> None:
-        """Until every transaction of an older generation has ended. Raises: LockTimeout."""
+        """Wait until every transaction of an older generation has ended. Raises: LockTimeout."""
         store = self._store
         deadline = store.locks.deadline()
         while any(int(store.mem[txn.desc + X_GENERATION]) < birth for txn in store.open_now()):
@@ -123,7 +124,7 @@ class IndexBuild:
             store.clock.sleep(POLL_SECONDS)
 
     def _walk(self, table: Table, index: AnyIndex) -> None:
-        """Add the entries of all rows of fragments not walked yet, in the order of their numbers."""
+        """Add the entries of all rows of fragments not walked yet, in order of fragment number."""
         for number in sorted(table.by_number):
             if number > self._walked:
                 self._walk_fragment(table, index, number)
@@ -140,7 +141,7 @@ class IndexBuild:
             self._check(table)
             fragment = table.by_number.get(number)
             if fragment is None:
-                return  # dropped meanwhile; the entries it has go before its memory does
+                return  # dropped meanwhile; its entries are removed before its memory is freed
             entries = self._entries
             tree.promise(entries)
             state[1], state[2] = SLICE_SLOTS, entries
@@ -153,10 +154,10 @@ class IndexBuild:
                     InvariantBroken(f"the build of an index met a broken invariant (status {status}); reopen the store")
                 )
             self._report(table, entries - int(state[2]))
-            clock.sleep(0)  # whoever waits for his turn has it now
+            clock.sleep(0)  # lets waiting threads run
 
     def _adapt(self, seconds: float) -> None:
-        """Let the next slice take about as long as one may: keys that tie read rows."""
+        """Adapt the size of the next slice to the allowed time: keys that tie read rows, which takes longer."""
         if seconds > SLICE_SECONDS:
             self._entries = max(SLICE_ENTRIES_MIN, self._entries // 2)
         elif seconds < SLICE_SECONDS / 4:
@@ -168,7 +169,7 @@ class IndexBuild:
             self._progress(self._rows, max(table.count(), self._rows), "rows")
 
     def _publish(self, table: Table, index: AnyIndex) -> bool:
-        """Log the definition and let scans find the index, in one step; False if there is a fragment to walk yet."""
+        """Log the definition and let scans find the index, in one step; False if a fragment is still to be walked."""
         store = self._store
         store.await_schema_room()
         with store.schema_latch:
@@ -184,7 +185,7 @@ class IndexBuild:
             return True
 
     def _undo(self) -> None:
-        """Unless it is published, nothing is left of it. A KeyboardInterrupt waits: every step may be made again."""
+        """Remove an index that was not published. A KeyboardInterrupt is ignored: every step can be repeated."""
         while True:
             try:
                 self._withdraw()
@@ -206,7 +207,7 @@ class IndexBuild:
 
 
 def drop_index(store: SchemaLog, table_name: str, name: str) -> None:
-    """See `Store.drop_index`."""
+    """Drop an index, see `Store.drop_index`."""
     store.await_schema_room()
     with store.schema_latch:
         store.failure.check()
@@ -218,8 +219,8 @@ def drop_index(store: SchemaLog, table_name: str, name: str) -> None:
         try:
             store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.lose_index(after, index))
         finally:
-            # After the publication it is gone, whatever came of the wait for the disk. A KeyboardInterrupt waits: each
-            # step may be made again.
+            # After publication the index is gone, even if the wait for the disk failed. A KeyboardInterrupt is raised
+            # later: each step can be repeated.
             interrupt: KeyboardInterrupt | None = None
             while table.definition is after:
                 try:

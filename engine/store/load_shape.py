@@ -1,4 +1,4 @@
-"""What a table definition means for whoever writes or adopts load files of it."""
+"""The shape of a table for code that writes or adopts its load files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LoadShape:
         self.key_words = 0 if self.format.key_in_var else self.format.key_words
 
     def words(self, fragment: int) -> Words:
-        """LI_ words for the kernels, of one fragment."""
+        """Return the LI_ words of one fragment for the kernels."""
         words: Words = np.zeros(LI_WORDS, dtype=np.int64)
         words[LI_FIXED] = self.format.fixed_words
         words[LI_VAR] = int(self.format.has_var)
@@ -56,5 +56,5 @@ class LoadShape:
 
 @lru_cache(maxsize=8)
 def shape_of(definition_json: bytes) -> LoadShape:
-    """The shape of a definition, made once in a process."""
+    """Return the shape of a definition, created once in a process."""
     return LoadShape(TableDefinition.from_json(definition_json))

@@ -1,6 +1,6 @@
-"""Node restart, the live node: what has changed behind an epoch, slot by slot (docs/node-group.md, 4).
+"""Node restart, the live node: a scan for changes after an epoch, slot by slot (docs/node-group.md, 4).
 
-The scan holds the GIL: it reads shared rows. What a node that comes back does with it is in `node_join.py`.
+The scan holds the GIL, since it reads shared rows. `node_join_kernels.py` has the side of the returning node.
 """
 
 # mypy: ignore-errors
@@ -20,7 +20,9 @@ from tidemark.engine.store.backup_kernels import whole_entry_words
 # --- the live node --------------------------------------------------------------------------------
 @helper
 def note_empty(out, state, first, stop):
-    """No row is at the slots [first, stop), which follow what was noted before: OK, or ST_SPACE if there is no room."""
+    """Note that the slots [first, stop), which follow the range noted last, are empty; OK, or ST_SPACE if there is no
+    room.
+    """
     if state[M.N_RUN] < 0:
         at = state[M.N_USED]
         if at + M.RANGE_WORDS > out.size:
@@ -35,13 +37,13 @@ def note_empty(out, state, first, stop):
 
 @helper
 def is_changed(epoch, since):
-    """Whether a slot of this epoch may have changed behind `since`; 0: nobody knows when."""
+    """Whether a slot of this epoch may have changed after `since`; 0: the epoch is unknown."""
     return epoch > since or epoch == 0
 
 
 @helper
 def scan_slots(mem, fragment, base, since, with_empty, limit, out, state):
-    """The used slots of one page from the position on; OK behind the last, ST_MORE, or ST_SPACE - words needed."""
+    """Scan the used slots of one page from the position on; OK past the last, ST_MORE, or ST_SPACE - words needed."""
     row_words = mem[fragment + A.F_ROW_WORDS]
     emptied = mem[base + A.PG_EMPTIED]
     fresh = mem[base + A.PG_FRESH]
@@ -79,11 +81,11 @@ def scan_slots(mem, fragment, base, since, with_empty, limit, out, state):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1])")
 def scan_changed(mem, fragment, since, with_empty, limit, out, state):
-    """What has changed behind epoch `since` at the slots of a fragment from ROWID state[N_POSITION] on, to out, looking
-    at about `limit` slots: rows as committed, and with_empty the ranges without a row.
+    """Write changes after epoch `since` in the slots of a fragment from ROWID state[N_POSITION] on to out, visiting
+    about `limit` slots: committed rows and, with_empty, ranges of empty slots.
 
-    A range may cover empty slots that have not changed. OK behind the last ROWID there can be, ST_MORE, or ST_SPACE -
-    words needed when out is full.
+    A range may cover empty slots that have not changed. OK past the last possible ROWID, ST_MORE, or ST_SPACE - words
+    needed if out is full.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -122,9 +124,9 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
 def list_items(words, stop, fixed, has_var, has_disk, images, ranges, state):
-    """Where the images of the rows in words[:stop] begin, and what is a range, as first ROWID and the one behind the
-    last. has_disk: whether rows have their disk parts. state[N_ROWS], state[N_RANGES]. OK, ST_SPACE, or ST_INVARIANT at
-    state[N_NEXT].
+    """List the offsets of row images in words[:stop], and the ranges as first ROWID and the ROWID after the last.
+    has_disk: whether rows have their disk parts. Counts in state[N_ROWS], state[N_RANGES]. OK, ST_SPACE, or
+    ST_INVARIANT at state[N_NEXT].
     """
     at = 0
     while at < stop:

@@ -1,7 +1,7 @@
-"""Node restart, the node that comes back: slices and groups of a live one on private memory (docs/node-group.md, 4).
+"""Node restart, the returning node: slices and groups of a live node on private memory (docs/node-group.md, 4).
 
-Nothing in here changes more than epochs and the place where the copy stands: it says which rows are in the way, and
-which records REDO is to replay, strictly as ever.
+These kernels change only epochs and the position of the copy. They find the rows that are in the way and the records
+that REDO must replay, strictly as always.
 """
 
 # mypy: ignore-errors
@@ -31,8 +31,8 @@ _pack_kind = helper(L.pack_kind)
 # --- the joiner: slices ---------------------------------------------------------------------------
 @helper
 def item_words(mem, fragment, words, at, stop):
-    """Words of the item at words[at:stop], and of its image without disk part (0: it is a range); -1 if it cannot be
-    one of this fragment.
+    """Return the words of the item at words[at:stop] and of its image without disk part (0: it is a range); -1 if it is
+    not a valid item of this fragment.
     """
     if words[at] < 0:
         if at + M.RANGE_WORDS > stop or not 0 <= -1 - words[at] < words[at + 1] <= M.ROWID_END:
@@ -84,7 +84,7 @@ def rows_in_range(mem, fragment, first, stop, out, state):
 
 @helper
 def rowid_of_key(mem, fragment, words, image):
-    """Where the row with the key of an image is, -1 if there is none."""
+    """Return the ROWID of the row with the key of an image, -1 if there is none."""
     first, key_words = image_key(words, image, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS])
     tag = tag_of(words, first, key_words, mem[fragment + A.F_INDEX_SEED])
     entry = index_find(mem, fragment, tag, words, first, key_words)
@@ -93,11 +93,11 @@ def rowid_of_key(mem, fragment, words, image):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1], int64[::1])", nogil=True)
 def find_in_the_way(mem, fragment, words, stop, out, state):
-    """The rows that must go before the slice words[:stop] can be put in its place, by ROWID, some perhaps twice: rows
-    in its ranges, rows at the slot of another key, rows with the key of another slot.
+    """Find the rows that must be removed before the slice words[:stop] can be applied, by ROWID, possibly with
+    duplicates: rows in its ranges, rows in slots with another key, rows with the key of another slot.
 
-    state[N_POSITION]: ROWID the slice begins at. OK; ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT] for
-    what is no item; ST_DUPLICATE for a key that is at a slot copied before.
+    state[N_POSITION]: first ROWID of the slice. OK; ST_SPACE if out is too small; ST_INVARIANT for an invalid item at
+    state[N_NEXT]; ST_DUPLICATE for a key in a slot copied before.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -139,8 +139,8 @@ def find_in_the_way(mem, fragment, words, stop, out, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def records_of_slice(mem, fragment, words, stop, identity, out, state):
-    """The records that put the rows of the slice words[:stop] in their places, once nothing is in the way: UPDATE where
-    the row is, INSERT where there is none. identity: word 1 of each. state[N_USED], state[N_ROWS].
+    """Write the records that apply the rows of the slice words[:stop], once no rows are in the way: UPDATE where the
+    row exists, else INSERT. identity: word 1 of each. Counts in state[N_USED], state[N_ROWS].
 
     OK, ST_SPACE if out is too small, ST_INVARIANT at state[N_NEXT].
     """
@@ -173,8 +173,8 @@ def records_of_slice(mem, fragment, words, stop, identity, out, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)", nogil=True)
 def stamp_slice(mem, fragment, words, stop):
-    """Give the rows of the slice words[:stop], which are in their places, the epochs they have on the live node. OK,
-    ST_INVARIANT or ST_MISSING.
+    """Set the epochs of the rows of the applied slice words[:stop] to those of the live node. OK, ST_INVARIANT or
+    ST_MISSING.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -195,7 +195,7 @@ def stamp_slice(mem, fragment, words, stop):
 
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
 def set_uncopied(mem, fragment, position):
-    """The slots from this ROWID on are still to be copied; none if it is ROWID_END. Returns OK."""
+    """Set the first ROWID still to be copied; ROWID_END: none. Returns OK."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -206,15 +206,15 @@ def set_uncopied(mem, fragment, position):
 # --- the joiner: groups of the stream, and the delete log -----------------------------------------
 @helper
 def uncopied_of(mem, fragment):
-    """First ROWID of a fragment that is still to be copied."""
+    """Return the first ROWID of a fragment that is still to be copied."""
     left = mem[fragment + M.F_UNCOPIED]
     return left - 1 if left != 0 else M.ROWID_END
 
 
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
 def find_schema_change(words, start, stop):
-    """Where the first transaction among words[start:stop] begins that is a schema change, `stop` if none is; -1 for
-    what is no record. Records of a file, which have no transaction before them, are none.
+    """Return the offset of the first schema transaction in words[start:stop], `stop` if there is none; -1 at an invalid
+    record. The records of a file have no transaction record, so none of them is a schema change.
     """
     at = start
     while at < stop:
@@ -231,7 +231,7 @@ def find_schema_change(words, start, stop):
 
 @helper
 def record_fragment(mem, tables, identity):
-    """Fragment a record is of, given its word 1; 0: it has gone, or is nobody's business; -1: there is none such."""
+    """Return the fragment of a record, given its word 1; 0: dropped, or to be skipped; -1: invalid."""
     number = identity & L.TABLE_MASK
     table = descriptor_of(mem, tables[number]) if number < tables.size else 0
     place = (identity >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
@@ -244,7 +244,7 @@ def record_fragment(mem, tables, identity):
 
 @helper
 def inserted_image_words(mem, fragment, words, at, image, stop):
-    """Words of one image of the INSERT record at `at`, disk part included; -1 if it cannot be one."""
+    """Return the words of one image of the INSERT record at `at`, disk part included; -1 if it is invalid."""
     part = checked_image_words(
         mem[fragment + A.F_FIXED_WORDS], record_has_var(mem, fragment, words[at + 1]), words, image, stop
     )
@@ -261,7 +261,7 @@ def inserted_image_words(mem, fragment, words, at, image, stop):
 
 @helper
 def executed_rows(mem, fragment, words, at):
-    """Rows of the record at `at` that are executed: those at slots that were copied, first in the record."""
+    """Return how many rows of the record at `at` to execute: rows in copied slots, which come first in the record."""
     first = words[at + 2] & A.ROWID_MASK
     count = words[at + 2] >> A.COUNT_SHIFT if words[at] & L.KIND_MASK == L.KIND_INSERT else 1
     return max(0, min(count, uncopied_of(mem, fragment) - first))
@@ -269,8 +269,8 @@ def executed_rows(mem, fragment, words, at):
 
 @helper
 def stale_of_record(mem, fragment, words, at, size, out, state):
-    """Rows at slots not copied yet that the operation at `at` has no use for: the one it deletes, those with the keys
-    it inserts.
+    """Note the rows in slots not copied yet that are stale with the operation at `at`: the row it deletes, rows with
+    the keys it inserts.
     """
     left = uncopied_of(mem, fragment)
     kind = words[at] & L.KIND_MASK
@@ -306,11 +306,11 @@ def note_stale(out, state, identity, rowid):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def find_stale(mem, tables, words, start, stop, out, state):
-    """The rows at slots not copied yet that must go before the records words[start:stop] of a group can be executed, as
-    pairs of table and fragment (as in word 1 of a record) and ROWID, some perhaps twice. Rows that the live node
-    deletes are among them: whatever was there has gone.
+    """Find the rows in slots not copied yet that must be removed before the records words[start:stop] of a group can be
+    executed, as pairs of table and fragment (as in word 1 of a record) and ROWID, possibly with duplicates. They
+    include rows that the live node deletes: whatever row this node has in the slot is gone there.
 
-    tables: handles by number, 0 for those that are passed over. OK; ST_SPACE if out is too small; ST_INVARIANT at
+    tables: handles by number, 0 for tables to be skipped. OK; ST_SPACE if out is too small; ST_INVARIANT at
     state[N_NEXT].
     """
     at = start
@@ -334,11 +334,10 @@ def find_stale(mem, tables, words, start, stop, out, state):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True)
 def find_deleted(mem, tables, words, stop, out, state):
-    """The rows that are there, at slots not copied yet, of those the live node has deleted: words[:stop] are pairs of
-    table and fragment (as in word 1 of a record) and first ROWID with a count (as in word 2). As pairs, like
-    `find_stale`.
+    """Find the existing rows in slots not copied yet that the live node has deleted, as pairs like `find_stale`.
+    words[:stop]: pairs of table and fragment (as in word 1 of a record) and first ROWID with a count (as in word 2).
 
-    tables: as there. OK; ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT].
+    tables: as for `find_stale`. OK; ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT].
     """
     for at in range(0, stop, M.DELETED_WORDS):
         state[M.N_NEXT] = at
@@ -359,10 +358,11 @@ def find_deleted(mem, tables, words, stop, out, state):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def executed_records(mem, tables, words, start, stop, out, state):
-    """Copy the operations among the records words[start:stop] that are at slots copied before to out, which has as many
-    words: those at others the scan will bring. A run of inserts is cut where the copy stands.
+    """Copy the operations of the records words[start:stop] on copied slots to out, which has as many words; the scan
+    brings the others. A run of inserts is cut at the position of the copy.
 
-    state[N_USED], state[N_ROWS] (operations, or runs, left out whole). OK, or ST_INVARIANT at state[N_NEXT].
+    Counts in state[N_USED], state[N_ROWS] (operations, or runs, left out completely). OK, or ST_INVARIANT at
+    state[N_NEXT].
     """
     at = start
     while at < stop:

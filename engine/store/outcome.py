@@ -1,4 +1,4 @@
-"""What became of a transaction, read from the kept log: for commits whose answer was lost on the way."""
+"""The outcome of a transaction, read from the kept log, for commits whose reply was lost."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def is_open(store: Store, txid: int) -> bool:
-    """Whether a transaction of this process has not ended."""
+    """Whether a transaction of this process is still open."""
     return any(txn.txid == txid and not txn.is_ended for txn in store.open_now())
 
 
 def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
-    """ "committed", "aborted" or "unknown" (older than the kept log, or still open; or not seen yet, at a member of a
-    node group that does not lead).
+    """Return "committed", "aborted" or "unknown" (older than the kept log, still open, or not seen yet by a member of a
+    node group that is not primary).
 
-    A group says which ids had not been given when it was sealed; so a transaction that began behind the oldest kept
-    group and is in none of them was never committed.
+    A group says which ids were unused when it was sealed. So a transaction that began after the oldest kept group and
+    is in no kept group was never committed.
     """
     if is_open(store, txid):
         return "unknown"
@@ -33,7 +33,7 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     handles = open_files(files, store.log.geometry, False)
     reader = LogReader(files, store.log.geometry, identity, handles)
     lsn, sequence = store.log.tail_lsn, store.log.tail_sequence
-    # Of a copied store the log may begin at its first byte with a later group than the first.
+    # The log of a copied store may begin at its first byte with a later group than the first.
     is_covered = sequence == 1
     try:
         while (group := reader.group_at(lsn, sequence)) is not None:

@@ -1,6 +1,6 @@
-"""Strict replay of REDO groups (D6, D8): every operation must fit the state it meets, or the log is damaged.
+"""Strict replay of REDO groups (D6, D8): every operation must fit the current state, or the log is damaged.
 
-Runs on private memory at restart, each thread taking the fragments whose number modulo `parts` is its own.
+Runs on private memory at restart; each thread takes the fragments whose number modulo `parts` equals its `part`.
 """
 
 # mypy: ignore-errors
@@ -22,7 +22,7 @@ from tidemark.engine.rows.var_parts_kernels import give_var, take_var
 
 @helper
 def replay_insert(mem, fragment, words, at, size, epoch):
-    """INSERT run at its ROWIDs."""
+    """Replay an INSERT run at its ROWIDs."""
     rowid = words[at + 2] & A.ROWID_MASK
     count = words[at + 2] >> A.COUNT_SHIFT
     author = words[at + 3] >> A.AUTHOR_SHIFT
@@ -42,7 +42,7 @@ def replay_insert(mem, fragment, words, at, size, epoch):
 
 @helper
 def live_row(mem, fragment, rowid):
-    """Address of a live row, or 0."""
+    """Return the address of a live row, or 0."""
     row = row_address(mem, fragment, rowid)
     if row != 0 and (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE:
         return row
@@ -51,7 +51,7 @@ def live_row(mem, fragment, rowid):
 
 @helper
 def replay_update(mem, fragment, words, at, size, epoch):
-    """UPDATE of a live row with the same key."""
+    """Replay the UPDATE of a live row with the same key."""
     row = live_row(mem, fragment, words[at + 2] & A.ROWID_MASK)
     if row == 0:
         return A.ST_MISSING
@@ -77,7 +77,7 @@ def replay_update(mem, fragment, words, at, size, epoch):
             if reference == 0:
                 return A.ST_MEMORY
         give_var(mem, fragment, set_var(mem, fragment, row, reference))
-    # Its disk reference, the last word, stays.
+    # The last word, the disk reference, stays.
     move_words(words, image, mem, row + A.ROW_HEADER_WORDS, fixed - mem[fragment + A.F_HAS_DISK])
     mem[row] = A.LIVE << A.STATE_SHIFT | (words[at + 3] >> A.AUTHOR_SHIFT) << A.AUTHOR_SHIFT
     mem[row + 1] = epoch
@@ -86,7 +86,7 @@ def replay_update(mem, fragment, words, at, size, epoch):
 
 @helper
 def replay_delete(mem, fragment, words, at, epoch):
-    """DELETE of a live row."""
+    """Replay the DELETE of a live row."""
     rowid = words[at + 2] & A.ROWID_MASK
     row = live_row(mem, fragment, rowid)
     if row == 0:
@@ -105,7 +105,9 @@ def replay_delete(mem, fragment, words, at, epoch):
 
 @helper
 def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
-    """Touch the rows the next records change, so that the misses overlap; where that ends. It trusts no record."""
+    """Touch the rows that the next records change, so that cache misses overlap; returns where it stopped. Trusts no
+    record.
+    """
     touched = 0
     for _ in range(AHEAD_ROWS):
         if at + L.OPERATION_WORDS > stop:
@@ -134,8 +136,8 @@ def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
 def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
     """Replay the records words[start:stop] of one group.
 
-    tables: handle of the table by its number, 0 for tables dropped later. state: [offset reached, operations
-    replayed, of no meaning]. Returns OK or the status of the record at state[0]; what it had begun is then half done.
+    tables: handle by table number, 0 for tables dropped later. state: [offset reached, operations replayed, no
+    meaning]. Returns OK or the status of the record at state[0], which may then be partly applied.
     """
     at = start
     touched = start
@@ -160,7 +162,7 @@ def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
             if table != 0 and place % parts == part:
                 fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
                 status = A.OK
-                # 0: its partition is dropped further down.
+                # 0: its partition is dropped later in the log.
                 if fragment != 0 and epoch > mem[fragment + A.F_REPLAY_EPOCH]:
                     if kind == L.KIND_INSERT:
                         status = replay_insert(mem, fragment, words, at, size, epoch)

@@ -1,8 +1,8 @@
-"""Fragments restored without a store: archived operations told apart by fragment, folded by row, merged with the levels
-of a backup into entries of a local checkpoint (docs/backup.md, 4).
+"""Restore of fragments without a store: archived operations are separated by fragment, folded by row, and merged with
+the levels of a backup to entries of a local checkpoint (docs/backup.md, 4).
 
-A *change* of the archive is the epoch of its group, then the operation record as the log had it. Folding leaves for
-each row what it must meet in the backup and what becomes of it. All memory is private, and nothing in it is trusted.
+A *change* of the archive is the epoch of its group, then the operation record of the log. Folding yields for each row
+what the backup must have there, and its final state. All memory is private, and its content is not trusted.
 """
 
 # mypy: ignore-errors
@@ -26,10 +26,10 @@ _entry_fragment = helper(E.entry_fragment)
 
 @kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
 def collect_changes(words, start, stop, epoch, pool, places, state):
-    """Copy the operations among the records words[max(start, state[R_NEXT]):stop] of one group to pool[state[R_USED]:],
-    each behind its epoch. places: two words for each: table | fragment << 32, and where it lies in the pool.
+    """Copy the operations of the records words[max(start, state[R_NEXT]):stop] of one group to pool[state[R_USED]:],
+    each after its epoch. places: two words for each: table | fragment << 32, and its offset in the pool.
 
-    OK; ST_SPACE - words needed when the pool or `places` is full, ST_INVARIANT: at state[R_NEXT].
+    OK; at state[R_NEXT]: ST_SPACE - words needed if the pool or `places` is full, ST_INVARIANT.
     """
     at = max(start, state[J.R_NEXT])
     while at < stop:
@@ -61,7 +61,8 @@ def collect_changes(words, start, stop, epoch, pool, places, state):
 @kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1])", nogil=True)
 def gather_changes(pool, offsets, stop, out, used, state):
     """Copy the changes at offsets[state[R_NEXT]:stop] of the pool to out[used[0]:], counting them in used[1].
-    OK, or ST_SPACE - words needed when out is full.
+
+    OK, or ST_SPACE - words needed if out is full.
     """
     while state[J.R_NEXT] < stop:
         at = offsets[state[J.R_NEXT]]
@@ -77,7 +78,7 @@ def gather_changes(pool, offsets, stop, out, used, state):
 
 @helper
 def change_has_var(shape, identity):
-    """Whether images of a record have a var part, given its word 1."""
+    """Whether the images of a record have a var part, given its word 1."""
     if shape[J.P_HAS_VAR] == 0:
         return 0
     version = (identity >> L.SCHEMA_VERSION_SHIFT) & L.SCHEMA_VERSION_MASK
@@ -86,8 +87,8 @@ def change_has_var(shape, identity):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def list_changes(changes, stop, shape, rowids, heads, images, state):
-    """The row of each change in changes[:stop], in order: its ROWID, where the change and where its image begins. With
-    empty lists they are only counted. state[R_COUNT]: rows. OK, or ST_INVARIANT at state[R_NEXT].
+    """List the rows of the changes in changes[:stop], in order: ROWID, offset of the change, offset of the image. With
+    empty lists the rows are only counted. state[R_COUNT]: rows. OK, or ST_INVARIANT at state[R_NEXT].
     """
     at = 0
     count = 0
@@ -149,14 +150,14 @@ def same_words(one, at, other, start, count):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def fold_changes(changes, rowids, heads, images, shape, folded, state):
-    """Fold the changes `list_changes` has listed, sorted by ROWID and then as they came, to one row for each ROWID.
+    """Fold the changes listed by `list_changes`, sorted by ROWID and then by log order, to one row for each ROWID.
 
-    state[R_USED]: rows folded. OK; at state[R_NEXT]: ST_DUPLICATE for an insert where a row is, ST_MISSING for a change
-    of none, ST_INVARIANT for an update that changes the key.
+    state[R_USED]: rows folded. OK; at state[R_NEXT]: ST_DUPLICATE for an insert of an existing row, ST_MISSING for a
+    change of a missing row, ST_INVARIANT for an update that changes the key.
     """
     to = -J.FOLDED_WORDS
     is_there = 0
-    is_base = 0  # whether the row is still the one the backup had
+    is_base = 0  # whether the row is still the backup's
     key = -1
     key_words = 0
     for i in range(rowids.size):
@@ -211,8 +212,8 @@ def fold_changes(changes, rowids, heads, images, shape, folded, state):
 
 @helper
 def put_folded(folded, row, changes, words, var, var_words, shape, out, at):
-    """Write the entry of a folded row that is there in the end to out[at:]; returns its words. words[var:]: the var
-    part the backup has, of var_words words, 0 if it has none there.
+    """Write the entry of a folded row whose final state exists to out[at:]; returns its words. words[var:]: the
+    backup's var part, of var_words words, 0 if it has none.
     """
     out[at] = folded[row + J.D_ROWID]
     out[at + 1] = folded[row + J.D_EPOCH]
@@ -236,7 +237,7 @@ def put_folded(folded, row, changes, words, var, var_words, shape, out, at):
 
 @helper
 def folded_words_max(folded, row, changes, var_words, shape):
-    """Words the entry of a folded row may take."""
+    """Return the maximum words of a folded row's entry."""
     if folded[row + J.D_IMAGE] < 0:
         return 0
     words = A.ENTRY_WORDS + shape[J.P_FIXED] + 1 + var_words
@@ -247,7 +248,7 @@ def folded_words_max(folded, row, changes, var_words, shape):
 
 @helper
 def belongs(words, at, behind, shape):
-    """Whether the entry at `at` is of this fragment, its ROWID higher than `behind`, its epoch one of this level."""
+    """Whether the entry at `at` is of this fragment, with a ROWID above `behind` and an epoch of this level."""
     if _entry_table(words[at + 2]) != shape[J.P_TABLE] or _entry_fragment(words[at + 2]) != shape[J.P_FRAGMENT]:
         return False
     if words[at] <= behind or live_bit(words[at], shape[J.P_SLOTS]) < 0:
@@ -262,11 +263,11 @@ def belongs(words, at, behind, shape):
     nogil=True,
 )
 def merge_level(words, start, stop, shape, live, folded, changes, out, used, state):
-    """Merge the entries words[max(start, state[R_NEXT]):stop] of a level, whose bit is set in `live`, with the folded
-    changes to out[used[0]:], counting in used[1] what is written. A level begins with R_ROWID -1 and R_CHANGE 0.
+    """Merge the entries words[max(start, state[R_NEXT]):stop] of a level whose bit is set in `live` with the folded
+    changes to out[used[0]:], counting entries in used[1]. A level begins with R_ROWID -1 and R_CHANGE 0.
 
-    OK; at state[R_NEXT]: ST_SPACE - words needed when out is full, and why an entry is impossible: ST_INVARIANT,
-    ST_DUPLICATE if a change inserts where the backup has a row.
+    OK; at state[R_NEXT]: ST_SPACE - words needed if out is full, ST_INVARIANT for an invalid entry, ST_DUPLICATE if a
+    change inserts a row that the backup has.
     """
     fixed = shape[J.P_FIXED]
     has_var = shape[J.P_LEVEL_HAS_VAR]
@@ -327,9 +328,9 @@ def merge_level(words, start, stop, shape, live, folded, changes, out, used, sta
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def put_new_rows(folded, changes, shape, out, used, state):
-    """Behind the last level: write the entries of the folded rows from state[R_NEXT] on that the backup had not.
-    OK; at state[R_NEXT]: ST_SPACE - words needed when out is full, ST_MISSING if the backup lacks a row that is
-    changed.
+    """Write, after the last level, the entries of the folded rows from state[R_NEXT] on that the backup did not have.
+
+    OK; at state[R_NEXT]: ST_SPACE - words needed if out is full, ST_MISSING if the backup lacks a changed row.
     """
     while state[J.R_NEXT] < folded.size // J.FOLDED_WORDS:
         row = state[J.R_NEXT] * J.FOLDED_WORDS
@@ -347,9 +348,9 @@ def put_new_rows(folded, changes, shape, out, used, state):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def take_epoch(changes, start, stop, out, state):
-    """Copy the records of the changes in changes[max(start, state[R_NEXT]):stop] that are of the same epoch as the
-    first of them to out, without their epochs. state[R_USED]: words copied. Returns the epoch, -1 if there is no change
-    left, or ST_INVARIANT at state[R_NEXT].
+    """Copy the records of the first changes in changes[max(start, state[R_NEXT]):stop], as long as they have the same
+    epoch, to out, without the epochs. state[R_USED]: words copied. Returns the epoch, -1 if no change is left, or
+    ST_INVARIANT at state[R_NEXT].
     """
     at = max(start, state[J.R_NEXT])
     state[J.R_USED] = 0

@@ -1,7 +1,7 @@
 """Changes of a table's columns and names while it is in use (docs/access.md, section 12).
 
-Each makes a definition of the next version, logs it whole, and lets it be seen: first by kernels, in one call, then by
-name. No row is rewritten. What cannot be is refused before anything has happened.
+Each change creates a definition of the next version, logs it whole, and makes it visible: first to kernels, in one
+call, then by name. No row is rewritten. An invalid change is refused before anything has changed.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def _with(definition: TableDefinition, position: int, column: Column) -> TableDe
 
 
 def fresh(column: Any) -> Any:
-    """A column as for a new table, whatever table it was taken from; what is none is left for others to refuse."""
+    """Return a column as for a new table, whatever table it came from; other objects are returned for a later check."""
     return replace(column, added=0, before=ABSENT) if isinstance(column, Column) else column
 
 
 def with_column(definition: TableDefinition, column: Column) -> TableDefinition:
-    """One more column, behind the others. Raises: SchemaInvalid, Unsupported."""
+    """Return the definition with a column added after the others. Raises: SchemaInvalid, Unsupported."""
     where = f"{definition.name}.{column.name}" if isinstance(column, Column) else definition.name
     if not isinstance(column, Column):
         raise SchemaInvalid(f"{where}: the column to add must be a Column, got {shown(column)}")
@@ -73,7 +73,7 @@ def with_column(definition: TableDefinition, column: Column) -> TableDefinition:
 
 
 def without_column(definition: TableDefinition, name: str) -> TableDefinition:
-    """One column less, its bytes staying where they are. Raises: NoSuchColumn, SchemaInvalid."""
+    """Return the definition without a column, whose bytes stay in the rows. Raises: NoSuchColumn, SchemaInvalid."""
     position, column = _found(definition, name)
     if name in definition.primary_key:
         raise SchemaInvalid(f"{definition.name}.{name} is part of the primary key and cannot be dropped")
@@ -85,7 +85,7 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
 
 
 def refuse_indexed(definition: TableDefinition, name: str, indexes: tuple[IndexDefinition, ...], what: str) -> None:
-    """Raises: SchemaInvalid for a column of one of the indexes."""
+    """Refuse to change a column of an index. Raises: SchemaInvalid."""
     for index in indexes:
         if name in index.columns:
             raise SchemaInvalid(
@@ -106,7 +106,7 @@ def _renamed_partition(definition: TableDefinition, columns: tuple[Column, ...],
 
 
 def with_renamed_column(definition: TableDefinition, old: str, new: str) -> TableDefinition:
-    """A column under another name, wherever the definition names it. Raises: NoSuchColumn, InvalidName."""
+    """Return the definition with a column renamed everywhere. Raises: NoSuchColumn, InvalidName, SchemaInvalid."""
     position, column = _found(definition, old)
     renamed = replace(column, name=new)
     if any(each.name == new for each in definition.columns):
@@ -125,18 +125,20 @@ def with_renamed_column(definition: TableDefinition, old: str, new: str) -> Tabl
 
 
 def with_name(definition: TableDefinition, name: str) -> TableDefinition:
-    """The table under another name, in another database perhaps. Raises: InvalidName."""
+    """Return the definition with another name, possibly in another database. Raises: InvalidName."""
     return _next(definition, name=qualified_name(name))
 
 
 def with_default(definition: TableDefinition, name: str, default: Any) -> TableDefinition:
-    """A column with another default for rows to come, ABSENT for none. Raises: NoSuchColumn, SchemaInvalid."""
+    """Return the definition with another default of a column for new rows, ABSENT for none. Raises: NoSuchColumn,
+    SchemaInvalid.
+    """
     position, column = _found(definition, name)
     return _with(definition, position, replace(column, default=default))
 
 
 def is_wider(before: ColumnType, after: ColumnType) -> bool:
-    """Whether every value of a type is one of another with the same stored bytes."""
+    """Whether every value of one type is a value of another with the same stored bytes."""
     for narrow, lob in ((VarChar, LongText), (VarBinary, LongBinary)):
         if isinstance(before, narrow):
             return isinstance(after, lob) or (isinstance(after, narrow) and after.length >= before.length)
@@ -149,7 +151,9 @@ def is_wider(before: ColumnType, after: ColumnType) -> bool:
 
 
 def with_wider_column(definition: TableDefinition, name: str, kind: ColumnType) -> TableDefinition:
-    """A column of a type that takes more values. Raises: NoSuchColumn, SchemaInvalid, Unsupported."""
+    """Return the definition with a column of a type that takes more values. Raises: NoSuchColumn, SchemaInvalid,
+    Unsupported.
+    """
     position, column = _found(definition, name)
     if not is_wider(column.type, kind):
         raise SchemaInvalid(
@@ -168,7 +172,7 @@ def with_wider_column(definition: TableDefinition, name: str, kind: ColumnType) 
 
 
 def is_change_of_columns(before: TableDefinition, after: TableDefinition) -> bool:
-    """Whether one definition can follow another by changes of this module: rows of the old one are rows of the new."""
+    """Whether changes of this module can lead from one definition to another: rows of the old one fit the new one."""
     if (before.table_id, before.tablespace) != (after.table_id, after.tablespace):
         return False
     if before.partition.numbers != after.partition.numbers or len(before.indexes) != len(after.indexes):
@@ -191,9 +195,9 @@ def is_change_of_columns(before: TableDefinition, after: TableDefinition) -> boo
 def change_columns(
     store: Store, name: str, change: Callable[[TableDefinition], TableDefinition], column: str | None = None
 ) -> None:
-    """Change the columns or the name of a table. Durable on return. Raises: NoSuchTable, and what `change` raises.
+    """Change the columns or the name of a table. Durable on return. Raises: NoSuchTable, and errors of `change`.
 
-    column: whose change an index that is being built over it would not survive.
+    column: a column that must not be in an index being built.
     """
     store.await_schema_room()
     with store.schema_latch:
@@ -210,11 +214,11 @@ def change_columns(
 
 
 def take_view(store: Store, table: Table, view: Table) -> None:
-    """Let a new version of a table be seen by everybody who looks from now on. It cannot fail."""
+    """Make a new version of a table visible to all later lookups. Cannot fail."""
     view.take_over()
     store.by_id[view.table_id] = view
     if table.name == view.name:
         store.tables[view.name] = view
-    else:  # in one step: no instant without the table, and none with two
+    else:  # in one step: a reader always finds the table under exactly one name
         kept = {name: each for name, each in store.tables.items() if each.table_id != view.table_id}
         store.tables = {**kept, view.name: view}

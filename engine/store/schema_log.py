@@ -1,4 +1,4 @@
-"""How a change of the schema gets into the log, and is seen (D15)."""
+"""Logging of schema changes, and making them visible (D15)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tidemark.engine.memory.arena_layout import S_REDO_FREE, S_REDO_RESERVED
 from tidemark.engine.txn.transaction import PAD_WORDS
 from tidemark.engine.txn.transactions import Transactions
 
-# Free in the log before a schema change begins: more than all but the longest definitions take.
+# Room in the log before a schema change begins: enough for all but the longest definitions.
 SCHEMA_ROOM_WORDS = 4_096
 
 
 class SchemaLog(Transactions):
-    """A store as builds of indexes and other changes of the schema see it. The record is logged first, then seen."""
+    """A store as index builds and other schema changes see it. The record is logged first, then becomes visible."""
 
     def await_schema_room(self) -> None:
-        """Wait until the log has room for the record of a schema change; not with `schema_latch` held, which the end of
-        a local checkpoint may need. Raises: RedoOverloaded, StoreFailed; what `refusal` says.
+        """Wait until the log has room for the record of a schema change. Call without `schema_latch`, which the end of
+        a local checkpoint may need. Raises: RedoOverloaded, StoreFailed; the error of `refusal`.
         """
         if self._is_applying():
             return  # the log has the record already
@@ -38,7 +38,7 @@ class SchemaLog(Transactions):
 
     @contextmanager
     def authored(self, author: int) -> Iterator[None]:
-        """Let the records of schema changes this thread makes meanwhile name the site they come from, 0 for none."""
+        """Set the site of origin in records of schema changes by this thread within the context; 0: none."""
         thread = threading.get_ident()
         self.schema_authors[thread] = author
         try:
@@ -48,7 +48,7 @@ class SchemaLog(Transactions):
 
     @contextmanager
     def applying(self, change: dict[str, Any]) -> Iterator[None]:
-        """Let this thread make a change that the log of another node has: exactly that one, and nothing is logged."""
+        """Let this thread apply a change from the log of another node: exactly this change, without logging it."""
         self._applied = (threading.get_ident(), json.dumps(change, sort_keys=True))
         try:
             with self.authored(change.get("author", 0)):
@@ -60,7 +60,7 @@ class SchemaLog(Transactions):
         return self._applied is not None and self._applied[0] == threading.get_ident()
 
     def _see_applied(self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None) -> None:
-        """`log_schema` of a change the log has already."""
+        """Like `log_schema`, for a change that the log already has."""
         assert self._applied is not None
         mine = json.dumps(change, sort_keys=True)
         if mine != self._applied[1]:
@@ -76,10 +76,10 @@ class SchemaLog(Transactions):
     def log_schema(
         self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None = None
     ) -> None:
-        """Log a change and make it seen. mark: what may still refuse it, and leaves a mark in the UNDO log. `publish`
-        cannot fail, and done again it changes nothing: a KeyboardInterrupt waits until it is done.
+        """Log a change and make it visible. mark: writes a mark to the UNDO log, and may still refuse the change.
+        `publish` must not fail and must be idempotent: a KeyboardInterrupt is raised after it is done.
 
-        Raises: RedoOverloaded, and nothing happened: what is kept back of the log serves groups in flight.
+        Raises: RedoOverloaded, with nothing changed: the reserve of the log is for groups in flight.
         """
         author = self.schema_authors.get(threading.get_ident())
         if author:
@@ -92,8 +92,8 @@ class SchemaLog(Transactions):
         if not self._has_redo(words + PAD_WORDS):
             raise self._redo_overloaded()
         if mark is not None:
-            # Others may take the room before we have the latch: what is kept back for marks serves one such change,
-            # and one local checkpoint, before somebody comes here again and flushes.
+            # Other threads may take the room before this one has the latch. The reserve for marks serves one such
+            # change and one local checkpoint, before the next call here flushes.
             self.disk.undo.make_room(UNDO_MARK_WORDS)
         with self.latch:
             if self.follows_log:
@@ -115,7 +115,7 @@ class SchemaLog(Transactions):
             fill[0] = at + words
             fill[1] += 1
             self.mem[S_REDO_FREE] -= words
-            # No call from where the log has it to here, so no KeyboardInterrupt.
+            # There is no call between the log write and here, so no KeyboardInterrupt.
             interrupt: KeyboardInterrupt | None = None
             is_seen = False
             while not is_seen:
@@ -127,7 +127,7 @@ class SchemaLog(Transactions):
                 except KeyboardInterrupt as error:
                     interrupt = error
                 except BaseException as error:
-                    # Before the latch is released: no leader may write the record of what no reader sees.
+                    # Before the latch is released: no leader may write the record of a change that is not visible.
                     text = f"a schema change was logged and cannot be made ({error!r}); open the store again"
                     raise self.fail(InvariantBroken(text)) from error
         if interrupt is not None:

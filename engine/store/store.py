@@ -1,4 +1,4 @@
-"""The engine assembled: the tables of one open store, how they come, change and go, and its transactions."""
+"""The assembled engine: one open store, its tables and their schema changes, and its transactions."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 class Store(SchemaLog):
-    """An open store: its transactions and its schema. Every change of the schema is logged first (D15)."""
+    """An open store: its transactions and its schema. Every schema change is logged first (D15)."""
 
-    snapshots: Snapshots = None  # type: ignore[assignment]  # None for ever in a view of a local checkpoint
+    snapshots: Snapshots = None  # type: ignore[assignment]  # stays None in a view of a local checkpoint
 
     def table(self, name: str) -> Table:
-        """The table of this name. Raises: NoSuchTable."""
+        """Return the table of this name. Raises: NoSuchTable."""
         found = self.tables.get(name)
         if found is None:
             qualified = qualified_name(name)
@@ -49,12 +49,12 @@ class Store(SchemaLog):
         return found
 
     def unique_tables(self) -> Words:
-        """Ids of the tables that have a unique index, built or being built."""
+        """Return the ids of the tables that have a unique index, built or being built."""
         tables = list(self.by_id.values())
         return np.array([each.table_id for each in tables if each.unique_columns], dtype=np.int64)
 
     def directory(self) -> Words:
-        """Descriptor addresses by table number, of all numbers ever given; 0 where there is none any more.
+        """Return table handles by table number, for all numbers ever assigned; 0 for dropped tables.
 
         Raises: MemoryExhausted.
         """
@@ -71,7 +71,7 @@ class Store(SchemaLog):
         return directory
 
     def install_table(self, definition: TableDefinition) -> Table:
-        """Make a table in memory (creation and restart)."""
+        """Create a table in memory (creation and restart)."""
         table = self._make_table(definition)
         self.tables[definition.name] = table
         self.by_id[definition.table_id] = table
@@ -79,13 +79,13 @@ class Store(SchemaLog):
         return table
 
     def remove_table(self, table: Table) -> None:
-        """Forget a table and give back its memory (drop and restart)."""
+        """Remove a table and free its memory (drop and restart)."""
         del self.tables[table.name]
         del self.by_id[table.table_id]
         table.drop()
 
     def create_table(self, definition: TableDefinition) -> Table:
-        """Make a table, schema record first (D15). Durable on return. Raises: TableExists, MemoryExhausted,
+        """Create a table, schema record first (D15). Durable on return. Raises: TableExists, MemoryExhausted,
         StoreFailed.
         """
         self.await_schema_room()
@@ -94,7 +94,8 @@ class Store(SchemaLog):
             if definition.name in self.tables:
                 raise TableExists(f"table {definition.name} exists; drop it first or choose another name")
             numbered = replace(definition, table_id=self.next_table_id, version=1, **self._tablespace_for(definition))
-            # In memory first, under a name nobody sees: what can fail for lack of memory fails before the log knows.
+            # In memory first, under no visible name: an operation that runs out of memory fails before anything is
+            # logged.
             table = self._make_table(numbered)
             self.next_table_id += 1
             mark = (lambda: self.disk.undo.record_create(table.table_id)) if table.format.has_disk else None
@@ -141,7 +142,7 @@ class Store(SchemaLog):
 
     # --- partitions ------------------------------------------------------------------------------
     def add_partition(self, name: str, partition: str, bound: Any) -> None:
-        """Give a table another partition: behind its last range, or for values no list has. Durable on return.
+        """Add a partition to a table: after its last range, or for values that no list has. Durable on return.
 
         Raises: NoSuchTable, SchemaInvalid, LimitExceeded, MemoryExhausted, StoreFailed.
         """
@@ -159,8 +160,8 @@ class Store(SchemaLog):
         self.change_partitions(name, without)
 
     def change_partitions(self, name: str, changed: Callable[[Table], Partition]) -> None:
-        """Give a table the partitions that `changed` makes of those it has. Durable on return. Raises: NoSuchTable,
-        MemoryExhausted, StoreFailed, and what `changed` raises.
+        """Change the partitions of a table to the result of `changed`. Durable on return. Raises: NoSuchTable,
+        MemoryExhausted, StoreFailed, and errors of `changed`.
         """
         self.await_schema_room()
         with self.schema_latch:
@@ -169,13 +170,14 @@ class Store(SchemaLog):
             self._change_partitions(table, changed(table))
 
     def _change_partitions(self, table: Table, partition: Partition) -> None:
-        """The whole new definition is logged, then seen."""
+        """Log the whole new definition, then make it visible."""
         before = table.definition
         change = table.prepare(replace(before, version=before.version + 1, partition=partition))
         try:
             self.log_schema({"alter": json.loads(change.definition.to_json())}, lambda: table.apply(change))
         finally:
-            # A full log, or Ctrl-C while it made room: nothing happened. Ctrl-C behind that: it is in the log.
+            # A full log, or Ctrl-C while waiting for room: nothing has changed. Ctrl-C after that: the change is
+            # logged.
             if table.definition is not change.definition:
                 table.forsake(change)
             elif change.gone:
@@ -185,9 +187,9 @@ class Store(SchemaLog):
     def create_index(
         self, name: str, definition: IndexDefinition, progress: Callable[[int, int, str], None] | None = None
     ) -> None:
-        """Build an index of a table while transactions go on. Durable on return; whatever ends it before, there is no
-        index. Raises: NoSuchTable, IndexExists, NoSuchColumn, SchemaInvalid, LockTimeout, MemoryExhausted, StoreFailed;
-        of a unique one DuplicateKey, if two rows have one key.
+        """Build an index of a table while transactions run. Durable on return; after an error there is no index.
+        Raises: NoSuchTable, IndexExists, NoSuchColumn, SchemaInvalid, LockTimeout, MemoryExhausted, StoreFailed; for a
+        unique index DuplicateKey, if two rows have the same key.
         """
         kind = UniqueBuild if definition.is_unique else IndexBuild
         kind(self, name, definition, progress).run()
@@ -197,8 +199,8 @@ class Store(SchemaLog):
         drop_index(self, name, index)
 
     def _tablespace_for(self, definition: TableDefinition) -> dict[str, Any]:
-        """The tablespace of a new table with disk columns, as a field of its definition; `main` is made if it is asked
-        for first. Raises: NoSuchTablespace, StorageFull, MemoryExhausted.
+        """Return the tablespace of a new table with disk columns as a field of its definition; creates `main` when it
+        is first needed. Raises: NoSuchTablespace, StorageFull, MemoryExhausted.
         """
         if not definition.has_disk:
             return {}
@@ -212,7 +214,7 @@ class Store(SchemaLog):
 
     # --- tablespaces -----------------------------------------------------------------------------
     def create_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
-        """Make a tablespace with one data file, the file first, then the schema record (D15). Durable on return.
+        """Create a tablespace with one data file, the file first, then the schema record (D15). Durable on return.
 
         Raises: TablespaceExists, StorageFull, MemoryExhausted, SchemaInvalid, LimitExceeded, StoreFailed.
         """
@@ -230,8 +232,8 @@ class Store(SchemaLog):
         self.log_schema(change, lambda: self.space.publish(made))
 
     def add_datafile(self, name: str, size_bytes: int) -> None:
-        """Add a data file to a tablespace, the file first. Durable on return. Raises: NoSuchTablespace, and as
-        `create_tablespace`.
+        """Add a data file to a tablespace, the file first. Durable on return. Raises: NoSuchTablespace, and the errors
+        of `create_tablespace`.
         """
         self.await_schema_room()
         with self.schema_latch:
@@ -243,7 +245,7 @@ class Store(SchemaLog):
             self.log_schema(change, lambda: self.space.publish_file(tablespace, made))
 
     def drop_tablespace(self, name: str) -> None:
-        """Drop a tablespace no table lies in. Durable on return; its files are removed when no kept local checkpoint
+        """Drop a tablespace that holds no table. Durable on return; its files are removed when no kept local checkpoint
         names it. Raises: NoSuchTablespace, TablespaceInUse, StorageFull, MemoryExhausted, StoreFailed.
         """
         self.await_schema_room()

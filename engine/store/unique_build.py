@@ -1,7 +1,8 @@
-"""Unique indexes made while transactions run (docs/access.md, 7).
+"""Unique indexes created while transactions run (docs/access.md, 7).
 
-As ordered ones, with a second announcement behind the first, from which on operations take entries. The walk fails for
-two committed rows with one key; a writer that meets his key goes on meanwhile, and has the rows walked again.
+As for ordered indexes, but a second announcement follows the first, and operations take entries from then on. The walk
+fails if two committed rows have the same key. A writer that finds its key in another row meanwhile may continue, and
+the rows are walked again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import AnyIndex, Table
 
-WALKS_MAX = 3  # suspected so often in a row, writers are refused before the next walk
+WALKS_MAX = 3  # after so many walks with suspects, writers are refused before the next walk
 EVIDENCE_WORDS = 1 << 16
 
 
@@ -43,8 +44,8 @@ class UniqueBuild(IndexBuild):
         )
 
     def _wait_for_older(self, table: Table, index: AnyIndex) -> None:
-        """Until all transactions take entries: none of before the first announcement is left when those of before the
-        second are waited for, so that every commit meanwhile removes the entries of images it replaces.
+        """Wait until all open transactions take entries. The second announcement is made after all transactions from
+        before the first have ended, so that every commit meanwhile removes the entries of images it replaces.
         """
         super()._wait_for_older(table, index)
         store = self._store
@@ -71,7 +72,7 @@ class UniqueBuild(IndexBuild):
             self._check(table)
             fragment = table.by_number.get(number)
             if fragment is None:
-                return  # dropped meanwhile; the entries it has go before its memory does
+                return  # dropped meanwhile; its entries are removed before its memory is freed
             state[1], state[2] = SLICE_SLOTS, SLICE_ENTRIES
             status = walk_unique(store.mem, index.tree.handle, fragment, state, out)
             if status == ST_UNIQUE:
@@ -88,10 +89,12 @@ class UniqueBuild(IndexBuild):
                     InvariantBroken(f"the build of an index met a broken invariant (status {status}); reopen the store")
                 )
             self._report(table, SLICE_ENTRIES - int(state[2]))
-            store.clock.sleep(0)  # whoever waits for his turn has it now
+            store.clock.sleep(0)  # lets waiting threads run
 
     def _pause(self, table: Table, deadline: float) -> None:
-        """A transaction has a row locked that may have the key of another one: look again in a moment."""
+        """Wait a moment for a transaction that has locked a row that may have the key of another row. Raises:
+        LockTimeout.
+        """
         store = self._store
         if store.clock.monotonic() >= deadline:
             raise LockTimeout(
@@ -103,7 +106,7 @@ class UniqueBuild(IndexBuild):
         store.clock.sleep(POLL_SECONDS)
 
     def _violated(self, table: Table, entry: Words) -> DuplicateKey:
-        """The error for two rows with one key, of which one's entry is at hand."""
+        """Return the error for two rows with the same key. entry: of one of them."""
         view = entry.data.cast("B")
         error = duplicate(
             table, self._definition, table.format.decode_columns(view, ENTRY_WORDS, self._definition.columns), None

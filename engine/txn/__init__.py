@@ -1,5 +1,5 @@
 """Transactions: operations, locks, epochs, versions of rows, and the one commit.
 
-Read `transaction` (`commit` tells what is durable when), `operations_kernels`, `commit_kernels`, then `locks`, `epoch`
+Read `transaction` (`commit` says what is durable when), `operations_kernels`, `commit_kernels`, then `locks`, `epoch`
 and `spool` (transactions larger than memory).
 """

@@ -1,9 +1,9 @@
-"""The buffer of a transaction that adopts load files: their bytes as they lie on disk, one file behind the other.
+"""The buffer of a transaction that adopts load files: their bytes as on disk, one file after the other.
 
 The buffer is a reservation of addresses. A block is in memory while its rows are placed, and again when a commit or a
-rollback needs its records, which only rows with disk parts do; else it is *away*, as blocks of a spool file are
-(`engine/txn/spool.py`), and its words are zero. Files are never written here. What is planned for disk parts stands in
-the images while a block is in memory, and beside it while it is away.
+rollback needs its records, which happens only for rows with disk parts. Otherwise it is *away*, like blocks of a spool
+file (`engine/txn/spool.py`), and its words are zero. Files are never written here. Plans for disk parts are in the
+images while a block is in memory, and in `Block.plans` while it is away.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
 
-BROUGHT_MAX = 4  # blocks in memory beside the one a commit or rollback asks for
+BROUGHT_MAX = 4  # blocks in memory besides the one that a commit or rollback requests
 RELEASE_PAGES = 4_096  # in one kernel call
 
 _start_of = attrgetter("start")
 
 
 class Part:
-    """One file, and where its rows go."""
+    """One file, and the place of its rows."""
 
     __slots__ = ("file", "fragment", "place", "reader", "start")
 
@@ -57,7 +57,7 @@ class Part:
         self.file = file
         self.start = start  # of its first block in the buffer
         self.reader = reader
-        self.place: Words | None = None  # LP_ words, once it has pages
+        self.place: Words | None = None  # LP_ words, after it has pages
 
 
 class Block:
@@ -66,7 +66,9 @@ class Block:
     __slots__ = ("checksum", "images", "is_away", "part", "plans", "start", "stop")
 
     def __init__(self, part: Part, start: int, stop: int, checksum: int, images: NDArray[np.int32]) -> None:
-        """images: where the last fixed word of each image stands behind `start`; empty without disk parts."""
+        """Describe a block. images: offsets from `start` of the last fixed word of each image; empty without disk
+        parts.
+        """
         self.part = part
         self.start = start
         self.stop = stop
@@ -77,10 +79,10 @@ class Block:
 
 
 class AdoptedRecords:
-    """The records of one transaction that adopts. Belongs to the transaction's thread."""
+    """The records of one adopting transaction. Belongs to the transaction's thread."""
 
     def __init__(self, files: Files, store: bytes, txid: int, loaded: Sequence[LoadFile]) -> None:
-        """loaded: files of one job, in the store's folder. Raises: MemoryExhausted."""
+        """Reserve addresses for the files `loaded` of one job, in the store's folder. Raises: MemoryExhausted."""
         self._files = files
         self._mem: Words | None = None
         self.parts: list[Part] = []
@@ -93,26 +95,26 @@ class AdoptedRecords:
         self.words = self._reservation.words
         self._txid = txid
         self._blocks: list[Block] = []
-        self._brought: list[Block] = []  # oldest use first
+        self._brought: list[Block] = []  # least recently brought first
 
     @property
     def record_words(self) -> int:
-        """Words of the record that names all files."""
+        """The number of words of the record that names all files."""
         return LOAD_WORDS + len(self.parts) * (LOAD_FILE_WORDS + LOAD_PLACE_WORDS)
 
     def room_for(self, part: Part, offset: int, words: int) -> Words:
-        """Where a block at an offset of a file belongs."""
+        """Return the words of the buffer for a block at a byte offset of a file."""
         start = part.start + offset // 8
         return self.words[start : start + words]
 
     # --- blocks ----------------------------------------------------------------------------------
     def placed(self, block: Block) -> None:
-        """The rows of the next block are placed: it may go."""
+        """Evict the next block, whose rows are placed."""
         self._blocks.append(block)
         self._give_back(block)
 
     def drop(self, start: int, stop: int) -> None:
-        """Words of a block, whole, are not needed now: they are zero, and cost nothing."""
+        """Evict the words of a whole block: they become zero and take no memory."""
         if self._reservation.page_words <= SPOOL_ALIGN_WORDS:
             self._reservation.give_back(start, stop)
         else:
@@ -127,7 +129,7 @@ class AdoptedRecords:
         self.drop(block.start, block.stop)
 
     def bring(self, at: int) -> None:
-        """Bring the block with the record at `at` back into memory, others give way. Raises: SpoolDamaged, IoFailed."""
+        """Bring the block with the record at `at` back into memory, evicting others. Raises: SpoolDamaged, IoFailed."""
         number = bisect_right(self._blocks, at, key=_start_of) - 1
         if number < 0 or at >= self._blocks[number].stop:
             raise InvariantBroken(f"transaction {self._txid} has no block with word {at}; report this")
@@ -137,7 +139,7 @@ class AdoptedRecords:
         while len(self._brought) >= BROUGHT_MAX:
             self._give_back(self._brought[0])
         offset = (block.start - block.part.start) * 8
-        # Read aside: a KeyboardInterrupt must not leave half a block, which would look as if it were there.
+        # Read to private memory first: a KeyboardInterrupt must not leave half a block, which would look complete.
         unit = block.part.reader.read_again(offset, block.stop - block.start, block.checksum)
         if block.plans is not None:
             unit[block.images] = block.plans
@@ -147,7 +149,7 @@ class AdoptedRecords:
 
     # --- the end ---------------------------------------------------------------------------------
     def finish(self, used: int) -> Reference:
-        """What the log will say. Durable before: the files. Raises: SyncFailed, IoFailed."""
+        """Return the log's reference to the files. Durable before: the files. Raises: SyncFailed, IoFailed."""
         self._files.sync_directory(FOLDER)
         first = self.parts[0].file
         record = [pack_kind(KIND_FILES, 0, self.record_words), FILES_LOAD, self._txid, first.job, first.table_id]
@@ -162,10 +164,10 @@ class AdoptedRecords:
         return Reference(np.array(record, dtype=np.int64), size_bytes, names)
 
     def seal(self) -> None:
-        """A group of the log refers to the files; they were never written here."""
+        """Do nothing: a group of the log refers to the files, which are never written here."""
 
     def abandon(self, mem: Words) -> None:
-        """Before the rows go again: others may use what is left of pages, and of page numbers. May be done again."""
+        """Release the unused parts of pages and page numbers before the rows are rolled back. Can be repeated."""
         for part in self.parts:
             place = part.place
             if place is None:
@@ -176,6 +178,6 @@ class AdoptedRecords:
                 release_pages(mem, fragment, first + begin, min(RELEASE_PAGES, part.file.pages - begin))
 
     def close(self, is_committed: bool) -> None:
-        """Let go of the memory. Files that no group of the log names stay the job's."""
+        """Release the memory. Files that no group of the log names still belong to the job."""
         self._blocks.clear()
         self._brought.clear()

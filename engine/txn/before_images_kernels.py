@@ -1,7 +1,7 @@
-"""Images before: what a logged table's records say of rows as they were committed (docs/replication.md, section 2).
+"""Before-images: records of a logged table with rows as last committed (docs/replication.md, section 2).
 
-The first change a transaction makes to a row is preceded by a record with the image before; a further one carries
-FLAG_AGAIN instead. The row is locked by then, so what stands in it is what is committed.
+The first change of a row by a transaction is preceded by a record with the before-image; later changes carry FLAG_AGAIN
+instead. The row is locked by then, so its slot has the committed image.
 """
 
 # mypy: ignore-errors
@@ -21,7 +21,7 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.side_pages_kernels import put_var, var_of, words_of_var
 
-# A larger disk part before is left out, as a server leaves out BLOBs: 256 KiB, few pages to have in memory at once.
+# 256 KiB. A larger disk part is left out, as a server leaves out BLOBs, so that few pages must be in memory at once.
 DISK_WORDS_MAX = 32_768
 
 _pack_kind = helper(L.pack_kind)
@@ -31,7 +31,7 @@ _pack_rows = helper(L.pack_rows)
 
 @kernel("int64(int64[::1], int64, int64)")
 def set_capture(mem, table, capture):
-    """Have a table's operations leave images before, or not: one of CAPTURE_. Returns what went before."""
+    """Set whether a table's operations log before-images: one of CAPTURE_. Returns the previous value."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -46,7 +46,7 @@ def set_capture(mem, table, capture):
 
 @helper
 def is_changed(mem, row):
-    """Whether the lock holder of a row has changed it already."""
+    """Whether the lock holder of a row has already changed it."""
     if (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.RESERVED:
         return True
     operation = newest_operation(mem[row])
@@ -59,7 +59,7 @@ def is_changed(mem, row):
 
 @helper
 def lacks_disk_part(mem, fragment, row):
-    """Whether all its lock holder has done to a row left the disk part alone, so that no image before has it."""
+    """Whether all changes of a row by its lock holder kept the disk part, so that no before-image has it."""
     is_row = (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK != A.RESERVED
     if mem[fragment + A.F_HAS_DISK] == 0 or mem[fragment + A.F_CAPTURE] == A.CAPTURE_WHOLE or not is_row:
         return False
@@ -74,11 +74,11 @@ def lacks_disk_part(mem, fragment, row):
 
 @helper
 def leave_before(mem, txn, buf, fragment, rowid, row, is_disk_kept):
-    """Before a row changes: append its image before, if its table logs them. Flags of the record to come, or, nothing
-    done, ST_SPACE, ST_PAGE or ST_DAMAGED (X_PAGE is the page).
+    """Append the before-image of a row about to change, if its table logs them. Returns flags for the record of the
+    change, or, with nothing done, ST_SPACE, ST_PAGE or ST_DAMAGED (X_PAGE is the page).
 
-    is_disk_kept: the change leaves the disk part alone. The first that does not has an image before too, though others
-    went before it: it is the one with the disk part.
+    is_disk_kept: whether the change keeps the disk part. The first change that does not has a before-image too, even
+    after other changes: it has the disk part.
     """
     if mem[fragment + A.F_CAPTURE] == A.CAPTURE_NONE:
         return 0
@@ -115,7 +115,7 @@ def leave_before(mem, txn, buf, fragment, rowid, row, is_disk_kept):
 
 @helper
 def head_record(mem, txn, buf, fragment, at, rowid):
-    """Words 1 to 3 of a record about one row."""
+    """Write words 1 to 3 of a record about one row."""
     buf[at + 1] = _pack_identity(
         mem[fragment + A.F_TABLE], mem[fragment + A.F_NUMBER], mem[fragment + A.F_SCHEMA_VERSION]
     )
@@ -125,7 +125,7 @@ def head_record(mem, txn, buf, fragment, at, rowid):
 
 @helper
 def put_part(mem, txn, buf, fragment, rowid, row, at):
-    """Copy a row's committed disk part to buf[at:]: its words, 0 if it is too large to keep, or a status code."""
+    """Copy a row's committed disk part to buf[at:]; returns its words, 0 if it is too large, or a status code."""
     reference = mem[row + A.ROW_HEADER_WORDS + mem[fragment + A.F_FIXED_WORDS] - 1]
     space = mem[fragment + A.F_TABLESPACE]
     mem[txn + A.X_PAGE] = reference >> C.SLOT_BITS
@@ -145,7 +145,7 @@ def put_part(mem, txn, buf, fragment, rowid, row, at):
 
 @helper
 def put_chunks(mem, txn, buf, fragment, rowid, link, stamp, at, stop):
-    """Copy the chunks that `link` leads to into buf[at:stop]; OK, ST_PAGE or ST_DAMAGED (X_PAGE is the page)."""
+    """Copy the chunks linked from `link` to buf[at:stop]; OK, ST_PAGE or ST_DAMAGED (X_PAGE is the page)."""
     space = mem[fragment + A.F_TABLESPACE]
     size = chunk_words(mem, space)
     while at < stop:
@@ -169,10 +169,10 @@ def put_chunks(mem, txn, buf, fragment, rowid, link, stamp, at, stop):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
 def note_rows(mem, fragment, txn, buf, images, offsets, chosen, start, stop, kind, flags):
-    """Append a record that changes no row, KIND_REFRESH, for each of the images [start, stop) that chosen[] is not 0
-    for; `offsets` has one more. OK, or ST_SPACE; X_ROW is the next row.
+    """Append a record of `kind` that changes no row for each of the images [start, stop) whose chosen[] is not 0;
+    `offsets` has one more. OK, or ST_SPACE; X_ROW is the next row.
 
-    It names the fragment chosen[] is one more than, whose drop it goes with; `fragment`, any of the table, for -1.
+    The record names fragment chosen[] - 1, with which it is dropped, or for -1 `fragment`, which is any of the table.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

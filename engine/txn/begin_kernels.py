@@ -1,4 +1,4 @@
-"""Begin of a transaction in shared memory, and its promises of log (D3, D5)."""
+"""Begin of a transaction in shared memory, and its reservations of log (D3, D5)."""
 
 # mypy: ignore-errors
 
@@ -11,7 +11,7 @@ from tidemark.engine.memory import arena_layout as A
 
 @helper
 def promise_redo(mem, txn, words):
-    """Promise room in the REDO log; OK or ST_REDO."""
+    """Reserve room in the REDO log; OK or ST_REDO."""
     if mem[A.S_REDO_RESERVED] + words > mem[A.S_REDO_FREE]:
         return A.ST_REDO
     mem[A.S_REDO_RESERVED] += words
@@ -21,22 +21,22 @@ def promise_redo(mem, txn, words):
 
 @kernel("int64(int64[::1])")
 def next_txid(mem):
-    """A transaction id never given before: one call, so that none is given twice and the newest never goes back."""
+    """Return a new transaction id. One kernel call, so that no id is assigned twice and the newest never goes back."""
     mem[A.S_TXID] += 1
     return mem[A.S_TXID]
 
 
 @kernel("int64(int64[::1], int64, int64)")
 def reserve_redo(mem, txn, words):
-    """Promise an open transaction more room in the REDO log; OK or ST_REDO."""
+    """Reserve more room in the REDO log for an open transaction; OK or ST_REDO."""
     return promise_redo(mem, txn, words)
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def begin_transaction(mem, txn, slot, tail_word, redo_words):
-    """Make a transaction descriptor ready; OK, or ST_REDO (then it must not be used).
+    """Initialize a transaction descriptor; OK, or ST_REDO (then it must not be used).
 
-    tail_word: any-value | author << 32 of its records. redo_words: promised room in the REDO log, padding included.
+    tail_word: any-value | author << 32 of its records. redo_words: room to reserve in the REDO log, padding included.
     """
     for i in range(A.TXN_WORDS):
         mem[txn + i] = 0
@@ -53,8 +53,8 @@ def begin_transaction(mem, txn, slot, tail_word, redo_words):
 
 @kernel("int64(int64[::1], int64, int64)")
 def tag_transaction(mem, txn, tail_word):
-    """Give the records a transaction makes from now on another any-value and author; OK, or ST_INVARIANT: operations of
-    one transaction have one author, or none.
+    """Set any-value and author of a transaction's next records; OK, or ST_INVARIANT: operations of one transaction have
+    the same author, or none.
     """
     author = (tail_word >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK
     if author != 0 and mem[txn + A.X_AUTHOR] != 0 and mem[txn + A.X_AUTHOR] != author:

@@ -1,7 +1,7 @@
-"""What operations do to rows before commit: locks, reservations, records (D3).
+"""Effects of operations on rows before commit: locks, reservations, records (D3).
 
-A row's lock word leads to its newest operation (an arena cell); the operation to its record in the transaction's
-buffer. Nothing here changes what another transaction sees.
+A row's lock word points to its newest operation (an arena cell); the operation points to its record in the
+transaction's buffer. Nothing here is visible to other transactions.
 """
 
 # mypy: ignore-errors
@@ -23,7 +23,7 @@ from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set
 from tidemark.engine.rows.var_parts_kernels import give_var, take_var
 from tidemark.engine.txn.before_images_kernels import leave_before
 
-INDEXED_RUN_MAX = 32  # rows of an insert record that a commit applies in one step, entries of indexes included
+INDEXED_RUN_MAX = 32  # rows of an insert record; a commit applies the record in one step, index entries included
 
 _pack_kind = helper(L.pack_kind)
 _pack_identity = helper(L.pack_identity)
@@ -32,7 +32,7 @@ _pack_rows = helper(L.pack_rows)
 
 @helper
 def set_lock(mem, row, operation):
-    """Point a row's lock at an operation (0 frees it); a mark that somebody waits stays while it is locked."""
+    """Point a row's lock at an operation (0 frees it); the mark of a waiter stays while the row is locked."""
     head = mem[row]
     if operation == 0:
         mem[row] = head & ~A.LOCK_MASK
@@ -42,7 +42,7 @@ def set_lock(mem, row, operation):
 
 @helper
 def add_operation(mem, txn, fragment, rowid, record, previous):
-    """Append an operation to a transaction; its address, 0 when memory is exhausted."""
+    """Append an operation to a transaction; returns its address, 0 when memory is exhausted."""
     operation = take_cell(mem)
     if operation == 0:
         return 0
@@ -66,8 +66,8 @@ def add_operation(mem, txn, fragment, rowid, record, previous):
 
 @helper
 def lead_operation(mem, txn, fragment, rowid, record, previous):
-    """`add_operation` for a row that is there; a mere lock becomes the operation, in its place, if no savepoint has
-    begun since. Not where the order of operations on different rows counts: unique indexes, promises of UNDO.
+    """Like `add_operation`, for an existing row: turns a plain lock into the operation, in place, if no savepoint has
+    begun since. Not where the order of operations on different rows matters: unique indexes, UNDO reservations.
     """
     lock = mem[txn + A.X_SAVEPOINTS] << A.OP_RECORD_SHIFT | A.OP_LOCK
     is_lock = previous != 0 and mem[previous + A.O_RECORD] & ~A.OP_AUTHORED == lock
@@ -95,7 +95,7 @@ def write_record(mem, txn, buf, fragment, kind, flags, words, rowid, count):
 
 @helper
 def image_words(images, at, fixed_words, has_var):
-    """Words of a row image."""
+    """Return the words of a row image."""
     if has_var:
         return fixed_words + (images[at + fixed_words] & A.VAR_WORDS_MASK)
     return fixed_words
@@ -103,8 +103,8 @@ def image_words(images, at, fixed_words, has_var):
 
 @helper
 def promise_copy(mem, txn, words):
-    """Promise room for a copy into a local checkpoint; OK or ST_COPIES. A lone transaction may exceed the limit; one
-    that spools asks for copies slice by slice when it commits.
+    """Reserve room for a copy into a local checkpoint; OK or ST_COPIES. A transaction may exceed the limit if no other
+    has reserved; one that spools reserves slice by slice at commit.
     """
     if mem[txn + A.X_SPOOLED] != 0:
         return A.OK
@@ -118,7 +118,7 @@ def promise_copy(mem, txn, words):
 
 @helper
 def extend_run(mem, txn, buf, fragment, rowid, words):
-    """Let the last insert record take one more row; returns its operation, 0 if it cannot."""
+    """Add a row to the last insert record; returns its operation, 0 if that is impossible."""
     operation = mem[txn + A.X_RUN]
     if operation == 0 or mem[operation + A.O_FRAGMENT] != fragment:
         return 0
@@ -126,7 +126,7 @@ def extend_run(mem, txn, buf, fragment, rowid, words):
         return 0
     made_by = buf[(mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT) + 1] >> L.SCHEMA_VERSION_SHIFT
     if made_by & L.SCHEMA_VERSION_MASK != mem[fragment + A.F_SCHEMA_VERSION]:
-        return 0  # its images may have another form
+        return 0  # its images may have another layout
     first = mem[operation + A.O_ROWID] & A.ROWID_MASK
     count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
     if count >= A.RUN_MAX or first + count != rowid or first >> 16 != rowid >> 16:
@@ -143,7 +143,7 @@ def extend_run(mem, txn, buf, fragment, rowid, words):
 
 @helper
 def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
-    """INSERT: `take_row`, and entries of the table's indexes promised or taken; OK or a status code."""
+    """Insert a row: reserve or take entries of the table's indexes, then `take_row`; OK or a status code."""
     if mem[fragment + A.F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != A.OK:
         return A.ST_MEMORY
     indexes = uniques_of(mem, fragment)
@@ -164,9 +164,9 @@ def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
 
 @helper
 def take_row(mem, txn, buf, fragment, tag, images, at, disk):
-    """Take slot, var part and index entry of a new row, write its record; OK or a status code.
+    """Take slot, var part and index entry of a new row, and write its record; OK or a status code.
 
-    disk: words of the disk part behind the image, which the record carries too.
+    disk: words of the disk part after the image, which the record has too.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = mem[fragment + A.F_HAS_VAR]
@@ -206,7 +206,7 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
     image = mem[txn + A.X_USED] - words
     move_words(images, at, buf, image, words)
     mem[row] = (mem[row] & A.LCP_BIT) | A.RESERVED << A.STATE_SHIFT | operation >> 3
-    # The image goes into the slot at once: nobody sees a RESERVED row, and the index compares keys in rows.
+    # The image goes into the slot at once: a RESERVED row is invisible, and the index compares keys in rows.
     move_words(images, at, mem, row + A.ROW_HEADER_WORDS, fixed)
     if has_var:
         set_var(mem, fragment, row, reference)
@@ -216,7 +216,7 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
 
 @helper
 def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
-    """UPDATE with an image, the image before in front of it if the table logs it; OK or a status code."""
+    """Update a row with an image, after the before-image if the table logs it; OK or a status code."""
     used = mem[txn + A.X_USED]
     again = leave_before(mem, txn, buf, fragment, rowid, row, record_flags & L.FLAG_DISK_KEPT)
     if again < 0:
@@ -229,7 +229,7 @@ def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, rec
 
 @helper
 def put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
-    """UPDATE with an image: `put_image`, and entries of the table's indexes promised or taken; OK or a status code."""
+    """Update a row with an image: reserve or take index entries, then `put_image`; OK or a status code."""
     if mem[fragment + A.F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != A.OK:
         return A.ST_MEMORY
     indexes = uniques_of(mem, fragment)
@@ -249,9 +249,9 @@ def put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, re
 
 @helper
 def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
-    """Lock a row, write its new var part aside and its record; OK or a status code.
+    """Lock a row, store its new var part separately, and write its record; OK or a status code.
 
-    flags: of the operation. disk: words of the disk part behind the image, which the record carries too.
+    flags: of the operation. disk: words of the disk part after the image, which the record has too.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = mem[fragment + A.F_HAS_VAR]
@@ -285,19 +285,19 @@ def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, reco
 
 @helper
 def copy_words(mem, fragment, row):
-    """Words a copy of a committed row takes in a local checkpoint; 0 for a row nobody else has seen."""
+    """Return the words of a committed row's copy in a local checkpoint; 0 for a row that was never committed."""
     if (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.RESERVED:
         return 0
     words = A.ENTRY_WORDS + mem[fragment + A.F_FIXED_WORDS]
     if mem[fragment + A.F_HAS_VAR]:
         return words + words_of_var(mem, var_of(mem, fragment, row))
-    return words + 1  # a header, should a local checkpoint begin behind the change that gives the table var parts
+    return words + 1  # a header, in case a local checkpoint begins after the change that adds var parts
 
 
 @helper
 def touch_update(mem, txn, buf, fragment, rowid, row):
-    """UPDATE of fixed columns, none of a unique index: image before, `put_current`, entries of indexes promised; OK or
-    a status code.
+    """Update fixed columns, none of a unique index: before-image, reservation of index entries, `put_current`; OK or a
+    status code.
     """
     used = mem[txn + A.X_USED]
     again = leave_before(mem, txn, buf, fragment, rowid, row, True)
@@ -315,7 +315,7 @@ def touch_update(mem, txn, buf, fragment, rowid, row):
 
 @helper
 def put_current(mem, txn, buf, fragment, rowid, row, flags):
-    """Lock a row, write a record with its current image, to be patched by the caller; OK or a status code. flags: of
+    """Lock a row and write a record with its current image, which the caller patches; OK or a status code. flags: of
     the record.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
@@ -344,14 +344,14 @@ def put_current(mem, txn, buf, fragment, rowid, row, flags):
     else:
         move_words(mem, source, buf, record + L.OPERATION_WORDS, fixed)
     if mem[fragment + A.F_HAS_DISK]:
-        buf[record + L.OPERATION_WORDS + fixed - 1] = 0  # nothing is planned for its disk part
+        buf[record + L.OPERATION_WORDS + fixed - 1] = 0  # no plan for its disk part
     set_lock(mem, row, operation)
     return A.OK
 
 
 @helper
 def touch_delete(mem, txn, buf, fragment, rowid, row):
-    """DELETE: image before, lock and record; OK or a status code."""
+    """Delete a row: before-image, lock and record; OK or a status code."""
     used = mem[txn + A.X_USED]
     again = leave_before(mem, txn, buf, fragment, rowid, row, False)
     if again < 0:
@@ -385,7 +385,7 @@ def put_delete(mem, txn, buf, fragment, rowid, row, flags):
 
 @helper
 def touch_lock(mem, txn, fragment, rowid, row):
-    """Only lock a row; OK or ST_MEMORY."""
+    """Lock a row without changing it; OK or ST_MEMORY."""
     if mem[row] & A.LOCK_OP_MASK:
         return A.OK
     operation = add_operation(mem, txn, fragment, rowid, mem[txn + A.X_SAVEPOINTS] << A.OP_RECORD_SHIFT | A.OP_LOCK, 0)
@@ -397,7 +397,7 @@ def touch_lock(mem, txn, fragment, rowid, row):
 
 @helper
 def take_back_delete(mem, buf, row):
-    """An insert of a key this transaction deleted: the delete becomes nothing, the insert an update of its ROWID."""
+    """Cancel a DELETE when its transaction inserts the key again; the insert becomes an update of the ROWID."""
     operation = newest_operation(mem[row])
     record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
     mem[operation + A.O_RECORD] |= A.OP_CANCELLED
@@ -414,5 +414,5 @@ def restore_delete(mem, buf, operation):
 
 @helper
 def drop_operation(mem, operation):
-    """Give an operation's cell back."""
+    """Free an operation's cell."""
     give_cell(mem, operation)

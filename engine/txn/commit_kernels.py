@@ -1,8 +1,8 @@
 """Commit and abort of a transaction in shared memory (D3, D6).
 
-Commit applies the operations in order. On rows a running local checkpoint has not passed it copies the old row first
-and sets the checkpoint bit. Nothing in here can fail: every slot, index entry, var part and copy was reserved by the
-operation.
+Commit applies the operations in order. On rows that a running local checkpoint has not passed, it first copies the old
+row and sets the checkpoint bit. Nothing here can fail: the operation has reserved every slot, index entry, var part and
+copy.
 """
 
 # mypy: ignore-errors
@@ -30,20 +30,20 @@ _pack_kind = helper(L.pack_kind)
 
 COMMIT_LOGGED = 1
 COMMIT_WOKEN = 2
-SMALL_WORDS = 32_768  # a larger buffer becomes a REDO group of its own instead of being copied into the filling one
-SMALL_OPERATIONS = 1_000  # more are applied in slices, or one kernel call would hold the GIL too long
+SMALL_WORDS = 32_768  # a larger buffer becomes its own REDO group instead of being copied into the filling one
+SMALL_OPERATIONS = 1_000  # more are applied in slices, so that no kernel call holds the GIL too long
 FILL_PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 
 
 @helper
 def author_of(mem, txn, word):
-    """Author of the rows an operation changes, whose word O_RECORD this is."""
+    """Return the author of the rows changed by an operation, given its word O_RECORD."""
     return mem[txn + A.X_AUTHOR] if word & A.OP_AUTHORED else 0
 
 
 @helper
 def not_passed(mem, fragment, rowid):
-    """Whether a running local checkpoint has yet to reach this ROWID."""
+    """Whether a running local checkpoint has not reached this ROWID yet."""
     return (
         mem[fragment + A.F_LCP_ACTIVE] != 0
         and rowid >= mem[fragment + A.F_LCP_POSITION]
@@ -53,7 +53,7 @@ def not_passed(mem, fragment, rowid):
 
 @helper
 def keep_old(mem, fragment, rowid, row, copies):
-    """Before a row changes: copy it for the running local checkpoint if that still needs it. OK or ST_INVARIANT."""
+    """Copy a row about to change for the running local checkpoint, if that still needs it. OK or ST_INVARIANT."""
     if mem[row] & A.LCP_BIT or not not_passed(mem, fragment, rowid):
         return A.OK
     if mem[fragment + A.F_LCP_ACTIVE] == 1:
@@ -77,7 +77,7 @@ def stamp(mem, txn, row, state, epoch, author):
 
 @helper
 def release_row(mem, txn, row, operation):
-    """Free a row's lock if this operation is the newest on it; count those somebody waits for."""
+    """Free a row's lock if this operation is the newest on it; count locks with waiters."""
     if newest_operation(mem[row]) == operation:
         if mem[row] & A.LOCK_WAITED:
             mem[txn + A.X_WOKEN] += 1
@@ -86,7 +86,7 @@ def release_row(mem, txn, row, operation):
 
 @helper
 def release_lock(mem, txn, operation):
-    """End an operation that is but a lock, and with the lock of an absent row the slot that held its key. OK or
+    """End an operation that is only a lock; for a lock of an absent row, also free the slot that holds its key. OK or
     ST_INVARIANT.
     """
     fragment = mem[operation + A.O_FRAGMENT]
@@ -125,7 +125,7 @@ def apply_insert(mem, txn, operation, epoch, author):
 
 @helper
 def apply_update(mem, txn, buf, operation, epoch, author, copies):
-    """Replace a row by its after-image; OK, ST_SPOOLED and nothing done, or ST_INVARIANT."""
+    """Replace a row by its after-image; OK, ST_SPOOLED with nothing done, or ST_INVARIANT."""
     if is_away(mem, buf, operation):
         return A.ST_SPOOLED
     fragment = mem[operation + A.O_FRAGMENT]
@@ -138,7 +138,7 @@ def apply_update(mem, txn, buf, operation, epoch, author, copies):
     if mem[A.S_SNAPSHOT_NEWEST] != 0:
         keep_version(mem, fragment, rowid, row, epoch, (buf[record] >> L.FLAGS_SHIFT) & L.FLAG_DISK_KEPT != 0)
     at = record + L.OPERATION_WORDS
-    # Its disk reference, the last word, stays.
+    # The last word, the disk reference, stays.
     move_words(buf, at, mem, row + A.ROW_HEADER_WORDS, mem[fragment + A.F_FIXED_WORDS] - mem[fragment + A.F_HAS_DISK])
     if mem[operation + A.O_VAR] != 0:
         give_var(mem, fragment, set_var(mem, fragment, row, mem[operation + A.O_VAR]))
@@ -208,7 +208,7 @@ def apply_operations(mem, txn, buf, copies, epoch, budget):
 
 @helper
 def finish(mem, txn):
-    """A transaction has ended: nothing is left of its operations and promises."""
+    """End a transaction: clear its operations and reservations."""
     mem[A.S_COPY_RESERVED] -= mem[txn + A.X_COPY_WORDS]
     mem[txn + A.X_COPY_WORDS] = 0
     mem[A.S_REDO_RESERVED] -= mem[txn + A.X_REDO_WORDS]
@@ -225,7 +225,7 @@ def finish(mem, txn):
 
 @helper
 def write_transaction_record(mem, txn, buf, txid):
-    """Complete the record that leads the transaction's records."""
+    """Write the transaction record, the first of the transaction's records."""
     buf[L.GROUP_WORDS] = _pack_kind(L.KIND_TRANSACTION, 0, mem[txn + A.X_USED] - L.GROUP_WORDS)
     buf[L.GROUP_WORDS + 1] = txid
     buf[L.GROUP_WORDS + 2] = mem[txn + A.X_CHANGES]
@@ -236,8 +236,8 @@ def write_transaction_record(mem, txn, buf, txid):
 def log_records(mem, txn, buf, fill, copies, txid):
     """Copy a small transaction's records into the filling REDO group, if it changed anything.
 
-    COMMIT_LOGGED or 0; or, nothing done, ST_MORE (too large for one step), ST_COPIES (no room in copies), ST_SPACE
-    (none in fill).
+    COMMIT_LOGGED or 0; or, with nothing done, ST_MORE (too large for one step), ST_COPIES (no room in copies), ST_SPACE
+    (no room in fill).
     """
     words = mem[txn + A.X_USED] - L.GROUP_WORDS
     if mem[txn + A.X_OPS] > SMALL_OPERATIONS or words > SMALL_WORDS:
@@ -259,12 +259,12 @@ def log_records(mem, txn, buf, fill, copies, txid):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64)")
 def commit_small(mem, txn, buf, fill, copies, epoch, txid):
-    """Commit in one step: records into the filling REDO group, changes into the rows.
+    """Commit in one step: copy records into the filling REDO group and apply changes to the rows.
 
-    fill[0] counts words, fill[1] transactions; copies is empty while no local checkpoint runs. Both happen or neither:
-    no thread and no signal gets between. Returns COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if somebody
-    waits for a lock it freed; or, nothing done, ST_INDEXED (it changes ordered indexes, see `commit_indexed`), ST_PAGE
-    (it changes disk parts, see `commit_disk`) or what `log_records` refuses; or ST_INVARIANT.
+    fill[0] counts words, fill[1] transactions; copies is empty while no local checkpoint runs. The step is atomic: no
+    thread and no signal can interrupt it. Returns COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if a freed
+    lock has waiters; or, with nothing done, ST_INDEXED (it changes ordered indexes, see `commit_indexed`), ST_PAGE (it
+    changes disk parts, see `commit_disk`) or a status of `log_records`; or ST_INVARIANT.
     """
     if mem[txn + A.X_INDEXED] > 0:
         return A.ST_INDEXED
@@ -282,7 +282,7 @@ def commit_small(mem, txn, buf, fill, copies, epoch, txid):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)")
 def commit_begin(mem, txn, buf, txid):
-    """First step of a large commit: complete the buffer, which becomes a REDO group itself; returns words used."""
+    """Begin a large commit: complete the buffer, which becomes a REDO group itself; returns the words used."""
     write_transaction_record(mem, txn, buf, txid)
     mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
     mem[txn + A.X_STATE] = 3
@@ -291,13 +291,13 @@ def commit_begin(mem, txn, buf, txid):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
 def commit_step(mem, txn, buf, copies, epoch, budget):
-    """One slice of a large commit; OK when done, ST_MORE, ST_SPOOLED, or ST_INVARIANT."""
+    """Apply one slice of a large commit; OK when done, ST_MORE, ST_SPOOLED, or ST_INVARIANT."""
     return apply_operations(mem, txn, buf, copies, epoch, budget)
 
 
 @helper
 def abort_insert(mem, txn, operation):
-    """Give back what an insert run reserved. Keys are those of the slots: its record may be away."""
+    """Release the reservations of an insert run. Reads keys from the slots, since its record may be away."""
     fragment = mem[operation + A.O_FRAGMENT]
     first = mem[operation + A.O_ROWID] & A.ROWID_MASK
     count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
@@ -320,9 +320,9 @@ def abort_insert(mem, txn, operation):
 
 @helper
 def abort_one(mem, txn, buf, operation, until):
-    """Undo the newest operation of a transaction; OK, ST_SPOOLED and nothing done, or ST_INVARIANT.
+    """Undo the newest operation of a transaction; OK, ST_SPOOLED with nothing done, or ST_INVARIANT.
 
-    until: see `undo_until`; if it is 0, no record is needed any more.
+    until: see `undo_until`; if it is 0, the records are not needed any more.
     """
     word = mem[operation + A.O_RECORD]
     kind = word & A.OP_KIND_MASK
@@ -384,7 +384,7 @@ def undo_until(mem, txn, buf, until, budget):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)")
 def abort_step(mem, txn, buf, budget):
-    """One slice of a rollback; OK when the transaction has ended, ST_MORE or ST_INVARIANT."""
+    """Undo one slice of a rollback; OK when the transaction has ended, ST_MORE or ST_INVARIANT."""
     status = undo_until(mem, txn, buf, 0, budget)
     if status == A.OK:
         finish(mem, txn)
@@ -393,9 +393,10 @@ def abort_step(mem, txn, buf, budget):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64, int64)")
 def abort_to_savepoint_step(mem, txn, buf, until, used, changes, budget):
-    """One slice of a rollback to a savepoint, the transaction goes on; OK when done, ST_MORE or ST_INVARIANT.
+    """Undo one slice of a rollback to a savepoint; OK when done, ST_MORE, ST_SPOOLED or ST_INVARIANT.
 
-    until, used, changes: the newest operation, X_USED and X_CHANGES at the savepoint. Promises of REDO and copies stay.
+    until, used, changes: the newest operation, X_USED and X_CHANGES at the savepoint. Reservations of REDO and copies
+    stay.
     """
     status = undo_until(mem, txn, buf, until, budget)
     if status == A.OK:
@@ -408,7 +409,7 @@ def abort_to_savepoint_step(mem, txn, buf, until, used, changes, budget):
 
 @kernel("int64(int64[::1], int64, int64)")
 def end_run(mem, txn, savepoints):
-    """The next insert starts a record of its own; `savepoints` begin here (1 or 0). Returns the newest operation."""
+    """Let the next insert start a new record; `savepoints` begin here (1 or 0). Returns the newest operation."""
     mem[txn + A.X_RUN] = 0
     mem[txn + A.X_SAVEPOINTS] += savepoints
     return mem[txn + A.X_LAST]

@@ -1,8 +1,8 @@
-"""The delete log of an open store: which rows were deleted behind an epoch, for nodes that come back with what they had
-then (docs/node-group.md, section 4).
+"""The delete log of an open store: the rows deleted after an epoch, for nodes that return with the rows of that epoch
+(docs/node-group.md, section 4).
 
-It lies in memory, behind `data_memory`; a restart begins it anew with what the REDO log still has. Commits append to it
-in their own kernel calls (`engine/txn/delete_log_kernels.py`).
+It is in memory, after `data_memory`; a restart rebuilds it from the kept REDO log. Commits append to it in their own
+kernel calls (`engine/txn/delete_log_kernels.py`).
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ if TYPE_CHECKING:
 
 
 def delete_log_words(options: Options) -> int:
-    """Words of arena behind `data_memory` that the log takes; 0 if none is kept. Touched as deletes are noted."""
+    """Return the words of arena after `data_memory` for the log; 0 for no log. Touched only as deletes are noted."""
     return options.delete_log_bytes // WORD_BYTES // BLOCK_WORDS * BLOCK_WORDS
 
 
 class DeleteLog:
-    """The log as it is read. A position counts entries since the store was opened; with the commit latch held."""
+    """The delete log for readers. A position counts entries since the store was opened. Call with the commit latch
+    held.
+    """
 
     def __init__(self, arena: Arena, options: Options) -> None:
-        """Lays the log out. Raises: MemoryExhausted."""
+        """Lay out the log. Raises: MemoryExhausted."""
         self.mem = arena.mem
         words = delete_log_words(options)
         self.region = log = arena.take_region(words)
@@ -59,28 +61,28 @@ class DeleteLog:
 
     @property
     def cut_epoch(self) -> int:
-        """Every delete behind this epoch is in the log."""
+        """The epoch after which every delete is in the log."""
         return int(self.mem[self.region + DL_CUT])
 
-    # --- what is in it ---------------------------------------------------------------------------
+    # --- content ---------------------------------------------------------------------------------
     def begin_behind(self, epoch: int) -> None:
-        """Of this epoch, and those before, deletes are not known; nothing has been committed behind it yet."""
+        """Begin after an epoch: its deletes and older ones are unknown, and there are no later commits yet."""
         self.mem[self.region + DL_CUT] = max(epoch, self.cut_epoch)
 
     def note_records(self, words: Words, start: int, stop: int, epoch: int) -> None:
-        """Note the deletes among records of the REDO log, which have been replayed. Raises: InvariantBroken."""
+        """Note the deletes in replayed records of the REDO log. Raises: InvariantBroken."""
         if note_deletes_of(self.mem, words, start, stop, epoch) != OK:
             raise InvariantBroken("records of the log that were replayed are none for the delete log; report this")
 
     # --- reading it ------------------------------------------------------------------------------
     def behind(self, epoch: int) -> int:
-        """Position of the first entry behind an epoch, which is not before `cut_epoch`."""
+        """Return the position of the first entry after an epoch, which must not be before `cut_epoch`."""
         return bisect_right(range(self.head), epoch, self.tail, key=self._epoch)
 
     def entries(self, position: int, stop: int) -> Words:
-        """A copy of the entries [position, stop), none of them before `tail`: an array of DELETE_ENTRY_WORDS columns.
+        """Return a copy of the entries [position, stop), none before `tail`: an array of DELETE_ENTRY_WORDS columns.
 
-        The newest entry may grow behind its copy, by rows that are deleted later.
+        The newest entry may grow after the copy, by rows that are deleted later.
         """
         first, last = self._address(position), self._address(position) + (stop - position) * DELETE_ENTRY_WORDS
         end = self.region + DL_WORDS + self.capacity * DELETE_ENTRY_WORDS
@@ -97,7 +99,7 @@ class DeleteLog:
         return int(self.mem[self._address(position) + DE_EPOCH])
 
     def counters(self) -> dict[str, Any]:
-        """For `status()`."""
+        """Return the counters for `status()`."""
         return {
             "entries": self.head - self.tail,
             "entries_ever": self.head,

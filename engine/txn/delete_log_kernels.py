@@ -1,7 +1,7 @@
-"""The delete log: which rows were deleted, and when, for nodes that come back (docs/node-group.md, section 4).
+"""The delete log: deleted rows and their epochs, for returning nodes (docs/node-group.md, section 4).
 
-Every commit that deletes a row calls `note_delete` in the same kernel call; it cannot fail. The oldest entry makes room
-for the newest.
+Every commit that deletes a row calls `note_delete` in the same kernel call; it cannot fail. A new entry overwrites the
+oldest when the log is full.
 """
 
 # mypy: ignore-errors
@@ -17,7 +17,7 @@ from tidemark.engine.txn import delete_log_layout as Y
 
 @kernel("int64(int64[::1], int64, int64)")
 def setup_delete_log(mem, region, words):
-    """Lay the log out in `words` zeroed words at `region`; OK, or ST_SPACE if they are too few."""
+    """Lay out the log in `words` zeroed words at `region`; OK, or ST_SPACE if they are too few."""
     capacity = (words - Y.DL_WORDS) // Y.DELETE_ENTRY_WORDS
     if capacity < 1:
         return A.ST_SPACE
@@ -31,7 +31,7 @@ def setup_delete_log(mem, region, words):
 
 @helper
 def append_delete(mem, log, place, rowid, epoch):
-    """Note that the row of a place (DE_PLACE) at a ROWID was deleted; a run of such rows is one entry."""
+    """Note that the row at a ROWID of a place (DE_PLACE) was deleted; a run of such rows is one entry."""
     last = mem[log + Y.DL_LAST]
     rows = mem[last + Y.DE_ROWS]
     if mem[last + Y.DE_PLACE] == place and mem[last + Y.DE_EPOCH] == epoch:
@@ -52,7 +52,7 @@ def append_delete(mem, log, place, rowid, epoch):
 
 @helper
 def note_delete(mem, fragment, rowid, epoch):
-    """A row of a fragment is being deleted, in an epoch that is not before that of the last call."""
+    """Note the delete of a row of a fragment, in an epoch not before that of the last call."""
     log = mem[A.S_DELETE_LOG]
     if log != 0:
         append_delete(
@@ -62,7 +62,7 @@ def note_delete(mem, fragment, rowid, epoch):
 
 @kernel("int64(int64[::1], int64[::1], int64, int64, int64)")
 def note_deletes_of(mem, words, start, stop, epoch):
-    """Note the deletes among the records words[start:stop] of a group of an epoch; OK, or ST_INVARIANT for what is no
+    """Note the deletes in the records words[start:stop] of a group of an epoch; OK, or ST_INVARIANT for an invalid
     record.
     """
     at = start

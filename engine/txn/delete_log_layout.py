@@ -8,12 +8,12 @@ from __future__ import annotations
 from tidemark.engine.log.redo_layout import FRAGMENT_MASK, FRAGMENT_SHIFT, TABLE_MASK
 
 # --- descriptor ---------------------------------------------------------------------------------
-DL_CAPACITY = 0  # entries the ring holds
-DL_HEAD = 1  # entries ever made: position of the next one
+DL_CAPACITY = 0  # capacity of the ring in entries
+DL_HEAD = 1  # entries ever appended: position of the next one
 DL_NEXT = 2  # address of the next entry
 DL_LAST = 3  # address of the newest entry
-DL_END = 4  # address behind the ring
-DL_CUT = 5  # deletes of this epoch and of older ones may be missing
+DL_END = 4  # address after the ring
+DL_CUT = 5  # deletes of this epoch and older ones may be missing
 DL_WORDS = 8
 
 # --- entry: rows at consecutive slots of one page, deleted in one epoch --------------------------

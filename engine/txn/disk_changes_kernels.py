@@ -1,8 +1,8 @@
-"""What operations do to rows with a disk part before commit: as `operations.py`, and pages and UNDO log promised (D3).
+"""Effects of operations on rows with a disk part before commit: as `operations_kernels.py`, plus reservations of pages
+and UNDO log (D3).
 
-The plan of where a disk part will go stands in the last fixed word of the record's image, the place of the disk
-reference: 0 in place, positive a page, negative a plan cell. A RESERVED row keeps there the offset of its disk part in
-the buffer.
+The plan for a disk part is in the last fixed word of the record's image, the place of the disk reference: 0 in place,
+positive a page, negative a plan cell. In a RESERVED row this word has the offset of its disk part in the buffer.
 """
 
 # mypy: ignore-errors
@@ -42,19 +42,19 @@ from tidemark.engine.txn.operations_kernels import busy, cancel_delete, meet_row
 
 @helper
 def reference_at(mem, fragment, row):
-    """Address of a row's disk reference: the last word of its fixed image."""
+    """Return the address of a row's disk reference: the last word of its fixed image."""
     return row + A.ROW_HEADER_WORDS + mem[fragment + A.F_FIXED_WORDS] - 1
 
 
 @helper
 def is_disk_kept(word):
-    """Whether an operation's record, whose word O_RECORD this is, carries no disk part."""
+    """Whether an operation's record has no disk part, given the word O_RECORD."""
     return word & A.OP_DISK_KEPT
 
 
 @helper
 def disk_operation(mem, row):
-    """Its lock holder's newest operation on a row that has a disk part; 0 if there is none."""
+    """Return the newest operation with a disk part of a row's lock holder; 0 if there is none."""
     operation = newest_operation(mem[row])
     while operation != 0:
         word = mem[operation + A.O_RECORD]
@@ -67,7 +67,7 @@ def disk_operation(mem, row):
 
 @helper
 def own_disk(mem, buf, fragment, row):
-    """Offset in its lock holder's buffer of a row's newest disk part; -1 if that lies on disk, or ST_SPOOLED."""
+    """Return the offset of a row's newest disk part in its lock holder's buffer; -1 if it is on disk, or ST_SPOOLED."""
     operation = disk_operation(mem, row)
     if operation == 0:
         return -1
@@ -84,9 +84,10 @@ def own_disk(mem, buf, fragment, row):
 
 @helper
 def current_part(mem, txn, buf, fragment, rowid, row):
-    """A row's disk part as its lock holder, or everybody, sees it: (OK, its words, its page or 0), or (status, 0, 0).
+    """Return the disk part of a row as its lock holder sees it, or as committed if the row is not locked: (OK, its
+    words, its page or 0), or (status, 0, 0).
 
-    ST_PAGE and ST_DAMAGED leave the page in X_PAGE.
+    ST_PAGE and ST_DAMAGED store the page in X_PAGE.
     """
     own = own_disk(mem, buf, fragment, row) if mem[row] & A.LOCK_MASK else -1
     if own >= 0:
@@ -108,7 +109,7 @@ def current_part(mem, txn, buf, fragment, rowid, row):
 
 @helper
 def reserve_disk_row(mem, txn, buf, fragment, tag, images, at):
-    """INSERT of a row with a disk part; OK or a status code."""
+    """Insert a row with a disk part; OK or a status code."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
     part = image_words(images, at, fixed, mem[fragment + A.F_HAS_VAR])
     disk = images[at + part] & A.VAR_WORDS_MASK
@@ -138,7 +139,9 @@ def reserve_disk_row(mem, txn, buf, fragment, tag, images, at):
 
 @helper
 def change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode):
-    """UPDATE of a row with a disk part; OK or a status code. MODE_UPDATE_KEPT: the image has none, it stays."""
+    """Update a row with a disk part; OK or a status code. MODE_UPDATE_KEPT: the image has no disk part, the old one
+    stays.
+    """
     fixed = mem[fragment + A.F_FIXED_WORDS]
     space = mem[fragment + A.F_TABLESPACE]
     if mode == A.MODE_UPDATE_KEPT:
@@ -177,13 +180,13 @@ def change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode
 
 @helper
 def newest_image(mem, row):
-    """Offset in its lock holder's buffer of the image of a row's newest operation."""
+    """Return the offset of the image of a row's newest operation in its lock holder's buffer."""
     return (mem[newest_operation(mem[row]) + A.O_RECORD] >> A.OP_RECORD_SHIFT) + L.OPERATION_WORDS
 
 
 @helper
 def put_disk_existing(mem, txn, buf, fragment, rowid, images, at, mode):
-    """INSERT, WRITE or UPDATE of a key that has an index entry."""
+    """Insert, write or update a key that has an index entry."""
     row = known_row_address(mem, fragment, rowid)
     flags = meet_row(mem, txn, fragment, rowid, row, mode)
     if flags < 0:
@@ -201,7 +204,9 @@ def put_disk_existing(mem, txn, buf, fragment, rowid, images, at, mode):
     "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64)"
 )
 def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
-    """`put_rows` for a table with disk columns; `offsets` is never empty. X_PAGE is the page of ST_PAGE, ST_DAMAGED."""
+    """Like `put_rows`, for a table with disk columns; `offsets` is never empty. X_PAGE is the page of ST_PAGE,
+    ST_DAMAGED.
+    """
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -222,7 +227,7 @@ def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, s
         else:
             tag = tag_of(images, first, words, mem[table + A.T_SEED])
             fragment = 0
-        if fragment == 0:  # not looked for yet, or dropped since
+        if fragment == 0:  # not looked up yet, or dropped since
             fragment = fragment_of(mem, table, images, first, words)
             if fragment == 0:
                 mem[txn + A.X_ROW] = position
@@ -247,7 +252,7 @@ def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, s
 
 @helper
 def delete_disk_row(mem, txn, buf, fragment, rowid):
-    """DELETE of a row with a disk part; OK or a status code."""
+    """Delete a row with a disk part; OK or a status code."""
     row = known_row_address(mem, fragment, rowid)
     head = mem[row]
     if head & A.LOCK_MASK:
@@ -271,7 +276,7 @@ def delete_disk_row(mem, txn, buf, fragment, rowid):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
 def delete_disk_rows(mem, table, txn, buf, keys, offsets, stride, start, stop):
-    """`touch_rows` with MODE_DELETE for a table with disk columns."""
+    """Like `touch_rows` with MODE_DELETE, for a table with disk columns."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -295,9 +300,7 @@ def delete_disk_rows(mem, table, txn, buf, keys, offsets, stride, start, stop):
 
 @helper
 def unplan_operation(mem, buf, operation):
-    """Take back what one operation planned for disk parts; doing it again changes nothing. Rows it stood for, or
-    ST_SPOOLED.
-    """
+    """Cancel one operation's plans for disk parts; idempotent. Returns the number of its rows, or ST_SPOOLED."""
     fragment = mem[operation + A.O_FRAGMENT]
     word = mem[operation + A.O_RECORD]
     kind = word & A.OP_KIND_MASK
@@ -321,9 +324,9 @@ def unplan_operation(mem, buf, operation):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def unplan_step(mem, txn, buf, until, budget):
-    """Before a rollback: take back what operations newer than `until` (0: all) planned, about `budget` rows a call.
+    """Cancel, before a rollback, the plans of operations newer than `until` (0: all), about `budget` rows a call.
 
-    OK when done, else ST_MORE or ST_SPOOLED; X_CURSOR keeps the place.
+    OK when done, else ST_MORE or ST_SPOOLED; X_CURSOR keeps the position.
     """
     operation = mem[txn + A.X_CURSOR]
     if operation == 0:

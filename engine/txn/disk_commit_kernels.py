@@ -1,7 +1,7 @@
-"""Commit of transactions that change disk parts: as `commit.py`, on pages the caller has pinned (D3, D7).
+"""Commit of transactions that change disk parts: as `commit_kernels.py`, on pages that the caller has pinned (D3, D7).
 
-Row and page change in one kernel call, so whoever reads meets either both as they were or both as they will be. Between
-two calls a slice may end behind any row and behind any chunk; X_PIECE, X_CHUNK, X_LINK and X_FREEING keep the place.
+Row and page change in one kernel call, so a reader sees either both old or both new. A slice may end after any row and
+after any chunk; X_PIECE, X_CHUNK, X_LINK and X_FREEING keep the position between calls.
 """
 
 # mypy: ignore-errors
@@ -52,7 +52,7 @@ from tidemark.engine.txn.versions_kernels import await_part
 # --- which pages ----------------------------------------------------------------------------------
 @helper
 def add_page(out, page):
-    """Note a page unless it is the one noted last; 1 if there is no room."""
+    """Add a page to the list unless it was the last one added; 1 if there is no room."""
     count = out[0]
     if count > 0 and out[count] == page:
         return 0
@@ -65,7 +65,7 @@ def add_page(out, page):
 
 @helper
 def add_planned(mem, txn, plan, is_begun, out):
-    """Note the pages a planned disk part goes to; 1 if there is no room for all."""
+    """Add the target pages of a planned disk part; 1 if there is no room for all."""
     if plan < 0:
         chunk = mem[C.PL_CHUNK - plan]
         if is_begun and mem[txn + A.X_CHUNK] > 0:
@@ -79,7 +79,7 @@ def add_planned(mem, txn, plan, is_begun, out):
 
 @helper
 def add_chunks(mem, fragment, link, out):
-    """Note the pages of old chunks as far as they can be followed; 1 if that was not all."""
+    """Add the pages of old chunks as far as they can be followed; 1 if there are more."""
     space = mem[fragment + A.F_TABLESPACE]
     while link != 0:
         if add_page(out, link >> C.SLOT_BITS):
@@ -94,7 +94,7 @@ def add_chunks(mem, fragment, link, out):
 
 @helper
 def add_old(mem, fragment, reference, out):
-    """Note the pages of a disk part that will be freed; 1 if that was not all."""
+    """Add the pages of a disk part that will be freed; 1 if there are more."""
     space = mem[fragment + A.F_TABLESPACE]
     if add_page(out, reference >> C.SLOT_BITS):
         return 1
@@ -111,7 +111,7 @@ def add_old(mem, fragment, reference, out):
 
 @helper
 def add_inserted(mem, txn, buf, operation, begun, out):
-    """Note the pages of an insert run from row `begun` on; 1 if there is no room for all."""
+    """Add the pages of an insert run from row `begun` on; 1 if there is no room for all."""
     fragment = mem[operation + A.O_FRAGMENT]
     fixed = mem[fragment + A.F_FIXED_WORDS]
     count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
@@ -126,7 +126,7 @@ def add_inserted(mem, txn, buf, operation, begun, out):
 
 @helper
 def insert_image(mem, fragment, row):
-    """Offset in the buffer of the image of a RESERVED row, whose reference word leads to its disk part."""
+    """Return the offset in the buffer of the image of a RESERVED row, whose reference word points to its disk part."""
     part = mem[reference_at(mem, fragment, row)]
     reference = var_of(mem, fragment, row) if mem[fragment + A.F_HAS_VAR] else 0
     if reference != 0:
@@ -136,8 +136,8 @@ def insert_image(mem, fragment, row):
 
 @helper
 def list_pages(mem, txn, buf, out):
-    """Pages the commit needs next: out[1 : 1 + out[0]]. OK if these are all, ST_MORE if more will be needed,
-    ST_SPOOLED if nothing can be told before a record is brought back.
+    """List the pages that the commit needs next in out[1 : 1 + out[0]]. OK if these are all, ST_MORE if more will be
+    needed, ST_SPOOLED if a record must be brought back first.
     """
     out[0] = 0
     is_begun = mem[txn + A.X_STATE] == 3
@@ -152,7 +152,7 @@ def list_pages(mem, txn, buf, out):
         if mem[fragment + A.F_HAS_DISK]:
             has_part = kind == L.KIND_INSERT or (kind == L.KIND_UPDATE and not is_disk_kept(word))
             if has_part and is_away(mem, buf, operation):
-                # Only the first may ask for its record: bringing one further on could take the first one away again.
+                # Only the first operation may request its record: bringing a later one could evict the first again.
                 return A.ST_SPOOLED if operation == mem[txn + A.X_CURSOR] else A.ST_MORE
             if is_first and mem[txn + A.X_FREEING]:
                 more = add_chunks(mem, fragment, mem[txn + A.X_LINK], out)
@@ -183,13 +183,13 @@ def list_pages(mem, txn, buf, out):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
 def commit_pages(mem, txn, buf, out):
-    """See `list_pages`."""
+    """List the pages that the commit needs next, see `list_pages`."""
     return list_pages(mem, txn, buf, out)
 
 
 @helper
 def are_at_hand(mem, out):
-    """1 if all pages of out[1 : 1 + out[0]] are in memory, and none of them would have to be formatted."""
+    """Return 1 if all pages of out[1 : 1 + out[0]] are in memory and none would have to be formatted."""
     for i in range(1, 1 + out[0]):
         frame = frame_of(mem, cache_of(mem, out[i]), out[i])
         if frame == 0 or (space_is_fresh(mem, out[i]) and mem[frame + D.DP_OWNER] != owner_of(mem, out[i])):
@@ -199,14 +199,16 @@ def are_at_hand(mem, out):
 
 @helper
 def is_placed(mem, row):
-    """Whether a row's disk reference is one: a row this transaction inserts has none before its insert is applied."""
+    """Whether a row has a valid disk reference: a row inserted by this transaction has none until its insert is
+    applied.
+    """
     return (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE
 
 
 # --- applying -------------------------------------------------------------------------------------
 @helper
 def apply_disk_insert(mem, txn, buf, operation, epoch, author):
-    """Write the disk parts of an insert run and make its rows live, one by one; OK or why it stopped."""
+    """Write the disk parts of an insert run and make its rows live, one by one; OK or the status that stopped it."""
     if is_away(mem, buf, operation):
         return A.ST_SPOOLED
     fragment = mem[operation + A.O_FRAGMENT]
@@ -244,7 +246,9 @@ def apply_disk_insert(mem, txn, buf, operation, epoch, author):
 
 @helper
 def prepare_disk_update(mem, txn, buf, operation, epoch):
-    """What goes before a row and its disk part are replaced; OK, or why it must wait."""
+    """Prepare to replace a row and its disk part: write new chunks, check pages, UNDO room and snapshots. OK, or the
+    status to settle first.
+    """
     record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
     fragment = mem[operation + A.O_FRAGMENT]
     space = mem[fragment + A.F_TABLESPACE]
@@ -270,7 +274,9 @@ def prepare_disk_update(mem, txn, buf, operation, epoch):
 
 @helper
 def finish_disk_update(mem, txn, buf, operation, epoch):
-    """The row has its after-image: replace its disk part, to which its reference still leads; OK or why it stopped."""
+    """Replace the disk part of a row that has its after-image and still the old reference; OK or the status that
+    stopped it.
+    """
     fragment = mem[operation + A.O_FRAGMENT]
     fixed = mem[fragment + A.F_FIXED_WORDS]
     rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
@@ -292,7 +298,7 @@ def finish_disk_update(mem, txn, buf, operation, epoch):
 
 @helper
 def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
-    """Replace a row and its disk part; OK or why it stopped."""
+    """Replace a row and its disk part; OK or the status that stopped it."""
     if is_disk_kept(mem[operation + A.O_RECORD]):
         return apply_update(mem, txn, buf, operation, epoch, author, copies)
     if mem[txn + A.X_FREEING]:
@@ -309,7 +315,7 @@ def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
 
 @helper
 def prepare_disk_delete(mem, txn, operation):
-    """(OK, or why a row cannot be removed yet; the reference to its disk part)."""
+    """Prepare to remove a row and its disk part; returns (OK or the status to settle first, the disk reference)."""
     fragment = mem[operation + A.O_FRAGMENT]
     rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     row = known_row_address(mem, fragment, rowid)
@@ -322,7 +328,7 @@ def prepare_disk_delete(mem, txn, operation):
 
 @helper
 def finish_disk_delete(mem, txn, fragment, old, epoch):
-    """The row is gone: remove the disk part that `old` leads to; OK or why it stopped."""
+    """Remove the disk part at `old` of a row already removed; OK or the status that stopped it."""
     if drop_first_piece(mem, txn, fragment, old, epoch) != A.OK:
         return A.ST_INVARIANT
     return drop_chunks(mem, txn, fragment, epoch)
@@ -330,7 +336,7 @@ def finish_disk_delete(mem, txn, fragment, old, epoch):
 
 @helper
 def apply_disk_delete(mem, txn, operation, epoch, author, copies):
-    """Remove a row and its disk part; OK or why it stopped."""
+    """Remove a row and its disk part; OK or the status that stopped it."""
     fragment = mem[operation + A.O_FRAGMENT]
     if mem[txn + A.X_FREEING]:
         return drop_chunks(mem, txn, fragment, epoch)
@@ -344,7 +350,7 @@ def apply_disk_delete(mem, txn, operation, epoch, author, copies):
 
 @helper
 def apply_one(mem, txn, buf, operation, epoch, author, copies):
-    """Apply one operation of a transaction that changes disk parts; OK or why it stopped."""
+    """Apply one operation of a transaction that changes disk parts; OK or the status that stopped it."""
     word = mem[operation + A.O_RECORD]
     kind = word & A.OP_KIND_MASK
     fragment = mem[operation + A.O_FRAGMENT]
@@ -369,7 +375,7 @@ def apply_one(mem, txn, buf, operation, epoch, author, copies):
 
 @helper
 def apply_disk_operations(mem, txn, buf, copies, epoch, budget):
-    """Apply operations from X_CURSOR on: OK when all are, ST_MORE behind `budget` of them, or why it stopped."""
+    """Apply operations from X_CURSOR on: OK when all are applied, ST_MORE after `budget` of them, or another status."""
     operation = mem[txn + A.X_CURSOR]
     done = 0
     while operation != 0:
@@ -390,17 +396,18 @@ def apply_disk_operations(mem, txn, buf, copies, epoch, budget):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64)")
 def commit_disk(mem, txn, buf, fill, copies, epoch, txid):
-    """`commit_small` for a transaction whose pages, all `commit_pages` names, are pinned.
+    """Like `commit_small`, for a transaction whose pages, all listed by `commit_pages`, are pinned.
 
-    Also ST_UNDO, nothing done: the UNDO buffer must be written first.
+    Also ST_UNDO, with nothing done: the UNDO buffer must be flushed first.
     """
     return commit_on_pages(mem, txn, buf, fill, copies, epoch, txid)
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
 def commit_at_hand(mem, txn, buf, fill, copies, epoch, txid, out):
-    """`commit_disk` if all pages are in memory, without a pin: nobody else runs until the call ends. ST_PAGE, nothing
-    done, if they are not, they or the operations are more than `out` takes behind its first word, or there is no room.
+    """Like `commit_disk`, if all pages are in memory; without pins, since no other thread runs until the call ends.
+    ST_PAGE, with nothing done, if a page is missing, if pages or operations exceed the room of `out` after its first
+    word, or if there is no other room.
     """
     if mem[txn + A.X_OPS] >= out.size or list_pages(mem, txn, buf, out) != A.OK or are_at_hand(mem, out) == 0:
         return A.ST_PAGE
@@ -410,7 +417,7 @@ def commit_at_hand(mem, txn, buf, fill, copies, epoch, txid, out):
 
 @helper
 def commit_on_pages(mem, txn, buf, fill, copies, epoch, txid):
-    """Commit on pages that stay where they are; see `commit_disk`."""
+    """Commit on pages that cannot be evicted; see `commit_disk`."""
     if not undo_has_room(mem, mem[txn + A.X_UNDO_WORDS]):
         return A.ST_UNDO
     logged = log_records(mem, txn, buf, fill, copies, txid)
@@ -424,7 +431,7 @@ def commit_on_pages(mem, txn, buf, fill, copies, epoch, txid):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
 def commit_disk_step(mem, txn, buf, copies, epoch, budget):
-    """One slice of a large commit with disk parts; OK when done, ST_MORE, ST_PAGE, ST_UNDO, ST_SPOOLED, or
+    """Apply one slice of a large commit with disk parts; OK when done, ST_MORE, ST_PAGE, ST_UNDO, ST_SPOOLED, or
     ST_INVARIANT.
     """
     return apply_disk_operations(mem, txn, buf, copies, epoch, budget)

@@ -1,11 +1,11 @@
-"""GCI and micro GCI: which epoch commits belong to, and closing it (D4).
+"""GCI and micro GCI: the epoch of commits, and closing it (D4).
 
-Closing is taking the next number under the commit latch, without waiting for anything but a commit that is being
-applied in slices. Epochs only count; time decides when, never what.
+Closing an epoch takes the next number under the commit latch. It waits only for a commit that is being applied in
+slices. Epochs only count: time decides when one closes, never its content.
 
-A member of a node group *follows*: its primary decides when an epoch closes, and here nobody takes a number. Who wants
-one closed (a local checkpoint, a snapshot) waits for the next boundary in the stream, and has it to himself: nothing of
-the next epoch is applied before he has let the latch go.
+A member of a node group *follows*: its primary decides when an epoch closes, and no number is taken here. A thread that
+wants an epoch closed (for a local checkpoint or a snapshot) waits for the next boundary in the stream, and owns it:
+nothing of the next epoch is applied before the thread releases the latch.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ if TYPE_CHECKING:
     from tidemark.engine.base.failure import Failure
     from tidemark.engine.log.redo import RedoLog
 
-# Who waits for a large commit looks this often whether the store has failed: a thread that died tells nobody.
+# A waiter for a large commit checks this often whether the store has failed: a dead thread wakes no waiters.
 HOLDERS_POLL_SECONDS = 0.1
 WANTED_POLLS = 20
-HELD_POLLS = 10  # of a boundary that somebody has yet to take: then the stream goes on all the same
+HELD_POLLS = 10  # for a boundary that no thread takes: then the stream continues anyway
 
 
 class EpochClock:
-    """The open epoch of a store. Every method but the properties is called with the commit latch held, `close`
-    included.
-    """
+    """The open epoch of a store. Every method except `unhold` is called with the commit latch held."""
 
     def __init__(self, latch: threading.Lock, log: RedoLog, gci: int, failure: Failure) -> None:
         self._settled = threading.Condition(latch)
@@ -43,28 +41,28 @@ class EpochClock:
         self.has_commits = False
         self.holders: set[object] = set()
         self.is_following = False
-        # Asks the primary to close an epoch, without the latch; who wants one closed waits in any case.
+        # Asks the primary to close an epoch, called without the latch; the thread then waits in any case.
         self.on_wanted: Callable[[], None] = lambda: None
-        self.wanting: set[int] = set()  # threads that wait for a boundary
-        self.is_boundary = False  # the stream stands at one that is nobody's yet
-        # Whether the stream waits at a boundary for a local checkpoint, which could not begin before the next one.
-        # Asked with the latch, as far as nobody hurries: a node that is to lead soon must have applied what it has.
+        self.wanting: set[int] = set()  # idents of threads that wait for a boundary
+        self.is_boundary = False  # the stream is at a boundary that no thread has taken
+        # Whether the stream must wait at a boundary for a local checkpoint, which could otherwise begin only at the
+        # next one. Called with the latch, unless `is_hurried`: a node about to lead must apply the groups it has.
         self.holds_stream: Callable[[], bool] = lambda: False
         self.is_hurried = False
         log.epoch = self.current
 
     def used(self) -> int:
-        """The open epoch, which now has a commit."""
+        """Return the open epoch, and note that it has a commit."""
         self.has_commits = True
         return self.current
 
     def hold(self, holder: object) -> None:
-        """`used`, and keep the epoch open until `unhold`: a large commit is applied in slices."""
+        """Note a commit, and keep the epoch open until `unhold`: a large commit is applied in slices."""
         self.has_commits = True
         self.holders.add(holder)
 
     def unhold(self, holder: object) -> None:
-        """Let the epoch close again; holding no more is allowed. Takes the latch itself."""
+        """Let the epoch close again; does nothing for a holder already removed. Takes the latch itself."""
         with self._settled:
             self.holders.discard(holder)
             self._settled.notify_all()
@@ -72,8 +70,8 @@ class EpochClock:
     def close(self, next_gci: bool = False) -> tuple[int, int, int]:
         """Close the open epoch; returns (closed epoch, LSN and sequence where the next one begins).
 
-        The latch is let go only while a large commit is being applied, and by one who follows until the stream comes to
-        a boundary. Raises: StoreFailed if that will never end, NotPrimary if the stream has ended.
+        The latch is released only while a large commit is being applied and, in a store that follows, until the stream
+        reaches a boundary. Raises: StoreFailed if that will never end, NotPrimary if the stream has ended.
         """
         if self.is_following:
             self._await_boundary()
@@ -92,25 +90,25 @@ class EpochClock:
         return closed, lsn, sequence
 
     def settle(self) -> None:
-        """Return when no large commit is being applied: rows are then what the log says. The latch is let go only while
-        one is. Raises: StoreFailed if that will never end.
+        """Wait until no large commit is being applied, so that the rows match the log. The latch is released while
+        waiting. Raises: StoreFailed if that will never end.
         """
         while self.holders:
             self._failure.check()
             self._settled.wait(HOLDERS_POLL_SECONDS)
 
     def resume(self, epoch: int) -> None:
-        """Stand in an epoch that others give; nothing has been committed here yet."""
+        """Set the open epoch, in a store that has no commits yet."""
         self.current = epoch
         self._log.close_epoch(epoch)
 
     # --- following -------------------------------------------------------------------------------
     def standing(self) -> tuple[int, int, int]:
-        """As `close` returns it, and nothing is closed: everything older than the LSN is in the log."""
+        """Return as `close` does, without closing: everything before the LSN is in the log."""
         return self.newest_closed, self._log.head_lsn, self._log.sequence
 
     def follow(self, epoch: int) -> None:
-        """From now on another node closes epochs; `epoch` is the open one there. Raises: InvariantBroken."""
+        """Follow another node, which closes epochs from now on; `epoch` is open there. Raises: InvariantBroken."""
         if epoch <= self.newest_closed:
             raise InvariantBroken(f"epoch {epoch} is closed here, {self.newest_closed} was the newest; copy the store")
         self.is_following = True
@@ -118,8 +116,8 @@ class EpochClock:
         self._log.close_epoch(epoch)
 
     def advance(self, epoch: int) -> None:
-        """The stream says that `epoch` is open now: let one who waits have the boundary, or who is to. The latch may be
-        let go.
+        """Open `epoch`, as the stream says, and wait until waiting threads, or a local checkpoint, have used the
+        boundary. The latch may be released.
 
         Raises: StoreFailed.
         """
@@ -130,7 +128,7 @@ class EpochClock:
         self.is_boundary = True
         self._settled.notify_all()
         if threading.get_ident() in self.wanting:
-            return  # it is his own question that brought the answer
+            return  # this thread is itself waiting for the boundary
         polls = 0
         while True:
             if polls < HELD_POLLS and not self.is_hurried and self.holds_stream():
@@ -143,13 +141,13 @@ class EpochClock:
         self.is_boundary = False
 
     def lead(self) -> None:
-        """Numbers are taken here again, one GCI behind. Who waits for a boundary has it."""
+        """Take numbers here again, from the next GCI on. A thread that waits for a boundary gets it."""
         self.is_following = False
         self.close(next_gci=True)
         self._settled.notify_all()
 
     def end_stream(self) -> None:
-        """No boundary will come any more: who waits for one gives up."""
+        """End the stream: threads that wait for a boundary stop waiting."""
         self.wanting.clear()
         self._settled.notify_all()
 
@@ -158,7 +156,7 @@ class EpochClock:
         self.wanting.add(thread)
         try:
             for poll in itertools.count():
-                if poll % WANTED_POLLS == 0:  # again and again: a primary that begins to lead does not hear it
+                if poll % WANTED_POLLS == 0:  # repeated, since a primary that is just beginning to lead may miss it
                     self._settled.release()
                     try:
                         self.on_wanted()
@@ -176,7 +174,7 @@ class EpochClock:
             self._settled.notify_all()
 
     def pass_over(self, epoch: int) -> None:
-        """Open the GCI behind an epoch that is not to be given again; nothing has been committed yet.
+        """Open the GCI after an epoch that must not be reused; there are no commits yet.
 
         Raises: LimitExceeded.
         """

@@ -1,7 +1,7 @@
-"""Commit of transactions that change ordered indexes: as `commit.py` and `disk_commit.py`, entries with their rows.
+"""Commit of transactions that change indexes: as `commit_kernels.py` and `disk_commit_kernels.py`, with index entries.
 
-A removal comes before the row's image changes, an addition once the row is LIVE (docs/access.md, section 5). Blocks
-were promised by the operations; the promises are taken back as each is applied.
+An entry is removed before the row's image changes, and added after the row is LIVE (docs/access.md, section 5). The
+operations have reserved blocks; each reservation is returned when its operation is applied.
 """
 
 # mypy: ignore-errors
@@ -45,12 +45,12 @@ from tidemark.engine.txn.disk_commit_kernels import (
     prepare_disk_update,
 )
 
-SMALL_ENTRIES = 160  # more entries are changed in slices, or one kernel call would hold the GIL too long
+SMALL_ENTRIES = 160  # more entries are changed in slices, so that no kernel call holds the GIL too long
 
 
 @helper
 def apply_indexed_insert(mem, txn, buf, operation, epoch, author):
-    """Make the rows of an insert run live, and add their entries; OK or why it stopped."""
+    """Make the rows of an insert run live, and add their entries; OK or the status that stopped it."""
     fragment = mem[operation + A.O_FRAGMENT]
     first = mem[operation + A.O_ROWID] & A.ROWID_MASK
     begin = 0
@@ -71,7 +71,7 @@ def apply_indexed_insert(mem, txn, buf, operation, epoch, author):
 
 @helper
 def apply_indexed_update(mem, txn, buf, operation, epoch, author, copies):
-    """Replace a row by its after-image and move the entries whose key changes; OK or why it stopped."""
+    """Replace a row by its after-image and move the entries whose key changes; OK or the status that stopped it."""
     fragment = mem[operation + A.O_FRAGMENT]
     rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
@@ -103,7 +103,7 @@ def apply_indexed_update(mem, txn, buf, operation, epoch, author, copies):
 
 @helper
 def apply_indexed_delete(mem, txn, operation, epoch, author, copies):
-    """Remove a row and its entries; OK or why it stopped."""
+    """Remove a row and its entries; OK or the status that stopped it."""
     fragment = mem[operation + A.O_FRAGMENT]
     has_disk = mem[fragment + A.F_HAS_DISK]
     old = 0
@@ -124,7 +124,9 @@ def apply_indexed_delete(mem, txn, operation, epoch, author, copies):
 
 @helper
 def apply_indexed_one(mem, txn, buf, operation, epoch, author, copies):
-    """Apply one operation of a transaction that changes indexes, and maybe disk parts; OK or why it stopped."""
+    """Apply one operation of a transaction that changes indexes, and maybe disk parts; OK or the status that stopped
+    it.
+    """
     word = mem[operation + A.O_RECORD]
     kind = word & A.OP_KIND_MASK
     if kind == L.KIND_INSERT:
@@ -140,7 +142,9 @@ def apply_indexed_one(mem, txn, buf, operation, epoch, author, copies):
 
 @helper
 def apply_indexed_operations(mem, txn, buf, copies, epoch, budget):
-    """Apply operations from X_CURSOR on: OK when all are, ST_MORE behind about `budget` entries, or why it stopped."""
+    """Apply operations from X_CURSOR on: OK when all are applied, ST_MORE after about `budget` entries, or another
+    status.
+    """
     operation = mem[txn + A.X_CURSOR]
     done = 0
     while operation != 0:
@@ -161,11 +165,11 @@ def apply_indexed_operations(mem, txn, buf, copies, epoch, budget):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")
 def commit_indexed(mem, txn, buf, fill, copies, epoch, txid, budget, out):
-    """budget 0: `commit_small`, or `commit_disk`, for a transaction that changes ordered indexes; ST_MORE, nothing
-    done, if it changes many entries. Else one slice of a large commit, of about so many entries: OK when done, ST_MORE,
-    ST_PAGE, ST_UNDO, ST_SPOOLED, or ST_INVARIANT.
+    """Commit a transaction that changes indexes. budget 0: like `commit_small` or `commit_disk`; ST_MORE, with nothing
+    done, if it changes many entries. Else apply one slice of a large commit, of about `budget` entries: OK when done,
+    ST_MORE, ST_PAGE, ST_UNDO, ST_SPOOLED, or ST_INVARIANT.
 
-    out: empty if the pages that disk parts need are pinned; else as in `commit_at_hand`, and ST_PAGE if one is missing.
+    out: empty if the pages of disk parts are pinned; else as in `commit_at_hand`, with ST_PAGE if one is missing.
     """
     if budget > 0:
         return apply_indexed_operations(mem, txn, buf, copies, epoch, budget)

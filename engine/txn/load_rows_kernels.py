@@ -1,7 +1,7 @@
-"""Rows of load files put into a fragment by the transaction that adopts them: as inserts, but at their places.
+"""Rows of load files placed in a fragment by the transaction that adopts them: like inserts, but at given places.
 
-Records stand in the transaction's buffer already, and rows go to pages of their own, in order. A page that is being
-filled has no free slot for anybody else: it counts as fully used up, and is in no list, until `close_page`.
+The records are already in the transaction's buffer, and rows go to new pages, in order. A page being filled has no free
+slot for other transactions: it counts as full, and is in no list, until `close_page`.
 """
 
 # mypy: ignore-errors
@@ -45,7 +45,7 @@ from tidemark.engine.txn.operations_kernels import meet_row
 
 @kernel("int64(int64[::1], int64, int64)")
 def reserve_pages(mem, fragment, pages):
-    """Take logical page numbers behind those a fragment has; the first, or ST_PAGES. No memory is taken."""
+    """Reserve logical page numbers after a fragment's last; returns the first, or ST_PAGES. Takes no memory."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -58,9 +58,9 @@ def reserve_pages(mem, fragment, pages):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def release_pages(mem, fragment, first, pages):
-    """Let those of the logical pages that were never made be taken by others. Done again it changes nothing.
+    """Release logical pages that were not created, for use by other transactions. Idempotent.
 
-    A page without memory for its place in the map stays without use until the next restart.
+    A page number without memory for its map leaf stays unused until the next restart.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -77,7 +77,7 @@ def release_pages(mem, fragment, first, pages):
 
 @helper
 def open_page(mem, fragment, logical):
-    """Make a page all of whose slots are the caller's; its arena page, or a status code."""
+    """Create a page with all slots reserved for the caller; returns its arena page, or a status code."""
     page = make_page(mem, fragment, logical)
     if page < 0:
         return page
@@ -94,7 +94,7 @@ def open_page(mem, fragment, logical):
 
 @kernel("int64(int64[::1], int64[::1])")
 def close_page(mem, place):
-    """Give the slots that the open page has left to everybody. Done again it changes nothing."""
+    """Release the remaining slots of the open page to all transactions. Idempotent."""
     if place[N.LP_OPEN] != 0:
         close_open(mem, place)
     return A.OK
@@ -102,7 +102,7 @@ def close_page(mem, place):
 
 @helper
 def close_open(mem, place):
-    """See `close_page`; there is one."""
+    """Close the open page, which must exist; see `close_page`."""
     fragment = descriptor_of(mem, place[N.LP_FRAGMENT])
     page = place[N.LP_OPEN]
     place[N.LP_OPEN] = 0
@@ -125,7 +125,7 @@ def close_open(mem, place):
 
 @helper
 def place_slot(mem, place, rowid):
-    """Address of the row of a ROWID of the file, its page made if it is the next one; or a status code."""
+    """Return the address of the row at a ROWID of the file, creating the page if it is the next; or a status code."""
     fragment = descriptor_of(mem, place[N.LP_FRAGMENT])
     logical = place[N.LP_FIRST] + (rowid >> 16)
     if place[N.LP_OPEN] == 0 or mem[(place[N.LP_OPEN] << A.PAGE_SHIFT) + A.PG_LOGICAL] != logical:
@@ -141,7 +141,7 @@ def place_slot(mem, place, rowid):
 
 @helper
 def join_run(mem, txn, fragment, record, rowid):
-    """The operation that a row of a record belongs to, made if it is the first; 0 when memory is exhausted."""
+    """Return the operation of a record's row, created for the first row; 0 when memory is exhausted."""
     operation = mem[txn + A.X_RUN]
     if operation != 0 and mem[operation + A.O_FRAGMENT] == fragment:
         first = mem[operation + A.O_ROWID] & A.ROWID_MASK
@@ -160,7 +160,7 @@ def join_run(mem, txn, fragment, record, rowid):
 
 @helper
 def put_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
-    """Var part, index entry and operation of a row whose slot is its own; OK or ST_MEMORY and nothing is taken."""
+    """Take var part, index entry and operation of a row that has its slot; OK, or ST_MEMORY with nothing taken."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = mem[fragment + A.F_HAS_VAR]
     reference = 0
@@ -192,7 +192,7 @@ def put_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
 
 @helper
 def reserve_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
-    """`put_placed`, and entries of the table's indexes promised or taken; OK or a status code."""
+    """Reserve or take entries of the table's indexes, then `put_placed`; OK or a status code."""
     if mem[fragment + A.F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != A.OK:
         return A.ST_MEMORY
     indexes = uniques_of(mem, fragment)
@@ -213,7 +213,7 @@ def reserve_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
 
 @helper
 def reserve_placed_disk(mem, txn, buf, fragment, tag, rowid, row, at, record):
-    """`reserve_placed` of a row with a disk part; OK or a status code."""
+    """Like `reserve_placed`, for a row with a disk part; OK or a status code."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
     part = image_words(buf, at, fixed, mem[fragment + A.F_HAS_VAR])
     disk = buf[at + part] & A.VAR_WORDS_MASK
@@ -236,7 +236,7 @@ def reserve_placed_disk(mem, txn, buf, fragment, tag, rowid, row, at, record):
 
 @helper
 def place_one(mem, txn, buf, place, tag, rowid, at, record):
-    """Place one row whose key nobody has; OK or a status code."""
+    """Place one row whose key does not exist; OK or a status code."""
     row = place_slot(mem, place, rowid)
     if row < 0:
         return row
@@ -249,11 +249,11 @@ def place_one(mem, txn, buf, place, tag, rowid, at, record):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64[::1])")
 def place_rows(mem, table, txn, buf, rows, start, stop, place):
-    """Put rows [start, stop) of a block, whose records stand in the buffer, at their places.
+    """Put rows [start, stop) of a block, whose records are in the buffer, at their places.
 
     rows: LR_WORDS for each row. place: LP_ words. Returns OK or the status of row X_ROW: ST_DUPLICATE, ST_UNIQUE,
-    ST_BUSY and what a lack of memory, pages or UNDO log says; ST_MORE: that was enough for one call; ST_ALTERED,
-    ST_PARTITION: the table, or its partition, is not that of the load any more.
+    ST_BUSY and statuses for a lack of memory, pages or UNDO log; ST_MORE: enough work for one call; ST_ALTERED,
+    ST_PARTITION: the table, or its partition, has changed since the load.
     """
     table = descriptor_of(mem, table)
     if table == 0:

@@ -1,13 +1,12 @@
-"""Row locks: who waits for whom, and who gives way.
+"""Row locks: shared locks, waiters, and the choice of deadlock victims.
 
-Exclusive locks live in row headers (kernels take and free them); this module owns the shared ones, the waiting, and the
-wait-for graph. A waiter registers with every holder; when a holder frees a row somebody waits for, all its waiters try
-again.
+Exclusive locks are in row headers (kernels take and free them); this module owns the shared locks, the waiting, and the
+wait-for graph. A waiter registers with every holder; when a holder frees a row that has waiters, all its waiters retry.
 
-Invariants: (K1) a row's shared mark is set exactly while `shared` holds it and its one holder has not made it
-exclusive (a savepoint that takes that back sets it again); (K2) a waiter is registered and the row marked as waited
-for under one guard, so a holder that frees the row afterwards must see it; (K3) a cycle is found when its last edge
-is added, and its youngest transaction is the one victim; several cycles closed at once have one victim each.
+Invariants: (K1) a row's shared mark is set exactly while `shared` has it and a sole holder has not upgraded it to
+exclusive (rolling back to a savepoint before the upgrade sets it again); (K2) a waiter is registered and its row marked
+as waited for under one guard, so a holder that frees the row afterwards must see the mark; (K3) a cycle is found when
+its last edge is added, and its youngest transaction is the victim; several cycles closed at once have one victim each.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ FAILURE_POLL_SECONDS = 0.1
 
 
 class LockHolder(Protocol):
-    """What the table of locks knows of a transaction."""
+    """A transaction as the lock table sees it."""
 
     txid: int
     desc: int  # address of its descriptor in the arena
-    shared: set[RowKey]  # rows it holds a shared lock of
+    shared: set[RowKey]  # rows on which it holds a shared lock
 
 
 class Waiter:
-    """One blocked transaction: the gate it sleeps at and whom it waits for."""
+    """One blocked transaction: the gate at which it sleeps, and the holders it waits for."""
 
     __slots__ = ("gate", "holders", "is_victim", "key")
 
@@ -69,7 +68,7 @@ class LockTable:
         self.timeouts = 0
 
     def deadline(self) -> float:
-        """Until when a wait that begins now may last."""
+        """Return the deadline of a wait that begins now."""
         return self._clock.monotonic() + self._timeout_ms / 1_000
 
     def share(self, txn: LockHolder, key: RowKey, lock: int) -> bool:
@@ -79,8 +78,9 @@ class LockTable:
             if holders is not None and txn in holders:
                 return True
             if lock & LOCK_WAITED and holders and any(waiter.key == key for waiter in self.waiting.values()):
-                return False  # somebody waits for all shared holders to leave: do not keep them waiting for ever
-            # Registered before the row is marked: a signal in between must leave nothing that the end does not free.
+                return False  # a waiter needs all shared holders to leave: a new one could starve it
+            # Registered before the row is marked, so that the transaction's end frees the lock even after a signal in
+            # between.
             txn.shared.add(key)
             holders = self.shared.setdefault(key, set())
             holders.add(txn)
@@ -93,12 +93,12 @@ class LockTable:
             return False
 
     def release_shared(self, txn: LockHolder) -> None:
-        """Give up all shared locks of a transaction that ends."""
+        """Release all shared locks of a transaction that ends."""
         with self._guard:
             for key in txn.shared:
                 holders = self.shared.get(key)
                 if holders is None:
-                    continue  # a signal cut an earlier call
+                    continue  # an earlier call was interrupted by a signal
                 holders.discard(txn)
                 if not holders:
                     exchange_lock(self._mem, key[0], key[1], LOCK_SHARED, 0)
@@ -107,14 +107,14 @@ class LockTable:
             self._wake(txn)
 
     def wake(self, txn: LockHolder) -> None:
-        """Let everybody who waits for `txn` try again."""
+        """Wake all waiters of `txn` to retry."""
         with self._guard:
             self._wake(txn)
 
     def wait(self, txn: LockHolder, key: RowKey, lock: int, deadline: float) -> None:
-        """Wait until the holders of a row's lock may have gone; returns at once if they have.
+        """Wait until the holders of a row's lock may have released it; returns at once if they have.
 
-        Raises Deadlock if this transaction is (or becomes) the victim, LockTimeout at the deadline.
+        Raises: Deadlock if this transaction is (or becomes) the victim, LockTimeout at the deadline.
         """
         with self._guard:
             holders = self._holders(txn, key, lock)
@@ -141,11 +141,11 @@ class LockTable:
         woken = False
         try:
             left = max(0.0, deadline - self._clock.monotonic())
-            # In pieces: whoever holds the lock may never end once the store has failed or is closed.
+            # In pieces: the holder of the lock may never end after the store has failed or is closed.
             while not woken and left >= 0 and self._failure.first is None:
                 woken = waiter.gate.acquire(timeout=min(left, FAILURE_POLL_SECONDS))
                 left -= FAILURE_POLL_SECONDS
-                # Forgotten and yet asleep: a signal cut the waking.
+                # Forgotten but still asleep: the wake-up was interrupted by a signal.
                 woken = woken or self.waiting.get(txn) is not waiter
         finally:
             if not woken:
@@ -166,19 +166,19 @@ class LockTable:
         if lock & LOCK_SHARED:
             holders = self.shared.get(key, set()) - {txn}
             if not holders and txn in self.shared.get(key, ()):
-                # The only shared holder wants more: one kernel call makes it the exclusive one, nobody comes between.
-                # It stays among the holders: undoing a savepoint gives the shared lock back.
+                # The only shared holder upgrades: one kernel call makes its lock exclusive, atomically. It stays in
+                # `shared`: rolling back to a savepoint restores the shared lock.
                 if upgrade_lock(self._mem, txn.desc, key[0], key[1]) == ST_MEMORY:
                     raise self._arena.no_room("a lock")
             return holders
         cell = (lock & LOCK_OP_MASK) << 3
-        # The cell may have been freed and used again since; the mark under the guard decides whether that matters.
+        # The cell may have been freed and reused since; `mark_waited`, under the guard, detects that.
         slot = int(self._mem[int(self._mem[cell + O_TXN]) + X_SLOT])
         holder = self.by_slot.get(slot)
         return set() if holder is None or holder is txn else {holder}
 
     def _victim(self, txn: LockHolder, holders: set[LockHolder], gone: Sequence[LockHolder]) -> LockHolder | None:
-        """The youngest transaction of a cycle that the new edges close, if they close one; `gone` wait no more."""
+        """Return the youngest transaction of a cycle closed by the new edges, or None; `gone` wait no longer."""
         path: list[LockHolder] = [txn]
 
         def search(at: LockHolder, seen: set[LockHolder]) -> bool:
@@ -215,7 +215,7 @@ class LockTable:
                     others.discard(txn)
 
     def counters(self) -> dict[str, int]:
-        """Counters for `status()`."""
+        """Return the counters for `status()`."""
         return {
             "waits": self.waits,
             "deadlocks": self.deadlocks,

@@ -1,8 +1,8 @@
-"""Kernels behind insert, write, update, delete and lock; each call is one atomic change of shared state (D13).
+"""Kernels for insert, write, update, delete and lock; each call is one atomic change of shared state (D13).
 
-They work through a batch in order and stop at the first row that cannot be done, leaving its position and evidence in
-the transaction descriptor (X_ROW, X_FRAGMENT, X_ROWID, X_LOCK); the caller waits, grows or reports, and calls again
-from there.
+They process a batch in order and stop at the first row that fails, with its position and evidence in the transaction
+descriptor (X_ROW, X_FRAGMENT, X_ROWID, X_LOCK); the caller waits, grows the buffer or reports, and calls again from
+there.
 """
 
 # mypy: ignore-errors
@@ -31,7 +31,7 @@ from tidemark.engine.txn.changes_kernels import (
 
 @helper
 def busy(mem, txn, fragment, rowid, head):
-    """Leave evidence of the row whose lock must be waited for."""
+    """Store evidence of the row whose lock must be waited for; returns ST_BUSY."""
     mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment)
     mem[txn + A.X_ROWID] = rowid
     mem[txn + A.X_LOCK] = head & A.LOCK_MASK
@@ -40,28 +40,28 @@ def busy(mem, txn, fragment, rowid, head):
 
 @helper
 def meet_row(mem, txn, fragment, rowid, row, mode):
-    """Whether INSERT, WRITE or UPDATE may change a row that has an index entry: OK, or OP_REINSERT if this transaction
-    has deleted it, or a status code.
+    """Check whether INSERT, WRITE or UPDATE may change a row that has an index entry: OK, or OP_REINSERT if this
+    transaction has deleted it, or a status code.
     """
     head = mem[row]
     if head & A.LOCK_MASK == 0:
         return A.ST_DUPLICATE if mode == A.MODE_INSERT else A.OK
     if mode == A.MODE_INSERT and head & A.LOCK_SHARED:
-        return A.ST_DUPLICATE  # nobody changes it, so there is nothing to wait for
+        return A.ST_DUPLICATE  # no transaction holds it exclusively, so no wait is needed
     if lock_owner(mem, head) != txn:
         return busy(mem, txn, fragment, rowid, head)
     if own_kind(mem, row) == L.KIND_DELETE:
         if mem[newest_operation(head) + A.O_RECORD] & A.OP_ABSENT:
             return (
                 A.ST_MISSING if mode == A.MODE_UPDATE else A.ST_DUPLICATE
-            )  # it told of the absence, see `lock_absent`
+            )  # the transaction has reported the key as absent, see `lock_absent`
         return A.OP_REINSERT if mode == A.MODE_INSERT or mode == A.MODE_WRITE else A.ST_MISSING
     return A.ST_DUPLICATE if mode == A.MODE_INSERT else A.OK
 
 
 @helper
 def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
-    """INSERT, WRITE or UPDATE of a key that has an index entry."""
+    """Insert, write or update a key that has an index entry."""
     row = known_row_address(mem, fragment, rowid)
     flags = meet_row(mem, txn, fragment, rowid, row, mode)
     if flags < 0:
@@ -77,7 +77,7 @@ def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
 
 @helper
 def cancel_delete(mem, buf, row, head):
-    """The update that takes back a DELETE is there: the DELETE, which `head` leads to, becomes nothing."""
+    """Cancel the DELETE that `head` points to, after the update that replaces it was added."""
     after = mem[row]
     mem[row] = head
     take_back_delete(mem, buf, row)
@@ -90,10 +90,10 @@ def cancel_delete(mem, buf, row, head):
 def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
     """Insert, write or update rows [start, stop) of a batch of images, in the given order.
 
-    offsets: image offsets, or empty for images of equal size. order: positions sorted by fragment, or empty.
-    hashes: fragment << 29 | tag per image, or empty to compute them here. Returns OK, the status of row X_ROW, or
-    ST_MORE (X_ROW is the next row): a segment of the index was rebuilt, which is enough for one call; or ST_ALTERED:
-    the images are not of the version that mode names beside itself.
+    offsets: image offsets, or empty for images of equal size. order: positions sorted by fragment, or empty. hashes:
+    fragment << 29 | tag per image, or empty to compute them here. Returns OK, the status of row X_ROW, or ST_MORE
+    (X_ROW is the next row): a segment of the index was rebuilt, enough work for one call; or ST_ALTERED: the images'
+    version, in the upper bits of mode, is not the table's.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -119,7 +119,7 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
         else:
             tag = tag_of(images, first, words, mem[table + A.T_SEED])
             fragment = 0
-        if fragment == 0:  # not looked for yet, or dropped since
+        if fragment == 0:  # not looked up yet, or dropped since
             fragment = fragment_of(mem, table, images, first, words)
             if fragment == 0:
                 mem[txn + A.X_ROW] = position
@@ -144,7 +144,7 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
 
 @helper
 def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
-    """Bring the index buckets of the next rows into the cache, all at once."""
+    """Touch the index buckets of the next rows, so that their cache misses overlap."""
     touched = 0
     for position in range(begin, end):
         i = order[position] if order.size else position
@@ -156,13 +156,13 @@ def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
 
 @helper
 def refused_status(mode):
-    """Why a row that no partition takes cannot be put."""
+    """Return the status of a put of a row that no partition takes."""
     return A.ST_PARTITION if mode == A.MODE_INSERT or mode == A.MODE_WRITE else A.ST_MISSING
 
 
 @helper
 def touch_row(mem, txn, buf, fragment, rowid, mode):
-    """UPDATE (of fixed columns), DELETE, LOCK or FIND of a row that has an index entry."""
+    """Update (fixed columns), delete, lock or find a row that has an index entry."""
     row = known_row_address(mem, fragment, rowid)
     head = mem[row]
     is_shared = mode == A.MODE_FIND and head & A.LOCK_SHARED
@@ -183,7 +183,7 @@ def touch_row(mem, txn, buf, fragment, rowid, mode):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
 def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
-    """Update (leaving a record to patch), delete or lock rows [start, stop) by canonical key.
+    """Update (writing a record for the caller to patch), delete, lock or find rows [start, stop) by canonical key.
 
     offsets: n + 1 key offsets, or empty with `stride` words per key. Returns OK or the status of row X_ROW.
     """
@@ -210,14 +210,14 @@ def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
 def touch_int_key(mem, table, txn, buf, key, mode):
-    """`touch_rows` for one row whose canonical key is one word: the hot path of one-row transactions.
+    """Like `touch_rows`, for one row with a canonical key of one word: the hot path of one-row transactions.
 
-    Returns the words used in `buf` (the record just made ends there), or a status below 0.
+    Returns the words used in `buf` (the end of the new record), or a status below 0.
     """
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
-    buf[0] = key  # the group header of a filling buffer is free; it serves as the key's scratch word
+    buf[0] = key  # the group header of the buffer is still unused; it serves as the key's scratch word
     fragment = fragment_of(mem, table, buf, 0, 1)
     entry = 0
     if fragment != 0:
@@ -231,7 +231,7 @@ def touch_int_key(mem, table, txn, buf, key, mode):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def mark_waited(mem, fragment, rowid, lock):
-    """Say that somebody waits for a row's lock; 0 if the lock has changed meanwhile (try again instead of waiting)."""
+    """Mark a row's lock as having waiters; 0 if the lock has changed meanwhile (retry instead of waiting)."""
     fragment = descriptor_of(mem, fragment)
     row = 0 if fragment == 0 else row_address(mem, fragment, rowid)
     if row == 0 or mem[row] & A.LOCK_MASK & ~A.LOCK_WAITED != lock & ~A.LOCK_WAITED:
@@ -242,7 +242,9 @@ def mark_waited(mem, fragment, rowid, lock):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def upgrade_lock(mem, txn, fragment, rowid):
-    """Make a transaction's shared lock, the only one on the row, exclusive; OK, ST_MISSING if it changed, ST_MEMORY."""
+    """Upgrade a transaction's shared lock, the only one on the row, to exclusive; OK, ST_MISSING if it changed,
+    ST_MEMORY.
+    """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -260,9 +262,8 @@ def upgrade_lock(mem, txn, fragment, rowid):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def exchange_lock(mem, fragment, rowid, expected, lock):
-    """Replace a live row's lock word if it is still `expected`, whoever waits apart; 1 if done, 0 if it has changed.
-
-    A mark that somebody waits stays unless the lock is freed.
+    """Replace a live row's lock word if it is still `expected`, apart from the mark of waiters; 1 if done, 0 if it has
+    changed. The mark stays unless the lock is freed.
     """
     fragment = descriptor_of(mem, fragment)
     row = 0 if fragment == 0 else row_address(mem, fragment, rowid)

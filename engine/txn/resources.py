@@ -1,6 +1,6 @@
-"""What all transactions of an open store share: memory, latch, locks, log, epochs, and promises of room in the log.
+"""Resources shared by all transactions of an open store: memory, latch, locks, log, epochs, and reservations of log.
 
-A transaction knows nothing else of its store. What begins and ends transactions is in `transactions.py`.
+A transaction uses nothing else of its store. `transactions.py` begins and ends transactions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 REDO_POLL_SECONDS = 0.05
 COPIES_POLL_SECONDS = 0.002
-# A slice that cannot have frames because the disk is full waits for space so many times.
+# A slice that cannot get frames because the disk is full waits for space so many times.
 SPACE_ATTEMPTS = 20
 SPACE_PAUSE_SECONDS = 0.05
 
@@ -51,43 +51,43 @@ SPACE_PAUSE_SECONDS = 0.05
 class BeforeImages(Protocol):
     """The hook for before-images: where commits copy old rows for a running local checkpoint."""
 
-    current: Words  # empty while none runs; word 0 counts the words used
+    current: Words  # empty while no local checkpoint runs; word 0 counts the words used
 
     def room(self, words: int) -> Words:
-        """`current` with room for `words` more words; the caller holds the commit latch."""
+        """Return `current` with room for `words` more words; the caller holds the commit latch."""
         ...
 
     def waiting_words(self) -> int:
-        """Words of full buffers that the local checkpoint has not taken yet."""
+        """Return the words of full buffers that the local checkpoint has not taken yet."""
         ...
 
 
 class NoBeforeImages:
-    """No local checkpoint asks for before-images."""
+    """The hook while no local checkpoint runs."""
 
     def __init__(self) -> None:
         self.current: Words = np.zeros(0, dtype=np.int64)
 
     def room(self, words: int) -> Words:
-        """Nothing: no local checkpoint runs."""
+        """Return an empty array."""
         return self.current
 
     def waiting_words(self) -> int:
-        """None."""
+        """Return 0."""
         return 0
 
 
 class Resources(ABC):
-    """Made empty; `attach` gives it log and epochs once restart knows where they are."""
+    """The resources of one store. `attach` adds log and epochs after the restart has found them."""
 
     log: RedoLog
     epochs: EpochClock
-    disk: DiskColumns = None  # type: ignore[assignment]  # None for ever in a view of a local checkpoint
+    disk: DiskColumns = None  # type: ignore[assignment]  # stays None in a view of a local checkpoint
     deletes: DeleteLog | None = None
     spools: SpoolFiles = None  # type: ignore[assignment]  # as `log`
 
     def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
-        """seed: of the hash over primary keys."""
+        """Set up the resources, without log and epochs. seed: of the hash over primary keys."""
         self.arena = arena
         self.mem = arena.mem
         self.options = options
@@ -102,26 +102,26 @@ class Resources(ABC):
         self.waits_for_disk = options.durability == "commit"
         self.sink: BeforeImages = NoBeforeImages()
         self.on_redo_full: Callable[[], None] = lambda: None
-        # Whether a follower keeps the log from being cut; a caller that gets no room then is told so.
+        # Whether a follower keeps the log from being cut; a caller that gets no room then learns the reason.
         self.follower_holds_log: Callable[[], bool] = lambda: False
-        # Whether one does; then a schema change has an epoch of its own, and a load begins one.
+        # Whether the log has a follower; then a schema change has its own epoch, and a load begins one.
         self.follows_log = False
         self._txids = txids_from(1)
 
     @abstractmethod
     def retire(self, txn: Any) -> None:
-        """Take back what a transaction that ends used; once only, wherever a signal falls."""
+        """Return the resources of a transaction that ends; exactly once, wherever a signal arrives."""
 
     @abstractmethod
     def table(self, name: str) -> Table:
-        """The table of this name. Raises: NoSuchTable."""
+        """Return the table of this name. Raises: NoSuchTable."""
 
     @abstractmethod
     def unique_tables(self) -> Words:
-        """Ids of the tables that have a unique index, built or being built."""
+        """Return the ids of the tables that have a unique index, built or being built."""
 
     def attach(self, log: RedoLog, epochs: EpochClock, incarnation: int) -> None:
-        """Give the store its log and clock; from here on it can commit."""
+        """Set the log and the epoch clock; from here on the store can commit."""
         self.log = log
         self.epochs = epochs
         self.number_from(int(first_txid(incarnation)))
@@ -132,7 +132,7 @@ class Resources(ABC):
         return self.disk.space
 
     def next_txid(self) -> int:
-        """A transaction id never given before. Raises: LimitExceeded if this opening has no more."""
+        """Return a new transaction id. Raises: LimitExceeded if this opening has no more."""
         txid = int(next_txid(self.mem))
         if txid not in self._txids:
             raise LimitExceeded(
@@ -141,24 +141,24 @@ class Resources(ABC):
         return txid
 
     def txid_limit(self) -> int:
-        """Ids from here on have not been given."""
+        """Return the first transaction id not assigned yet."""
         return int(self.mem[S_TXID]) + 1
 
     def number_from(self, txid: int) -> None:
-        """Ids of transactions go on from here: smaller ones were given, here or by another node."""
+        """Continue transaction ids from here: smaller ones are assigned, here or by another node."""
         self._txids = txids_from(txid)
         self.mem[S_TXID] = txid - 1
 
-    # --- promises --------------------------------------------------------------------------------
+    # --- reservations ----------------------------------------------------------------------------
     def promise_redo(self, desc: int, words: int) -> None:
-        """Promise an open transaction more room in the log, waiting for a local checkpoint if need be."""
+        """Reserve more room in the log for an open transaction, waiting for a local checkpoint if needed."""
         if reserve_redo(self.mem, desc, words) != OK:
             self.wait_for_redo(lambda: bool(reserve_redo(self.mem, desc, words) == OK))
 
     def wait_for_redo(self, is_promised: Callable[[], bool]) -> None:
-        """Ask for a local checkpoint and wait until the promise can be given.
+        """Request a local checkpoint and wait until `is_promised` succeeds with the reservation.
 
-        Raises: RedoOverloaded past `lock_timeout_ms`, or BinlogOverloaded if it is the binlog that is waited for.
+        Raises: RedoOverloaded after `lock_timeout_ms`, or BinlogOverloaded if the binlog is holding the log.
         """
         deadline = self.locks.deadline()
         while True:
@@ -182,11 +182,11 @@ class Resources(ABC):
             " with a larger redo_log"
         )
 
-    # --- slices of a commit that the log has -----------------------------------------------------
+    # --- slices of a logged commit ---------------------------------------------------------------
     def wait_for_copies(self) -> None:
-        """Before a slice: let a running local checkpoint take the copies of slices before it, if they are many.
+        """Wait, before a slice, until a running local checkpoint has taken enough copies of earlier slices.
 
-        Not for ever, for it may wait for the same thread: copies are then kept in memory, however many.
+        Only until a deadline, since the local checkpoint may wait for this thread: further copies then stay in memory.
         """
         limit_words = self.options.checkpoint_memory_bytes // 8
         deadline = self.locks.deadline()
@@ -195,17 +195,17 @@ class Resources(ABC):
             self.failure.check()
 
     def hold_for_slice(self, pages: list[int]) -> bool:
-        """Hold the pages of a slice; False if it should ask again, for others pin the frames: their turn ends.
+        """Hold the pages of a slice; False if other threads have pinned the frames, so that the slice must retry later.
 
-        What cannot be had ends the store, for the log has the commit. Raises: IoFailed, InvariantBroken and any other
-        StoreFailed, and the store is dead.
+        Any other failure fails the store, since the log has the commit. Raises: IoFailed, InvariantBroken and any other
+        StoreFailed, with the store failed.
         """
         for attempt in range(SPACE_ATTEMPTS):
             try:
                 self.disk.hold(pages, is_reference=False)
                 return True
             except StorageFull as error:
-                # Pages lie where space was taken for them: only a file system that copies on write gets here (F44).
+                # Pages have allocated space: this happens only on a copy-on-write file system (F44).
                 if attempt + 1 == SPACE_ATTEMPTS:
                     text = f"{error.message}; a commit cannot write the pages it needs room of, open the store again"
                     raise self.fail(IoFailed(text, **error.evidence)) from error
@@ -219,6 +219,6 @@ class Resources(ABC):
         return False
 
     def fail(self, error: StoreFailed) -> StoreFailed:
-        """Kill the store; returns the error to raise."""
+        """Fail the store; returns the error to raise."""
         self.failure.latch(error)
         return error

@@ -1,10 +1,10 @@
-"""The buffer of a transaction larger than memory: blocks of records written to its spool file and given back (D3).
+"""The buffer of a transaction larger than memory: blocks of records written to its spool file and evicted (D3).
 
-Every record keeps its offset in the buffer, which is a reservation of `transaction_limit` bytes. Below `head` lie the
-blocks, in order and without gaps; behind it the tail, which is in memory. A block is *away* while its words are zero
-and its content is in the file alone: no record begins with 0, so kernels see it and stop with ST_SPOOLED.
+Every record keeps its offset in the buffer, which is a reservation of `transaction_limit` bytes. Below `head` are the
+blocks, in order and without gaps; after it the tail, which is in memory. A block is *away* while its words are zero and
+its content is only in the file: no record begins with 0, so kernels detect it and stop with ST_SPOOLED.
 
-Invariants: see W1–W5 in access.md §13. Everything here can be done again after a KeyboardInterrupt that fell anywhere.
+Invariants: see W1–W5 in access.md §13. Everything here can be repeated after a KeyboardInterrupt at any point.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
 
 FIRST_WORD = GROUP_WORDS + TRANSACTION_WORDS
-BLOCK_WORDS_MAX = 32_768  # 256 KiB: little enough to be read for one record, large enough to be written at full speed
+BLOCK_WORDS_MAX = 32_768  # 256 KiB: small enough to read for one record, large enough to write at full speed
 BLOCK_SHARE = 16  # of `transaction_memory`
-BROUGHT_MIN = 2  # blocks: a row's newest image and its newest disk part may lie in two
+BROUGHT_MIN = 2  # blocks: a row's newest image and its newest disk part may be in two
 
 _start_of = attrgetter("start")
 
 
 class Block:
-    """Some records: where they stand in the buffer, and in the file."""
+    """A run of records: its place in the buffer, and in the file."""
 
     __slots__ = ("checksum", "is_away", "offset", "start", "stays", "stop", "words")
 
@@ -59,11 +59,11 @@ class Block:
         self.words = -(-used // SPOOL_ALIGN_WORDS) * SPOOL_ALIGN_WORDS
         self.checksum: int | None = None
         self.is_away = False
-        self.stays = False  # in memory until the transaction ends
+        self.stays = False  # stays in memory until the transaction ends
 
 
 class Reference:
-    """What is in files instead of the log: the record that says so, and the names of the files."""
+    """Records in files instead of the log: the referring record, and the names of the files."""
 
     __slots__ = ("names", "record", "size_bytes")
 
@@ -84,8 +84,8 @@ class Spool:
         limit_words: int,
         unique_tables: Callable[[], Words] = lambda: NOTHING,
     ) -> None:
-        """memory_words: what may be in memory. limit_words: what may be at all. unique_tables: ids of the tables with
-        unique indexes. Raises: MemoryExhausted.
+        """Reserve the buffer. memory_words: limit in memory. limit_words: limit in total. unique_tables: ids of the
+        tables with unique indexes. Raises: MemoryExhausted.
         """
         self._unique_tables = unique_tables
         self._files = files
@@ -97,26 +97,26 @@ class Spool:
         self._block_words = max(SPOOL_ALIGN_WORDS, min(BLOCK_WORDS_MAX, memory_words // BLOCK_SHARE))
         self._file: File | None = None
         self.blocks: list[Block] = []
-        self._brought: list[Block] = []  # oldest use first
+        self._brought: list[Block] = []  # least recently brought first
         self._room_at = 0
         self._room_words = 0
-        self._reach = 0  # behind it no word was ever written
+        self._reach = 0  # past it no word was ever written
         self._is_sealed = False  # a group of the log refers to the file: W2
 
     @property
     def head(self) -> int:
-        """First word of the tail."""
+        """The first word of the tail."""
         return self.blocks[-1].stop if self.blocks else FIRST_WORD
 
     # --- room ------------------------------------------------------------------------------------
     def take_over(self, buf: Words, used: int) -> None:
-        """Begin with the records of an ordinary buffer."""
+        """Copy the records of an ordinary buffer."""
         self.words[:used] = buf[:used]
 
     def room(self, used: int) -> Words:
-        """The buffer with room behind `used`: more than the last time if nothing was written since.
+        """Return the buffer with room after `used`: more than last time if nothing was written since.
 
-        Raises: TransactionTooLarge, and nothing has changed; StorageFull, IoFailed, TooManyFiles.
+        Raises: TransactionTooLarge, with nothing changed; StorageFull, IoFailed, TooManyFiles.
         """
         is_stuck = used == self._room_at
         words = 2 * self._room_words if is_stuck else self._memory_words // 2
@@ -132,7 +132,7 @@ class Spool:
         return self.words[:stop]
 
     def spill(self, used: int, left_words: int) -> None:
-        """Write the tail's oldest records to the file until no more than `left_words` are left in memory."""
+        """Write the tail's oldest records to the file until at most `left_words` of the tail are left in memory."""
         while used - self.head > left_words:
             stop = int(block_end(self.words, self.head, used, self._block_words))
             if stop < 0:
@@ -140,14 +140,14 @@ class Spool:
             last = self.blocks[-1] if self.blocks else None
             block = Block(self.head, stop, last.offset + last.words * 8 if last is not None else 0)
             self._write(block)
-            # A rollback compares the keys of all images a row has had: those of unique indexes cannot be away.
+            # A rollback compares the keys of all images of a row: with unique indexes they must not be away.
             block.stays = bool(has_updates(self.words, block.start, stop, self._unique_tables()))
-            self.blocks.append(block)  # a KeyboardInterrupt before it: it will be written again
+            self.blocks.append(block)  # after a KeyboardInterrupt before this it is written again
             if not block.stays:
                 self._give_back(block)
 
     def _write(self, block: Block) -> None:
-        """Write a block where it belongs, if that is not what is there."""
+        """Write a block to its place in the file, unless it is unchanged."""
         unit = np.zeros(block.words, dtype=np.int64)
         unit[SPOOL_HEADER_WORDS : SPOOL_HEADER_WORDS + block.stop - block.start] = self.words[block.start : block.stop]
         header = header_of(unit, SPOOL_BLOCK)
@@ -168,11 +168,11 @@ class Spool:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the blocks in the file."""
+        """The size of the blocks in the file in bytes."""
         return self.blocks[-1].offset + self.blocks[-1].words * 8 if self.blocks else 0
 
     def _give_back(self, block: Block) -> None:
-        """Let a block be away: in the file first (W5), then given back. It never stays half of each."""
+        """Evict a block: write it to the file first (W5), then free its memory. Never stops halfway."""
         _whole(lambda: self._give_back_once(block))
 
     def _give_back_once(self, block: Block) -> None:
@@ -183,7 +183,7 @@ class Spool:
             self._brought.remove(block)
         page = self._reservation.page_words
         low, high = block.start // page * page, -(-block.stop // page) * page
-        # Pages shared with a neighbour go with the one that is given back last.
+        # A page shared with a neighbour is freed with the block evicted last.
         if not self._is_away(low, block.start):
             low += page
             self.words[block.start : min(low, block.stop)] = 0
@@ -209,8 +209,8 @@ class Spool:
         return self.blocks[number]
 
     def bring(self, at: int) -> None:
-        """Bring the block with the record at `at` back into memory, others give way. Raises: SpoolDamaged, IoFailed,
-        StorageFull (one that gives way was changed, and could not be written).
+        """Bring the block with the record at `at` back into memory, evicting others. Raises: SpoolDamaged, IoFailed,
+        StorageFull (a changed block could not be written for eviction).
         """
         block = self._find(at)
         if block is None:
@@ -243,8 +243,8 @@ class Spool:
 
     # --- savepoints ------------------------------------------------------------------------------
     def truncate(self, used: int) -> Words:
-        """Records from word `used` on, which begins one, were taken back; returns the buffer with as much room behind
-        it as `room` gives at first. May be done again.
+        """Drop the records from word `used` on, where a record begins; returns the buffer with as much room after it as
+        the first `room`. Can be repeated.
         """
         while self.blocks and self.blocks[-1].stop > used:
             block = self.blocks[-1]
@@ -262,7 +262,8 @@ class Spool:
 
     # --- the end ---------------------------------------------------------------------------------
     def finish(self, used: int) -> Reference:
-        """Write what is in memory and make the file durable, name included (W1). May be done again until `seal`.
+        """Write the records still in memory and make the file durable, name included (W1). Can be repeated until
+        `seal`.
 
         Raises: StorageFull, IoFailed, SyncFailed.
         """
@@ -272,7 +273,7 @@ class Spool:
         for block in self.blocks:
             if block.stays:
                 self._write(block)
-            elif not block.is_away:  # a KeyboardInterrupt fell right behind its first write
+            elif not block.is_away:  # a KeyboardInterrupt arrived right after its first write
                 self._give_back(block)
         assert self._file is not None
         self._files.files.fdatasync(self._file)
@@ -284,11 +285,11 @@ class Spool:
         return Reference(np.array(record, dtype=np.int64), self.size_bytes, (spool_name(self.txid),))
 
     def seal(self) -> None:
-        """A group of the log refers to the file: it is never written again (W2)."""
+        """Forbid further writes, since a group of the log refers to the file (W2)."""
         self._is_sealed = True
 
     def close(self, is_committed: bool) -> None:
-        """Let go of memory and file; the file goes unless the transaction was committed."""
+        """Release memory and file; the file is removed unless the transaction was committed."""
         file, self._file = self._file, None
         if file is not None:
             self._files.files.close(file)
@@ -297,7 +298,7 @@ class Spool:
 
 
 def _whole(step: Callable[[], None]) -> None:
-    """Make a step that can be made again; a KeyboardInterrupt waits until it is done."""
+    """Run a repeatable step to its end; a KeyboardInterrupt is raised afterwards."""
     interrupt: KeyboardInterrupt | None = None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a transaction larger than memory needs of the kernels besides ST_SPOOLED: its promises, blocks and reference."""
+"""Kernels for a transaction larger than memory, besides ST_SPOOLED: its reservations, blocks and reference."""
 
 # mypy: ignore-errors
 
@@ -16,7 +16,9 @@ _pack_kind = helper(L.pack_kind)
 
 @kernel("int64(int64[::1], int64, int64)")
 def begin_spool(mem, txn, redo_words):
-    """From here on a transaction's records go to a file: of its promises `redo_words` of the log are left."""
+    """Let a transaction's records go to a file from here on; of its reservations at most `redo_words` of the log are
+    kept.
+    """
     mem[A.S_COPY_RESERVED] -= mem[txn + A.X_COPY_WORDS]
     mem[txn + A.X_COPY_WORDS] = 0
     left = min(mem[txn + A.X_REDO_WORDS], redo_words)
@@ -29,9 +31,9 @@ def begin_spool(mem, txn, redo_words):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def block_end(buf, start, stop, words):
-    """Where a block of whole records from buf[start] on ends that has at least `words` words, or all up to `stop`.
+    """Return the end of a block of whole records from buf[start] on with at least `words` words, or all up to `stop`.
 
-    An image before stays with the record it belongs to. -1 if what stands there is no run of records.
+    A before-image stays with its record. -1 if the words are not a run of records.
     """
     at = start
     kind = 0
@@ -46,7 +48,7 @@ def block_end(buf, start, stop, words):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def has_updates(buf, start, stop, tables):
-    """Whether an UPDATE of one of these tables is among the whole records buf[start:stop]."""
+    """Whether the whole records buf[start:stop] include an UPDATE of one of these tables."""
     at = start
     while at < stop:
         size = buf[at] >> L.WORDS_SHIFT
@@ -62,7 +64,7 @@ def has_updates(buf, start, stop, tables):
 
 @kernel("int64(int64[::1], int64, int64)")
 def slice_copy_words(mem, txn, budget):
-    """Most words the next `budget` operations of a commit copy for a running local checkpoint."""
+    """Return the maximum words that the next `budget` operations of a commit copy for a running local checkpoint."""
     words = 0
     operation = mem[txn + A.X_CURSOR]
     for _ in range(budget):
@@ -79,7 +81,7 @@ def slice_copy_words(mem, txn, budget):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
 def commit_spooled(mem, txn, words, txid, record):
-    """First step of a commit by reference: the group with the record that names the files; returns words used."""
+    """Begin a commit by reference: write the group with the record that names the files; returns the words used."""
     at = L.GROUP_WORDS
     words[at] = _pack_kind(L.KIND_TRANSACTION, 0, L.TRANSACTION_WORDS + record.size)
     words[at + 1] = txid

@@ -1,11 +1,12 @@
-"""A transaction: its buffer, its life, and the one commit function (D3, D5).
+"""A transaction: its buffer, its lifecycle, and the one commit function (D3, D5).
 
-One larger than `transaction_memory` spools: its records lie in a synced file, and the log gets one record that names
-the file. Order of writes: blocks, sync of the file, sync of the names; then the referring group, durable; then the
-rows. A crash before the group is durable: the file is swept when the store is opened. After it: replay reads the file.
+A transaction larger than `transaction_memory` spools: its records are in a synced file, and the log gets one record
+that names the file. Order of writes: blocks, sync of the file, sync of the names; then the referring group, durable;
+then the rows. After a crash before the group is durable, the file is swept when the store is opened; after a later
+crash, replay reads the file.
 
-States of a transaction in memory: open, ended. What the kernels know of it (operations, bytes, promises) lies in its
-descriptor in the arena, so that a signal between two Python statements never leaves the two out of step.
+States of a transaction in memory: open, ended. The state that kernels use (operations, bytes, reservations) is in its
+descriptor in the arena, so that a signal between two Python statements never leaves it inconsistent.
 """
 
 from __future__ import annotations
@@ -86,28 +87,28 @@ if TYPE_CHECKING:
 
 get_ident = threading.get_ident
 
-# What a transaction needs in memory, used again by later ones: slot, address of its descriptor, buffer and its bytes.
+# The reusable memory of a transaction: slot, address of its descriptor, buffer and its bytes.
 Place = tuple[int, int, "Words", memoryview]
 
-BUFFER_WORDS = 4_096  # first size of a transaction's buffer
+BUFFER_WORDS = 4_096  # initial size of a transaction's buffer
 SLICE_OPERATIONS = 1_500
-SLICE_KEEPING = 600  # while a snapshot is open, so that old rows are kept
-SLICE_ENTRIES = 80  # of ordered indexes: 50 to 200 µs, as long as few rows must be read to compare
-# Of UNDO buffer, before a slice with disk parts: more than one step of it needs with the largest pages.
+SLICE_KEEPING = 600  # while a snapshot is open and old rows must be kept
+SLICE_ENTRIES = 80  # of indexes: 50 to 200 µs, as long as comparisons read few rows
+# UNDO buffer for a slice with disk parts: more than one step needs with the largest pages.
 SLICE_UNDO_WORDS = PAGE_WORDS + 64
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
-# Promised of the log for one that spools: the group that refers to its file, and padding of the one before.
+# Log reserved by a transaction that spools: the group that refers to its file, and padding of the group before.
 REFERENCE_WORDS = 2 * GROUP_ALIGN_WORDS
 _NEEDS_ROOM = (ST_SPACE, ST_COPIES)
 _STOPPED = "commit met a broken invariant (status {}); reopen the store"
-_NOT_YET = (ST_MORE, ST_PAGE, ST_UNDO)  # nothing was done in one step
+_NOT_YET = (ST_MORE, ST_PAGE, ST_UNDO)  # the one step did nothing
 _GOES_ON = (ST_MORE, ST_PAGE, ST_UNDO, ST_SPOOLED)
-APPLIED = 2  # X_STATE once every operation is in the rows
-COMMITTING = 3  # X_STATE of a commit in slices, until then
+APPLIED = 2  # X_STATE after every operation is applied to the rows
+COMMITTING = 3  # X_STATE of a commit in slices before that
 
 
 class Transaction:
-    """An open transaction. Made by `Store.begin`; belongs to the thread that made it."""
+    """An open transaction. Created by `Store.begin`; belongs to the thread that began it."""
 
     __slots__ = (
         "__weakref__",
@@ -143,7 +144,7 @@ class Transaction:
 
     # --- usability -------------------------------------------------------------------------------
     def check(self) -> None:
-        """Raise unless this thread may use the transaction now."""
+        """Check that this thread may use the transaction now. Raises: TransactionEnded, WrongThread, StoreFailed."""
         if self.store.failure.first is not None:
             self.store.failure.check()
         if self.is_ended:
@@ -152,15 +153,15 @@ class Transaction:
             raise WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
 
     def grow(self, words: int, ahead_words: int = 0) -> None:
-        """Make room for `words` more words in the buffer, and for `ahead_words` that will follow if there is as much.
+        """Make room for `words` more words in the buffer, and for `ahead_words` to follow if the limit allows.
 
-        A transaction that spools gets some room; who needs more asks again. Raises: TransactionTooLarge past
-        `transaction_limit`, StorageFull, MemoryExhausted; who meets one ends the transaction.
+        A transaction that spools gets some room; a caller that needs more calls again. Raises: TransactionTooLarge past
+        `transaction_limit`, StorageFull, MemoryExhausted; the caller must then end the transaction.
         """
         used = int(self.mem[self.desc + X_USED])
         need = used + words + PAD_WORDS
         limit = self.store.transaction_words
-        if self.spool is not None or need > limit or self.buf.size >= limit:  # an image before may ask for more
+        if self.spool is not None or need > limit or self.buf.size >= limit:  # a before-image may need more
             self._room_in_spool(used)
             return
         size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
@@ -172,8 +173,8 @@ class Transaction:
         self.buf_bytes = view
 
     def bring(self) -> None:
-        """Bring the record back at which a kernel stopped with ST_SPOOLED. Raises: SpoolDamaged or StorageFull, and the
-        transaction was rolled back; IoFailed.
+        """Bring back the record at which a kernel stopped with ST_SPOOLED. Raises: SpoolDamaged or StorageFull, with
+        the transaction rolled back; IoFailed.
         """
         try:
             self._bring()
@@ -186,7 +187,9 @@ class Transaction:
             self.spool.bring(int(self.mem[self.desc + X_SPOOLED]))
 
     def bring_to_end(self) -> None:
-        """`bring` for a commit or a rollback under way: there is no way back, only a restart may go on."""
+        """Like `bring`, for a commit or a rollback in progress: a failure fails the store, since only a restart can
+        continue.
+        """
         try:
             self._bring()
         except (Damaged, StorageFull) as error:
@@ -195,13 +198,13 @@ class Transaction:
 
     # --- spool -----------------------------------------------------------------------------------
     def _room_in_spool(self, used: int) -> None:
-        """`grow` past `transaction_memory`: what is in memory goes to the spool file, oldest records first.
+        """Grow past `transaction_memory`: records in memory go to the spool file, oldest first.
 
         Raises: TransactionTooLarge, StorageFull, MemoryExhausted, TooManyFiles, IoFailed.
         """
         store = self.store
         spool = self.spool
-        if not isinstance(spool, Spool):  # one that adopts load files has no other operations
+        if not isinstance(spool, Spool):  # a transaction that adopts load files has no other operations
             if store.spool_words <= store.transaction_words:
                 raise TransactionTooLarge(
                     f"the transaction needs more than transaction_limit ({store.spool_words * 8} bytes);"
@@ -212,18 +215,18 @@ class Transaction:
             self._use(spool, spool.words[:used])
         if not self.mem[self.desc + X_SPOOLED]:
             begin_spool(self.mem, self.desc, REFERENCE_WORDS)
-        end_run(self.mem, self.desc, 0)  # a record that goes to the file takes no more rows
+        end_run(self.mem, self.desc, 0)  # a record in the file cannot take more rows
         self._use(spool, spool.room(used))
 
     def _use(self, spool: Spool | AdoptedRecords, buf: Words) -> None:
         view = buf.data.cast("B")
-        # No call from here on, so no KeyboardInterrupt: the buffer is the spool's, or it is not.
+        # There is no call from here on, so a KeyboardInterrupt cannot split the switch to the spool's buffer.
         self.buf = buf
         self.buf_bytes = view
         self.spool = spool
 
     def _truncate_spool(self, used: int) -> None:
-        """Records from word `used` on were taken back by a savepoint. Raises: IoFailed, and the store is dead."""
+        """Drop records from word `used` on after a rollback to a savepoint. Raises: IoFailed, with the store failed."""
         try:
             if isinstance(self.spool, Spool):
                 self._use(self.spool, self.spool.truncate(used))
@@ -231,13 +234,13 @@ class Transaction:
             raise self.store.fail(IoFailed(f"{error.message}; open the store again", **error.evidence)) from error
 
     def begin_to_adopt(self, records: AdoptedRecords) -> None:
-        """Let a transaction without operations have the records of load files. Raises: RedoOverloaded."""
+        """Use the records of load files as the buffer of a transaction without operations. Raises: RedoOverloaded."""
         self.store.promise_redo(self.desc, records.record_words + REFERENCE_WORDS)
         begin_spool(self.mem, self.desc, records.record_words + REFERENCE_WORDS)
         self._use(records, records.words)
 
     def _leave_spool(self, spool: Spool | AdoptedRecords) -> None:
-        """The transaction has ended: files the log refers to stay, others go with its memory."""
+        """Close the spool of an ended transaction: files that the log refers to stay, others are removed."""
         is_committed = self.group is not None and self.group.sequence > 0
         if self.group is not None and self.reference is not None and is_committed:
             self.store.spools.keep(self.txid, Kept(self.group.lsn, self.reference.size_bytes, self.reference.names))
@@ -249,11 +252,13 @@ class Transaction:
     def commit(self, wait: bool) -> None:
         """Make the changes visible, and durable before returning if `wait`.
 
-        Order: records into the filling REDO group and changes into the rows (one atomic step), then the wait for that
+        Order: records to the filling REDO group and changes to the rows (one atomic step), then the wait for that
         group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
-        only after. Durable: everything, if `wait`; else with its epoch, but in a node group it is in the memory of all
-        members. Raises: CommitOnFailedStore and CommitInterrupted, which tell the `txid`, if the outcome is unknown;
-        any other StoreFailed: nothing of it was or will be written; MemoryExhausted, and it was rolled back.
+        only after the sync. Durable on return: everything, if `wait`; else it becomes durable with its epoch, but in a
+        node group it is in the memory of all members.
+
+        Raises: CommitOnFailedStore and CommitInterrupted, with the `txid`, if the outcome is unknown; any other
+        StoreFailed: nothing of it was or will be written; MemoryExhausted, with the transaction rolled back.
         """
         try:
             self._commit(wait)
@@ -261,8 +266,8 @@ class Transaction:
             raise self.out_of_memory(error) from error
 
     def out_of_memory(self, error: MemoryError) -> Error:
-        """What a MemoryError in a call of this transaction is to its user: it was rolled back, unless the log may have
-        it; then nobody may say so but a restart, and the store has failed.
+        """Convert a MemoryError in a call of this transaction to its user's error. The transaction is rolled back
+        unless the log may have it; then the store fails, and only a restart can tell the outcome.
         """
         is_applied = not self.is_ended and int(self.mem[self.desc + X_STATE]) == APPLIED
         if not self.is_logged and not is_applied and not (self.group is not None and self.group.sequence):
@@ -284,7 +289,7 @@ class Transaction:
         if self.spool is not None:
             self._commit_by_reference(self.spool)
             return
-        with store.latch:  # a crash in here: nothing of the transaction is on disk
+        with store.latch:  # a crash in here leaves nothing of it on disk
             status = commit_small(
                 self.mem, self.desc, self.buf, log.fill, store.sink.current, store.epochs.current, self.txid
             )
@@ -306,10 +311,10 @@ class Transaction:
             ticket = self._commit_large()
             status = COMMIT_LOGGED | COMMIT_WOKEN
         self.is_logged = status & COMMIT_LOGGED != 0
-        self.ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, and nobody was told
+        self.ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, not acknowledged yet
         if status & COMMIT_LOGGED and (wait or log.partner is not None):
             try:
-                (log.wait if wait else log.share)(ticket)  # behind `wait` the group is durable, and so is this
+                (log.wait if wait else log.share)(ticket)  # after `wait` the group, with it, is durable
             except KeyboardInterrupt as error:
                 raise self.interrupted() from error
             except CommitOnFailedStore as error:
@@ -317,8 +322,8 @@ class Transaction:
                 raise
 
     def _check_step(self, status: int) -> None:
-        """What the one step of a commit came to. The latch is held: a store that fails now writes no more groups, and
-        the one being filled may have the records. Raises: InvariantBroken.
+        """Check the status of a commit's one step. Call with the latch held: a store that fails now writes no more
+        groups, and the filling one may have the records. Raises: InvariantBroken.
         """
         if status > 0:
             self.store.epochs.has_commits = True
@@ -330,14 +335,14 @@ class Transaction:
         return CommitInterrupted(text, txid=self.txid)
 
     def _commit_at_hand(self) -> int:
-        """Commit if every page is in memory and every room is there: then nothing has to be held. ST_PAGE if not."""
+        """Commit without holding pages, if every page is in memory and all room is available; else ST_PAGE."""
         store = self.store
         place = (self.mem, self.desc, self.buf, store.log.fill, store.sink.current, store.epochs.current, self.txid)
         return int(commit_at_hand(*place, store.disk.pages_at_hand))
 
     def _commit_indexed(self) -> int:
-        """`commit_small` for one that changes ordered indexes; ST_PAGE, nothing done, if a disk page is missing or
-        there is no room for its UNDO.
+        """Commit a transaction that changes indexes in one step; ST_PAGE, with nothing done, if a disk page is missing
+        or the UNDO buffer has no room.
         """
         store = self.store
         pages = store.disk.pages_at_hand
@@ -348,10 +353,10 @@ class Transaction:
         return ST_PAGE if status == ST_UNDO else status
 
     def _commit_disk(self) -> tuple[int, int]:
-        """Commit a transaction that changes disk parts: pages brought in and pinned, then the same one step.
+        """Commit a transaction that changes disk parts: load and pin its pages, then the same one step.
 
-        (status, group); ST_MORE and nothing done if it needs more pages or UNDO buffer than one step may have. Raises:
-        PageDamaged, IoFailed; MemoryExhausted, and it is rolled back.
+        Returns (status, group); ST_MORE, with nothing done, if it needs more pages or UNDO buffer than one step may
+        have. Raises: PageDamaged, IoFailed; MemoryExhausted, with the transaction rolled back.
         """
         store, log = self.store, self.store.log
         disk = store.disk
@@ -368,7 +373,7 @@ class Transaction:
             status = ST_UNDO
             while status == ST_UNDO:
                 disk.undo.make_room(undo_words)
-                with store.latch:  # a crash in here: nothing of the transaction is on disk
+                with store.latch:  # a crash in here leaves nothing of it on disk
                     copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
                     fill = log.room(int(self.mem[self.desc + X_USED]))
                     work = (self.mem, self.desc, self.buf, fill, copies, store.epochs.current, self.txid)
@@ -383,16 +388,16 @@ class Transaction:
         return status, ticket
 
     def pages_of_commit(self) -> tuple[list[int], bool]:
-        """Pages of disk columns that the next slice of a commit needs, to be held, and whether that is all of it."""
+        """Return the pages of disk columns that the next slice of a commit must hold, and whether these are all."""
         out = np.zeros(1 + self.store.disk.pages_per_hold(COMMIT_PAGES), dtype=np.int64)
         while (status := commit_pages(self.mem, self.desc, self.buf, out)) == ST_SPOOLED:
             self.bring_to_end()
         return (out[1 : 1 + int(out[0])] | FRESH_PAGE).tolist(), bool(status == OK)
 
     def _commit_large(self) -> int:
-        """Commit in slices, the buffer being a REDO group itself; returns the group's sequence.
+        """Commit in slices, with the buffer itself as a REDO group; returns the group's sequence.
 
-        Between slices others may commit; no epoch closes, so no local checkpoint starts.
+        Other transactions may commit between slices; no epoch closes, so no local checkpoint starts.
         """
         store = self.store
         used = int(commit_begin(self.mem, self.desc, self.buf, self.txid))
@@ -400,7 +405,7 @@ class Transaction:
         self.group = group
         with store.latch:
             store.epochs.hold(self)
-            store.log.adopt(group)  # from here on it is committed; a crash before its sync ends loses it whole
+            store.log.adopt(group)  # committed from here on; a crash before its sync ends loses it whole
         self.apply_logged(group)
         self.buf = store.no_words  # the buffer belongs to the log until it is written
         return group.sequence
@@ -408,15 +413,15 @@ class Transaction:
     def _commit_by_reference(self, spool: Spool | AdoptedRecords) -> None:
         """Commit a transaction that spools. Durable on return: everything, in both modes of durability.
 
-        Raises: StorageFull, and it was rolled back; SyncFailed, IoFailed; CommitInterrupted and CommitOnFailedStore,
-        which tell the `txid`.
+        Raises: StorageFull, with the transaction rolled back; SyncFailed, IoFailed; CommitInterrupted and
+        CommitOnFailedStore, with the `txid`.
         """
         store, mem, desc = self.store, self.mem, self.desc
         if not mem[desc + X_CHANGES]:
-            self.rollback()  # locks are all there is to it
+            self.rollback()  # it has only locks
             return
         try:
-            reference = spool.finish(int(mem[desc + X_USED]))  # a crash up to here: the file is swept
+            reference = spool.finish(int(mem[desc + X_USED]))  # after a crash up to here the file is swept
         except Retryable:
             self.rollback()
             raise
@@ -430,15 +435,15 @@ class Transaction:
         self.reference = reference
         with store.latch:
             if store.follows_log and isinstance(spool, AdoptedRecords):
-                store.epochs.close()  # nothing stands before a load in its epoch: a mark may stand for it
+                store.epochs.close()  # a load is the first commit of its epoch, so that a mark may represent it
             store.epochs.hold(self)
-            store.log.adopt(group)  # from here on it is committed; a crash before its sync ends loses it whole
+            store.log.adopt(group)  # committed from here on; a crash before its sync ends loses it whole
         spool.seal()
         interrupt: KeyboardInterrupt | None = None
         try:
             store.log.wait(group.sequence)
         except KeyboardInterrupt as error:
-            interrupt = error  # it has its place in the log, before others that may commit now: the rows must follow
+            interrupt = error  # it is in the log, before transactions that may commit now: the rows must follow
         except CommitOnFailedStore as error:
             error.evidence["txid"] = self.txid
             raise
@@ -451,7 +456,7 @@ class Transaction:
             raise self.interrupted() from interrupt
 
     def apply_logged(self, group: Group) -> None:
-        """`apply_slices` of a group that leaders may make durable, whatever comes. Raises: OutcomeUnknown."""
+        """Call `apply_slices` for a group that a leader may make durable even if this fails. Raises: OutcomeUnknown."""
         try:
             self.apply_slices(group)
         except OutcomeUnknown:
@@ -461,7 +466,7 @@ class Transaction:
             raise CommitOnFailedStore(text, **{**error.evidence, "txid": self.txid}) from error
 
     def apply_slices(self, group: Group) -> None:
-        """Apply a large commit to the rows. A KeyboardInterrupt waits until the last slice: the log has the whole."""
+        """Apply a large commit to the rows. A KeyboardInterrupt is raised after the last slice, since all is logged."""
         store = self.store
         step = self._disk_slice if int(self.mem[self.desc + X_DISK]) else self.apply_slice
         interrupt: KeyboardInterrupt | None = None
@@ -472,7 +477,7 @@ class Transaction:
                 if status == ST_SPOOLED:
                     self.bring_to_end()
             except KeyboardInterrupt as error:
-                # The kernel keeps its place in the descriptor, so going on is right wherever the signal fell.
+                # The kernel keeps its position in the descriptor, so continuing is right wherever the signal arrived.
                 interrupt = error
                 status = OK if int(self.mem[self.desc + X_STATE]) == APPLIED else ST_MORE
             except BaseException:
@@ -485,12 +490,16 @@ class Transaction:
             raise self.interrupted() from interrupt
 
     def broke_off(self) -> None:
-        """A commit that holds its epoch will not come to its end: nobody may wait for it, only a restart goes on."""
+        """Fail the store, since a commit that holds its epoch cannot finish: waiters must stop, only a restart
+        continues.
+        """
         if self.store.failure.first is None:
             self.store.fail(InvariantBroken(f"commit of {self.txid} broke off in the middle; reopen the store"))
 
     def _copies(self) -> Words:
-        """Room for what the next slice copies for a running local checkpoint. The latch is held."""
+        """Return room for the copies that the next slice makes for a running local checkpoint. Call with the latch
+        held.
+        """
         sink = self.store.sink
         if self.spool is None or not sink.current.size:
             return sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
@@ -512,7 +521,9 @@ class Transaction:
         return int(commit_indexed(*place, SLICE_ENTRIES, none))
 
     def _disk_slice(self, group: Group) -> int:
-        """As `apply_slice`, its pages pinned. What was promised in the log but is unreadable needs a restart."""
+        """Like `apply_slice`, with its pages pinned. A page that a logged commit needs but that is unreadable needs a
+        restart.
+        """
         disk = self.store.disk
         if self.spool is not None:
             self.store.wait_for_copies()
@@ -530,10 +541,10 @@ class Transaction:
             disk.release(pages)
 
     def rollback(self) -> None:
-        """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed.
+        """Undo everything; nothing of it reaches the disk. Does nothing if the transaction has ended.
 
-        A KeyboardInterrupt waits for the end: half undone, rows would stay locked until the store is closed (F117).
-        Without memory for it, twice, the store has failed.
+        A KeyboardInterrupt is raised at the end: half undone, rows would stay locked until the store is closed (F117).
+        A second MemoryError fails the store.
         """
         interrupt: KeyboardInterrupt | None = None
         has_failed = False
@@ -541,7 +552,7 @@ class Transaction:
             try:
                 self._roll_back()
             except KeyboardInterrupt as error:
-                interrupt = error  # every step may be made again
+                interrupt = error  # every step can be repeated
             except MemoryError as error:
                 if has_failed:
                     text = f"a transaction could not be rolled back ({error!r}); open the store again"
@@ -553,31 +564,31 @@ class Transaction:
     def _roll_back(self) -> None:
         if self.store.failure.first is None:
             if self.group is not None and self.group.sequence:
-                # A signal fell behind the hand-over to the log: it is committed, so the rows must follow.
+                # A signal arrived after the hand-over to the log: it is committed, so the rows must follow.
                 if int(self.mem[self.desc + X_STATE]) != APPLIED:
                     self.apply_slices(self.group)
                 self.store.epochs.unhold(self)
             elif int(self.mem[self.desc + X_STATE]) == APPLIED:
-                self.store.epochs.has_commits = True  # a signal fell right behind the commit's one step
+                self.store.epochs.has_commits = True  # a signal arrived right after the commit's one step
             else:
                 self.store.epochs.unhold(self)
-                if int(self.mem[self.desc + X_STATE]) == COMMITTING:  # a signal fell right before the hand-over
+                if int(self.mem[self.desc + X_STATE]) == COMMITTING:  # a signal arrived right before the hand-over
                     self.mem[self.desc + X_CURSOR] = 0
                     self.mem[self.desc + X_STATE] = 1
                 if isinstance(self.spool, AdoptedRecords):
-                    self.spool.abandon(self.mem)  # places of rows go back
+                    self.spool.abandon(self.mem)  # release the places of rows
                 self._unplan(0)
                 self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
             self.ended(1)
         self.is_ended = True
 
     def _unplan(self, until: int) -> None:
-        """Take back what operations newer than `until` planned for disk parts."""
+        """Cancel the plans for disk parts of operations newer than `until`."""
         if int(self.mem[self.desc + X_DISK]):
             self._undo(lambda: int(unplan_step(self.mem, self.desc, self.buf, until, SLICE_OPERATIONS)))
 
     def _undo(self, step: Callable[[], int]) -> None:
-        """Call `step` until it is done. A KeyboardInterrupt waits: half undone, rows would stay locked for ever."""
+        """Call `step` until it is done. A KeyboardInterrupt is raised at the end: otherwise rows would stay locked."""
         status = ST_MORE
         interrupt: KeyboardInterrupt | None = None
         while status in (ST_MORE, ST_SPOOLED):
@@ -586,7 +597,7 @@ class Transaction:
                 if status == ST_SPOOLED:
                     self.bring_to_end()
             except KeyboardInterrupt as error:
-                interrupt = error  # the kernel may have been done already; doing it again changes nothing
+                interrupt = error  # the kernel may have finished already; repeating it changes nothing
                 status = ST_MORE
         if interrupt is not None:
             raise interrupt
@@ -598,7 +609,7 @@ class Transaction:
             self.store.locks.wake(self)
 
     def ended(self, has_waiters: int) -> None:
-        """The transaction has ended, its locks are free: wake who waits, give back what it used."""
+        """Finish a transaction whose locks are free: wake waiters, return its resources."""
         if self.is_ended:
             return
         if self.spool is not None:
@@ -611,8 +622,8 @@ class Transaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo what the block did if it raises, and nothing else; the transaction goes on. Raises: MemoryExhausted, and
-        the transaction was rolled back.
+        """Undo only the operations of the block if it raises; the transaction continues. Raises: MemoryExhausted, with
+        the transaction rolled back.
         """
         try:
             self.check()
@@ -648,9 +659,9 @@ class Transaction:
         elif not self.is_ended:
             try:
                 self.commit(self.store.waits_for_disk)
-            except MemoryError as failed:  # on the way into the commit
+            except MemoryError as failed:  # raised before the commit began
                 raise self.out_of_memory(failed) from failed
             except BaseException:
-                # Interrupted before the hand-over it is rolled back; behind it, committed: outcome(txid) tells.
+                # Interrupted before the hand-over it is rolled back; after it, it is committed: outcome(txid) tells.
                 self.rollback()
                 raise

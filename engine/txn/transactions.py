@@ -1,7 +1,7 @@
-"""How transactions begin and end, and when memory of what was dropped goes.
+"""Begin and end of transactions, and freeing the memory of dropped tables and partitions.
 
-Restart (`recovery`) builds a Store from what the files hold; the face (`tidemark`) gives it threads. Nothing in here
-starts a thread or decides when.
+Restart (`recovery`) builds a Store from the files; the public floor (`tidemark`) runs its threads. Nothing here starts
+a thread or a timer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Transaction)
 
 SPARE_PLACES = 64
-# In the order they are asked. Each has a name, so that one that comes or goes leaves the others.
+# In calling order. Each has a name, so that one can be added or removed without the others.
 FOLLOWERS = ("binlog", "archive")
 
 
@@ -49,43 +49,43 @@ class Transactions(Resources):
         self.tables: dict[str, Table] = {}
         self.by_id: dict[int, Table] = {}
         self.next_table_id = 1
-        # Followers that must have read the log through the epoch of a local checkpoint before that is published, and
-        # the log cut: by a name of `FOLLOWERS`. Each returns when it has, or raises.
+        # Followers that must have read the log through the epoch of a local checkpoint before it is published and the
+        # log is cut, by a name of `FOLLOWERS`. Each call returns when the follower has read it, or raises.
         self.followers: dict[str, Callable[[int], None]] = {}
-        # What operations on a table leave in the log for its followers; asked when the table is made.
+        # Which before-images operations on a table log for its followers; called when the table is created.
         self.capture_of: Callable[[TableDefinition], int] = lambda definition: CAPTURE_NONE
-        # Tables that are made when they are first named; not asked with `schema_latch` held.
+        # Creates a table when it is first named; not called with `schema_latch` held.
         self.make_named: Callable[[str], Table | None] = lambda name: None
-        self.schema_authors: dict[int, int] = {}  # by thread: site its schema changes come from
-        # The error for who begins a transaction, or a schema change, at a node that takes none; None: this one does.
+        self.schema_authors: dict[int, int] = {}  # by thread: site of origin of its schema changes
+        # The error for beginning a transaction or a schema change at a node that takes none; None: this node does.
         self.refusal: Callable[[], Error] | None = None
-        self._applied: tuple[int, str] | None = None  # thread, and the schema change of another node it makes here
+        self._applied: tuple[int, str] | None = None  # thread, and the schema change of another node it applies
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
         self.spare_places: list[Place] = []
-        # What was dropped, and the open transactions and scans that may still be looking at its memory.
+        # Dropped tables and partitions, each with the open transactions and scans that may still use its memory.
         self.dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
         self.pins: set[object] = set()
-        self._left: deque[object] = deque()  # users that have ended while something dropped waited for its users
-        self.index_generation = 0  # raised behind the kernel that announces an index, for `begin`
+        self._left: deque[object] = deque()  # users that have ended while dropped memory waited for its users
+        self.index_generation = 0  # raised after the kernel that announces an index, for `begin`
 
     # --- transactions ----------------------------------------------------------------------------
     def open_now(self) -> list[Transaction]:
-        """The transactions that are open, as of this instant."""
+        """Return the transactions that are open now."""
         return list(cast("dict[int, Transaction]", self.locks.by_slot).values())
 
     def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
-        """Begin a transaction of the calling thread, of a subclass `kind` if the face has one.
+        """Begin a transaction of the calling thread, of the subclass `kind` if given.
 
-        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted, LimitExceeded; what `refusal` says.
+        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted, LimitExceeded; the error of `refusal`.
         """
         if self.refusal is not None:
             raise self.refusal()
         return self.begin_applied(any_value, author, kind, BUFFER_WORDS + PAD_WORDS)
 
     def begin_applied(self, any_value: int, author: int, kind: type[T], redo_words: int = 0) -> T:
-        """`begin` for what another node has committed, whoever is refused here. redo_words: promised room in the log;
-        none for who appends a whole group, and has waited for its room: in the midst of it nothing may be waited for.
+        """Begin a transaction for commits of another node, regardless of `refusal`. redo_words: log to reserve; 0 for a
+        caller that appends a whole group and has already waited for its room, since it must not wait in the middle.
         """
         if self.failure.first is not None:
             self.failure.check()
@@ -102,10 +102,10 @@ class Transactions(Resources):
             txn = kind(self, place)
             self.locks.by_slot[slot] = txn
             if self.index_generation != generation:
-                # An index was announced, and whoever builds it may not have seen this one among those to wait for.
+                # An index was announced, and its builder may have missed this transaction among those to wait for.
                 self.mem[desc + X_GENERATION] = self.mem[S_INDEX_GENERATION]
         except BaseException:
-            # Ctrl-C among others: nobody will ever end this one, so its promises are given back here (F117).
+            # Ctrl-C, for example: no caller will end this transaction, so its reservations are returned here (F117).
             abort_step(self.mem, desc, self.no_words, 1)
             self.spare_places.append(place)
             raise
@@ -125,12 +125,12 @@ class Transactions(Resources):
         return slot, desc, buf, view
 
     def retire(self, txn: Transaction) -> None:
-        """See `Resources`."""
+        """Return the resources of a transaction that ends, see `Resources`."""
         place = txn.place
         if self.locks.by_slot.get(place[0]) is not txn:
             return
         del self.locks.by_slot[place[0]]
-        txn.is_ended = True  # before its place can be another's
+        txn.is_ended = True  # before another transaction can get its place
         self._leave(txn)
         if txn.buf is place[2] and len(self.spare_places) < SPARE_PLACES:
             self.spare_places.append(place)
@@ -139,27 +139,28 @@ class Transactions(Resources):
             self._spare_slots.append(place[0])
 
     def await_followers(self, epoch: int) -> None:
-        """Before a local checkpoint is published: wait until followers have the log through its epoch. Raises:
-        StorageFull, and the local checkpoint is abandoned; StoreFailed.
+        """Wait, before a local checkpoint is published, until followers have read the log through its epoch. Raises:
+        StorageFull, with which the local checkpoint is abandoned; StoreFailed.
         """
         for name in FOLLOWERS:
             if name in self.followers:
                 self.followers[name](epoch)
 
-    # --- memory of what was dropped ---------------------------------------------------------------
+    # --- memory of dropped tables and partitions --------------------------------------------------
     def pin(self, holder: object) -> None:
-        """Keep the memory of what is dropped from now on until `unpin`: a scan or a local checkpoint looks at it."""
+        """Keep memory dropped from now on until `unpin`, for a scan or a local checkpoint that uses it."""
         self.pins.add(holder)
 
     def unpin(self, holder: object) -> None:
-        """The holder looks at no table any more."""
+        """End a pin: the holder uses no table any more."""
         self.pins.discard(holder)
         self._leave(holder)
 
     def _release(self, dropped: Table | DroppedFragment) -> None:
-        """Give back the memory of what was dropped when nothing looks at it any more. With `schema_latch` held.
+        """Free the memory of a dropped table or partition when it has no more users. Call with `schema_latch` held.
 
-        In the list first: a user that leaves between the two looks finds it there, or is not found by the second.
+        It is listed before the users are read again: a user that leaves in between either finds it in the list, or is
+        missing from the second reading.
         """
         users: set[object] = {*self.locks.by_slot.values(), *self.pins}
         self.dropped.append((dropped, users))
@@ -167,10 +168,10 @@ class Transactions(Resources):
         self._drop_unused()
 
     def _leave(self, gone: object) -> None:
-        """A transaction, or the holder of a pin, looks at no table any more.
+        """Note that a transaction, or the holder of a pin, uses no table any more.
 
-        With the latch held its memory goes when the next one leaves: the holder may be this very thread, if a finalizer
-        in the middle of a change of the schema gives back a pin.
+        If the latch is held, memory is freed when the next user leaves: the holder may be this very thread, if a
+        finalizer ends a pin in the middle of a schema change.
         """
         if self.dropped:
             self._left.append(gone)
@@ -179,17 +180,17 @@ class Transactions(Resources):
                     self._drop_unused()
 
     def _drop_unused(self) -> None:
-        """Give back what the users that have left were the last to look at. With `schema_latch` held."""
+        """Free dropped memory whose last users have left. Call with `schema_latch` held."""
         while self._left:
             gone = self._left.popleft()
             for _, users in self.dropped:
                 users.discard(gone)
         for dropped, users in self.dropped:
             if not users:
-                dropped.drop()  # again, if Ctrl-C cut it short: what is withdrawn already is passed over
+                dropped.drop()  # repeated if Ctrl-C interrupted it: structures already withdrawn are skipped
         self.dropped = [entry for entry in self.dropped if entry[1]]
 
     def has_dropped_fragments(self, table: Table) -> bool:
-        """Whether somebody may still look at a dropped partition of a table."""
+        """Whether a dropped partition of a table may still be in use."""
         dropped = [each for each, _ in list(self.dropped) if isinstance(each, DroppedFragment)]
         return any(each.table.handle == table.handle for each in dropped)

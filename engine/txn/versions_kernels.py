@@ -1,7 +1,8 @@
 """The version store: old rows that open snapshots still show (docs/access.md, section 11).
 
-Owns the list of open snapshots, the buckets and the ring. Whoever changes a committed row calls `keep_version` first,
-in the same kernel call; it cannot fail. Room is made by cutting what nobody needs, then by giving snapshots up.
+Owns the list of open snapshots, the buckets and the ring. A change of a committed row calls `keep_version` first, in
+the same kernel call; it cannot fail. It makes room by cutting entries that no snapshot needs, then by abandoning
+snapshots.
 """
 
 # mypy: ignore-errors
@@ -30,7 +31,7 @@ _HASH_MULTIPLIER = -7046029254386353131  # odd, 2**64 / golden ratio
 # --- open snapshots -------------------------------------------------------------------------------
 @kernel("int64(int64[::1], int64, int64)")
 def setup_versions(mem, region, words):
-    """Lay the store out in `words` zeroed words at `region`; OK, or ST_SPACE if they are too few."""
+    """Lay out the store in `words` zeroed words at `region`; OK, or ST_SPACE if they are too few."""
     buckets = V.V_UNIT_WORDS
     while 2 * buckets <= words >> V.BUCKET_SHARE_SHIFT:
         buckets *= 2
@@ -49,7 +50,7 @@ def setup_versions(mem, region, words):
 
 @helper
 def find_open(mem, epoch):
-    """Place of a snapshot in the list, -1 if it is not open."""
+    """Return the position of a snapshot in the list, -1 if it is not open."""
     first = 0
     last = mem[A.S_SNAPSHOT_COUNT]
     while first < last:
@@ -65,7 +66,7 @@ def find_open(mem, epoch):
 
 @helper
 def forget_snapshot(mem, place):
-    """Take a snapshot off the list; with the last one the ring is empty."""
+    """Remove a snapshot from the list; after the last one the ring is empty."""
     count = mem[A.S_SNAPSHOT_COUNT] - 1
     for i in range(place, count):
         mem[mem[A.S_SNAPSHOT_LIST] + i] = mem[mem[A.S_SNAPSHOT_LIST] + i + 1]
@@ -75,14 +76,14 @@ def forget_snapshot(mem, place):
         return
     mem[A.S_SNAPSHOT_NEWEST] = 0
     size = mem[A.S_VERSION_RING_WORDS]
-    # From the ring's first word again: a store whose snapshots need little touches little.
+    # Restart at the ring's first word: a store whose snapshots need little memory touches little.
     mem[A.S_VERSION_HEAD] = (mem[A.S_VERSION_HEAD] + size - 1) // size * size
     mem[A.S_VERSION_TAIL] = mem[A.S_VERSION_HEAD]
 
 
 @kernel("int64(int64[::1], int64)")
 def open_snapshot(mem, epoch):
-    """Enter a snapshot of the end of `epoch`, later than all others; the caller holds the commit latch.
+    """Add a snapshot of the end of `epoch`, later than all others; the caller holds the commit latch.
 
     OK; ST_SPACE if too many are open; ST_INVARIANT if it is not the latest.
     """
@@ -99,7 +100,7 @@ def open_snapshot(mem, epoch):
 
 @kernel("int64(int64[::1], int64)")
 def close_snapshot(mem, epoch):
-    """Take a snapshot off the list; OK, or ST_TOO_OLD if it is not open. `cut_versions` frees what it needed."""
+    """Remove a snapshot from the list; OK, or ST_TOO_OLD if it is not open. `cut_versions` frees its entries."""
     place = find_open(mem, epoch)
     if place < 0:
         return A.ST_TOO_OLD
@@ -109,20 +110,20 @@ def close_snapshot(mem, epoch):
 
 @kernel("int64(int64[::1], int64)")
 def find_snapshot(mem, epoch):
-    """OK if a snapshot is open, else ST_TOO_OLD."""
+    """Return OK if a snapshot is open, else ST_TOO_OLD."""
     return A.OK if find_open(mem, epoch) >= 0 else A.ST_TOO_OLD
 
 
 # --- the ring -------------------------------------------------------------------------------------
 @helper
 def version_at(mem, position):
-    """Address of the entry at a position."""
+    """Return the address of the entry at a position."""
     return mem[A.S_VERSION_RING] + position % mem[A.S_VERSION_RING_WORDS]
 
 
 @helper
 def cut_one(mem):
-    """Cut the oldest entry off if no open snapshot needs it; whether it did."""
+    """Cut the oldest entry if no open snapshot needs it; returns whether it did."""
     tail = mem[A.S_VERSION_TAIL]
     if tail >= mem[A.S_VERSION_HEAD]:
         return False
@@ -135,7 +136,7 @@ def cut_one(mem):
 
 @kernel("int64(int64[::1], int64)")
 def cut_versions(mem, budget):
-    """Cut entries off that no open snapshot needs, at most `budget`; OK when done, or ST_MORE."""
+    """Cut entries that no open snapshot needs, at most `budget`; OK when done, or ST_MORE."""
     for _ in range(budget):
         if not cut_one(mem):
             return A.OK
@@ -144,7 +145,9 @@ def cut_versions(mem, budget):
 
 @helper
 def take_room(mem, words, ended):
-    """Position of `words` words in one piece, a multiple of V_UNIT_WORDS; -1 if all snapshots were given up for it."""
+    """Take `words` contiguous words, a multiple of V_UNIT_WORDS; returns their position, -1 if all snapshots were
+    abandoned.
+    """
     size = mem[A.S_VERSION_RING_WORDS]
     while mem[A.S_SNAPSHOT_COUNT] > 0:
         head = mem[A.S_VERSION_HEAD]
@@ -167,21 +170,21 @@ def take_room(mem, words, ended):
 
 @helper
 def row_bucket(mem, fragment, rowid):
-    """Address of the head of a row's chain."""
+    """Return the address of the head of a row's chain."""
     mixed = ((fragment ^ rowid << 20) * _HASH_MULTIPLIER) >> 32
     return mem[A.S_VERSION_BUCKETS] + (mixed & mem[A.S_VERSION_MASK])
 
 
 @helper
 def key_bucket(mem, fragment, tag):
-    """Address of the head of a key's chain."""
+    """Return the address of the head of a key's chain."""
     mixed = ((fragment ^ tag << 20) * _HASH_MULTIPLIER) >> 32
     return mem[A.S_VERSION_BUCKETS] + mem[A.S_VERSION_MASK] + 1 + (mixed & mem[A.S_VERSION_MASK])
 
 
 @helper
 def newest_version(mem, fragment, rowid):
-    """Address of the newest entry of a row, 0 if there is none."""
+    """Return the address of the newest entry of a row, 0 if there is none."""
     position = mem[row_bucket(mem, fragment, rowid)]
     while position >= mem[A.S_VERSION_TAIL]:
         at = version_at(mem, position)
@@ -193,8 +196,8 @@ def newest_version(mem, fragment, rowid):
 
 @helper
 def find_version(mem, fragment, rowid, epoch):
-    """(address of a row's entry that was its state at the end of `epoch`, 0 if there is none; address of the entry that
-    has its disk part, 0: the live row has it).
+    """Return (address of the entry with a row's state at the end of `epoch`, 0 if there is none; address of the entry
+    with its disk part, 0: the live row has it).
     """
     source = 0
     position = mem[row_bucket(mem, fragment, rowid)]
@@ -212,7 +215,7 @@ def find_version(mem, fragment, rowid, epoch):
 # --- keeping --------------------------------------------------------------------------------------
 @helper
 def walk_chunks(mem, fragment, rowid, link, stamp, at, stop, is_copied):
-    """Copy the chunks that `link` leads to into mem[at:stop], or only look: OK, ST_PAGE if one is not in memory, or
+    """Copy the chunks linked from `link` to mem[at:stop], or only check them: OK, ST_PAGE if one is not in memory, or
     ST_DAMAGED.
     """
     space = mem[fragment + A.F_TABLESPACE]
@@ -240,8 +243,8 @@ def walk_chunks(mem, fragment, rowid, link, stamp, at, stop, is_copied):
 
 @helper
 def part_to_keep(mem, fragment, rowid, row):
-    """(OK, or why a row's disk part cannot be copied: ST_PAGE, ST_SPACE, ST_DAMAGED; address, words there, in all,
-    link, stamp).
+    """Find a row's disk part to copy; returns (OK, or ST_PAGE, ST_SPACE or ST_DAMAGED if it cannot be copied; address,
+    words there, words in all, link, stamp).
     """
     reference = mem[row + A.ROW_HEADER_WORDS + mem[fragment + A.F_FIXED_WORDS] - 1]
     space = mem[fragment + A.F_TABLESPACE]
@@ -260,7 +263,7 @@ def part_to_keep(mem, fragment, rowid, row):
 
 @helper
 def is_to_keep(mem, fragment, rowid, row, keeps_disk):
-    """Whether a row that changes must be appended: an open snapshot shows it, or its disk part alone."""
+    """Whether a row about to change must be appended: an open snapshot shows it, or only its disk part."""
     if mem[row + 1] <= mem[A.S_SNAPSHOT_NEWEST]:
         return True
     if keeps_disk or not mem[fragment + A.F_HAS_DISK]:
@@ -271,11 +274,11 @@ def is_to_keep(mem, fragment, rowid, row, keeps_disk):
 
 @helper
 def await_part(mem, txn, fragment, rowid, row):
-    """In a commit in slices, before a row's disk part changes or goes: ST_PAGE as long as chunks an open snapshot shows
-    are not in memory, but will be if the pages of the operation are asked for again; else OK.
+    """Wait for chunks that an open snapshot shows, in a commit in slices, before a row's disk part changes or is
+    removed: ST_PAGE if they are not in memory but can be after the operation's pages are requested again; else OK.
 
-    The commit reads these pages anyway, to free them. All must fit into what a commit holds; and since others may
-    displace them again, there is an end to it.
+    The commit reads these pages anyway, to free them. All must fit the pages that a commit may hold; and since other
+    threads may evict them again, the number of attempts is limited.
     """
     if mem[A.S_SNAPSHOT_NEWEST] == 0 or mem[txn + A.X_STATE] != SLICED or mem[fragment + A.F_DISK_WORDS] >= 0:
         return A.OK
@@ -284,7 +287,7 @@ def await_part(mem, txn, fragment, rowid, row):
     status, _, here, words, _, _ = part_to_keep(mem, fragment, rowid, row)
     if status == A.ST_PAGE:
         space = mem[fragment + A.F_TABLESPACE]
-        pages = 2 + (words - here) // chunk_words(mem, space)  # and the first ones of the old and the new part
+        pages = 2 + (words - here) // chunk_words(mem, space)  # and the first pages of the old and the new part
         mem[A.S_CAPTURE_WAITS] += 1
         fits = pages <= min(AWAITED_PAGES_MAX, mem[mem[space + C.TS_CACHE] + C.C_FRAMES] // 4)
         if fits and mem[A.S_CAPTURE_WAITS] <= CAPTURE_WAITS_MAX:
@@ -295,9 +298,9 @@ def await_part(mem, txn, fragment, rowid, row):
 
 @helper
 def keep_version(mem, fragment, rowid, row, ended, keeps_disk):
-    """Before a committed row changes or goes in epoch `ended`: append it if an open snapshot shows it.
+    """Append a committed row about to change or be removed in epoch `ended`, if an open snapshot shows it.
 
-    keeps_disk: its disk part stays where it is. The caller has seen that a snapshot is open.
+    keeps_disk: its disk part stays in place. The caller has checked that a snapshot is open.
     """
     if not is_to_keep(mem, fragment, rowid, row, keeps_disk):
         return
@@ -324,7 +327,7 @@ def keep_version(mem, fragment, rowid, row, ended, keeps_disk):
     mem[at + V.V_KEY_LINK] = mem[by_key]
     mem[at + V.V_FRAGMENT] = fragment
     mem[at + V.V_PLACE] = map_get(mem, fragment, rowid >> 16) << A.COMPACT_SLOT_BITS | rowid & 0xFFFF
-    # Its words, for the table may get var parts later.
+    # The words of the entry are stored, since the table may get var parts later.
     mem[at + V.V_DISK] = disk | words << V.V_ENTRY_SHIFT
     mem[at + V.V_TAG] = tag
     write_entry(mem, mem, fragment, rowid, row, False, mem, at + V.V_ROW)
