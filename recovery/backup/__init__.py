@@ -1,1 +1,3 @@
-"""Backups: written beside writers, incremental by row epoch, restored into a new store (docs/backup.md)."""
+"""Backups: written while transactions continue, incremental by row epoch, restored into a new store
+(docs/backup.md).
+"""
