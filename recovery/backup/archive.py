@@ -93,9 +93,7 @@ class Archive:
         return newest.next
 
     def _durable(self, found: list[Segment]) -> Segment | None:
-        """Return the last whole segment, made durable; None if there is none. Each was durable before the next was
-        begun.
-        """
+        """Return the last whole segment, made durable; None if there is none. Each was durable before the next one."""
         for segment in reversed(found):
             try:
                 firm_up(self._place, segment)

@@ -125,9 +125,7 @@ class Archiver:
         archive.close()
 
     def status(self) -> dict[str, Any]:
-        """Return how far the archive has come, how much it has written since the store was opened, and the state of the
-        place.
-        """
+        """Return how far the archive has come, its writes since the store was opened, and the state of the place."""
         archive = self.archive
         found = self._last if archive is None else archive.status()
         written = {name: value + (0 if archive is None else found[name]) for name, value in self._earlier.items()}

@@ -1,5 +1,4 @@
-"""Changes after a backup that are in another log than the archive: the interface between a restore and that log's
-reader.
+"""Changes after a backup in another log than the archive: the interface between a restore and that log's reader.
 
 A binlog is read two floors above, so its reader is passed in. It plans first, and refuses then whatever it has to
 refuse. It applies the changes by ordinary transactions of the store as restored so far, which is open whole but still
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Standing:
-    """The end of backup and archive: the state at the end of `epoch`. `is_schema_known`: its tables are the
-    backup's.
-    """
+    """The end of backup and archive: the end of `epoch`. `is_schema_known`: the tables are those of the backup."""
 
     manifest: Manifest
     place: Files

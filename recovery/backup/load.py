@@ -146,8 +146,8 @@ class BackupLoader:
     def _place_disk(
         self, table: Table, fragment: int, level: Level, block: Block, live: Words, is_newest: bool
     ) -> None:
-        """Place rows as INSERT records of an epoch after the backup's: this marks rows that do not have their own epoch
-        yet.
+        """Place rows as INSERT records of an epoch after the backup's, which marks rows without an epoch of their
+        own.
         """
         place, layout = level.place, table.format.layout
         identity = pack_identity(place.table_id, place.fragment, place.table_version)

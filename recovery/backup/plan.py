@@ -1,6 +1,4 @@
-"""The plan of a restore: the files it reads and the epoch it ends at, known and printable before anything is
-written.
-"""
+"""The plan of a restore: its files and its last epoch, known and printable before anything is written."""
 
 from __future__ import annotations
 
@@ -119,8 +117,7 @@ def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
 
 
 def _add_segments(files: Files, plan: Plan, until: Until, is_last: bool) -> None:
-    """Add the consecutive segments that continue from the backup, as far as needed. is_last: no other log continues
-    after them.
+    """Add the consecutive segments that continue from the backup, as far as needed. is_last: no other log follows.
 
     The end of a damaged segment is unknown. It does not matter if a sound segment after it begins before the needed
     place. Otherwise the archive ends there, and only a caller that wants an earlier state may ignore it.

@@ -106,9 +106,7 @@ def names_of(files: Files, folder: str = "") -> Iterator[str]:
 
 
 def remove(files: Files, names: Iterable[str]) -> None:
-    """Remove files. A task that outlives its restore, or its executor, may be removing its own files at the same
-    time.
-    """
+    """Remove files. A task that outlives its restore, or its executor, may be removing its own files meanwhile."""
     for name in names:
         with contextlib.suppress(FileMissing):
             files.unlink(name)
@@ -312,8 +310,7 @@ class Restore:
         return MemoryExhausted("the backup does not fit into data_memory; restore with a larger data_memory")
 
     def _relieve(self, coming_bytes: int = 0) -> None:
-        """Keep the UNDO log from filling: local checkpoints make its records unnecessary, as no restart goes back
-        before them.
+        """Keep the UNDO log from filling: after local checkpoints no restart needs its records.
 
         coming_bytes: of the records that are replayed next.
         """
@@ -352,9 +349,7 @@ class Restore:
         return [found[task.number] for task in tasks]
 
     def _alone(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:
-        """Carry out tasks by threads of this process if several may run at a time: nearly all of a task is without the
-        GIL.
-        """
+        """Carry out tasks, in threads of this process if several may run at a time: they hardly need the GIL."""
 
         def run(task: RestoreTask) -> TaskReport:
             return run_task(task, self._place, self._files, self._clock, self.advance)
@@ -370,16 +365,14 @@ class Restore:
             pool.shutdown(cancel_futures=True)
 
     def advance(self, rows: int) -> None:
-        """Report progress of this many rows, for runners that know of it before there is a report. Any thread may call
-        it.
-        """
+        """Report progress of this many rows, for runners that know of it before a report. Any thread may call it."""
         with self._progress_turn:
             self._rows_done += rows
             if self._progress is not None and rows:
                 self._progress(self._rows_done, self._plan.manifest.rows, "rows")
 
     def _split(self, identity: tuple[bytes, int], report: RestoreReport) -> Sections:
-        """Split the archived log by fragment and apply its schema records: the tables then have their final
+        """Split the archived log by fragment and apply its schema records, so that tables have their final
         definitions.
         """
         sections: Sections = {}
@@ -420,9 +413,7 @@ class Restore:
     def _write_fragments(
         self, identity: tuple[bytes, int], sections: Sections, report: RestoreReport
     ) -> dict[tuple[int, int], Sizes]:
-        """Return the data files of all other fragments, under their final names; all other files of tasks are
-        removed.
-        """
+        """Return the data files of all other fragments, under their final names; remove all other files of tasks."""
         store, files, lcp = self._store, self._files, self._lcp
         assert lcp is not None
 
@@ -469,8 +460,8 @@ class Restore:
         return self._plan.later is not None and self._plan.later.epochs > 0
 
     def _go_on(self, report: RestoreReport) -> dict[tuple[str, int], int]:
-        """Open the store whole and apply the changes of another log; return the rows of each fragment. Durable on
-        return: all of it.
+        """Open the store whole and apply the other log's changes; return the rows of each fragment. Durable on return:
+        all.
         """
         plan, how = self._plan.later, self._how
         assert plan is not None and how.later is not None

@@ -70,9 +70,7 @@ def _firm_up(files: Files, kept: list[Manifest]) -> None:
 
 
 def _remove_rows(files: Files, kept: list[Manifest], report: PruneReport) -> None:
-    """Remove unneeded rows files. Folders newer than the newest backup are left alone: an unfinished backup may be
-    resumed.
-    """
+    """Remove unneeded rows files. Folders newer than the newest backup stay: an unfinished backup may be resumed."""
     needed = {level.place.name for manifest in kept for _, level in manifest.files()}
     for number in folders(files):
         if number > kept[0].number:

@@ -194,8 +194,7 @@ class RowsReader:
             self._files.close(file)
 
     def blocks(self, place: Place, promised: Sizes | None = None) -> Iterator[Block]:
-        """Yield every block, in order, of the file of this place; at the end compare with the sizes that a manifest
-        promised.
+        """Yield every block, in order, of the file of this place; at the end, compare with the sizes in a manifest.
 
         Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed if it is unreadable.
         """

@@ -68,9 +68,7 @@ def at_place(place: Any, create: bool = False, is_locked: bool = False) -> Itera
 
 @contextmanager
 def full_disk_named(place: str) -> Iterator[None]:
-    """Within the block, name the place in the error of a full disk: the reader of the error may be on another
-    machine.
-    """
+    """Within the block, name the place in the error of a full disk, which may be read on another machine."""
     try:
         yield
     except StorageFull as error:

@@ -159,8 +159,8 @@ def run_task(files: Files, task: VerifyTask) -> VerifyReport:
 def _rows_tasks(
     manifests: Iterable[Manifest], report: VerifyReport, where: Any, task_bytes: int
 ) -> tuple[list[VerifyTask], int]:
-    """Return tasks for each rows file once, with the sizes of the newest manifest, which others must agree with; and
-    the bytes of all.
+    """Return tasks for each rows file once, and the bytes of all. Manifests must agree on sizes; the newest one
+    counts.
     """
     levels: dict[str, tuple[Level, Manifest]] = {}
     for manifest in manifests:

@@ -269,7 +269,7 @@ class BackupWriter:
     def _batches(
         self, snapshot: Snapshot, table: Table, place: Place, writer: RowsWriter, live: Words
     ) -> Iterator[ScanBatch]:
-        """Yield the rows of a fragment that may go into its file, with disk parts; count all rows and note them in
+        """Yield the rows of a fragment that may go into its file, with disk parts; count all, and note them in
         `live`.
         """
         # An incremental reads disk parts of changed rows only, so it first scans all rows without them.

@@ -110,7 +110,7 @@ class Adopter:
     def adopt(
         self, job: LoadJob | str, place: Directory | None = None, progress: Progress | None = None
     ) -> AdoptReport:
-        """Take a published load in. Durable on return: all of it. place: the job's directory, needed if `job` is a
+        """Take a published load in. Durable on return: all of it. place: the job's directory, for a `job` that is a
         name.
 
         Raises: FileMissing if it is not published; LoadRefused (`duplicates`, `examples`); LoadDamaged, ForeignFile;
@@ -234,7 +234,7 @@ class Adopter:
 
 
 def mark_of(name: str, txid: int, rows: int) -> bytes:
-    """Return the content of the mark of an adoption. It has a checksum: a wrong transaction would have a wrong
+    """Return the content of the mark of an adoption, with a checksum: a wrong transaction would have a wrong
     outcome.
     """
     said = f"{txid} {rows}"

@@ -111,15 +111,13 @@ def publish(job: LoadJob, reports: Sequence[FragmentReport], place: Directory | 
 
 
 def _published_before(job: LoadJob, place: Directory) -> LoadManifest:
-    """Return the manifest of a load that is published. Durable on return, also if a publisher was killed before its
-    sync.
-    """
+    """Return the manifest of a published load. Durable on return, also if a publisher was killed before its sync."""
     place.sync()
     return read_manifest(job, place)
 
 
 def published_leaf(name: str, place: Directory) -> str | None:
-    """Return the file that marks a job as published, whose name shows which manifest counts; None if it is not
+    """Return the file that marks a job as published, and by its name the manifest that counts; None if not
     published.
     """
     found = [leaf for leaf in place.leaves(name + ".") if leaf.endswith(PUBLISHED)]

@@ -18,9 +18,7 @@ EXAMPLES_MAX = 10
 
 @dataclass(frozen=True)
 class LoadJob:
-    """One bulk load into one table, as every process needs it. `directory` is a path or URI that all of them can
-    reach.
-    """
+    """One bulk load into one table, as every process needs it. `directory` is a path or URI valid in all of them."""
 
     number: int
     store: bytes

@@ -58,9 +58,7 @@ class Refusals:
         self.examples: list[dict[str, Any]] = []
 
     def add(self, batch: pa.RecordBatch, at: int, row: int, error: Rejected, rows: int = 1) -> None:
-        """Count a row of a batch, row number `row` of the input. rows: more than 1 if these rows were not examined one
-        by one.
-        """
+        """Count a row of a batch, number `row` of the input. rows: more than 1 if they were not examined one by one."""
         self.count += 1
         self.is_at_least |= rows > 1
         if len(self.examples) < EXAMPLES_MAX:
@@ -105,8 +103,7 @@ def write_fragment(
 def write_parts(
     job: LoadJob, attempt: int, batches: Iterable[pa.RecordBatch], part: int = 0, place: Directory | None = None
 ) -> list[FragmentReport]:
-    """Write rows of any fragments, one load file for each fragment with rows. Return a report for each fragment, in
-    order of their numbers.
+    """Write rows of any fragments, one load file for each fragment with rows. Return a report for each, by number.
 
     Refused rows are in the first report. Otherwise as `write_fragment`.
     """

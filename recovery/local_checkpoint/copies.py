@@ -45,9 +45,7 @@ class CopySink:
         return buffer
 
     def room(self, words: int) -> Words:
-        """Return a buffer with room for `words` more words, an empty one if no checkpoint runs. The caller holds the
-        latch.
-        """
+        """Return a buffer with room for `words` more words, empty if no checkpoint runs. The caller holds the latch."""
         current = self.current
         if current.size and int(current[0]) + words > current.size:
             self._full.append(current)

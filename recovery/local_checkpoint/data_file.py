@@ -178,8 +178,7 @@ def read_blocks(
 
 
 def read_block(files: Files, file: File, name: str, offset: int, size: int, buffer: Words) -> tuple[Words, Words]:
-    """Read the block at `offset` of a file of `size` bytes into `buffer`, or into a larger one; return block and
-    buffer.
+    """Read the block at `offset` of a file of `size` bytes into `buffer` or a larger one; return both.
 
     Pass the same buffer each time: memory touched for the first time costs more than reading into it.
     """

@@ -99,9 +99,7 @@ def write_extents(files: Files, identity: tuple[bytes, int], lcp_id: int, header
 
 
 def _block_end(headers: Words, at: int) -> tuple[int, int]:
-    """Return the end of the block that begins with the header at `at`, and the number of its headers: as many as fit
-    whole.
-    """
+    """Return the end of the block that begins at `at`, and the number of its headers: as many as fit whole."""
     limit = at + BLOCK_WORDS - BLOCK_HEADER_WORDS
     count = 0
     while at < headers.size and (stop := at + header_words(int(headers[at + 2]))) <= limit:
@@ -160,9 +158,7 @@ def _read(files: Files, file: File, name: str, store: bytes, lcp_id: int, promis
 
 
 def _count(headers: Words) -> int:
-    """Return the number of whole headers; -1 if the last does not end where the words end. No length is trusted
-    (F112).
-    """
+    """Return the number of whole headers; -1 if they do not end where the words end. No length is trusted (F112)."""
     at = count = 0
     while at + EXTENT_HEADER_WORDS <= headers.size:
         pages = int(headers[at + 2])

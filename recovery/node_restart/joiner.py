@@ -1,4 +1,4 @@
-"""The node that comes back: takes definitions, slices and groups into a store that is not visible to callers yet
+"""The node that comes back: it takes definitions, slices and groups into a store that is not open yet
 (docs/node-group.md, 4).
 
 Messages are handled in the order in which they come. Each fragment has a position. At slots before it, which were
@@ -241,9 +241,7 @@ class Joiner:
 
     # --- the delete log, slices ------------------------------------------------------------------
     def apply_deletes(self, message: Deletes) -> None:
-        """Delete the rows. No slot was copied yet, so the rows are those of the joiner's epoch, or fewer: the order
-        does not matter.
-        """
+        """Delete the rows. No slot was copied yet: the rows are those of the joiner's epoch, or fewer, in any order."""
         words, stop = message.words, message.words.size
         self._delete_found(
             lambda out, state: find_deleted(self._mem, self._all, words, stop, out, state), message.epoch
@@ -282,8 +280,8 @@ class Joiner:
             raise self._differ(f"a slice of {table.name} does not fit the rows it meets (status {status})")
 
     def _find(self, unit: int, find: Callable[[Words, Words], int], position: int = 0) -> Words:
-        """Return the words that `find` notes, in units of `unit` words, in an array that is large enough. `find`
-        changes nothing.
+        """Return the words that `find` notes, in units of `unit` words, from a large enough array; `find` changes
+        nothing.
         """
         while True:
             state = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)

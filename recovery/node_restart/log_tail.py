@@ -35,7 +35,7 @@ class LogTail:
             self._log.hold_tail(self, HOLDER, self._lsn)
 
     def find(self, sequence: int, through: int) -> str:
-        """Move to the group of this sequence, the first of an epoch after `through`. Return why that is impossible, or
+        """Move to the group of this sequence, the first of an epoch after `through`; return why that is impossible, or
         "".
         """
         if sequence < self._sequence:

@@ -142,7 +142,7 @@ class Deletes:
 
 @dataclass(frozen=True)
 class End:
-    """The joiner has all rows of the live node after group `sequence`, the last one of `epoch`. `next_epoch` opens
+    """The joiner has all rows as of group `sequence`, the last one of `epoch`; `next_epoch` is the one that is open
     next.
     """
 

@@ -131,9 +131,7 @@ class Source:
 
     @property
     def awaited_sequence(self) -> int:
-        """The group that must go out before the first waiting message, 0 if none waits. The caller sees that it gets
-        written.
-        """
+        """The group that must go out before the first waiting message, 0 if none waits. The caller has it written."""
         if self._queue:
             return order_of(self._queue[0])[0]
         # Replay of the log ends with the group at which the joiner was registered, which is also read from the files.
@@ -208,7 +206,7 @@ class Source:
 
     # --- the stream ------------------------------------------------------------------------------
     def group(self, group: GroupRead) -> list[FromLive]:
-        """Return the messages for the next group of the log: its records, those of files it names, and messages that
+        """Return the messages for the next group of the log: its records, those of files it names, and those that
         waited for it.
 
         Raises: SpoolDamaged, InvariantBroken.
@@ -240,8 +238,8 @@ class Source:
         return tuple(TablespaceShape(each.definition, tuple(file.extents for file in each.files)) for each in found)
 
     def released(self) -> Iterator[FromLive]:
-        """Yield the messages that may go out now: groups one by one, and after each the slices and the end that show
-        its state.
+        """Yield the messages that may go out now: groups one by one, each followed by the slices and the end that show
+        it.
         """
         while self._queue and not self.wants_read and self._read is None:
             message = self._queue[0]
@@ -303,8 +301,8 @@ class Source:
         return list(self.released())
 
     def _delete_step(self) -> list[FromLive]:
-        """Take entries of the delete log. The order of deletes does not matter, so they go out at once: no slot was
-        copied yet.
+        """Take entries of the delete log. Their order does not matter, so they go out at once: no slot was copied
+        yet.
         """
         assert self._deletes is not None and self.registered is not None
         with self._store.latch:
@@ -333,7 +331,7 @@ class Source:
         return self._store.arena.word(fragment, F_PAGES) if fragment else 0
 
     def _next_slice(self) -> Slice | None:
-        """Return the next slice of a table in memory; None if the fragment was dropped or `read` has to bring it (disk
+        """Return the next slice of a table in memory; None if the fragment was dropped or needs `read` (disk
         columns).
         """
         assert self.to_copy is not None

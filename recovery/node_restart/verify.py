@@ -59,8 +59,8 @@ def _epoch(entry: bytes) -> int:
 
 
 def rows_by_rowid(table: Table, number: int) -> dict[int, bytes]:
-    """Return epoch, author and image of every row of a fragment, by ROWID. The place of the disk part, which differs
-    between copies, is left out.
+    """Return epoch, author and image of every row of a fragment, by ROWID. The place of the disk part, which is each
+    copy's own, is left out.
     """
     fragment = table.by_number[number]
     state: Words = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)

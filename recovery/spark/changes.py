@@ -72,8 +72,8 @@ class ChangeLog(Protocol):
     """The binlog of one store, which may be open in another process; for one table."""
 
     def reach(self, since: int, until: int | None, epochs_max: int | None, piece_bytes: int) -> Reach:
-        """Return the changes after `since`, up to `until`, of at most `epochs_max` epochs, in pieces of about
-        `piece_bytes`.
+        """Return the changes after `since`, up to `until`, at most `epochs_max` epochs, in pieces of `piece_bytes` or
+        so.
 
         Raises: PositionLost if the changes after `since` are no longer available, Damaged.
         """
@@ -88,8 +88,8 @@ class ChangeLog(Protocol):
         ...
 
     def keep(self, since: int | None) -> None:
-        """Keep the changes after an epoch from being purged, until the next call, with None for no epoch, or the end of
-        this process.
+        """Keep the changes after an epoch from being purged, until the next call (None: no epoch) or the end of this
+        process.
         """
         ...
 
@@ -118,12 +118,10 @@ class ChangePlan:
         return TableDefinition.from_json(self.table)
 
     def check_epoch(self, epoch: int, newest: int) -> None:
-        """Raise EpochGap for an epoch that the store cannot have closed yet and that is therefore of another
-        history.
-        """
+        """Raise EpochGap for an epoch that the store cannot have closed yet, and that is thus of another history."""
         if epoch <= newest:
             return
-        # The sysfile may be one GCI behind the log.
+        # The sysfile may lag one GCI behind the log.
         if gci_of(epoch) > _gci_of_store(self.place) + 1:
             raise EpochGap(
                 f"epoch {epoch} is not one of the store in {self.place} yet (newest in its binlog: {newest}); begin at"
@@ -270,8 +268,8 @@ def _struct(image: pa.RecordBatch | None, kind: pa.StructType, count: int, epoch
 
 
 def _cast(array: pa.Array, field: pa.Field, epoch: int) -> pa.Array:
-    """Return a column in the form Spark takes. Raises: TypeMismatch if its type has changed since the read began and
-    values do not fit.
+    """Return a column in the form Spark takes. Raises: TypeMismatch if its type has changed since, and values do not
+    fit.
     """
     import pyarrow as pa
 

@@ -69,8 +69,8 @@ class LoadWriter(DataSourceArrowWriter):
 
 
 def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> LoadWriter:
-    """Return the writer of a job. Raises: SchemaInvalid, Unsupported for overwriting, NoSuchColumn, Rejected if there
-    is no job.
+    """Return the writer of a job. Raises: SchemaInvalid, Unsupported for overwriting, NoSuchColumn, Rejected without a
+    job.
     """
     for name in options:
         if name.lower() not in (*WRITE_OPTIONS, "path"):
@@ -102,9 +102,7 @@ def write_load(frame: DataFrame, job: LoadJob, by_fragment: bool = False) -> Non
 
 
 def brought_together(frame: DataFrame, job: LoadJob) -> DataFrame:
-    """Return the same rows, those of each fragment in one task. Spark's own hash would mix fragments; repartitioning by
-    number does not.
-    """
+    """Return the same rows, each fragment's in one task. Spark's own hash would mix fragments; their numbers do not."""
     import pyarrow as pa
     from pyspark.sql.functions import col
     from pyspark.sql.pandas.functions import arrow_udf

@@ -110,8 +110,8 @@ class ReadPlan:
         return [known[name] for name in self.columns]
 
     def divided(self) -> list[ReadTask]:
-        """Return the tasks, of about equal size in bytes; fragments in which no row can fulfil the condition are left
-        out.
+        """Return the tasks, of about equal size in bytes, without fragments in which no row can fulfil the
+        condition.
         """
         known = {} if self.where is None else known_of(self.where)
         fragments = (*partitions_for(self.origin.definition, known), COPIES) if known else None

@@ -92,9 +92,7 @@ class PartReader:
 
     # --- backups ---------------------------------------------------------------------------------
     def of_backup(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a fragment: its newest level whole, of older ones those that the live map still asks
-        for.
-        """
+        """Yield the rows of a fragment: its newest level whole, of older ones only rows that the live map asks for."""
         newest = part.levels[0]
         live: Words = NOTHING
         if newest.place.since:
@@ -159,7 +157,7 @@ class PartReader:
         live: Words,
         name: str,
     ) -> Words:
-        """Return the offsets of images of chosen rows. wanted: fragment, slots of a page, has disk parts, each must be
+        """Return the offsets of chosen images. wanted: fragment, slots of a page, has disk parts, each must be
         chosen.
         """
         most = (stop - start) // (ENTRY_WORDS + self._format.fixed_words) + 1
@@ -200,9 +198,7 @@ class PartReader:
 
 
 def with_var_parts(words: Words, found: Words, fixed: int) -> tuple[Words, Words]:
-    """Return entries from before their table had a var part with an empty one added, and the new offsets of their
-    images.
-    """
+    """Return entries from before their table had a var part, with an empty one added, and the new offsets of images."""
     grown = np.insert(words, found + fixed, var_header(VAR_HEADER_WORDS, 0, 0))
     return grown, found + np.arange(found.size, dtype=np.int64) * VAR_HEADER_WORDS
 

@@ -145,9 +145,7 @@ class Reader(DataSourceReader):
         return [InputPartition(task) for task in self._plan.divided()]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task in batches of exactly the declared types. partition: None if there is nothing to
-        read.
-        """
+        """Yield the rows of a task in batches of exactly the declared types. partition: None if there is nothing."""
         from tidemark.recovery.spark.rows import read_task
         from tidemark.recovery.spark.types import arrow_schema, to_spark_batches
 

@@ -16,7 +16,7 @@ from tidemark.recovery.spark.changes import change_batches
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # before Spark 4.2 a source is not asked for less than all there is
+except ImportError:  # before Spark 4.2 a source always reads all there is
     ReadAllAvailable = ReadMaxRows = None  # type: ignore[assignment, misc]
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]

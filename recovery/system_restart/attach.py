@@ -2,7 +2,7 @@
 
 Takes no lock and writes nothing; the log is not read. A view is one local checkpoint, whole: the rows exactly as they
 were at the end of its epoch, from its entries together with the old rows that commits copied. Fragments of two
-checkpoints are never mixed: no replay would bring them to one point in time.
+checkpoints are never mixed: there is no replay here to bring them to one point in time.
 
 A missing or bad file means one of two things. If its control file is gone too, the owner retired the checkpoint during
 the read. A newer one is then complete (a control file is removed before the files it names), so look again. If its

@@ -45,7 +45,7 @@ class CatchUp(Protocol):
     incarnation: int  # of the live node: this node's must not be lower, so that transaction ids are not reused
 
     def run(self, private: PrivateStore) -> CaughtUp:
-        """Change rows, definitions and disk pages to those of the live node. Raises: the error that ends the
+        """Change rows, definitions and disk pages to those of the live node. Raises: any error that ends the
         restart.
         """
         ...

@@ -86,8 +86,9 @@ class DiskRestart:
     def open(self, controls: list[Control]) -> None:
         """Read the UNDO log to its end and open the tablespaces of the newest checkpoint.
 
-        The only write makes the end of the log durable. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged;
-        SysfileDamaged if the sysfile has no UNDO log and a checkpoint has one.
+        Writes only the end of the log, to make it durable, and a missing double-write file; nothing unless it may
+        write. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged; SysfileDamaged if the sysfile has no UNDO log
+        and a checkpoint has one.
         """
         geometry = self.sysfile.undo_geometry
         if geometry is None:
@@ -127,9 +128,7 @@ class DiskRestart:
             restore_extents(self._store, headers, control.lcp_id)
 
     def declare_undo(self, geometry: Geometry) -> None:
-        """Record in the sysfile that there is an UNDO log, for a first tablespace that is created before the log is
-        open.
-        """
+        """Record in the sysfile that there is an UNDO log, for a first tablespace created before the log is open."""
         self._write_sysfile(replace(self.sysfile, undo_geometry=geometry))
 
     def _write_sysfile(self, content: Sysfile) -> None:
@@ -260,9 +259,7 @@ class DiskRestart:
 
     # --- REDO ------------------------------------------------------------------------------------
     def redo(self, groups: list[GroupRead], spooled: Spooled, tables: Words) -> int:
-        """Replay the groups' records of tables with disk columns; return how many. Raises: RedoDamaged, PageDamaged,
-        …
-        """
+        """Replay the groups' records of tables with disk columns; return how many. Raises: RedoDamaged, PageDamaged"""
         if tables.any():
             self._redo(groups, spooled, tables)
         if self._has_restart:

@@ -298,8 +298,8 @@ class OnePool:
 def shapes_of(
     definitions: Iterable[TableDefinition], target_of: Callable[[TableDefinition, int], int]
 ) -> tuple[Words, Words]:
-    """Return what `load_copies` needs of a checkpoint's tables; target_of(table, fragment number) is the target of the
-    rows.
+    """Return what `load_copies` needs of a checkpoint's tables. target_of(table, fragment number) gives the rows'
+    target.
     """
     known = list(definitions)
     shapes = np.zeros((max((each.table_id for each in known), default=0) + 1) * ENTRY_SHAPE_WORDS, dtype=np.int64)

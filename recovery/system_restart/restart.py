@@ -197,8 +197,8 @@ class Restart:
         return store
 
     def _catch_up_with(self, store: Store, reader: LogReader) -> CaughtUp:
-        """Fetch rows from the live node, if there is one. Return where the store's log continues, and the epoch (0:
-        after all of its own).
+        """Fetch rows from a live node, if any. Return where the store's log continues, and the epoch (0: after all it
+        has).
         """
         if self._catch_up is None:
             return CaughtUp(reader.next_sequence, 0, 0)
@@ -228,9 +228,7 @@ class Restart:
 
     # --- a new store -----------------------------------------------------------------------------
     def _create(self) -> Sysfile:
-        """Create a store where there is none. It exists from its first intact sysfile copy on, which is written last
-        (F30).
-        """
+        """Create a store where there is none. It exists from its first intact sysfile copy on, written last (F30)."""
         files = self._files
         self._check_nothing_here()
         if not self._options.create:
@@ -259,7 +257,7 @@ class Restart:
         return made
 
     def _check_nothing_here(self) -> None:
-        """Check a directory without an intact sysfile: only a store whose creation was interrupted may be created
+        """Check a directory without an intact sysfile: only a store with an interrupted creation may be created
         again.
         """
         files = self._files
@@ -393,9 +391,7 @@ class Restart:
 
     @staticmethod
     def _check_seam(sysfile: Sysfile, controls: list[Control], reader: LogReader) -> None:
-        """Check that no local checkpoint after the seam is unusable: the log does not lead from an earlier one across
-        the seam.
-        """
+        """Check that every local checkpoint after the seam is usable: the log does not lead across the seam."""
         lost = [each for each in controls if not sysfile.is_before_seam(each.start_lsn, each.start_sequence)]
         if lost:
             reader.close()
@@ -414,8 +410,8 @@ class Restart:
         groups: list[GroupRead],
         caught_up: CaughtUp,
     ) -> tuple[Sysfile, tuple[File, File]]:
-        """Make the first writes: from here on the store changes. After a crash between any two steps the same restart
-        follows.
+        """Make the first writes: from here on the store changes. After a crash between any two steps a restart does the
+        same.
         """
         highest = max(
             int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0

@@ -78,8 +78,8 @@ class Sysfile:
 
     @property
     def next_incarnation(self) -> int:
-        """The incarnation of the opening that reads the sysfile. Raises: LimitExceeded if transaction ids have run
-        out.
+        """The incarnation of the opening that reads the sysfile. Raises: LimitExceeded if transaction ids are used
+        up.
         """
         return next_incarnation(self.incarnation)
 
@@ -90,7 +90,7 @@ class Sysfile:
         return 0 < self.seam_lsn and (lsn, sequence) < (self.seam_lsn, self.seam_sequence)
 
     def going_on(self, end: tuple[int, int], sequence: int) -> Sysfile:
-        """Return the sysfile with the seam of a log that ends before this LSN and group, and continues there with group
+        """Return the sysfile with the seam of a log that ends before this LSN and group and continues with group
         `sequence`.
         """
         if end[1] != sequence:
@@ -98,8 +98,7 @@ class Sysfile:
         return replace(self, seam_lsn=0, seam_sequence=0) if self.is_before_seam(*end) else self
 
     def bounds(self, start_lsn: int, start_sequence: int) -> tuple[int, int]:
-        """Return floor and reach of the log for a reader that begins at a group; both are the seam if that is before
-        the seam.
+        """Return floor and reach of the log for a reader that begins at a group; both are the seam for one before it.
 
         Groups past the seam change rows that were copied, which only a local checkpoint after the seam has.
         """
@@ -218,7 +217,7 @@ def write_both(files: Files, copies: tuple[File, File], content: Sysfile) -> Sys
 class SysfileKeeper:
     """The sysfile of an open store: serializes its writers, and sets how far the log may reach.
 
-    Its latch is taken after the log leader's, and never held while waiting for the log.
+    Lock order: a thread may lead the log's write first, then take this latch; it never waits for the log with it.
     """
 
     def __init__(self, files: Files, copies: tuple[File, File], content: Sysfile) -> None:
@@ -245,9 +244,7 @@ class SysfileKeeper:
                 self._write(self.content)
 
     def raise_floor(self, lsn: int, sequence: int) -> None:
-        """Record that the log is durable up to this LSN and group: an earlier end is damage from now on. Durable on
-        return.
-        """
+        """Record that the log is durable up to this LSN and group: an earlier end is damage then. Durable on return."""
         if lsn > self.content.durable_lsn:
             self.write(durable_lsn=lsn, durable_sequence=sequence)
 

@@ -1,6 +1,4 @@
-"""The sysfile: two copies, written in turn. A floor for the restart (D5), and the settings the store was created
-with.
-"""
+"""The sysfile: two copies, written in turn. A floor for the restart (D5), and the settings of the store's creation."""
 
 from __future__ import annotations
 

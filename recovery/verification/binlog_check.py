@@ -1,5 +1,4 @@
-"""Verifies a binlog against the store: the store must have the last change of each key in the binlog (docs/verify.md,
-7).
+"""Verifies a binlog against the store: the store must have each key's last change in the binlog (docs/verify.md, 7).
 
 The caller passes in a reader of the binlog: a function that returns the same pieces, in their order, each time. Memory
 is bounded by `KEYS_MAX` keys. More keys are compared in parts by the digest of the key, with two reads of the binlog

@@ -117,7 +117,7 @@ class FileCheck:
     def _copy(self, name: str) -> None:
         if not self._files.exists(name):
             self._report.add(f"{name} is missing; the other copy serves, and the next opening makes it anew")
-        elif read_copy(self._files, name) is None and read_copy(self._files, name) is None:  # the second read is for a copy that was just being written
+        elif read_copy(self._files, name) is None and read_copy(self._files, name) is None:  # perhaps half written
             self._report.add(f"{name} is damaged; the other copy serves, unless that is damaged too")
 
     def local_checkpoints(self, store: bytes) -> list[Control]:

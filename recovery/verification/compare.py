@@ -58,8 +58,8 @@ class TableReport:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that differ, as record batches of the compared columns; `changed_a` and `changed_b` have the same keys, row
-    by row.
+    """Rows that differ, as record batches of the compared columns; `changed_a` and `changed_b` have the same keys in
+    order.
     """
 
     only_a: pa.RecordBatch
@@ -136,8 +136,8 @@ class TableComparison:
         return self._narrow_on(*differing(*self._sum(first)), first.shift)
 
     def _narrow_on(self, numbers: Words, rows: Words, shift: int) -> tuple[Words, Words, int]:
-        """Return (numbers of ranges that differ, rows in each on the side that has more, shift), small enough to read
-        the rows.
+        """Return (numbers of ranges that differ, rows in each on the side with more, shift), small enough to read the
+        rows.
         """
         while numbers.size and int(rows.sum()) > max(COLLECTED_ROWS, SMALL_RANGE_ROWS * numbers.size):
             ranges = narrowed(numbers, shift)

@@ -41,8 +41,8 @@ class SchemaDifference:
 def chosen_tables(
     a: dict[str, TableDefinition], b: dict[str, TableDefinition], names: Sequence[str] | None
 ) -> list[str]:
-    """Return the tables to compare: those named, or all but system tables. Raises: NoSuchTable if neither side has
-    it.
+    """Return the tables to compare: those named, or all but system tables. Raises: NoSuchTable if both sides lack
+    one.
     """
     if names is None:
         return sorted(name for name in {*a, *b} if not is_system_table(name))
@@ -56,8 +56,8 @@ def chosen_tables(
 def compare_definitions(
     name: str, a: TableDefinition | None, b: TableDefinition | None
 ) -> tuple[Comparable | None, list[SchemaDifference]]:
-    """Return (the comparable part of a table, the differences); the part is None if a side has no table, or another
-    key.
+    """Return (the comparable part of a table, the differences); no part if a side lacks the table or the keys
+    differ.
     """
     if a is None or b is None:
         return None, [

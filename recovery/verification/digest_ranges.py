@@ -114,8 +114,7 @@ def first_by_key(rows: int) -> Ranges:
 
 
 def first_by_rowid(numbers: Sequence[int], pages: int, rows: int) -> Ranges:
-    """Return the first level by ROWID: fragments by number, the highest number of logical pages of one, and rows in
-    all.
+    """Return the first level by ROWID, of fragments by number, the most logical pages of one, and rows in all.
 
     A range is at least a page.
     """

@@ -1,5 +1,4 @@
-"""Digests of rows in Arrow arrays: 128 bits of their values, independent of their Arrow type (docs/verify.md, section
-2).
+"""Digests of rows in Arrow arrays: 128 bits of their values, in any layout of arrays (docs/verify.md, section 2).
 
 A `Lanes` array has two words for each row. `digest_ranges.py` decides which rows go into which range.
 """

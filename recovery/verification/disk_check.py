@@ -124,9 +124,7 @@ class FragmentCheck:
         self._unreadable: set[int] = set()
 
     def run(self) -> None:
-        """Verify all of it. Raises: MemoryExhausted if a rehearsal's page buffer is full of changed pages;
-        StoreFailed.
-        """
+        """Verify all of it. Raises: MemoryExhausted if changed pages fill a rehearsal's page buffer; StoreFailed."""
         self._space()
         state = np.zeros(2, dtype=np.int64)
         out = np.zeros(EXTENTS_PER_CALL * (1 + self._extent_pages), dtype=np.int64)
@@ -202,9 +200,7 @@ class FragmentCheck:
         return int(check_disk_page(self._mem, self._fragment, page, self._marks, chunks, chains, state))
 
     def _is_passing(self, page: int, rowid: int) -> bool:
-        """Whether a piece without a row goes away: a commit in slices frees the chunks of a deleted row step by
-        step.
-        """
+        """Whether a piece without a row goes away: a commit in slices frees the chunks of a deleted row gradually."""
         for _ in range(FAULT_ATTEMPTS):
             if not self._has_settled():
                 return True

@@ -25,9 +25,7 @@ class Findings:
 
 @dataclass
 class CheckReport(Findings):
-    """Counts of a verification, and the problems found; `notes` are no damage, or damage that the next opening
-    repairs.
-    """
+    """Counts of a verification, and the problems found; `notes` are no damage, or damage the next opening repairs."""
 
     files: int = 0
     bytes: int = 0

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> None:
-    """Check every index of a table, in slices that do not block writers for long; `report` is called with each problem.
-    The caller holds a pin.
+    """Check every index of a table, in slices that do not block writers for long; `report` gets each problem. The
+    caller holds a pin.
     """
     with store.schema_latch:
         table = table.newest

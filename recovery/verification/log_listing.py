@@ -85,8 +85,8 @@ class StoreListing:
         self.controls = self._read_controls()
 
     def _read_controls(self) -> list[Control]:
-        """Return the intact control files, newest first; the owner may remove one after it was listed and before it is
-        read.
+        """Return the intact control files, newest first; the owner may remove one between its listing and its
+        reading.
         """
         for attempt in range(ATTEMPTS):
             try:
@@ -133,9 +133,7 @@ class StoreListing:
         return [found[number] for number in sorted(found)]
 
     def data_files(self, definition: TablespaceDefinition) -> dict[str, int]:
-        """Return the bytes of the data files of a tablespace, by name; 0 for a file that does not exist yet, or no
-        longer.
-        """
+        """Return the bytes of the data files of a tablespace, by name; 0 for a file that does not exist now."""
         return {name: self._size_of(name) for name in map(file_name, definition.file_ids)}
 
     def _changes(self, newest: Control | None) -> Iterator[dict[str, Any]]:
@@ -243,9 +241,7 @@ class StoreListing:
             yield {"kind": kind, "lsn": what.lsn, "file": what.names[0], "text": text}
 
     def _is_overtaken(self) -> bool:
-        """Whether the owner has completed local checkpoints since the last read, so that older log may be
-        overwritten.
-        """
+        """Whether the owner has completed local checkpoints since the last read: older log may then be overwritten."""
         known = [each.lcp_id for each in self.controls]
         self.controls = self._read_controls()
         return known != [each.lcp_id for each in self.controls]
