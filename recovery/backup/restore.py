@@ -372,7 +372,7 @@ class Restore:
                 self._progress(self._rows_done, self._plan.manifest.rows, "rows")
 
     def _split(self, identity: tuple[bytes, int], report: RestoreReport) -> Sections:
-        """Split the archived log by fragment and apply its schema records, so that tables have their final
+        """Split the archived log by fragment and apply its schema records, which gives tables their final
         definitions.
         """
         sections: Sections = {}
@@ -460,8 +460,8 @@ class Restore:
         return self._plan.later is not None and self._plan.later.epochs > 0
 
     def _go_on(self, report: RestoreReport) -> dict[tuple[str, int], int]:
-        """Open the store whole and apply the other log's changes; return the rows of each fragment. Durable on return:
-        all.
+        """Open the store whole and apply the other log's changes, durable on return; return the rows of each
+        fragment.
         """
         plan, how = self._plan.later, self._how
         assert plan is not None and how.later is not None
