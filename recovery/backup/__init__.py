@@ -1,1 +1,1 @@
-"""Backups: written beside writers, incremental by row epoch, restored into a new store (docs/backup.md)."""
+"""Backups: written while transactions go on, incremental by row epoch, restored into a new store (docs/backup.md)."""

@@ -1,8 +1,8 @@
-"""The archive of an open store: groups of closed epochs copied out of the REDO log before it may forget them.
+"""The archive of an open store: groups of closed epochs, copied out of the REDO log before it is truncated.
 
 Order of writes: spool files that groups refer to, then their segment, synced with its name; only then a local
-checkpoint is published, and after that the log cut (`Transactions.followers`). So what the archive lacks the log still
-has. What a crash leaves half written is written again by the next archive.
+checkpoint is published, and after that the log is cut (`Transactions.followers`). So the log still has all that the
+archive lacks. After a crash the next archive writes a half-written segment again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PIECE_BYTES = 1 << 20
 
 
 class Archive:
-    """Archives the log of one store into one place. Every method may be called by any thread."""
+    """Archives the log of one store into one place. Any thread may call any method."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class Archive:
         timeline: int,
         place: Files,
     ) -> None:
-        """files: of the store; place: where nobody else archives. No local checkpoint may be published meanwhile, nor
-        later without `reach`: the archiver is a follower of the store for that.
+        """files: of the store; place: one that no other archive writes to. No local checkpoint may be published
+        meanwhile, or later without `reach`: the archiver is a follower of the store for that.
 
         Raises: ForeignFile if the log of another store is archived there.
         """
@@ -69,11 +69,11 @@ class Archive:
 
     @property
     def place_has_failed(self) -> bool:
-        """Whether the place takes and gives no more until it is opened anew."""
+        """Whether the place has failed and is unusable until it is opened again."""
         return self._place.failure.first is not None
 
     def _start(self) -> tuple[int, int]:
-        """LSN and sequence to go on from: behind the last whole segment, or where the log begins."""
+        """Return the LSN and sequence to continue from: after the last whole segment, or the beginning of the log."""
         tail = (self._store.log.tail_lsn, self._store.log.tail_sequence)
         found: list[Segment] = []
         for name in segment_names(self._place):
@@ -93,7 +93,7 @@ class Archive:
         return newest.next
 
     def _durable(self, found: list[Segment]) -> Segment | None:
-        """The last whole segment, made sure of. Each was durable before the next was begun."""
+        """Return the last whole segment, made durable; None if there is none. Each was durable before the next one."""
         for segment in reversed(found):
             try:
                 firm_up(self._place, segment)
@@ -108,8 +108,8 @@ class Archive:
             self._store.log.hold_tail(self, "the archive", lsn)
 
     def reach(self, epoch: int) -> None:
-        """Return when everything through a closed epoch is archived. Raises: StorageFull if the place takes no more:
-        the local checkpoint that asks is abandoned, and the log keeps what it has.
+        """Return after everything through a closed epoch is archived. Raises: StorageFull if the place is full or has
+        failed: the local checkpoint that waits is abandoned, and the log is not cut.
         """
         try:
             self.copy()
@@ -121,7 +121,7 @@ class Archive:
             raise StorageFull(f"the archive takes no more, and the log waits for it: {error.message}") from error
 
     def copy(self) -> dict[str, Any]:
-        """Archive all closed epochs. Durable on return: they, in the archive. Returns `status`."""
+        """Archive all closed epochs. Durable on return: these epochs in the archive. Returns `status`."""
         with self._turn:
             with self._store.latch:
                 closed = self._store.epochs.current - 1
@@ -184,7 +184,7 @@ class Archive:
         self.bytes_written += size_bytes
 
     def status(self) -> dict[str, Any]:
-        """How far it has come, and what it has written since the store was opened."""
+        """Return how far the archive has come, and how much it has written since the store was opened."""
         return {
             "last_epoch": self.last_epoch,
             "lsn": self._at[0],
@@ -193,7 +193,7 @@ class Archive:
         }
 
     def close(self) -> None:
-        """Archive no more."""
+        """Stop archiving."""
         with self._turn:
             self._hold(None)
             self._log.close()

@@ -1,8 +1,8 @@
-"""Keeps the archive of an open store going: attached to its place, and again once the place has failed.
+"""Keeps the archive of an open store running: attaches it to its place, and again after the place has failed.
 
-A place that fails stops nobody's commit: it is counted, said in the log, and tried again at the next step. What it
-lacks the REDO log keeps, because no local checkpoint is published before the archive has what it would cut
-(`Transactions.followers`); so in the end, when the log is full, commits do wait.
+A place that fails does not stop commits: the failure is counted, logged, and the next step tries again. The REDO log
+keeps what the place lacks, because no local checkpoint is published before the archive has the log it would cut
+(`Transactions.followers`). So commits wait in the end, when the log is full.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger("tidemark.archive")
 
 
 class Archiver:
-    """Archives the log of one store into one place. Every method may be called by any thread."""
+    """Archives the log of one store into one place. Any thread may call any method."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class Archiver:
         name: Any,
         open_place: Callable[[], Files],
     ) -> None:
-        """files: of the store. name: of the place, for people. From here on no local checkpoint is published before the
-        archive has it; `attach` makes sure that it can.
+        """files: of the store. name: the name of the place, for messages. From here on no local checkpoint is published
+        before the archive has it; call `attach` so that the archive can.
         """
         self._store = store
         self._files = files
@@ -48,13 +48,13 @@ class Archiver:
         self._turn = threading.Lock()
         self.archive: Archive | None = None
         self._last: dict[str, Any] = {"last_epoch": 0, "lsn": 0, "segments": 0, "bytes_written": 0}
-        self._earlier = {"segments": 0, "bytes_written": 0}  # by archives that were let go
+        self._earlier = {"segments": 0, "bytes_written": 0}  # by archives that were closed
         self.failures = 0
-        self.last_error: str | None = None  # None while it goes well
+        self.last_error: str | None = None  # None while there is no error
         store.followers["archive"] = call_owner(self._reach)
 
     def _reach(self, epoch: int) -> None:
-        """Before a local checkpoint is published: have the log archived through its epoch. Raises: StorageFull."""
+        """Have the log archived through the epoch of a local checkpoint before it is published. Raises: StorageFull."""
         with self._turn:
             try:
                 archive = self._attached()
@@ -64,7 +64,7 @@ class Archiver:
             archive.reach(epoch)
 
     def attach(self) -> None:
-        """Open the place and find where to go on. Raises: ForeignFile, FileMissing, Rejected, IoFailed, …"""
+        """Open the place and find where to continue. Raises: ForeignFile, FileMissing, Rejected, IoFailed, …"""
         with self._turn:
             self._attached()
 
@@ -79,8 +79,8 @@ class Archiver:
         return self.archive
 
     def copy(self) -> dict[str, Any]:
-        """Archive all closed epochs. Durable on return: they, in the archive. Returns `status`. Raises: what the place
-        or the log raises; a place that has failed is opened anew the next time.
+        """Archive all closed epochs. Durable on return: these epochs in the archive. Returns `status`. Raises: the
+        errors of the place or the log. The next call opens a place that has failed again.
         """
         with self._turn:
             try:
@@ -95,8 +95,8 @@ class Archiver:
         return self.status()
 
     def step(self) -> bool:
-        """`copy`, for timers: whether the archive has everything. Raises: StoreFailed, if it is the store that failed;
-        RedoDamaged, if the log cannot be read back.
+        """Do `copy`, for timers; return whether the archive has everything. Raises: StoreFailed if the store itself
+        failed; RedoDamaged if the log cannot be read back.
         """
         try:
             self.copy()
@@ -107,9 +107,9 @@ class Archiver:
         return True
 
     def failed(self, error: Error) -> None:
-        """Count and tell a failure of the place."""
+        """Count and log a failure of the place."""
         self.failures += 1
-        if self.last_error != error.message:  # said once, not at every step
+        if self.last_error != error.message:  # logged once, not at every step
             _log.warning("the log is not archived to %s: %s; it is kept until it can be", self.name, error.message)
         self.last_error = error.message
         archive = self.archive
@@ -117,7 +117,7 @@ class Archiver:
             self.let_go(archive)
 
     def let_go(self, archive: Archive) -> None:
-        """Close it; the next step, or local checkpoint, opens the place anew."""
+        """Close the archive; the next step, or local checkpoint, opens the place again."""
         self._last = archive.status()
         for name in self._earlier:
             self._earlier[name] += self._last[name]
@@ -125,7 +125,7 @@ class Archiver:
         archive.close()
 
     def status(self) -> dict[str, Any]:
-        """How far it has come, what it has written since the store was opened, and how the place does."""
+        """Return how far the archive has come, its writes since the store was opened, and the state of the place."""
         archive = self.archive
         found = self._last if archive is None else archive.status()
         written = {name: value + (0 if archive is None else found[name]) for name, value in self._earlier.items()}
@@ -140,7 +140,7 @@ class Archiver:
         }
 
     def close(self) -> None:
-        """Archive no more; the log is cut without it."""
+        """Stop archiving; the log is then cut without the archive."""
         with self._turn:
             self._store.followers.pop("archive", None)
             if self.archive is not None:

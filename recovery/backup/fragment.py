@@ -1,9 +1,9 @@
-"""One fragment of a backup into the data file of a local checkpoint, without a store (docs/backup.md, 4).
+"""Writes one fragment of a backup into the data file of a local checkpoint, without a store (docs/backup.md, 4).
 
-The newest level goes in whole, of each older one exactly the rows its live map still asks for, and over all of them
-what the archived log made of each row: folded to one change a row, merged as the levels stream by. So memory holds the
-fragment's changes and its live map, not its rows. Keys are compared where the log says them; that no two rows have the
-same is told by who loads the file.
+The newest level goes in whole, from each older level exactly the rows that the live map still asks for. On top go the
+changes of the archived log, folded to one change for each row and merged as the levels stream by. So memory holds the
+fragment's changes and its live map, not its rows. Keys are compared only where log records have them; the process that
+loads the file checks that keys are unique.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NOTHING: Words = np.zeros(0, dtype=np.int64)
 
 @dataclass
 class Written:
-    """A data file that is whole."""
+    """A complete data file."""
 
     file: str
     entries: int
@@ -64,7 +64,7 @@ class Written:
 def part_of(
     table_id: int, number: int, layout: RowLayout, slots: int, levels: Levels, sections: list[Section]
 ) -> dict[str, Any]:
-    """A fragment as a task names it; plain values. layout: of rows as they are to be."""
+    """Return a fragment as an entry of a task; plain values. layout: of the rows after the restore."""
     return {
         "table_id": table_id,
         "fragment": number,
@@ -79,7 +79,7 @@ def part_of(
 
 
 def attempt_name(lcp_id: int, table_id: int, fragment: int, attempt: str) -> str:
-    """Name of a data file until the restore takes it."""
+    """Return the name of a data file until the restore takes it."""
     return f"{FOLDER}/{lcp_id}-{table_id}-{fragment}-{attempt}.data"
 
 
@@ -93,8 +93,8 @@ def write_fragment(
 ) -> Written:
     """Write the data file of a fragment. Durable on return: its content.
 
-    Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile, RedoDamaged, StorageFull; the file of an attempt
-    that fails is the caller's to remove.
+    Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile, RedoDamaged, StorageFull. The caller removes the
+    file of a failed attempt.
     """
     table_id, number = part["table_id"], part["fragment"]
     name = attempt_name(task.lcp_id, table_id, number, attempt)
@@ -110,7 +110,7 @@ def write_fragment(
 
 
 class _Merger:
-    """Levels and changes of one fragment into one writer."""
+    """Merges levels and changes of one fragment into one writer."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class _Merger:
 
     # --- archived log ----------------------------------------------------------------------------
     def _read_changes(self) -> Words:
-        """The fragment's changes in the order of the log."""
+        """Return the fragment's changes in the order of the log."""
         sections = self._part["sections"]
         if not sections:
             return _NOTHING
@@ -174,7 +174,7 @@ class _Merger:
         return np.concatenate(pieces)
 
     def _fold(self, changes: Words) -> tuple[Words, Words]:
-        """Changes, and the folded rows they come to. Raises: RedoDamaged."""
+        """Return the changes, and the folded rows they result in. Raises: RedoDamaged."""
         state, shape = self._state, self._shape
         if not changes.size:
             return _NOTHING, _NOTHING
@@ -252,7 +252,7 @@ class _Merger:
         )
 
     def _put_new(self) -> None:
-        """What the log inserted and the backup had not."""
+        """Write rows that the log inserted and that are not in the backup."""
         state, writer = self._state, self._writer
         state[R_NEXT] = 0
         while True:

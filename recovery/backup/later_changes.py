@@ -1,8 +1,8 @@
-"""Changes behind a backup that another log than the archive has: what a restore asks of whoever reads that log.
+"""Changes after a backup in another log than the archive: the interface between a restore and that log's reader.
 
-A binlog is read two floors above; its reader is passed in. It plans first, and everything that can be refused is
-refused then; it applies by ordinary transactions of the store as restored so far, which is open whole, behind the mark
-`restoring` still.
+A binlog is read two floors above, so its reader is passed in. It plans first, and refuses then whatever it has to
+refuse. It applies the changes by ordinary transactions of the store as restored so far, which is open whole but still
+has the mark `restoring`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where backup and archive end: the state at the end of `epoch`. `is_schema_known`: its tables are the backup's."""
+    """The end of backup and archive: the end of `epoch`. `is_schema_known`: the tables are those of the backup."""
 
     manifest: Manifest
     place: Files
@@ -35,7 +35,7 @@ class Standing:
     is_schema_known: bool
 
     def rows(self, name: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Columns of a table of memory columns as it was backed up; nothing if there is no such table.
+        """Yield columns of a table of memory columns as it was backed up; nothing if there is no such table.
 
         Raises: BackupDamaged and the like.
         """
@@ -53,9 +53,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class LaterPlan:
-    """What is to be applied: so many `epochs`, from `first_epoch` to `epoch`, 0 for both if it is none; `reach` is the
-    last one that could be. `wall_us`: when those two were closed; `files`: names and bytes that are read of each;
-    `where`: what the reader finds them by.
+    """The changes to apply: the number of `epochs`, from `first_epoch` to `epoch`, all 0 if there are none; `reach` is
+    the last epoch that could be applied. `wall_us`: when those two were closed; `files`: names, and bytes to read of
+    each; `where`: the reader's own position.
     """
 
     reach: int
@@ -69,11 +69,11 @@ class LaterPlan:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that are read."""
+        """The number of bytes to read."""
         return sum(size_bytes for _, size_bytes in self.files)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the plan as plain values."""
         return {
             "first_epoch": self.first_epoch,
             "first_wall_us": self.wall_us[0],
@@ -86,7 +86,7 @@ class LaterPlan:
 
 @dataclass
 class LaterReport:
-    """What was applied."""
+    """The changes that were applied."""
 
     epochs: int = 0
     rows: int = 0
@@ -95,8 +95,8 @@ class LaterReport:
 
 @dataclass(frozen=True)
 class Applying:
-    """The store as restored so far, and what whoever applies calls: `make_room`, between transactions and True if there
-    was none, and `advance` with epochs as they are done.
+    """The store as restored so far, and the callbacks of a reader that applies changes: `make_room`, between
+    transactions, with True if there was no room, and `advance`, with the number of epochs done.
     """
 
     store: Store
@@ -105,17 +105,17 @@ class Applying:
 
 
 class LaterChanges(Protocol):
-    """A log of changes that goes on behind a backup."""
+    """A log of changes that continues after a backup."""
 
     def plan(self, standing: Standing, until: Until) -> LaterPlan:
-        """What lies behind `standing`, up to `until`.
+        """Return the changes after `standing`, up to `until`.
 
-        Raises: whatever of it cannot be applied; nothing has been written.
+        Raises: an error for any change that cannot be applied; nothing has been written.
         """
         ...
 
     def apply(self, plan: LaterPlan, applying: Applying) -> LaterReport:
-        """Apply it, epoch after epoch, each in an epoch of its number, if that is not over yet. Raises: what does not
-        fit the store, and what its transactions raise; the restore is given up then.
+        """Apply the plan, epoch after epoch, each in an epoch of its own number if that is not over yet. Raises: an
+        error if changes do not fit the store, and the errors of its transactions; the restore is then abandoned.
         """
         ...

@@ -1,7 +1,7 @@
-"""Rows of tables with disk columns, and of some small ones, into the fragments of a new store, level by level.
+"""Loads rows of tables with disk columns, and of some small tables, into the fragments of a new store, level by level.
 
-The newest level of a fragment goes in whole; of each older one exactly the rows that its live map still asks for. In
-the end nothing may be left over. A row goes to its ROWID with its epoch and author; disk parts take the road of REDO.
+The newest level of a fragment goes in whole, from each older level exactly the rows that its live map still asks for.
+At the end no row may be left over. A row goes to its ROWID with its epoch and author; disk parts are replayed as REDO.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RECORD_WORDS = 1 << 16
 
 
 class BackupLoader:
-    """Loads what a manifest names into a store nobody else uses."""
+    """Loads the rows of a manifest into a store that is not in use otherwise."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class BackupLoader:
         advance: Callable[[int], None],
     ) -> None:
         """files: the place of backups. relieve: called between batches of disk parts, to make room in the UNDO log.
-        advance: called with rows as they are done.
+        advance: called with the number of rows done.
         """
         self._store = store
         self._disk = disk
@@ -69,18 +69,18 @@ class BackupLoader:
         self._advance = advance
 
     def load(self, tables: Collection[int]) -> None:
-        """Load the fragments of these tables. Raises: BackupDamaged and what `RowsReader.blocks` raises,
+        """Load the fragments of these tables. Raises: BackupDamaged and the errors of `RowsReader.blocks`,
         MemoryExhausted.
         """
         manifest = self._manifest
         for (table_id, number), levels in sorted(manifest.levels.items()):
             table = self._store.by_id.get(table_id)
             if table_id not in tables or table is None or number not in table.by_number:
-                continue  # done elsewhere, or dropped further down
+                continue  # done elsewhere, or dropped later
             fragment = table.by_number[number]
             place = self._place_disk if table.format.has_disk else self._place_memory
             self._load(table, fragment, levels, partial(place, table, fragment))
-            # What is replayed now is behind the backup; the epochs of empty slots are lost (D1).
+            # Records replayed from here on are later than the backup; the epochs of empty slots are lost (D1).
             self._store.arena.set_word(fragment, F_REPLAY_EPOCH, manifest.epoch)
             finish_load(self._store.mem, fragment, manifest.epoch)
 
@@ -146,7 +146,9 @@ class BackupLoader:
     def _place_disk(
         self, table: Table, fragment: int, level: Level, block: Block, live: Words, is_newest: bool
     ) -> None:
-        """As INSERT records of one epoch behind the backup's, which tells those without their own epoch yet."""
+        """Place rows as INSERT records of an epoch after the backup's, which marks rows without an epoch of their
+        own.
+        """
         place, layout = level.place, table.format.layout
         identity = pack_identity(place.table_id, place.fragment, place.table_version)
         has_var = int(self._has_var(table, level))

@@ -1,7 +1,7 @@
-"""Manifests: what makes a folder of rows files a backup, and all that is needed to restore it.
+"""Manifests: a manifest makes a folder of rows files a backup, and has all that is needed to restore it.
 
-`<number>/manifest` is one sealed unit, written when everything it names is durable. One that is not intact makes no
-backup, and is never passed over silently: nobody knows what it named.
+`<number>/manifest` is one sealed unit, written after all files it names are durable. A manifest that is not intact is
+no backup, and is never ignored silently: the files it named are unknown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INCREMENTAL = "incremental"
 
 @dataclass(frozen=True)
 class Level:
-    """One rows file of a fragment, and what is promised of it."""
+    """One rows file of a fragment, and its promised sizes."""
 
     place: Place
     sizes: Sizes
@@ -51,46 +51,46 @@ class Manifest:
     incarnation: int
     timeline: int
     kind: str
-    parent: int  # number of the backup an incremental goes on from, 0 of a full one
+    parent: int  # number of the backup that an incremental one is based on, 0 for a full one
     wall_us: int
     server_id: int  # of the store in replication, 0 for none
-    log: tuple[int, int]  # LSN and sequence where the log goes on behind the epoch
+    log: tuple[int, int]  # LSN and sequence at which the log continues after the epoch
     next_table_id: int
     tables: list[TableDefinition]
-    tablespaces: list[tuple[TablespaceDefinition, int]]  # and bytes of its files
+    tablespaces: list[tuple[TablespaceDefinition, int]]  # with the bytes of its files
     # (table, fragment) -> its levels, newest first.
     levels: dict[tuple[int, int], list[Level]] = field(default_factory=dict)
 
     def definition(self, table_id: int) -> TableDefinition:
-        """A table's definition. Raises: KeyError."""
+        """Return a table's definition. Raises: KeyError."""
         for each in self.tables:
             if each.table_id == table_id:
                 return each
         raise KeyError(table_id)
 
     def files(self) -> Iterator[tuple[tuple[int, int], Level]]:
-        """Every rows file it needs, with the fragment it is of."""
+        """Yield every rows file it needs, with its fragment."""
         for place, levels in self.levels.items():
             for level in levels:
                 yield place, level
 
     @property
     def rows(self) -> int:
-        """Rows in all tables."""
+        """The number of rows in all tables."""
         return sum(levels[0].sizes.rows for levels in self.levels.values())
 
     @property
     def own_bytes(self) -> int:
-        """Bytes of the files that were made for it."""
+        """The number of bytes of the files that were written for it."""
         return sum(level.sizes.size_bytes for _, level in self.files() if level.place.backup == self.number)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files it needs."""
+        """The number of bytes of all files it needs."""
         return sum(level.sizes.size_bytes for _, level in self.files())
 
     def body(self) -> bytes:
-        """The JSON behind the header."""
+        """Return the JSON after the header."""
         value = {
             "incarnation": self.incarnation,
             "kind": self.kind,
@@ -109,7 +109,7 @@ class Manifest:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
     def summary(self) -> dict[str, Any]:
-        """The backup as plain values, for lists."""
+        """Return the backup as plain values, for lists."""
         return {
             "number": self.number,
             "kind": self.kind,
@@ -128,19 +128,19 @@ class Manifest:
 
 
 def level_numbers(level: Level) -> list[int]:
-    """The ten whole numbers that a level is, but for table and fragment; `level_of` makes it of them."""
+    """Return the ten whole numbers of a level, without table and fragment; `level_of` is the inverse."""
     place = level.place
     place_numbers = (place.backup, place.epoch, place.since, place.timeline, place.slots, place.table_version)
     return [*place_numbers, *astuple(level.sizes)]
 
 
 def manifest_name(number: int) -> str:
-    """Name of the manifest of a backup."""
+    """Return the name of the manifest of a backup."""
     return f"{number}/{NAME}"
 
 
 def write_manifest(files: Files, manifest: Manifest) -> None:
-    """Make the backup exist. Durable on return: content and name."""
+    """Make the backup valid. Durable on return: content and name."""
     body = manifest.body()
     count = max(BACKUP_UNIT_WORDS_MIN, BACKUP_MANIFEST_WORDS + -(-len(body) // 8))
     words = np.zeros(count, dtype=np.int64)
@@ -152,7 +152,7 @@ def write_manifest(files: Files, manifest: Manifest) -> None:
     start = BACKUP_MANIFEST_WORDS * 8
     words.data.cast("B")[start : start + len(body)] = body
     seal(words, count)
-    # By rename: a manifest that is not intact is damage then, and not what a crash may leave.
+    # Renamed into place: so a manifest that is not intact is damage, never the result of a crash.
     unnamed = f"{manifest.number}/{NAME}.new"
     file = files.create(unnamed)
     try:
@@ -165,7 +165,7 @@ def write_manifest(files: Files, manifest: Manifest) -> None:
 
 
 def folders(files: Files) -> list[int]:
-    """Numbers of all folders of backups, finished or not, newest first."""
+    """Return the numbers of all folders of backups, finished or not, newest first."""
     found = (_number(name) for name in files.list())
     return sorted((number for number in found if number is not None), reverse=True)
 
@@ -176,7 +176,9 @@ def _number(text: str) -> int | None:
 
 
 def read_manifest(files: Files, number: int) -> Manifest:
-    """The manifest of a backup. Raises: FileMissing if there is none, BackupDamaged, VersionTooNew, VersionTooOld."""
+    """Return the manifest of a backup. Raises: FileMissing if there is none, BackupDamaged, VersionTooNew,
+    VersionTooOld.
+    """
     name = manifest_name(number)
     if not files.exists(name):
         raise FileMissing(f"backup {number} has no manifest: it was not finished; use another one", file=name)
@@ -212,7 +214,9 @@ def _read(files: Files, name: str) -> Words:
 
 
 def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Manifest:
-    """What an intact file says is not trusted either (F112). Raises: ValueError and the like, SchemaInvalid."""
+    """Return a manifest. The content of an intact file is not trusted either (F112). Raises: ValueError and the like,
+    SchemaInvalid.
+    """
     tables = [TableDefinition.from_json(json.dumps(each).encode()) for each in value["tables"]]
     spaces = [
         (TablespaceDefinition.from_json(json.dumps(each).encode()), int(size)) for each, size in value["tablespaces"]
@@ -227,7 +231,7 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
     for found in levels.values():
         chain = [level.place for level in found]
         meets = all(newer.since == older.epoch for newer, older in zip(chain, chain[1:], strict=False))
-        # A fragment nobody changed since keeps the levels it had.
+        # A fragment without changes since then keeps its levels.
         if not chain or not meets or chain[-1].since or chain[0].epoch > epoch:
             raise ValueError("levels do not meet")
         if any(each.timeline != timeline or each.since >= each.epoch for each in chain):
@@ -252,7 +256,7 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
 
 
 def level_of(table_id: int, fragment: int, row: list[Any]) -> Level:
-    """The level of `level_numbers`. Raises: ValueError, TypeError."""
+    """Return the level of `level_numbers`. Raises: ValueError, TypeError."""
     if len(row) != LEVEL_FIELDS or not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in row):
         raise ValueError("a level has ten whole numbers")
     backup, epoch, since, timeline, slots, version = row[:6]
@@ -262,7 +266,7 @@ def level_of(table_id: int, fragment: int, row: list[Any]) -> Level:
 
 @dataclass
 class Found:
-    """What a place holds: intact backups, newest first; numbers of unfinished ones; what is wrong with damaged ones."""
+    """The content of a place: intact backups, newest first; numbers of unfinished ones; errors of damaged ones."""
 
     manifests: list[Manifest] = field(default_factory=list)
     unfinished: list[int] = field(default_factory=list)
@@ -270,7 +274,7 @@ class Found:
 
 
 def find_backups(files: Files) -> Found:
-    """Everything in a place. Raises: Incompatible, if a manifest is of another format; StoreFailed."""
+    """Return all backups in a place. Raises: Incompatible if a manifest is of another format; StoreFailed."""
     found = Found()
     for number in folders(files):
         try:
@@ -279,7 +283,7 @@ def find_backups(files: Files) -> Found:
             found.unfinished.append(number)
         except BackupDamaged as error:
             found.damaged[number] = error.message
-    # Below the newest one lie files that later backups need of backups that were removed, and leftovers.
+    # Folders older than the newest backup have leftovers, and files of removed backups that later ones need.
     newest = max([0, *(each.number for each in found.manifests), *found.damaged])
     found.unfinished = [number for number in found.unfinished if number > newest]
     return found

@@ -1,8 +1,8 @@
-"""Tables that the process that restores makes itself: those with disk columns, whose pages, extents and UNDO records
-are the store's, and small ones that are still to be written to (docs/backup.md, 4).
+"""Tables that the restoring process builds itself: those with disk columns, whose pages, extents and UNDO records
+belong to the store, and small tables that are still to be written to (docs/backup.md, 4).
 
-Rows come from the levels as `BackupLoader` places them, then the archived log from the sections of the split, replayed
-strictly, fragment by fragment.
+Rows come from the levels, placed by `BackupLoader`; then the archived log is replayed strictly from the sections of the
+split, fragment by fragment.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class NativeTables:
-    """Some tables of a backup, into a store nobody else uses."""
+    """Restores some tables of a backup into a store that is not in use otherwise."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class NativeTables:
         relieve: Callable[[int], None],
         advance: Callable[[int], None],
     ) -> None:
-        """relieve: called with bytes of the records that come next, to make room in the UNDO log."""
+        """relieve: called with the number of bytes of the next records, to make room in the UNDO log."""
         self._store = store
         self._disk = disk
         self._place = place
@@ -59,7 +59,7 @@ class NativeTables:
         self._advance = advance
 
     def make(self, tables: Collection[int], sections: Sections, identity: bytes) -> int:
-        """Rows, then the archived log; operations replayed. identity: UUID of the new store.
+        """Load rows, then replay the archived log; return the number of operations. identity: UUID of the new store.
 
         Raises: BackupDamaged and the like, RedoDamaged, MemoryExhausted, StorageFull.
         """

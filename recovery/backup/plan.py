@@ -1,4 +1,4 @@
-"""Which files a restore reads, and where it ends: worked out, and to be printed, before anything is written."""
+"""The plan of a restore: its files and its last epoch, known and printable before anything is written."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Plan:
     manifest: Manifest
     segments: list[Segment] = field(default_factory=list)
     epoch: int = 0  # where backup and archive end
-    reach: int = 0  # epoch up to which what is there could be restored
+    reach: int = 0  # last epoch that could be restored
     notes: list[str] = field(default_factory=list)
-    later: LaterPlan | None = None  # what another log than the archive has behind all that
-    end_epoch: int = 0  # the state is that at the end of this epoch
+    later: LaterPlan | None = None  # changes after that, from another log than the archive
+    end_epoch: int = 0  # the restored state is that at the end of this epoch
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain values: every file with its bytes and rows."""
+        """Return the plan as plain values: every file with its bytes and rows."""
         return {
             "backup": self.manifest.summary(),
             "epoch": self.end_epoch,
@@ -57,22 +57,22 @@ class Plan:
 def make_plan(
     files: Files, until: Until = LATEST, number: int | None = None, later: LaterChanges | None = None
 ) -> Plan:
-    """The plan of a restore from a place of backups. number: the backup to take; the newest that serves, if None.
-    later: what goes on where the archive ends.
+    """Return the plan of a restore from a place of backups. number: the backup to use; None: the newest suitable one.
+    later: a log that continues after the archive.
 
-    Raises: FileMissing if there is no backup, BackupDamaged, ForeignFile, ValueOutOfRange if `until` cannot be reached;
-    what `later` refuses.
+    Raises: FileMissing if there is no backup, BackupDamaged, ForeignFile, ValueOutOfRange if `until` is out of reach;
+    the errors of `later`.
     """
     plan = _of_backup(files, until, number)
     _add_segments(files, plan, until, later is None)
     is_over = until.epoch is not None and until.epoch <= plan.epoch
-    # Where the archive goes on behind the end it needs no other log.
+    # If the archive continues after the end, no other log is needed.
     if later is not None and not is_over and plan.reach == plan.epoch:
         plan.later = later.plan(Standing(plan.manifest, files, plan.epoch, not plan.segments), until)
         plan.reach = max(plan.reach, plan.later.reach)
         plan.notes += plan.later.notes
     if until.epoch is not None and until.epoch > plan.reach:
-        # A binlog has the epochs with changes that are logged.
+        # A binlog has only epochs with logged changes.
         has = "backup and archive have" if later is None else "backup, archive and binlog have a change of"
         raise ValueOutOfRange(
             f"epoch {until.epoch} is behind {plan.reach}, the last one that {has}; "
@@ -84,7 +84,7 @@ def make_plan(
 
 
 def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
-    """The backup that serves, and nothing behind it yet."""
+    """Return a plan with the suitable backup only."""
     found = find_backups(files)
     if number is not None and number in found.damaged:
         raise BackupDamaged(found.damaged[number])
@@ -117,11 +117,10 @@ def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
 
 
 def _add_segments(files: Files, plan: Plan, until: Until, is_last: bool) -> None:
-    """The segments that go on from the backup, one behind the other, as far as they are needed. is_last: nothing else
-    goes on where they end.
+    """Add the consecutive segments that continue from the backup, as far as needed. is_last: no other log follows.
 
-    Where a damaged one ends cannot be told. It is of no interest if a sound one behind it begins before the place that
-    is looked for; otherwise the archive ends there, which only a caller who wants less may pass over.
+    The end of a damaged segment is unknown. It does not matter if a sound segment after it begins before the needed
+    place. Otherwise the archive ends there, and only a caller that wants an earlier state may ignore it.
     """
     manifest = plan.manifest
     at = manifest.log
@@ -162,8 +161,8 @@ def _add_segments(files: Files, plan: Plan, until: Until, is_last: bool) -> None
 
 
 def _end_whole(plan: Plan) -> None:
-    """End where an epoch is whole for certain: what goes on begins behind it. Segments are cut in the middle of one
-    where they reach their size, and whoever wrote the next one may not have come to it.
+    """End at an epoch that is certainly whole: the later log begins after it. A segment that reaches its size may end
+    in the middle of an epoch, and the next segment may never have been written.
     """
     last = plan.segments[-1] if plan.segments else None
     if last is not None and plan.epoch == last.last_epoch and last.end_lsn - last.start_lsn >= SEGMENT_BYTES // 2:
@@ -171,7 +170,7 @@ def _end_whole(plan: Plan) -> None:
 
 
 def _last_epoch(files: Files, segment: Segment, until: Until) -> int:
-    """The last epoch of a segment that is taken whole."""
+    """Return the last epoch of a segment that is taken whole."""
     if until.takes(segment.last_epoch, segment.last_wall_us):
         return segment.last_epoch
     if until.epoch is not None:
@@ -182,7 +181,7 @@ def _last_epoch(files: Files, segment: Segment, until: Until) -> int:
 
 
 def check_number(value: object) -> int:
-    """An epoch as callers give it. Raises: Rejected."""
+    """Return an epoch that a caller has passed, checked. Raises: Rejected."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise Rejected(f"until is an epoch, a whole number from 0, or a time, got {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""Which tasks a restore has: the archive split in pieces, fragments in groups of about the same size."""
+"""The tasks of a restore: pieces of the archive to split, and groups of fragments of about the same size."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tidemark.recovery.backup.restore_task import RestoreTask
     from tidemark.recovery.backup.split import Section
 
-# A task costs some milliseconds whatever it does; a straggler costs everybody its length.
+# Any task costs some milliseconds; all workers wait for the longest task at the end.
 TASK_BYTES_MIN = 8 << 20
 TASK_BYTES_MAX = 256 << 20
-TASKS_EACH = 3  # for each of those who carry them out, if there is enough to do
+TASKS_EACH = 3  # for each worker, if there is enough to do
 
 
 def _target(size_bytes: int, parallel: int) -> int:
-    """Bytes of one task."""
+    """Return the target size of one task, in bytes."""
     return min(TASK_BYTES_MAX, max(TASK_BYTES_MIN, size_bytes // (TASKS_EACH * parallel)))
 
 
@@ -33,7 +33,7 @@ Sections = dict[tuple[int, int], list["Section"]]
 
 
 def _grouped(pieces: Iterable[T], size_of: Callable[[T], int], target_bytes: int) -> list[list[T]]:
-    """Pieces in their order, in groups of at least `target_bytes`, but for the last one."""
+    """Return the pieces in their order, in groups of at least `target_bytes`; the last may be smaller."""
     groups: list[list[T]] = []
     room = 0
     for piece in pieces:
@@ -46,7 +46,7 @@ def _grouped(pieces: Iterable[T], size_of: Callable[[T], int], target_bytes: int
 
 
 def split_tasks(plan: Plan, base: RestoreTask, parallel: int) -> list[RestoreTask]:
-    """Tasks that split the archived log behind the backup, each some segments that follow one another."""
+    """Return tasks that split the archived log after the backup, each with some consecutive segments."""
     total = sum(each.size_bytes for each in plan.segments)
     groups = _grouped(plan.segments, lambda each: each.size_bytes, _target(total, parallel))
     return [
@@ -62,7 +62,7 @@ def split_tasks(plan: Plan, base: RestoreTask, parallel: int) -> list[RestoreTas
 
 
 def parts_of(manifest: Manifest, table: Table, slots: Callable[[int], int], sections: Sections) -> list[dict[str, Any]]:
-    """The fragments of a table as parts of tasks. slots: of a page, by address of the fragment."""
+    """Return the fragments of a table as parts of tasks. slots: of a page, by address of the fragment."""
     return [
         part_of(
             table.table_id,
@@ -77,7 +77,7 @@ def parts_of(manifest: Manifest, table: Table, slots: Callable[[int], int], sect
 
 
 def bytes_of(part: dict[str, Any]) -> int:
-    """What the task of a fragment reads."""
+    """Return the number of bytes that the task of a fragment reads."""
     return int(sum(sizes[2] for _, sizes in part["levels"]) + sum(section[-1] for section in part["sections"]))
 
 
@@ -86,7 +86,7 @@ def _rows_of(part: dict[str, Any]) -> int:
 
 
 def fragment_tasks(parts: list[dict[str, Any]], base: RestoreTask, parallel: int) -> list[RestoreTask]:
-    """Tasks that write the data files of fragments, the largest first."""
+    """Return tasks that write the data files of fragments, the largest first."""
     ordered = sorted(parts, key=bytes_of, reverse=True)
     groups = _grouped(ordered, bytes_of, _target(sum(map(bytes_of, parts)), parallel))
     return [
@@ -103,8 +103,8 @@ def fragment_tasks(parts: list[dict[str, Any]], base: RestoreTask, parallel: int
 
 
 def planned_tasks(plan: Plan, parallel: int) -> list[dict[str, Any]]:
-    """The tasks of a plan, for people: made before anything is read but manifests and headers of segments. Tables with
-    disk columns are one piece, done by the process that restores.
+    """Return the tasks of a plan for display, known before anything but manifests and headers of segments is read.
+    Tables with disk columns are one piece, done by the restoring process.
     """
     manifest = plan.manifest
     names = {each.table_id: each for each in manifest.tables}

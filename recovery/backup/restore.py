@@ -1,10 +1,10 @@
-"""A restore: a new store made of a backup and archived log, in a directory of its own (docs/backup.md, 4).
+"""A restore: a new store from a backup and archived log, in a directory of its own (docs/backup.md, 4).
 
 Order of writes: the mark `restoring`, durable; an empty store with a new identity; the archived log split by fragment;
 tables with disk columns, as in a restart; a data file for each other fragment, each by a task that may run anywhere;
-the local checkpoint that names all of them; what another log has behind the archive, applied by transactions of the
-store opened whole; what a restart makes of it compared; the mark away. Until then an opening refuses the directory
-(`RestoreUnfinished`), so a crash leaves nothing that could be taken for a store.
+the local checkpoint that names all of them; changes after the archive from another log, applied by transactions of the
+store opened whole; the store compared as a restart loads it; the mark removed. Until then an opening refuses the
+directory (`RestoreUnfinished`), so no crash leaves files that could be taken for a store.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ if TYPE_CHECKING:
     from tidemark.recovery.system_restart.restart import Opened
 
 Progress = Callable[[int, int, str], None]
-FIRST_LCP = 2  # behind number 1 a restart that finds it damaged would look for the log from its beginning
-UNDO_SHARE = 6  # local checkpoints empty the UNDO log when this part of it has been used
+FIRST_LCP = 2  # if number 1 were damaged, a restart would look for the log from its beginning
+UNDO_SHARE = 6  # local checkpoints empty the UNDO log after this part of it has been used
 Sizes = tuple[int, int, int]  # entries, blocks and bytes of a data file
 
 
 @dataclass
 class RestoreReport:
-    """What a restore did."""
+    """Result of a restore."""
 
     epoch: int
     server_id: int  # of the store that was backed up
@@ -76,23 +76,23 @@ class RestoreReport:
     tables: int = 0
     rows: int = 0
     groups: int = 0
-    operations: int = 0  # of the archived log, of tables restored
+    operations: int = 0  # of the archived log, in restored tables
     later_epochs: int = 0  # applied from another log than the archive
-    later_rows: int = 0  # changed by these
+    later_rows: int = 0  # changed by these epochs
     tasks: int = 0
-    indexes: int = 0  # entries of them, as counted by the verification
+    indexes: int = 0  # their entries, as counted by the verification
     size_bytes: int = 0
     seconds: float = 0.0
     is_verified: bool = False
     notes: list[str] = field(default_factory=list)  # of the plan
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         return dict(self.__dict__)
 
 
 def names_of(files: Files, folder: str = "") -> Iterator[str]:
-    """Names of all files in a directory and the folders in it, but for LOCK."""
+    """Yield the names of all files in a directory and its folders, except LOCK."""
     for leaf in files.list(folder):
         name = f"{folder}/{leaf}" if folder else leaf
         if name == LOCK_NAME:
@@ -100,37 +100,37 @@ def names_of(files: Files, folder: str = "") -> Iterator[str]:
         try:
             yield from names_of(files, name)
         except FileMissing:
-            continue  # a task has taken it back
+            continue  # a task has removed it
         except Rejected:
             yield name  # no folder
 
 
 def remove(files: Files, names: Iterable[str]) -> None:
-    """Remove files; a task that has outlived its restore, or its executor, may be taking its own back meanwhile."""
+    """Remove files. A task that outlives its restore, or its executor, may be removing its own files meanwhile."""
     for name in names:
         with contextlib.suppress(FileMissing):
             files.unlink(name)
 
 
 def clear(files: Files) -> None:
-    """Remove all files of a directory that was restored into; folders stay, empty."""
+    """Remove all files of a directory that was restored into; empty folders stay."""
     remove(files, list(names_of(files)))
 
 
 class _RestoringRestart(Restart):
-    """Makes the empty store, and brings the finished one back for comparison, past the mark."""
+    """Creates the empty store, and reopens the finished one for comparison in spite of the mark."""
 
     is_restoring = True
 
     @property
     def disk(self) -> DiskRestart:
-        """The disk columns of the store it has opened."""
+        """The disk columns of the opened store."""
         assert self._disk is not None, "only behind `run`"
         return self._disk
 
 
 class _AdoptingLcp(LocalCheckpoint):
-    """A local checkpoint of which others have written some data files already, by table and fragment number."""
+    """A local checkpoint with data files that tasks have written already, by table and fragment number."""
 
     adopted: dict[tuple[int, int], Sizes]
 
@@ -150,12 +150,12 @@ class _AdoptingLcp(LocalCheckpoint):
 
 @dataclass(frozen=True)
 class How:
-    """How a restore is carried out, apart from what it restores.
+    """Settings of a restore, apart from what it restores.
 
-    empty: tables that are made without rows. native: tables that `finish` writes to. finish: called with the store when
-    the rows of those are there, behind what `later` has applied. later: applies what is planned of another log. runner:
-    carries out the tasks; None: threads of the process that restores. where: place of the backups and directory of the
-    new store as others find them. parallel: how many tasks may be under way at a time.
+    empty: tables that are created without rows. native: tables that `finish` writes to. finish: called with the store
+    when the rows of those are there, after the changes of `later`. later: applies the planned changes of another log.
+    runner: carries out the tasks; None: threads of the restoring process. where: place of the backups and directory of
+    the new store, as other processes find them. parallel: how many tasks may run at a time.
     """
 
     is_verified: bool = True
@@ -184,7 +184,7 @@ class Restore:
         how: How = ALONE,
         progress: Progress | None = None,
     ) -> None:
-        """place: of the backups; files: of the directory the store is to be in, which nobody may use."""
+        """place: of the backups; files: of the directory for the store, which must not be in use."""
         self._place = place
         self._plan = plan
         self._files = files
@@ -200,7 +200,7 @@ class Restore:
         self._is_under_way = False
 
     def run(self) -> RestoreReport:
-        """Make the store. Durable on return: all of it, ready to be opened; `files` are closed.
+        """Build the store. Durable on return: all of it, ready to be opened; `files` are closed.
 
         Raises: Rejected if the directory is not empty, BackupDamaged and the like, MemoryExhausted, StorageFull.
         """
@@ -210,7 +210,7 @@ class Restore:
         left = list(names_of(files))
         if not all(map(is_of_attempt, left)):
             raise Rejected("the directory is not empty; a restore goes into a new one, never over anything")
-        remove(files, left)  # of tasks that were killed when their restore had been given up
+        remove(files, left)  # of tasks that were killed after their restore had been abandoned
         self._is_under_way = True
         files.close(files.create(RESTORING))
         files.sync_directory("")
@@ -222,18 +222,18 @@ class Restore:
             report.indexes = self.compare(rows)
             report.is_verified = True
         files.mark("restored", epoch=report.epoch)
-        files.unlink(RESTORING)  # from here on it is whole
+        files.unlink(RESTORING)  # from here on the store is whole
         self._is_under_way = False
         files.sync_directory("")
-        self._remove_attempts()  # of tasks that ended since; those that end now find the mark gone
+        self._remove_attempts()  # of tasks that have ended since; a task that ends from now on finds no mark
         report.tables, report.rows = len({table for table, _ in rows}), sum(rows.values())
         report.seconds = self._clock.monotonic() - began
         return report
 
     def give_up(self) -> None:
-        """Remove all files of a restore that ended with an error, the mark last; of one that did not begin, or is over,
-        as the missing mark says, nothing. Call it when no task is under way. Never raises: on a disk that fails the
-        mark stays, and files.
+        """Remove all files of a restore that ended with an error, the mark last. Do nothing if the restore did not
+        begin, or is over, as the missing mark shows. Call it when no task is running. Never raises: on a failing disk
+        the mark stays, with files.
         """
         files = self._files
         if not self._is_under_way or files.failure.first is not None:
@@ -243,7 +243,7 @@ class Restore:
                 return
             names = [name for name in names_of(files) if name != RESTORING]
             remove(files, names)
-            # A name that comes back behind a crash must not find the mark gone.
+            # A name that comes back after a crash must find the mark still there.
             for folder in {name.rpartition("/")[0] for name in names}:
                 files.sync_directory(folder)
             if files.exists(RESTORING):
@@ -252,7 +252,7 @@ class Restore:
 
     # --- making it -------------------------------------------------------------------------------
     def _build(self, report: RestoreReport) -> dict[tuple[str, int], int]:
-        """Rows of each fragment of the store that is now on disk, by table and number."""
+        """Return the number of rows of each fragment of the store on disk, by table and number."""
         restart = _RestoringRestart(self._files, replace(self._options, create=True), self._clock)
         opened = restart.run()
         store = self._store = opened.store
@@ -278,7 +278,7 @@ class Restore:
         return rows
 
     def _set_clock(self, opened: Opened) -> None:
-        """The new store's epochs come behind all that its rows have; what is applied later keeps its own."""
+        """Set the new store's epochs after all epochs of its rows; changes applied later keep theirs."""
         store = opened.store
         if self._goes_on:
             with store.latch:
@@ -301,7 +301,7 @@ class Restore:
         store.next_table_id = max(store.next_table_id, manifest.next_table_id)
 
     def _make_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
-        """Under its name, with numbers and files of the new store."""
+        """Create a tablespace by its name, with numbers and files of the new store."""
         if definition.name not in self._store.space.by_name:
             unnumbered = replace(definition, tablespace_id=0, file_ids=())
             self._store.create_tablespace(unnumbered, max(size_bytes, definition.extent_bytes))
@@ -310,7 +310,7 @@ class Restore:
         return MemoryExhausted("the backup does not fit into data_memory; restore with a larger data_memory")
 
     def _relieve(self, coming_bytes: int = 0) -> None:
-        """Keep the UNDO log from filling: what a local checkpoint has need not be undone, for nobody goes back.
+        """Keep the UNDO log from filling: after local checkpoints no restart needs its records.
 
         coming_bytes: of the records that are replayed next.
         """
@@ -320,7 +320,7 @@ class Restore:
         undo = store.disk.undo
         used = undo.bytes_used - self._undo_bytes
         if used and (used + 2 * coming_bytes) * UNDO_SHARE > undo.geometry.capacity_bytes:
-            # Its tail moves when two have been made.
+            # The tail moves only after two checkpoints.
             self._lcp.run()
             self._lcp.run()
             self._undo_bytes = undo.bytes_used
@@ -333,7 +333,7 @@ class Restore:
         return RestoreTask(FRAGMENTS, 0, *self._how.where, plan.manifest.store.hex(), identity[0].hex(), *numbers)
 
     def _carry_out(self, tasks: list[RestoreTask], report: RestoreReport) -> list[TaskReport]:
-        """The report of each task, in their order. Raises: what a task raises, InvariantBroken."""
+        """Return the report of each task, in their order. Raises: the errors of tasks, InvariantBroken."""
         found: dict[int, TaskReport] = {}
         reported = self._rows_done
         runner = self._how.runner
@@ -349,7 +349,7 @@ class Restore:
         return [found[task.number] for task in tasks]
 
     def _alone(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:
-        """By threads of this process, if several tasks may be under way: nearly all of a task is without the GIL."""
+        """Carry out tasks, in threads of this process if several may run at a time: they hardly need the GIL."""
 
         def run(task: RestoreTask) -> TaskReport:
             return run_task(task, self._place, self._files, self._clock, self.advance)
@@ -365,14 +365,16 @@ class Restore:
             pool.shutdown(cancel_futures=True)
 
     def advance(self, rows: int) -> None:
-        """Tell the progress of so many rows; for runners that know of it before there is a report. Any thread may."""
+        """Report progress of this many rows, for runners that know of it before a report. Any thread may call it."""
         with self._progress_turn:
             self._rows_done += rows
             if self._progress is not None and rows:
                 self._progress(self._rows_done, self._plan.manifest.rows, "rows")
 
     def _split(self, identity: tuple[bytes, int], report: RestoreReport) -> Sections:
-        """Tell the archived log apart by fragment and apply its schema records: tables are then what they are to be."""
+        """Split the archived log by fragment and apply its schema records, which gives tables their final
+        definitions.
+        """
         sections: Sections = {}
         schema: list[tuple[int, dict[str, Any]]] = []
         for each in self._carry_out(split_tasks(self._plan, self._base(identity), self._how.parallel), report):
@@ -394,7 +396,7 @@ class Restore:
         return table.format.has_disk or table.name in self._how.native
 
     def _make_native(self, identity: bytes, sections: Sections, report: RestoreReport) -> None:
-        """Tables with disk columns, and what is still to be written to."""
+        """Restore tables with disk columns, and tables that are still to be written to."""
         store, disk = self._store, self._disk
         assert disk is not None
         tables = {table.table_id for table in store.tables.values() if self._is_native(table)}
@@ -411,7 +413,7 @@ class Restore:
     def _write_fragments(
         self, identity: tuple[bytes, int], sections: Sections, report: RestoreReport
     ) -> dict[tuple[int, int], Sizes]:
-        """The data files of all other fragments, under their names; of what else tasks left nothing stays."""
+        """Return the data files of all other fragments, under their final names; remove all other files of tasks."""
         store, files, lcp = self._store, self._files, self._lcp
         assert lcp is not None
 
@@ -436,12 +438,12 @@ class Restore:
         return adopted
 
     def _remove_attempts(self) -> None:
-        """Split files, and those of attempts that no report named, or whose report came too late."""
+        """Remove split files, and files of attempts that no report named, or with a report that came too late."""
         names = [f"{FOLDER}/{leaf}" for leaf in self._files.list(FOLDER)]
         remove(self._files, filter(is_of_attempt, names))
 
     def _apply_schema(self, changes: list[tuple[int, dict[str, Any]]], epoch: int) -> None:
-        """Tablespaces get numbers of the new store; their data files grow as they are needed."""
+        """Apply schema changes. Tablespaces get numbers of the new store; their data files grow as needed."""
         kept: list[tuple[int, dict[str, Any]]] = []
         for at, change in changes:
             if "tablespace" in change:
@@ -454,11 +456,13 @@ class Restore:
     # --- another log -----------------------------------------------------------------------------
     @property
     def _goes_on(self) -> bool:
-        """Whether another log than the archive has anything to be applied."""
+        """Whether another log than the archive has changes to apply."""
         return self._plan.later is not None and self._plan.later.epochs > 0
 
     def _go_on(self, report: RestoreReport) -> dict[tuple[str, int], int]:
-        """Apply what another log has to the store opened whole; rows of each fragment then. Durable: all of it."""
+        """Open the store whole and apply the other log's changes, durable on return; return the rows of each
+        fragment.
+        """
         plan, how = self._plan.later, self._how
         assert plan is not None and how.later is not None
         self._let_go()
@@ -480,7 +484,7 @@ class Restore:
         return whole.close()
 
     def _let_go(self) -> None:
-        """Forget the store in memory: two of them would be one too many."""
+        """Drop the store in memory: there is no room for two."""
         if hasattr(self, "_store"):
             del self._store
         self._lcp = self._disk = None
@@ -488,7 +492,7 @@ class Restore:
 
     # --- verification ----------------------------------------------------------------------------
     def compare(self, rows: dict[tuple[str, int], int]) -> int:
-        """Bring the store back from its files as an opening does, in memory; entries of its indexes.
+        """Load the store from its files as an opening does, in memory; return the number of entries of its indexes.
 
         Raises: BackupDamaged, MemoryExhausted.
         """

@@ -1,8 +1,8 @@
-"""Retention: which backups may go, and of the files only what no backup that stays needs (docs/backup.md, 5).
+"""Retention: removes old backups, and of the files only those that no kept backup needs (docs/backup.md, 5).
 
-Order: names of the manifests that stay, made sure of; then those of the backups that go, their folders synced; then
-rows files that no manifest names; then archived log of before the oldest that stays. So a crash leaves files that
-nobody needs, never a backup that lacks one.
+Order: sync the names of kept manifests; remove the manifests of old backups and sync their folders; remove rows files
+that no manifest names; remove archived log from before the oldest kept backup. So a crash leaves unneeded files, never
+a backup that lacks one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class PruneReport:
-    """What was removed."""
+    """Result of a prune."""
 
     removed: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
@@ -30,14 +30,14 @@ class PruneReport:
     freed_bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         return dict(self.__dict__)
 
 
 def prune(files: Files, keep: int) -> PruneReport:
-    """Keep the `keep` newest backups and all they need. Nobody else may write here meanwhile.
+    """Keep the `keep` newest backups and all they need. No other process may write to the place meanwhile.
 
-    Raises: ValueOutOfRange for keep below 1; Rejected, and nothing is removed, while a manifest cannot be read.
+    Raises: ValueOutOfRange for keep below 1; Rejected, with nothing removed, while a manifest is damaged.
     """
     if keep < 1:
         raise ValueOutOfRange(f"at least one backup is kept, got keep={keep}")
@@ -61,8 +61,8 @@ def prune(files: Files, keep: int) -> PruneReport:
 
 
 def _firm_up(files: Files, kept: list[Manifest]) -> None:
-    """The backups that stay stand in for those that go: one whose manifest has its name in the cache of the system
-    alone, because what made it was killed before its last sync, does not (F39). Durable on return: their names.
+    """Sync the names of kept backups before others are removed. If their writer was killed before its last sync, a
+    manifest's name may be only in the page cache (F39). Durable on return: their names.
     """
     files.sync_directory("")
     for manifest in kept:
@@ -70,7 +70,7 @@ def _firm_up(files: Files, kept: list[Manifest]) -> None:
 
 
 def _remove_rows(files: Files, kept: list[Manifest], report: PruneReport) -> None:
-    """Of folders above the newest backup nothing: one that is not finished yet may be gone on with."""
+    """Remove unneeded rows files. Folders newer than the newest backup stay: an unfinished backup may be resumed."""
     needed = {level.place.name for manifest in kept for _, level in manifest.files()}
     for number in folders(files):
         if number > kept[0].number:
@@ -85,7 +85,7 @@ def _remove_rows(files: Files, kept: list[Manifest], report: PruneReport) -> Non
 
 
 def _remove_log(files: Files, kept: list[Manifest], report: PruneReport) -> None:
-    """Segments that end before the oldest backup's log begins, of its timeline or an older one."""
+    """Remove segments that end before the oldest backup's log begins, of its timeline or an older one."""
     oldest = min(kept, key=lambda each: (each.timeline, each.log[0]))
     for name in segment_names(files):
         try:
@@ -94,7 +94,7 @@ def _remove_log(files: Files, kept: list[Manifest], report: PruneReport) -> None
                 continue
             parts = [what for group in groups_of(files, segment) if (what := referred(group)) is not None]
         except Damaged:
-            continue  # what it is cannot be told: it stays
+            continue  # its range is unknown, so it stays
         files.unlink(name)
         files.sync_directory(FOLDER)
         for records in [name for what in parts for name in what.names]:

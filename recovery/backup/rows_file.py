@@ -1,6 +1,6 @@
-"""A rows file: the rows of one fragment at the end of one epoch, in sealed blocks, written once, front to back.
+"""A rows file: the rows of one fragment at the end of one epoch, in sealed blocks, written once, sequentially.
 
-It says what it is without any other file, so that one found without a manifest can be told whole or not.
+It describes itself without any other file, so a file without a manifest can still be verified.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.row_shape import RowLayout
 
 BLOCK_WORDS = 1 << 17  # 1 MiB
-SYNC_BYTES = 16 << 20  # sync this often, or one sync would hold up everybody's at the end
+SYNC_BYTES = 16 << 20  # sync this often; else one sync at the end would hold up all other syncs
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a rows file is of; all of it stands in every block."""
+    """The identity of a rows file; every block has all of it."""
 
     backup: int
     table_id: int
@@ -62,13 +62,13 @@ class Place:
 
     @property
     def rows_since(self) -> int:
-        """Epoch behind which the rows that are in the file changed; -1 for all: a row loaded in bulk has epoch 0."""
+        """The epoch after which the rows in the file changed; -1 for all rows: a row loaded in bulk has epoch 0."""
         return self.since or -1
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a manifest says of a rows file."""
+    """The sizes of a rows file in its manifest."""
 
     entries: int
     blocks: int
@@ -77,10 +77,10 @@ class Sizes:
 
 
 class RowsWriter:
-    """Writes one rows file. Entries go to `block` from `state[B_USED]` on; `close` syncs it."""
+    """Writes one rows file. Entries go into `block` from `state[B_USED]` on; `close` syncs the file."""
 
     def __init__(self, files: Files, identity: tuple[bytes, int], place: Place, block: Words) -> None:
-        """block: BLOCK_WORDS words, which may serve several writers in turn."""
+        """block: BLOCK_WORDS words; several writers may use it in turn."""
         self._files = files
         self._identity = identity
         self.place = place
@@ -97,7 +97,7 @@ class RowsWriter:
 
     @property
     def has_rows(self) -> bool:
-        """Whether any row has gone into it."""
+        """Whether the file has any row."""
         return bool(self.state[B_ENTRIES])
 
     def make_room(self, words: int) -> None:
@@ -108,7 +108,7 @@ class RowsWriter:
             self.block = np.empty(words + BACKUP_BLOCK_WORDS, dtype=np.int64)
 
     def add_live_map(self, live: Words) -> None:
-        """Put the live map behind the rows."""
+        """Append the live map after the rows."""
         if int(self.state[B_USED]) > BACKUP_BLOCK_WORDS:
             self._finish(False)
         self._content = CONTENT_LIVE
@@ -151,7 +151,7 @@ class RowsWriter:
         self.state[B_USED] = BACKUP_BLOCK_WORDS
 
     def close(self) -> Sizes:
-        """Write the last block and sync. Durable: the content; the name needs a sync of the directory."""
+        """Write the last block and sync. Durable on return: the content; the name needs a sync of the directory."""
         self._finish(True)
         assert self._file is not None, "the last block made it"
         self._files.fdatasync(self._file)
@@ -159,14 +159,14 @@ class RowsWriter:
         return Sizes(int(self.state[B_ENTRIES]), self._blocks, self._size_bytes, int(self.state[B_ROWS]))
 
     def discard(self) -> None:
-        """Close without finishing: what is there is no rows file."""
+        """Close without finishing: the file is then invalid."""
         if self._file is not None:
             self._files.close(self._file)
 
 
 @dataclass(frozen=True)
 class Block:
-    """One verified block: what lies in words[BACKUP_BLOCK_WORDS:stop]. The words are valid until the next one."""
+    """One verified block with content in words[BACKUP_BLOCK_WORDS:stop]. The words are valid until the next block."""
 
     words: Words
     stop: int
@@ -182,7 +182,7 @@ class RowsReader:
         self._name = name
 
     def place(self) -> Place:
-        """What the first block says the file is. Raises: as `blocks`."""
+        """Return the identity that the first block gives. Raises: as `blocks`."""
         file = self._files.open(self._name)
         try:
             words, _ = self._block(file, 0, self._files.size(file), np.empty(BLOCK_WORDS, dtype=np.int64))
@@ -194,9 +194,9 @@ class RowsReader:
             self._files.close(file)
 
     def blocks(self, place: Place, promised: Sizes | None = None) -> Iterator[Block]:
-        """Every block, in order, as a file of this place must have them; in the end, what a manifest promised is there.
+        """Yield every block, in order, of the file of this place; at the end, compare with the sizes in a manifest.
 
-        Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed where it cannot be read.
+        Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed if it is unreadable.
         """
         file = self._files.open(self._name)
         try:
@@ -230,7 +230,7 @@ class RowsReader:
             self._files.close(file)
 
     def verify(self, place: Place, layout: RowLayout, promised: Sizes | None = None) -> Sizes:
-        """Read all of it, and look at every entry. Raises: as `blocks`."""
+        """Read the whole file and check every entry. Raises: as `blocks`."""
         state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
         state[B_ROWID] = -1
         shape = np.array(
@@ -263,7 +263,7 @@ class RowsReader:
         return found
 
     def live_map(self, place: Place, promised: Sizes | None = None) -> Words:
-        """The live map of a file with `since`. Raises: as `blocks`."""
+        """Return the live map of a file with `since`. Raises: as `blocks`."""
         pieces = [
             block.words[BACKUP_BLOCK_WORDS : block.stop].copy()
             for block in self.blocks(place, promised)
@@ -275,7 +275,7 @@ class RowsReader:
         return BackupDamaged(f"{self._name} {what} at {offset}; use another copy", file=self._name, offset=offset)
 
     def _block(self, file: File, offset: int, size: int, buffer: Words) -> tuple[Words, Words]:
-        """The block at `offset`, read into `buffer` or into a larger one; block and buffer."""
+        """Read the block at `offset` into `buffer` or into a larger one; return block and buffer."""
         if offset + BACKUP_UNIT_WORDS_MIN * 8 > size:
             raise FileTruncated(f"{self._name} ends at {size}, in the middle of a block", file=self._name, size=size)
         got = min(buffer.size, (size - offset) // 8)

@@ -1,7 +1,7 @@
 """Segments of the archive: groups of the REDO log of closed epochs, as they were sealed there.
 
-`archive/<timeline>-<lsn>.redo` is a sealed header and the groups; `spool/<txid>.spool` beside it has what large
-transactions among them refer to, under the name the store has it by. A segment is written once, front to back.
+`archive/<timeline>-<lsn>.redo` is a sealed header and the groups. `spool/<txid>.spool` next to it has the records that
+large transactions among them refer to, under the store's name for it. A segment is written once, sequentially.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _NAME = re.compile(r"(\d{1,15})-([0-9a-f]{16})\.redo", re.ASCII)
 
 @dataclass(frozen=True)
 class Until:
-    """Where a restore ends: after an epoch, or after the last one sealed by a time; both None: as late as possible."""
+    """The end of a restore: after an epoch, or after the last one sealed by a time; both None: as late as possible."""
 
     epoch: int | None = None
     wall_us: int | None = None
 
     def takes(self, epoch: int, wall_us: int) -> bool:
-        """Whether what was sealed in this epoch at this time is still before the end."""
+        """Whether a group sealed in this epoch at this time is still before the end."""
         if self.epoch is not None:
             return epoch <= self.epoch
         return self.wall_us is None or wall_us <= self.wall_us
@@ -55,7 +55,7 @@ class Until:
 
 @dataclass(frozen=True)
 class Segment:
-    """What the header of a segment says."""
+    """The header of a segment."""
 
     store: bytes
     timeline: int
@@ -75,12 +75,12 @@ class Segment:
 
     @property
     def next(self) -> tuple[int, int]:
-        """LSN and sequence of the group behind its last."""
+        """LSN and sequence of the group after its last."""
         return self.end_lsn, self.start_sequence + self.groups
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the file."""
+        """The number of bytes of the file."""
         return ARCHIVE_WORDS * 8 + self.end_lsn - self.start_lsn
 
 
@@ -108,7 +108,7 @@ def write_segment(files: Files, identity: tuple[bytes, int], timeline: int, grou
         header[name] = getattr(segment, name)
     seal(words, ARCHIVE_WORDS)
     if files.exists(segment.name):
-        files.unlink(segment.name)  # a crash left it half written: its groups are here again
+        files.unlink(segment.name)  # a crash left it half written; its groups are written again here
     file = files.create(segment.name)
     try:
         files.pwrite(file, 0, words.data.cast("B"))
@@ -125,7 +125,7 @@ def write_segment(files: Files, identity: tuple[bytes, int], timeline: int, grou
 
 
 def segment_names(files: Files) -> list[str]:
-    """Names of all segments, by timeline and LSN."""
+    """Return the names of all segments, by timeline and LSN."""
     if not files.exists(FOLDER):
         return []
     found = [(match, leaf) for leaf in files.list(FOLDER) if (match := _NAME.fullmatch(leaf))]
@@ -134,7 +134,9 @@ def segment_names(files: Files) -> list[str]:
 
 
 def read_segment(files: Files, name: str) -> Segment:
-    """The header of a segment whose file is whole. Raises: BackupDamaged, FileMissing, VersionTooNew, VersionTooOld."""
+    """Return the header of a segment with a whole file. Raises: BackupDamaged, FileMissing, VersionTooNew,
+    VersionTooOld.
+    """
     file = files.open(name)
     try:
         words = np.zeros(ARCHIVE_WORDS, dtype=np.int64)
@@ -164,9 +166,9 @@ def _read(files: Files, file: File, name: str, offset: int, words: Words) -> Non
 
 
 def firm_up(files: Files, segment: Segment) -> None:
-    """Verify a segment whole, and write its bytes again: after a crash it may have its size and not its content, and
-    after a sync that failed the system may show what the disk lacks (F39). Durable on return: the segment. A place
-    that takes files once, and whole, has it as it is.
+    """Verify a whole segment, and write its bytes again: after a crash it may have its size without its content, and
+    after a failed sync the page cache may have bytes that the disk lacks (F39). Durable on return: the segment. In a
+    place that takes only whole files, once, it is durable already.
 
     Raises: BackupDamaged, ForeignFile, StorageFull, SyncFailed.
     """
@@ -176,7 +178,7 @@ def firm_up(files: Files, segment: Segment) -> None:
 
 
 def groups_of(files: Files, segment: Segment) -> Iterator[GroupRead]:
-    """The groups of a segment, each verified; as many as its header says. Raises: BackupDamaged, ForeignFile."""
+    """Yield the groups of a segment, each verified, as many as its header says. Raises: BackupDamaged, ForeignFile."""
     name = segment.name
     file = files.open(name)
     try:

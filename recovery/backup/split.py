@@ -1,9 +1,9 @@
-"""Archived log told apart by fragment, so that each fragment's task reads what concerns it and nothing else.
+"""Archived log split by fragment, so that each fragment's task reads only what concerns it.
 
-Some segments become one file of *sections*: blocks as in data files of local checkpoints, of one fragment each, with
-its changes in the order of the log (`engine/store/restore_kernels.py`). Nothing is sorted or dropped but what changes
-no row. A split file lives as long as the restore; a crash leaves it to the sweep of whoever opens or clears the
-directory.
+Some segments become one file of *sections*. A section has blocks as in data files of local checkpoints, all of one
+fragment, with its changes in the order of the log (`engine/store/restore_kernels.py`). Nothing is sorted, and only
+records that change no row are dropped. A split file lives as long as the restore; after a crash it is swept when the
+directory is opened or cleared.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 POOL_WORDS = 4 << 20  # changes held before they are sorted by fragment
 PLACES_WORDS = 1 << 20
-SPLIT_LCP = 0  # no local checkpoint has this number, so that an opening sweeps what is left
+SPLIT_LCP = 0  # no local checkpoint has this number, so an opening sweeps leftovers
 
-# Of one fragment in a split file: table, fragment, file, offset, blocks, changes, bytes.
+# One section of a split file: table, fragment, file, offset, blocks, changes, bytes.
 Section = list[Any]
 
 
 def split_name(number: int, attempt: str) -> str:
-    """Name of a split file."""
+    """Return the name of a split file."""
     return f"{FOLDER}/{SPLIT_LCP}-split-{number}-{attempt}.data"
 
 
 @dataclass
 class Split:
-    """What became of some segments."""
+    """Result of splitting some segments."""
 
     sections: list[Section] = field(default_factory=list)  # of each fragment, in the order of the log
     schema: list[list[Any]] = field(default_factory=list)
@@ -58,22 +58,22 @@ class Split:
 
 
 class _Sections(DataFileWriter):
-    """Writes sections one behind the other."""
+    """Writes sections consecutively."""
 
     def begin(self, table_id: int, fragment: int) -> int:
-        """Begin the section of a fragment; its offset in the file."""
+        """Begin the section of a fragment; return its offset in the file."""
         self._place = (SPLIT_LCP, table_id, fragment)
         self.blocks = self.entries = 0
         self.make_room(0)
         return self.size_bytes + self._start * 8
 
     def end(self) -> tuple[int, int, int]:
-        """End it; blocks, changes, and the offset behind it."""
+        """End the section; return blocks, changes, and the offset after it."""
         self._finish(True)
         return self.blocks, self.entries, self.size_bytes + self._start * 8
 
     def finish(self) -> None:
-        """Write what waits and close. A split file is never synced: a restore that is broken off begins anew."""
+        """Write waiting blocks and close. A split file is never synced: an interrupted restore starts again."""
         self._write()
         self._files.close(self._file)
 
@@ -139,8 +139,9 @@ def split_segments(
     attempt: str,
     task: RestoreTask,
 ) -> tuple[str, Split]:
-    """Split the groups of a task's segments that lie behind the backup and before the end, every one verified, spool
-    files included. Name of the file, and what is in it. Raises: BackupDamaged, SpoolDamaged, RedoDamaged, ForeignFile.
+    """Split the groups of a task's segments between the backup and the end. Every group is verified, spool files
+    included. Return the name of the file, and its content. Raises: BackupDamaged, SpoolDamaged, RedoDamaged,
+    ForeignFile.
     """
     name = split_name(number, attempt)
     made = Split()
@@ -167,8 +168,8 @@ def _take(place: Files, source: bytes, group: GroupRead, splitter: _Splitter, ma
 
 
 def read_section(files: Files, store: bytes, section: Section) -> Iterator[tuple[Words, int]]:
-    """The blocks of a section as (words, word behind the last change); changes begin behind the block's header. The
-    words are valid until the next one. Raises: BackupDamaged, LcpDamaged, FileMissing, FileTruncated, ForeignFile.
+    """Yield the blocks of a section as (words, end of the last change); changes begin after the block's header. The
+    words are valid until the next block. Raises: BackupDamaged, LcpDamaged, FileMissing, FileTruncated, ForeignFile.
     """
     table_id, fragment, name, offset, blocks, entries, size_bytes = section
     file = files.open(name)

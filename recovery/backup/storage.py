@@ -1,7 +1,7 @@
-"""Where backups lie: a local directory, or whatever filesystem pyarrow makes of a URI.
+"""Places for backups: a local directory, or any filesystem that pyarrow opens for a URI.
 
-Both are `Files`, so that what is written and read, and how it fails, is the same. Elsewhere than on a local disk a file
-is written once, front to back, and counts when it was closed; nothing can be locked or synced there.
+Both are `Files`, so that reads, writes and failures are the same. Outside a local disk a file is written once,
+sequentially, and counts after it was closed; locks and syncs do not exist there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.\-]+://")
 
 
 def open_place(place: Any, create: bool = False) -> Files:
-    """The files of a backup place: a path, a URI, or `(pyarrow filesystem, path)`.
+    """Return the files of a backup place: a path, a URI, or `(pyarrow filesystem, path)`.
 
     Raises: FileMissing, Rejected, ReadOnly.
     """
@@ -52,13 +52,13 @@ def open_place(place: Any, create: bool = False) -> Files:
 
 @contextmanager
 def at_place(place: Any, create: bool = False, is_locked: bool = False) -> Iterator[Files]:
-    """The files of a place of backups, closed behind the block. is_locked: nobody else may write there meanwhile.
+    """Open the files of a place of backups for the block. is_locked: no other process may write there meanwhile.
 
     Raises: FileMissing, Rejected, Locked.
     """
     files = open_place(place, create)
     with ExitStack() as ends:
-        ends.callback(files.unlock)  # as `close_all` does, which may have no memory for it
+        ends.callback(files.unlock)  # `close_all` does this too, but may have no memory for it
         ends.callback(files.close_all)
         if is_locked:
             files.lock()
@@ -68,7 +68,7 @@ def at_place(place: Any, create: bool = False, is_locked: bool = False) -> Itera
 
 @contextmanager
 def full_disk_named(place: str) -> Iterator[None]:
-    """Within the block, a full disk is told with the place that is full: who reads it may be on another machine."""
+    """Within the block, name the place in the error of a full disk, which may be read on another machine."""
     try:
         yield
     except StorageFull as error:
@@ -78,8 +78,9 @@ def full_disk_named(place: str) -> Iterator[None]:
 
 
 def firm_up_file(files: Files, name: str) -> None:
-    """Write a file's bytes again: after a sync that failed, or a kill before it, the system may show what the disk
-    lacks (F39). Durable on return: content and name. A place that takes files once, and whole, has it as it is.
+    """Write a file's bytes again: after a failed sync, or a kill before it, the page cache may have bytes that the disk
+    lacks (F39). Durable on return: content and name. In a place that takes only whole files, once, it is durable
+    already.
 
     Raises: FileMissing, StorageFull, SyncFailed.
     """
@@ -159,11 +160,11 @@ class ArrowRaw:
         raise OSError(errno.EROFS, "files of a backup are written once")
 
     def fdatasync(self, file: File) -> None:
-        """It counts when it is closed."""
+        """Flush the stream; the file counts after it is closed."""
         self._streams[int(file)].flush()
 
     def sync_directory(self, path: str) -> None:
-        """Nothing to sync."""
+        """Do nothing: there are no directories to sync."""
 
     def make_directory(self, path: str) -> None:
         if self._kind(path) != "NotFound":
@@ -179,12 +180,12 @@ class ArrowRaw:
         self._system.delete_file(self._path(name))
 
     def unlink_unpinned(self, name: str) -> bool:
-        """Nothing can be pinned there."""
+        """Unlink the file; nothing can be pinned there."""
         self.unlink(name)
         return True
 
     def is_pinned(self, name: str) -> bool:
-        """Nothing can be pinned there."""
+        """Return False: nothing can be pinned there."""
         return False
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -207,19 +208,19 @@ class ArrowRaw:
         return self._kind(name) != "NotFound"
 
     def lock(self) -> None:
-        """One writer at a time is the caller's business."""
+        """Do nothing: the caller has to see that there is one writer at a time."""
 
     def unlock(self) -> None:
-        """Nothing was locked."""
+        """Do nothing: there is no lock."""
 
     def check_place(self) -> None:
-        """A place behind a URI cannot be moved away from under a descriptor."""
+        """Do nothing: a place given by a URI cannot be moved away under an open descriptor."""
 
     def close(self, file: File) -> None:
         self._streams.pop(int(file)).close()
 
     def close_directories(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no directory is held open."""
 
     def mark(self, kind: str, values: dict[str, Any]) -> None:
-        """Nobody listens."""
+        """Do nothing: there is no listener."""

@@ -1,7 +1,8 @@
-"""The tasks of a restore: plain values that any process can carry out with nothing but files (D11).
+"""The tasks of a restore: plain values that any process can carry out with only files (D11).
 
-A task may be carried out any number of times, also at the same time: each attempt writes a file of its own, its report
-names it, and what no report names is removed. Whoever restores plans tasks, takes one report of each, and commits.
+A task may be carried out any number of times, also at the same time. Each attempt writes a file of its own, and its
+report names it; files that no report names are removed. The restoring process plans tasks, takes one report of each,
+and commits.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
 
 Advance = Callable[[int], None]
 ATTEMPT_BYTES = 6
-# As `split_name` and `attempt_name` give them; no file of a store has such a name.
+# The form of `split_name` and `attempt_name`; no file of a store has such a name.
 _OF_ATTEMPT = re.compile(rf"{FOLDER}/\d+-(?:split-\d+|\d+-\d+)-[0-9a-f]{{{2 * ATTEMPT_BYTES}}}\.data")
 
 
 def restore_fragment(task: RestoreTask, advance: Advance | None = None) -> TaskReport:
-    """Carry out a task of a restore, in whatever process, thread or Spark executor sees the place and the directory
-    under the names the task has. advance: called with rows as they are done.
+    """Carry out a task of a restore, in any process, thread or Spark executor that can reach the place and the
+    directory under the task's names for them. advance: called with the number of rows done.
 
-    Durable on return: content of the files the report names. Raises: Rejected if no restore is under way there (it was
-    given up, or is over), BackupDamaged and the like, RedoDamaged, StorageFull; and its files are gone.
+    Durable on return: content of the files the report names. Raises: Rejected if no restore is running there (it was
+    abandoned, or is over), BackupDamaged and the like, RedoDamaged, StorageFull; its files are then removed.
     """
     if task.path is None:
         raise Rejected("this task was planned for the process that restores; plan it with a path and a place")
@@ -51,12 +52,12 @@ def restore_fragment(task: RestoreTask, advance: Advance | None = None) -> TaskR
 def run_task(
     task: RestoreTask, place: Files, target: Files, clock: Clock, advance: Advance | None = None
 ) -> TaskReport:
-    """`restore_fragment` with files that are open."""
+    """Do `restore_fragment` with open files."""
     attempt = clock.random_bytes(ATTEMPT_BYTES).hex()
     _check_under_way(task, target)
     try:
         report = _carried_out(task, place, target, attempt, advance)
-        _check_under_way(task, target)  # whoever gave the restore up meanwhile has not seen these files
+        _check_under_way(task, target)  # a process that abandoned the restore meanwhile has not seen these files
     except BaseException:
         if target.failure.first is None:
             _take_back(task, target, attempt)
@@ -71,7 +72,7 @@ def _check_under_way(task: RestoreTask, target: Files) -> None:
 
 
 def is_of_attempt(name: str) -> bool:
-    """Whether a file, by its name, is that of one attempt at a task."""
+    """Whether a file, by its name, belongs to an attempt at a task."""
     return _OF_ATTEMPT.fullmatch(name) is not None
 
 
@@ -81,7 +82,7 @@ def _take_back(task: RestoreTask, target: Files, attempt: str) -> None:
     if task.kind != SPLIT:
         names = [attempt_name(task.lcp_id, part["table_id"], part["fragment"], attempt) for part in task.work]
     for name in names:
-        with contextlib.suppress(FileMissing):  # not made yet; or others remove it, too
+        with contextlib.suppress(FileMissing):  # not created yet; or another process removes it, too
             target.unlink(name)
 
 

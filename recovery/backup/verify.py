@@ -1,4 +1,4 @@
-"""Verification of a place of backups: every byte of every file, every row's form, every chain. Nothing is changed."""
+"""Verifies a place of backups: every byte of every file, every row's form, every chain. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass
 class VerifyReport:
-    """What was looked at, and what is wrong."""
+    """Counts of a verification, and the problems found."""
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -36,11 +36,11 @@ class VerifyReport:
     groups: int = 0
     size_bytes: int = 0
     rows_bytes: int = field(default=0, repr=False)
-    # Segments that could be read: name, timeline, where each begins and the next one would (LSN, sequence).
+    # Readable segments: name, timeline, and begin and end of each (LSN, sequence).
     places: list[Any] = field(default_factory=list, repr=False)
 
     def add(self, other: VerifyReport) -> None:
-        """What was found elsewhere."""
+        """Add the results of another process."""
         self.problems = [*self.problems, *other.problems][:PROBLEMS_MAX]
         self.notes += other.notes
         self.places += other.places
@@ -48,47 +48,47 @@ class VerifyReport:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def to_json(self) -> str:
-        """As text, for another process."""
+        """Return the report as text, for another process."""
         return json.dumps(self.__dict__, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> VerifyReport:
-        """What `to_json` made."""
+        """Return the report of `to_json`."""
         return VerifyReport(**json.loads(text))
 
     def note(self, error: Exception, name: str) -> None:
-        """One more problem, while there are not too many."""
+        """Add a problem, unless there are too many."""
         if len(self.problems) < PROBLEMS_MAX:
             said = str(error)
             self.problems.append(said if name in said else f"{name}: {said}")
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         shown = {name: value for name, value in self.__dict__.items() if name not in ("rows_bytes", "places")}
         return {**shown, "is_sound": not self.problems}
 
 
 @dataclass(frozen=True)
 class VerifyTask:
-    """Some files of a place, to be read by whatever process sees it under this name; plain values."""
+    """Some files of a place, to be read by any process that can reach it under this name; plain values."""
 
-    place: Any  # a path or a URI; None if whoever runs it has its own
+    place: Any  # a path or a URI; None if the executing process has its own
     store: str  # UUID, in hexadecimal
     tables: list[Any] = field(default_factory=list)  # their definitions
-    files: list[list[int]] = field(default_factory=list)  # number of the table, fragment, and the ten of a level
+    files: list[list[int]] = field(default_factory=list)  # table number, fragment, and the ten numbers of a level
     segments: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """As text."""
+        """Return the task as text."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> VerifyTask:
-        """What `to_json` made."""
+        """Return the task of `to_json`."""
         return VerifyTask(**json.loads(text))
 
 
-# Carries out tasks, in any order and anywhere, and gives the report of each.
+# Carries out tasks, in any order and anywhere, and returns the report of each.
 Runner = Callable[[list[VerifyTask]], Iterable[VerifyReport]]
 
 
@@ -127,7 +127,7 @@ def verify(
 
 
 def verify_task(task: VerifyTask) -> VerifyReport:
-    """Carry out a task, in whatever process, thread or Spark executor sees the place under the name the task has.
+    """Carry out a task, in any process, thread or Spark executor that can reach the place under the task's name for it.
 
     Raises: FileMissing if there is no such place, StoreFailed.
     """
@@ -136,7 +136,7 @@ def verify_task(task: VerifyTask) -> VerifyReport:
 
 
 def run_task(files: Files, task: VerifyTask) -> VerifyReport:
-    """`verify_task` with files that are open."""
+    """Do `verify_task` with open files."""
     report, store = VerifyReport(), bytes.fromhex(task.store)
     tables = [TableDefinition.from_json(json.dumps(each).encode()) for each in task.tables]
     by_id = {each.table_id: each for each in tables}
@@ -159,7 +159,9 @@ def run_task(files: Files, task: VerifyTask) -> VerifyReport:
 def _rows_tasks(
     manifests: Iterable[Manifest], report: VerifyReport, where: Any, task_bytes: int
 ) -> tuple[list[VerifyTask], int]:
-    """Each rows file once, by what the newest manifest says of it; others must say the same. And bytes of all."""
+    """Return tasks for each rows file once, and the bytes of all. Manifests must agree on sizes; the newest one
+    counts.
+    """
     levels: dict[str, tuple[Level, Manifest]] = {}
     for manifest in manifests:
         report.backups += 1
@@ -171,7 +173,7 @@ def _rows_tasks(
     sizes = 0
     number = 0
     for _, (level, manifest) in sorted(levels.items()):
-        # The definition goes by its manifest: tasks are of one.
+        # Definitions come from a manifest, so a task has files of one manifest only.
         if not tasks or sizes >= task_bytes or manifest.number != number:
             tasks.append(VerifyTask(where, manifest.store.hex()))
             sizes, number = 0, manifest.number
@@ -196,7 +198,7 @@ def _segment_tasks(files: Files, where: Any, task_bytes: int) -> list[VerifyTask
 
 
 def _verify_segment(files: Files, name: str, report: VerifyReport) -> None:
-    """One segment with the spool files it refers to."""
+    """Verify one segment with the spool files it refers to."""
     try:
         segment = read_segment(files, name)
         report.places.append((name, segment.timeline, segment.start_lsn, segment.start_sequence, *segment.next))
@@ -212,7 +214,7 @@ def _verify_segment(files: Files, name: str, report: VerifyReport) -> None:
 
 
 def _note_gaps(report: VerifyReport) -> None:
-    """A gap is no problem, for a plan says what it can reach."""
+    """Note gaps. A gap is no problem: a plan says what it can reach."""
     at: tuple[int, int, int] | None = None
     for name, timeline, lsn, sequence, next_lsn, next_sequence in sorted(report.places, key=lambda each: each[1:]):
         if at is not None and at[0] == timeline and at[1:] != (lsn, sequence):

@@ -1,8 +1,8 @@
-"""The store as restored so far, open whole behind the mark `restoring`, so that what another log has can be applied by
-its own transactions.
+"""The store as restored so far, opened whole in spite of the mark `restoring`, so that its own transactions can apply
+the changes of another log.
 
-Nobody else has it, and no thread serves it: epochs are closed, the log is made durable and local checkpoints are made
-between its transactions. A crash on the way leaves the mark, as everywhere in a restore.
+It is not visible to callers, and no thread serves it: epochs are closed, the log is synced and local checkpoints are
+written between its transactions. A crash on the way leaves the mark, as everywhere in a restore.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from tidemark.recovery.system_restart.disk import DiskRestart
     from tidemark.recovery.system_restart.restart import Opened
 
-FLUSH_BYTES = 1 << 20  # of the log that may wait in memory: nobody is told that it is durable
-UNDO_SHARE = 6  # a local checkpoint is made when this part of the UNDO log has been used since the last one
+FLUSH_BYTES = 1 << 20  # of the log that may wait in memory: no commit of it was acknowledged
+UNDO_SHARE = 6  # a local checkpoint is written when this part of the UNDO log has been used since the last one
 
 
 def index_entries(store: Store) -> int:
-    """Entries of all indexes."""
+    """Return the number of entries of all indexes."""
     tables = store.tables.values()
     ordered = sum(index.tree.counters()["entries"] for table in tables for index in table.indexes.values())
     return ordered + sum(index.tree.counters()["entries"] for table in tables for index in table.uniques.values())
 
 
 def fragment_rows(store: Store) -> dict[tuple[str, int], int]:
-    """Rows of each fragment in memory, by table and number."""
+    """Return the number of rows of each fragment in memory, by table and number."""
     return {
         (table.name, number): store.arena.word(fragment, F_ROWS)
         for table in store.tables.values()
@@ -44,10 +44,10 @@ def fragment_rows(store: Store) -> dict[tuple[str, int], int]:
 
 
 class WholeStore:
-    """One store, from the opening to the end of a restore."""
+    """One store, from its opening to the end of a restore."""
 
     def __init__(self, opened: Opened, disk: DiskRestart, files: Files) -> None:
-        """The store stands in the epoch behind its local checkpoint again: nothing was committed behind that."""
+        """Set the store back into the epoch after its local checkpoint: there was no commit after that."""
         self.store = opened.store
         self._keeper = opened.keeper
         self._disk = disk
@@ -58,16 +58,16 @@ class WholeStore:
         self._flushed_lsn = self._lcp.last_start_lsn
         self._undo_bytes = 0
         with self.store.latch:
-            # Restart goes on one GCI behind, where a crash may have left commits; the changes have epochs before that.
+            # A restart continues one GCI later, as a crash may have left commits; the changes have epochs before that.
             self.store.epochs.resume(opened.controls[0].epoch + 1)
 
     def apply(self, later: LaterChanges, plan: LaterPlan, advance: Callable[[int], None]) -> LaterReport:
-        """Apply what is planned. Raises: see `LaterChanges.apply`."""
+        """Apply the plan. Raises: see `LaterChanges.apply`."""
         return later.apply(plan, Applying(self.store, self.make_room, advance))
 
     def make_room(self, is_full: bool) -> None:
-        """Between transactions: what the log has is written, and a local checkpoint made, where enough has come
-        together. is_full: a transaction found no room in the one log or the other.
+        """Between transactions: flush the log, and write a local checkpoint, after enough has accumulated. is_full: a
+        transaction found no room in one of the logs.
         """
         store, log = self.store, self.store.log
         if log.head_lsn - self._flushed_lsn >= FLUSH_BYTES:
@@ -83,25 +83,25 @@ class WholeStore:
         ):
             self._lcp.run()
             if is_full:
-                self._lcp.run()  # tails of the logs move to the older one
+                self._lcp.run()  # the tails of the logs move to the older one
             self._undo_bytes = undo_used
 
     def _undo_used(self) -> int:
-        # Not what is written by now: on a busy machine that came too late, and the log was full in the middle of an
-        # epoch, which a local checkpoint then closed.
+        # Do not count only written bytes: on a busy machine that came too late, and the log was full in the middle of
+        # an epoch, which a local checkpoint then closed.
         return self.store.disk.undo.bytes_used if self.store.disk.is_started else 0
 
     def pass_over(self, epoch: int) -> None:
-        """Go on behind an epoch whose number somebody may have heard of."""
+        """Continue after an epoch whose number may be known outside."""
         with self.store.latch:
             if self.store.epochs.has_commits:
                 self.store.epochs.close()
             self.store.epochs.pass_over(epoch)
 
     def close(self) -> dict[tuple[str, int], int]:
-        """Make everything durable and close all; rows of each fragment, by table and number.
+        """Make everything durable and close all; return the rows of each fragment, by table and number.
 
-        A local checkpoint has all of it: whoever compares the store writes no pages, so there is nothing to replay.
+        A local checkpoint has all of it, so the comparison that follows has nothing to replay: it writes no pages.
         """
         store = self.store
         self._lcp.run()

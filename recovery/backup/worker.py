@@ -1,8 +1,8 @@
-"""A process that carries out tasks of a restore: `python -m tidemark.recovery.backup.worker`, a task a line on its
+"""A process that carries out tasks of a restore: `python -m tidemark.recovery.backup.worker`, one task per line of its
 standard input.
 
 It answers each with lines of JSON: `{"rows": n}` as rows are done, then `{"report": ...}` or `{"error": ...}`. It ends
-when its input ends, so it does not outlive whoever restores.
+with its input, so it does not outlive the restoring process.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tidemark.engine.base.errors import Error
 from tidemark.recovery.backup.restore_task import RestoreTask
 from tidemark.recovery.backup.tasks import restore_fragment
 
-ROWS_SAID = 100_000  # no more often than this
+ROWS_SAID = 100_000  # a line at most every so many rows
 
 
 class _Said:
-    """Rows done since the last line about them."""
+    """Rows done since they were last reported."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -36,13 +36,13 @@ class _Said:
 
 
 def say(value: dict[str, Any]) -> None:
-    """One line."""
+    """Write one line."""
     sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
 
 def serve() -> None:
-    """Carry out tasks until there are no more."""
+    """Carry out tasks until the input ends."""
     for line in sys.stdin:
         said = _Said()
         try:

@@ -1,7 +1,7 @@
-"""Processes that carry out the tasks of a restore side by side.
+"""Processes that carry out the tasks of a restore in parallel.
 
-Each has a thread here that gives it tasks. A process that dies takes nothing with it but the attempt it was at: its
-task is given to another one, `ATTEMPTS` times in all.
+Each has a thread here that gives it tasks. If a process dies, only its current attempt is lost: its task is given to
+another process, `ATTEMPTS` times in all.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 ATTEMPTS = 3
 COMMAND = "import sys; sys.path[:] = {path!r}; from tidemark.recovery.backup.worker import serve; serve()"
 
-# What a thread tells: a report, rows done, or what went wrong.
+# Messages of the threads: a report, rows done, or an error.
 _Told = TaskReport | int | BaseException
 
 
 class Workers:
-    """A `Runner` over so many processes. Use it with `with`: at the end they are gone."""
+    """A `Runner` with `count` processes, for use with `with`: at its end the processes are gone."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -50,12 +50,12 @@ class Workers:
 
     @property
     def pids(self) -> list[int]:
-        """Processes that run."""
+        """Ids of the running processes."""
         with self._guard:
             return [each.pid for each in self._processes.values() if each.poll() is None]
 
     def close(self) -> None:
-        """End all processes, whatever they are at; what they were writing no report names."""
+        """End all processes, whatever they are doing; no report names the files they were writing."""
         with self._guard:
             self._is_closed = True
             ended = list(self._processes.values())
@@ -69,8 +69,8 @@ class Workers:
             _reap(process)
 
     def __call__(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:
-        """The report of each task, as they come. Raises: what a task raises; MemoryExhausted if its process dies each
-        time, Rejected for a place that is neither a path nor a URI.
+        """Yield the report of each task, as they come. Raises: the errors of tasks; MemoryExhausted if the process of a
+        task dies each time, Rejected for a place that is neither a path nor a URI.
         """
         waiting: SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         told: SimpleQueue[_Told] = queue.SimpleQueue()
@@ -107,7 +107,7 @@ class Workers:
                 return
             if self._ask(process, task, told):
                 continue
-            # It died, of a signal or for want of memory.
+            # It died, from a signal or lack of memory.
             with self._guard:
                 if self._is_closed:
                     return
@@ -131,7 +131,7 @@ class Workers:
                 return None
             process = self._processes.get(number)
             if process is None:
-                # As this process finds modules, wherever it was started.
+                # With the module path of this process, wherever it was started.
                 command = [sys.executable, "-c", COMMAND.format(path=sys.path)]
                 process = self._processes[number] = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -140,7 +140,7 @@ class Workers:
 
     @staticmethod
     def _ask(process: subprocess.Popen[str], task: str, told: SimpleQueue[_Told]) -> bool:
-        """Give a process a task and hear it out; False if it died."""
+        """Send a task to a process and read its answer; False if the process died."""
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(task + "\n")
@@ -157,23 +157,23 @@ class Workers:
                 else:
                     told.put(TaskReport.from_json(said["report"]))
                     return True
-        except (OSError, ValueError):  # its pipe broke, or was closed under us
+        except (OSError, ValueError):  # the pipe broke, or another thread closed it
             return False
         return False
 
 
 def _reap(process: subprocess.Popen[str]) -> int:
-    """The exit code of a process that has ended, its pipes closed."""
-    process.kill()  # it may have closed its output and not ended
+    """End a process, close its pipes and return its exit code."""
+    process.kill()  # it may have closed its output without ending
     code = process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with contextlib.suppress(OSError):  # what was not written any more
+            with contextlib.suppress(OSError):  # data that was not written any more
                 pipe.close()
     return code
 
 
 def _error_of(name: str, message: str, evidence: dict[str, Any]) -> Error:
-    """What a task raised, as its own class."""
+    """Return a task's error as its own class."""
     found = getattr(errors, name, Error)
     return found(message, **evidence) if issubclass(found, Error) else Error(message)

@@ -1,9 +1,10 @@
-"""Making a backup while transactions go on.
+"""Writes a backup while transactions continue.
 
-Order of writes: each fragment's rows file, synced, its name synced, read back; when all stand at one epoch, the
-manifest. A crash before that leaves files that the next backup may use, and no backup.
+Order of writes: each fragment's rows file, synced, its name synced, read back; when all are at one epoch, the manifest.
+A crash before that leaves files that the next backup may use, and no backup.
 
-A snapshot that is given up is no end: fragments that are written get an incremental level to the next one's epoch.
+A snapshot that is aborted does not end the backup: written fragments get an incremental level to the next snapshot's
+epoch.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ _log = logging.getLogger("tidemark.backup")
 Progress = Callable[[int, int, str], None]
 Fragment = tuple[int, int]
 ATTEMPTS = 8
-LEVELS_MAX = 16  # a fragment with as many is written whole again: a restore reads all of them
-NEVER = (1 << 62) - 1  # no row changes behind this epoch
+LEVELS_MAX = 16  # a fragment with this many is written whole again: a restore reads all of them
+NEVER = (1 << 62) - 1  # no row changes after this epoch
 
 
 @dataclass
 class BackupReport:
-    """What one backup did."""
+    """Result of one backup."""
 
     number: int
     epoch: int
@@ -69,18 +70,18 @@ class BackupReport:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         return dict(self.__dict__)
 
 
 def layout_at(definition: TableDefinition, version: int) -> RowLayout:
-    """The layout of rows as an older version of a table wrote them: it may have had no var part yet."""
+    """Return the layout of rows that an older version of a table wrote: they may have no var part."""
     layout = compute_layout(definition)
     return replace(layout, has_var=layout.has_var and version >= layout.var_since)
 
 
 class BackupWriter:
-    """Makes one backup of an open store into a place nobody else writes to."""
+    """Writes one backup of an open store into a place that no other process writes to."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class BackupWriter:
         is_verified: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        """identity: store UUID and incarnation. is_verified: read back what was written."""
+        """identity: store UUID and incarnation. is_verified: read back the written files."""
         self._store = store
         self._files = files
         self._identity = identity
@@ -105,10 +106,10 @@ class BackupWriter:
         self._done_rows = self._total_rows = 0
 
     def run(self, incremental: bool = False) -> BackupReport:
-        """Make one; incremental: on top of the newest backup, if there is one of this store and timeline.
+        """Write one backup; incremental: on top of the newest backup, if there is one of this store and timeline.
 
         Durable on return: the backup. Raises: SnapshotTooOld (writers changed more than `snapshot_memory` holds, eight
-        times), StorageFull, ForeignFile, BackupDamaged if what was written cannot be read back, StoreFailed.
+        times), StorageFull, ForeignFile, BackupDamaged if a written file cannot be read back, StoreFailed.
         """
         began = self._store.clock.monotonic()
         found = find_backups(self._files)
@@ -142,14 +143,14 @@ class BackupWriter:
         return None
 
     def _check_named(self, manifest: Manifest) -> None:
-        """Files of earlier backups are still there. Raises: FileMissing."""
+        """Check that the files of earlier backups still exist. Raises: FileMissing."""
         for _, level in manifest.files():
             if level.place.backup != manifest.number:
                 self._files.size(level.place.name)
 
     # --- what an unfinished backup has left ------------------------------------------------------
     def _resume(self, found: Found, report: BackupReport) -> None:
-        """Take whole rows files of unfinished backups as levels, where they go on from what there is."""
+        """Take whole rows files of unfinished backups as levels if they continue the chain."""
         newest = max((each.number for each in found.manifests), default=0)
         names = [
             f"{number}/{leaf}"
@@ -170,12 +171,12 @@ class BackupWriter:
             known = chain[0].place.epoch if chain else 0
             if level.place.since == known and level.place.epoch > known:
                 self._chains[place] = [level, *chain]
-                # It was read back from the cache of the system, perhaps: what was killed had not synced it (F39).
+                # It may have been read back from the page cache only: the killed writer had not synced it (F39).
                 firm_up_file(self._files, level.place.name)
                 report.resumed_files += 1
 
     def _whole(self, name: str) -> Level:
-        """A file that needs no manifest to be believed. Raises: Damaged."""
+        """Return the level of a file that is valid without a manifest. Raises: Damaged."""
         reader = RowsReader(self._files, self._identity[0], name)
         place = reader.place()
         if place.name != name or place.timeline != self._timeline or place.table_id not in self._store.by_id:
@@ -185,7 +186,7 @@ class BackupWriter:
 
     # --- one snapshot ----------------------------------------------------------------------------
     def _attempt(self, report: BackupReport) -> Manifest:
-        """All fragments at the epoch of one snapshot."""
+        """Write all fragments at the epoch of one snapshot."""
         while True:
             with_snapshot = self._store.snapshots.begin(self._store, Snapshot)
             try:
@@ -268,8 +269,10 @@ class BackupWriter:
     def _batches(
         self, snapshot: Snapshot, table: Table, place: Place, writer: RowsWriter, live: Words
     ) -> Iterator[ScanBatch]:
-        """The rows of a fragment that may go into its file, with disk parts; all are counted and noted in `live`."""
-        # Of an incremental disk parts are read of changed rows only: first all rows without them.
+        """Yield the rows of a fragment that may go into its file, with disk parts; count all, and note them in
+        `live`.
+        """
+        # An incremental reads disk parts of changed rows only, so it first scans all rows without them.
         is_whole = table.format.has_disk and not place.since
         scan = snapshot_reads.fragment_scan(snapshot, table, table.by_number[place.fragment], is_whole)
         while not scan.is_end:
@@ -283,7 +286,7 @@ class BackupWriter:
                 yield snapshot_reads.read_found(snapshot, table, batch.entries, changed)
 
     def _count(self, table: Table, batch: ScanBatch, writer: RowsWriter, live: Words, slots: int) -> None:
-        """Note all rows of a batch in the live map, and as seen."""
+        """Note all rows of a batch in the live map, and count them."""
         rows = int(writer.state[B_ROWS])
         if live.size:
             writer.state[B_NEXT] = 0

@@ -1,1 +1,1 @@
-"""Crash harness."""
+"""Crash harness: runs a program under crash states, failing calls, kills and power losses."""

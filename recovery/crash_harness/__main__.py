@@ -23,7 +23,7 @@ WHOLE_STATE = "tidemark.recovery.crash_harness.program:whole_state"
 
 
 def _share(text: str) -> float:
-    """More than 0, at most 1: with none of the points no state would ever be judged."""
+    """Parse a share above 0 and at most 1: with no crash point no state would ever be judged."""
     try:
         share = float(text)
     except ValueError:
@@ -34,7 +34,7 @@ def _share(text: str) -> float:
 
 
 def command_line() -> argparse.ArgumentParser:
-    """What may be asked for."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tidemark.recovery.crash_harness", description=__doc__)
     parts = parser.add_subparsers(dest="part", required=True)
     states = parts.add_parser("states", help="what power losses may leave of recorded runs")
@@ -65,7 +65,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _in_pieces(asked: argparse.Namespace) -> None:
-    """Print a summary, one line of JSON. Raises: Violation, if a piece found one."""
+    """Enumerate in processes and print a summary, one line of JSON. Raises: Violation if a process found one."""
     figures = run_pieces(asked.work, asked.verify, asked.seed, asked.distinct, asked.per_point, asked.share, asked.jobs)
     sys.stdout.write(json.dumps(figures) + "\n")
     sys.stdout.flush()
@@ -100,7 +100,7 @@ def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one part; prints its figures."""
+    """Run one part and print its figures; return the exit code."""
     asked = command_line().parse_args(arguments)
     try:
         figures = _run(asked)

@@ -1,8 +1,8 @@
 """The n-th call fails, for every n: the program runs again and again on a disk in memory, until a run meets no fault.
 
-After each run: the error is of a class the fault may have; the store is latched (every call fails in the same way) or
-intact (its rows are right, it takes a commit); a restart in the same operating system, one after a power loss, and one
-more behind each, show exactly what was acknowledged and at most what was under way.
+After each run: the error is of a class that the fault may cause. The store is latched (every call fails in the same
+way) or intact (its rows are right, and it accepts a commit). A restart in the same operating system, one after a power
+loss, and one more after each show exactly the acknowledged state and at most the commits under way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FAILED: tuple[type[BaseException], ...] = (StoreFailed, OutcomeUnknown)
 
 @dataclass(frozen=True)
 class Anomaly:
-    """A kind of fault: the rules of its n-th point, and the errors a program may see from it."""
+    """A kind of fault: the rule for its n-th point, and the errors a program may see from it."""
 
     name: str
     rule: Callable[[int], Rule]
@@ -74,7 +74,7 @@ POLICIES: tuple[CrashPolicy, ...] = ("drop", "sectors", "torn", "keep", "growth"
 
 @dataclass
 class LoopReport:
-    """One loop: points are runs that met the fault."""
+    """Result of one loop: points are runs that met the fault."""
 
     anomaly: str
     seed: int
@@ -101,7 +101,7 @@ class _Run:
         return db
 
     def go(self, work: Work) -> BaseException | None:
-        """What the program raised, if anything."""
+        """Run the program; return its error, if any."""
         try:
             work(self.open_store, self._seed, self.ledger)
         except (Error, KeyboardInterrupt, PowerOff) as error:
@@ -110,7 +110,7 @@ class _Run:
 
 
 class _Check:
-    """What must hold after a run."""
+    """The conditions that must hold after a run."""
 
     def __init__(self, anomaly: Anomaly, verify: Verify, run: _Run, rng: random.Random) -> None:
         self._anomaly = anomaly
@@ -123,7 +123,7 @@ class _Check:
         raise Violation(f"anomaly {self._anomaly.name}, point {self._run.number}: {what}")
 
     def all(self, error: BaseException | None) -> None:
-        """Everything. Raises: Violation."""
+        """Check all conditions. Raises: Violation."""
         self._error(error)
         run = self._run
         run.plan.is_over = True
@@ -140,7 +140,7 @@ class _Check:
             self._fail(f"the program saw {type(error).__name__}: {error}")
 
     def _store(self) -> None:
-        """Latched or intact."""
+        """Check that the store is latched or intact. Raises: Violation."""
         if not self._run.stores:
             return
         db = self._run.stores[-1]
@@ -173,7 +173,7 @@ class _Check:
             return
 
     def restart(self, disk: MemoryFiles, what: str) -> None:
-        """The right state, and the same state after one more power loss. Raises: Violation."""
+        """Check for the right state after a restart, and again after one more power loss. Raises: Violation."""
         self.restarts += 2
         db = self._restart(disk, what)
         try:
@@ -196,7 +196,7 @@ class _Check:
 
 
 def anomaly_loop(work: Work, verify: Verify, anomaly: str | Anomaly, seed: int, step: int = 1) -> LoopReport:
-    """Run the program with its 1st, 2nd, ... call of the kind going wrong, until none does; `step` leaves points out.
+    """Run the program with its 1st, 2nd, ... call of the kind failing, until none does; `step` leaves points out.
 
     Raises: Violation at the first point with a wrong outcome.
     """

@@ -1,9 +1,10 @@
-"""What a power loss may leave of a recorded run: every crash point, and at each a choice of what had reached the disk.
+"""The possible states of a disk after a power loss in a recorded run: every crash point, and at each a choice of the
+pieces that had reached the disk.
 
-One run of the program is recorded with all its writes and syncs (the order monitor watching). Then the disk is built
-again step by step; before every call that changed it, the pieces not yet durable — single sectors of a write, the
-growth of a file, a truncation, a directory entry — are kept or dropped in many ways. States are told apart by content;
-each is restarted and judged by the program's verification against what had been acknowledged by then.
+One run of the program is recorded with all its writes and syncs, under the order monitor. Then the disk is rebuilt step
+by step. Before every call that changed it, the pieces that are not durable yet (single sectors of a write, the growth
+of a file, a truncation, a directory entry) are kept or dropped in many ways. States are distinguished by content. Each
+is restarted, and the program's verification judges it against the acknowledgements up to then.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ from tidemark.recovery.crash_harness.program import (
 CHANGES = frozenset(
     {"create", "pwrite", "truncate", "fdatasync", "sync_directory", "make_directory", "rename", "unlink"}
 )
-# Up to so many pieces every subset is a candidate.
+# Up to this many pieces, every subset is a candidate.
 EXHAUSTIVE_PIECES = 8
-# Of more pieces than this so many are drawn to be lost or kept alone: a file filled with zeros has thousands.
+# Of more pieces, this many are drawn to be lost or kept alone: a file filled with zeros has thousands.
 SINGLE_PIECES = 256
 STATES_PER_POINT = 12
 RANDOM_SUBSETS = 8
-# Every so many states are taken on: work after the restart, a second power loss, a second restart (F11, F31).
+# One state in this many is used further: work after the restart, a second power loss, a second restart (F11, F31).
 AGAIN_EVERY = 4
-# And others are restarted with the power lost in the middle of it, so many times over.
+# One in this many loses power during its restart, so many times in succession.
 BROKEN_OFF_EVERY = 5
 BROKEN_OFF_TIMES = 2
-# Every so many restarted stores are verified whole, as `Database.check` does it.
+# One restarted store in this many is verified whole, as by `Database.check`.
 CHECK_EVERY = 3
-# A program that is wrong at every seed need not be shown to be so for ever.
+# Stop after this many: more violations of a program that fails at every seed show nothing new.
 VIOLATIONS_MAX = 20
 
 POLICIES: tuple[CrashPolicy, ...] = ("drop", "sectors", "torn", "keep")
@@ -63,7 +64,7 @@ Choice = tuple[frozenset[Piece], bool]
 
 
 class _Recorder(Ledger):
-    """The disk of the recorded program; what it tells the ledger becomes marks in the record."""
+    """The disk of the recorded program; entries in its ledger become marks in the record."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +78,7 @@ class _Recorder(Ledger):
         return self._stores[-1]
 
     def add_figures(self, figures: dict[str, int]) -> None:
-        """What the stores of the run did, added up: an enumeration shows no more than its programs reach."""
+        """Add up the work of the run's stores: an enumeration shows no more than its programs reach."""
         for db in self._stores:
             status = db.status()
             undo = status["disk"].get("undo") or {}
@@ -104,10 +105,10 @@ class _Recorder(Ledger):
 
 
 def record(work: Work, seed: int, figures: dict[str, int] | None = None) -> tuple[Event, ...]:
-    """Run the program once to its end; everything that reached the disk, with the ledger's lines as marks. What its
-    stores did is added to `figures`.
+    """Run the program once to its end; return everything that reached the disk, with the ledger's lines as marks. The
+    work of its stores is added to `figures`.
 
-    Raises: OrderViolation if the store wrote in a wrong order, and whatever the program raises.
+    Raises: OrderViolation if the store wrote in a wrong order, and the errors of the program.
     """
     recorder = _Recorder()
     work(recorder.open_store, seed, recorder)
@@ -118,39 +119,37 @@ def record(work: Work, seed: int, figures: dict[str, int] | None = None) -> tupl
 
 @dataclass
 class StatesReport:
-    """What an enumeration saw."""
+    """Result of an enumeration."""
 
     seeds: list[int] = field(default_factory=list)
     points: int = 0
     judged: int = 0
     kills: int = 0
-    failed_syncs: int = 0  # whose files showed more than the disk had
+    failed_syncs: int = 0  # after which reads showed more than the disk had
     second_restarts: int = 0
-    broken_off: int = 0  # restarts in which the power was lost
+    broken_off: int = 0  # restarts that lost power
     restarts: int = 0
     checks: int = 0  # stores verified whole
     figures: dict[str, int] = field(default_factory=dict)  # of the recorded runs
-    places: Counter[str] = field(default_factory=Counter)  # states by what was cut, and where (`places.py`)
-    violations: list[str] = field(default_factory=list)  # of those that go on behind one
+    places: Counter[str] = field(default_factory=Counter)  # states by kind of cut and place (`places.py`)
+    violations: list[str] = field(default_factory=list)  # if the enumeration continues after them
     seconds: float = 0.0
     digests: set[str] = field(default_factory=set)
 
     @property
     def distinct(self) -> int:
-        """Disks of different content."""
+        """The number of disks of different content."""
         return len(self.digests)
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as plain values."""
+        """Return the figures as plain values."""
         return {**self.__dict__, "digests": sorted(self.digests), "distinct": self.distinct}
 
 
 def crash_points(
     events: Iterable[Event], places: Places | None = None
 ) -> Iterator[tuple[MemoryFiles, Ledger, Event | None]]:
-    """(disk, what was promised, the call that did not happen) before every change, and once at the end. places: is
-    told of each call that did happen.
-    """
+    """Yield (disk, ledger, the call that did not happen) before every change and at the end; places follow calls."""
     replay = Replay()
     ledger = Ledger()
     for event in events:
@@ -167,10 +166,10 @@ def crash_points(
 
 
 def choices(pieces: list[Piece], rng: random.Random, limit: int) -> list[Choice]:
-    """At most `limit` ways to keep some pieces, with grown areas filled with garbage or zeros.
+    """Return at most `limit` ways to keep some pieces, with grown areas filled with garbage or zeros.
 
-    Nothing and everything always; the others drawn from all subsets if there are few, else from prefixes, single
-    losses, single survivors, torn writes and random subsets.
+    Always includes keeping nothing and keeping everything. The others are drawn from all subsets if there are few,
+    otherwise from prefixes, single losses, single survivors, torn writes and random subsets.
     """
     everything = frozenset(pieces)
     grows = any(piece.kind == "grow" for piece in pieces)
@@ -188,7 +187,7 @@ def choices(pieces: list[Piece], rng: random.Random, limit: int) -> list[Choice]
 
 
 def _subsets(pieces: list[Piece], rng: random.Random) -> list[Callable[[], frozenset[Piece]]]:
-    """What makes each candidate; few of them are wanted, and a set of a thousand pieces takes its time."""
+    """Return a function for each candidate: few of them are needed, and a set of a thousand pieces is slow to build."""
     everything = frozenset(pieces)
     if len(pieces) <= EXHAUSTIVE_PIECES:
         sizes = range(len(pieces) + 1)
@@ -207,7 +206,7 @@ def _subsets(pieces: list[Piece], rng: random.Random) -> list[Callable[[], froze
 
 
 def _torn(pieces: list[Piece]) -> list[Callable[[], frozenset[Piece]]]:
-    """For each write of several sectors: all else kept, and of it a part from the front, or only its end."""
+    """For each write of several sectors: keep all else, and of the write a part from the front, or only its end."""
     everything = frozenset(pieces)
     writes: dict[int, list[Piece]] = {}
     for piece in pieces:
@@ -222,22 +221,22 @@ def _torn(pieces: list[Piece]) -> list[Callable[[], frozenset[Piece]]]:
 
 
 def _is_pending(pieces: list[Piece], name: str) -> bool:
-    """Whether there is anything of a file that is not durable; one without a durable name is nobody's."""
+    """Whether a file has pieces that are not durable; a file whose name was removed has none."""
     return any(piece.name == name for piece in pieces)
 
 
 def image_of(files: MemoryFiles, choice: Choice, rng: random.Random) -> MemoryFiles:
-    """The disk of one choice."""
+    """Return the disk of one choice."""
     kept, is_garbage = choice
     return files.image(kept.__contains__, rng.randbytes if is_garbage else bytes)
 
 
 @dataclass
 class _Restarted:
-    """A store that came back, as verified."""
+    """A store after its restart and verification."""
 
     db: Any
-    seen: str | None  # digest of its rows, if the verification took it
+    seen: str | None  # digest of its rows, if the verification computed it
 
     @property
     def shown(self) -> str:
@@ -248,7 +247,7 @@ class _Restarted:
 
 
 class _Judge:
-    """Restarts on disks and says what is wrong with them."""
+    """Restarts on disks and reports their violations."""
 
     def __init__(self, verify: Verify, rng: random.Random, report: StatesReport, where: str) -> None:
         self._verify = verify
@@ -257,7 +256,7 @@ class _Judge:
         self._where = where
 
     def judge(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
-        """One restart, and now and then work, power loss and restart again. Raises: Violation."""
+        """Judge one restart, and for some of them work, power loss and restart again. Raises: Violation."""
         self._report.judged += 1
         if self._report.judged % BROKEN_OFF_EVERY == 0:
             disk = self._broken_off(disk, ledger, place)
@@ -266,7 +265,7 @@ class _Judge:
             self._again(store, disk, ledger, place)
 
     def judge_kill(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
-        """The process dies, the machine lives on; power fails after the restart, which read what no sync had covered.
+        """Judge a kill of the process on a live machine. The restart reads unsynced data; then power fails.
 
         Raises: Violation.
         """
@@ -275,8 +274,8 @@ class _Judge:
         self._again(self._restart(disk, ledger, place), disk, ledger, place)
 
     def judge_failed_sync(self, disk: MemoryFiles, name: str, ledger: Ledger, place: str) -> None:
-        """The sync of a file fails, with any part of it on the disk; the next process is shown the whole, goes on, and
-        power fails (F39). Raises: Violation.
+        """Judge a failed sync of a file, with any part of it on the disk. The next process reads the whole file and
+        continues, and power fails (F39). Raises: Violation.
         """
         self._report.judged += 1
         self._report.failed_syncs += 1
@@ -285,8 +284,8 @@ class _Judge:
         self._again(self._restart(disk, ledger, place), disk, ledger, place)
 
     def _broken_off(self, disk: MemoryFiles, ledger: Ledger, place: str) -> MemoryFiles:
-        """The disk after restarts in which the power was lost at any write or sync; the next one shows the same rows as
-        an undisturbed one. Raises: Violation.
+        """Return the disk after restarts that lost power at any write or sync; the next restart must show the same rows
+        as an undisturbed one. Raises: Violation.
         """
         plan = Plan([Rule("pwrite", nth=1 << 40)])
         undisturbed = self._restart(disk.kill(), ledger, place, plan).shown
@@ -306,7 +305,7 @@ class _Judge:
         return disk
 
     def _again(self, store: _Restarted, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
-        """What a restart has shown stays, and so does what is committed behind it."""
+        """Check that the state and the commits of a restart are still there after another one. Raises: Violation."""
         report = self._report
         report.second_restarts += 1
         shown = store.shown
@@ -349,10 +348,10 @@ def crash_states(
     report: StatesReport | None = None,
     share: float = 1.0,
 ) -> StatesReport:
-    """Record one run of the program and judge what power losses may leave of it; figures are added to `report`.
+    """Record one run of the program and judge the possible states after power losses; figures are added to `report`.
 
-    per_point: states of one crash point, at most. share: of the points, which the seed draws; of the others states in
-    places where none was before are judged too. Raises: Violation at the first wrong state.
+    per_point: maximum number of states of one crash point. share: of the points, drawn by the seed; at the other points
+    only states in places not seen before are judged. Raises: Violation at the first wrong state.
     """
     clock = SystemClock()
     began = clock.monotonic()
@@ -374,7 +373,7 @@ def crash_states(
         pieces = files.pieces()
         if pieces and is_drawn:
             killed = files.kill()
-            # A sync changes nothing that the next process reads: the point before it left more to lose.
+            # A sync changes nothing that the next process reads: the point before it had more to lose.
             key = (killed.digest(), len(ledger.acknowledged))
             if key not in seen_killed:
                 seen_killed.add(key)
@@ -387,7 +386,7 @@ def crash_states(
                 continue
             disk = image_of(files, choice, rng)
             digest = disk.digest()
-            # The same disk is judged again once more has been promised.
+            # The same disk is judged again after more has been acknowledged.
             key = (digest, len(ledger.acknowledged))
             if key in seen:
                 continue
@@ -410,9 +409,9 @@ def many_crash_states(
     seed_step: int = 1,
     goes_on: bool = False,
 ) -> StatesReport:
-    """Seeds from `first_seed` on, `seed_step` apart, until `distinct` different states have been judged.
+    """Judge seeds from `first_seed` on, `seed_step` apart, until `distinct` different states have been judged.
 
-    goes_on: a seed that broke a promise is told of in `violations`, and the next one follows. Raises: Violation.
+    goes_on: a violation goes to `violations`, and the next seed follows. Raises: Violation.
     """
     report = StatesReport()
     for seed in itertools.count(first_seed, seed_step):

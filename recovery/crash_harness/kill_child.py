@@ -1,7 +1,7 @@
-"""The process that gets killed: it waits until it is told to go, then runs the program on a real directory.
+"""The process that gets killed: it waits for a start message, then runs the program on a real directory.
 
 It is forked from a server that has everything loaded (`preloaded.py`), and the next one gets ready while this one
-works. What it has told of its ledger stands in a pipe that outlives it.
+works. Its ledger lines are in a pipe that outlives it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GO = "go"
 
 
 class _PipeLedger(Ledger):
-    """Lines to the parent, each in one message."""
+    """Sends lines to the parent, each in one message."""
 
     def __init__(self, pipe: Connection) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class _PipeLedger(Ledger):
 
 
 def live(work_name: str, directory: str, seed: int, pipe: Connection) -> None:
-    """Wait for a line, work."""
+    """Wait for the start message, then work."""
     work = resolve(work_name)
     open_directory = resolve(OPEN_DIRECTORY)
     if pipe.recv() == GO:

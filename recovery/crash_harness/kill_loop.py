@@ -1,7 +1,7 @@
-"""SIGKILL at a random moment of a program on a real directory, restart, proof; again and again on the same store.
+"""SIGKILL at a random moment of a program on a real directory, restart, verification; repeated on the same store.
 
-What the program acknowledged before it died stands in a pipe that outlives it. One kill in four falls into the first
-moments of a life, so that restarts are killed too; the others fall at any time behind an acknowledgement that is drawn.
+The program's acknowledgements before its death are in a pipe that outlives it. One kill in four comes in the first
+moments of a life, so that restarts are killed too; the others come at any time after an acknowledgement that is drawn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EARLY_MS_MAX = 25
 
 @dataclass
 class KillReport:
-    """What a loop saw."""
+    """Result of a loop."""
 
     seed: int
     kills: int = 0
@@ -39,7 +39,7 @@ class KillReport:
 
 
 class _Life:
-    """One child: its process, and the thread that listens to it."""
+    """One child: its process, and the thread that reads its messages."""
 
     def __init__(self, work: str, directory: str, seed: int, ledger: Ledger) -> None:
         self._pipe, theirs = FORKS.Pipe()
@@ -54,7 +54,7 @@ class _Life:
         self._listener.start()
 
     def _listen(self) -> None:
-        # A message that the kill cut short is the end of the file as well.
+        # A message that the kill cut short ends the stream as well.
         with contextlib.suppress(EOFError, ConnectionResetError):
             while True:
                 line = self._pipe.recv_bytes().decode()
@@ -70,7 +70,7 @@ class _Life:
             self._heard.notify_all()
 
     def hear(self, lines: int) -> None:
-        """Wait until it has acknowledged so many lines, or has ended."""
+        """Wait until it has acknowledged `lines` lines, or has ended."""
         with self._heard:
             self._heard.wait_for(lambda: self.lines >= lines or self._has_ended)
 
@@ -79,7 +79,7 @@ class _Life:
         self._pipe.send(GO)
 
     def end(self) -> int | None:
-        """Kill it and hear it out; its exit code if it had ended by itself."""
+        """Kill it and read its last messages; return its exit code if it had ended by itself."""
         code = self._process.exitcode
         self._process.kill()
         self._process.join()
@@ -100,10 +100,10 @@ def kill_loop(
 ) -> KillReport:
     """Run `work` ("module:function") in child processes on the store in `directory`, kill each, and verify.
 
-    A life lasts up to `life_ms_max` milliseconds from its n-th acknowledgement, n being drawn up to `lines_max`: so a
-    run does its share of work on any machine, and a program must make so many. One that returns in time is not counted
-    as killed, and is verified as well. Raises: Violation, with the seed and the number of the kill; the directory is
-    left as it is for study.
+    A life lasts up to `life_ms_max` milliseconds from its n-th acknowledgement, with n drawn up to `lines_max`. So a
+    run does its share of work on any machine; the program must make that many acknowledgements. A program that returns
+    in time is verified as well, but not counted as killed. Raises: Violation, with the seed and the number of the kill;
+    the directory is left as it is for study.
     """
     check: Verify = resolve(verify) if isinstance(verify, str) else verify
     resolve(work)
@@ -143,7 +143,7 @@ def kill_loop(
 
 
 def _prove(verify: Verify, directory: str, ledger: Ledger, where: str) -> None:
-    """Restart on the directory, here, and verify. Raises: Violation."""
+    """Restart on the directory in this process, and verify. Raises: Violation."""
     open_store: Callable[..., Any] = functools.partial(resolve(OPEN_DIRECTORY), directory)
     try:
         db = open_store(background=False, data_memory="64 MiB")

@@ -1,7 +1,7 @@
-"""Enumerations in pieces: several processes at a time, each with seeds of its own, their figures put together.
+"""Enumerations in pieces: several processes at a time, each with its own seeds, with their figures combined.
 
-A piece is `python -m tidemark.recovery.crash_harness states --piece`: it goes on behind a seed that broke a promise,
-and ends by printing its whole report as JSON. States of different pieces are told apart by content like those of one.
+A piece is `python -m tidemark.recovery.crash_harness states --piece`: it continues after a seed with a violation, and
+ends by printing its whole report as JSON. States of different pieces are distinguished by content like those of one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBERS = ("points", "judged", "kills", "failed_syncs", "restarts", "second_rest
 def piece_command(
     program: str, verify: str, seeds: tuple[int, int], distinct: int, per_point: int, share: float
 ) -> list[str]:
-    """The command of one piece; seeds: the first, and how far it is from one to the next."""
+    """Return the command of one piece. seeds: the first, and the step from one to the next."""
     named = {
         "--work": program,
         "--verify": verify,
@@ -36,7 +36,7 @@ def piece_command(
 
 
 def merge(reports: Sequence[dict[str, Any]]) -> StatesReport:
-    """Reports of pieces as one."""
+    """Combine the reports of pieces into one."""
     whole = StatesReport()
     for each in reports:
         whole.seeds += each["seeds"]
@@ -52,7 +52,7 @@ def merge(reports: Sequence[dict[str, Any]]) -> StatesReport:
 
 
 def summary(program: str, report: StatesReport) -> dict[str, Any]:
-    """One line of figures about one program."""
+    """Return the figures of one program, for one line."""
     order = sum("OrderViolation" in violation for violation in report.violations)
     return {
         "program": program,
@@ -71,9 +71,9 @@ def summary(program: str, report: StatesReport) -> dict[str, Any]:
 def run_pieces(
     program: str, verify: str, seed: int, distinct: int, per_point: int, share: float, jobs: int
 ) -> dict[str, Any]:
-    """Enumerate one program in `jobs` processes, each until its part of the states has been judged; the summary.
+    """Enumerate one program in `jobs` processes, each until its part of the states has been judged; return the summary.
 
-    Raises: CalledProcessError if a piece ended in any other way than with its report.
+    Raises: CalledProcessError if a piece ended without its report.
     """
     clock = SystemClock()
     began = clock.monotonic()

@@ -1,7 +1,7 @@
-"""Where a crash state lies: which files were cut and how, and between which calls of the store.
+"""The place of a crash state: which files were cut and how, and between which calls of the store.
 
-An enumeration shows nothing of a state it never reached. So each state it judges is counted under every name that fits
-it, and the tests that the fault catalogue names say which names they must have seen (F01 to F10, F16 to F25).
+An enumeration shows nothing about a state it never reached. So each judged state is counted under every name that fits
+it, and the tests in the fault catalogue list the names they must have seen (F01 to F10, F16 to F25).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidemark.engine.sealed.sealed_layout import KIND_GROUP, header_of
 if TYPE_CHECKING:
     from tidemark.recovery.crash_harness.disks.power_loss import Piece
 
-# Longest first: a control file lies in the folder of the data files.
+# Longest first: a control file is in the folder of the data files.
 _KINDS = (
     ("lcp/control-", "control file"),
     ("control-", "control file"),  # pieces of directory entries have no folder
@@ -29,7 +29,7 @@ _KINDS = (
     ("sysfile", "sysfile"),
 )
 
-# Names that depend on what the store had done before, not on what a power loss kept.
+# Names that depend on earlier calls of the store, not on what a power loss kept.
 UNDER_WAY = "transaction under way, its group not written"
 GROUP_PENDING = "group written, not durable"
 GROUP_DURABLE = "group durable, sysfile older"
@@ -40,7 +40,7 @@ CONTROL_PENDING = "control file not durable"
 PUBLISHED = "control file durable, log not cut"
 REMOVING = "older checkpoint being removed"
 
-# Faults of the catalogue, and where an enumeration must have been to say something of them.
+# Faults of the catalogue, and the places an enumeration must have reached to cover them.
 FAULTS: dict[str, tuple[str, ...]] = {
     "F01": (UNDER_WAY,),
     "F02": (GROUP_PENDING, "REDO write lost", "REDO write kept"),
@@ -62,13 +62,13 @@ FAULTS: dict[str, tuple[str, ...]] = {
 
 
 def missing(counts: Mapping[str, int], faults: Iterable[str]) -> dict[str, list[str]]:
-    """By fault: the names that were not seen."""
+    """Return, by fault, the names that were not seen."""
     found = {fault: [name for name in FAULTS[fault] if not counts.get(name)] for fault in faults}
     return {fault: names for fault, names in found.items() if names}
 
 
 def kind_of(name: str) -> str:
-    """What a file is, by its name; the entry of a data file is called as its leaf."""
+    """Return the kind of a file, by its name; pieces of directory entries have the leaf name only."""
     for prefix, kind in _KINDS:
         if name.startswith(prefix):
             return kind
@@ -76,7 +76,7 @@ def kind_of(name: str) -> str:
 
 
 class Places:
-    """Follows the calls of one run; says of a crash before the next one where it lies."""
+    """Follows the calls of one run; gives the place of a crash before the next one."""
 
     def __init__(self) -> None:
         self._sysfile_is_older = False
@@ -84,7 +84,7 @@ class Places:
         self._lcp = ""
 
     def step(self, operation: str, name: str, data: bytes = b"") -> None:
-        """The next call has been carried out. data: of a write."""
+        """Follow a call that has been carried out. data: of a write."""
         kind = kind_of(name)
         if kind == "REDO" and operation == "pwrite":
             self._later_lap = self._later_lap or _lap(data) > 0
@@ -104,7 +104,7 @@ class Places:
             self._lcp = REMOVING
 
     def names(self, pieces: Sequence[Piece], kept: Iterable[Piece], is_under_way: bool) -> set[str]:
-        """What a state is called in which of all these pieces the kept ones reached the disk. is_under_way: a
+        """Return the names of a state in which, of all these pieces, the kept ones reached the disk. is_under_way: a
         transaction was begun and is not acknowledged.
         """
         written = {kind_of(piece.name) for piece in pieces if piece.kind == "write"}
@@ -125,7 +125,7 @@ class Places:
 
 
 def _lap(data: bytes) -> int:
-    """Lap of the group a write begins with; 0 if it begins with none."""
+    """Return the lap of the group with which a write begins; 0 if it begins with none."""
     if len(data) < GROUP.itemsize:
         return 0
     header = header_of(np.frombuffer(data[: GROUP.itemsize], dtype=np.int64), GROUP)
@@ -133,7 +133,7 @@ def _lap(data: bytes) -> int:
 
 
 def cuts(pieces: Sequence[Piece], kept: frozenset[Piece]) -> set[str]:
-    """What a power loss that kept these pieces has cut, by kind of file."""
+    """Return the cuts of a power loss that kept these pieces, by kind of file."""
     found: set[str] = set()
     if pieces:
         survivors = sum(piece in kept for piece in pieces)
@@ -148,7 +148,7 @@ def cuts(pieces: Sequence[Piece], kept: frozenset[Piece]) -> set[str]:
 
 
 def _write_cuts(own: list[Piece], kept: frozenset[Piece]) -> set[str]:
-    """Of one write, its sectors in their order."""
+    """Return the cuts of one write, given its sectors in their order."""
     there = [piece in kept for piece in own]
     if not any(there):
         return {"write lost"}
@@ -163,7 +163,7 @@ def _write_cuts(own: list[Piece], kept: frozenset[Piece]) -> set[str]:
 
 
 def _file_cuts(pieces: Sequence[Piece], kept: frozenset[Piece]) -> Iterable[tuple[str, str]]:
-    """(name, cut) of sizes against data, and of names."""
+    """Yield (name, cut) of sizes against data, and of names."""
     grown = {piece.name: piece in kept for piece in pieces if piece.kind == "grow"}
     content = dict.fromkeys(grown, False)
     for piece in pieces:

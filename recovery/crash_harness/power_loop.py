@@ -1,13 +1,13 @@
 """Power losses under a program of several threads, on disks in memory: again and again on the same disk.
 
-The n-th call that reaches the disk finds it without power, and so does every call after it, in whatever thread. When
-all threads have ended, part of what no sync had covered is gone, and the store is opened and verified. What was
-acknowledged has been durable by then, whoever did the writing. The order monitor watches all the while.
+The n-th call that reaches the disk finds it without power, and so does every later call, in any thread. After all
+threads have ended, part of the unsynced data is gone, and the store is opened and verified. Everything acknowledged was
+durable by then, whichever thread wrote it. The order monitor checks all calls.
 
-A life may be given a number of lines first: the calls are counted once so many have been acknowledged in it. So a run
-does its share of work on any machine.
+A life may be given a number of lines first: calls are counted after that many lines have been acknowledged in it. So a
+run does its share of work on any machine.
 
-The same seed draws the same work and the same losses; which thread is first is not drawn.
+The same seed draws the same work and the same losses; the order of threads is not drawn.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from tidemark.recovery.crash_harness.program import (
 )
 
 CALLS_MAX = 3_000
-# One loss in four falls into restart and first work.
+# One loss in four comes during restart and first work.
 EARLY_SHARE = 0.25
 EARLY_CALLS_MAX = 150
 
 
 @dataclass
 class PowerReport:
-    """What a loop saw."""
+    """Result of a loop."""
 
     seed: int
     losses: int = 0
@@ -55,7 +55,7 @@ class PowerReport:
 
 
 class _Awaiting(Ledger):
-    """The ledger as one life sees it: `then` is called once so many more lines have been acknowledged."""
+    """The ledger as one life sees it: `then` is called after `lines` more lines have been acknowledged."""
 
     def __init__(self, ledger: Ledger, lines: int, then: Callable[[], object]) -> None:
         super().__init__()
@@ -88,12 +88,12 @@ def power_loop(
     say: Callable[[str], None] | None = None,
     lines_max: int = 0,
 ) -> PowerReport:
-    """Run `work` on a disk that loses power after up to `calls_max` calls, and verify what a restart makes of it.
+    """Run `work` on a disk that loses power after up to `calls_max` calls, and verify the restart after it.
 
-    lines_max: the calls of a life are counted once up to so many lines have been acknowledged in it, but for the losses
-    that are to fall into restart and first work.
+    lines_max: calls of a life are counted after up to this many lines have been acknowledged in it, except for losses
+    that are to come during restart and first work.
 
-    A program that comes to its end before is verified as it left the disk, and not counted as a loss. Raises:
+    A program that ends before the loss is verified with the disk as it left it, and not counted as a loss. Raises:
     Violation, with the seed and the number of the loss.
     """
     clock = SystemClock()
@@ -103,7 +103,7 @@ def power_loop(
     ledger = Ledger()
     disk = MemoryFiles()
     told = threading.excepthook
-    # A store's own threads end by the loss as well; nobody need be told of it.
+    # A store's own threads end by the loss as well; this is not reported.
     threading.excepthook = lambda thread: None if isinstance(thread.exc_value, PowerOff) else told(thread)
     try:
         while report.losses < losses:
@@ -126,7 +126,7 @@ def _lose(
     report: PowerReport,
     most: tuple[int, int],
 ) -> MemoryFiles:
-    """One life and what it leaves, verified; most: calls and lines of it. Raises: Violation."""
+    """Run one life and verify the disk it leaves; return that disk. most: calls and lines of it. Raises: Violation."""
     calls_max, lines_max = most
     is_early = rng.random() < EARLY_SHARE
     nth = rng.randrange(1, EARLY_CALLS_MAX if is_early else calls_max)
@@ -141,7 +141,7 @@ def _lose(
     except PowerOff:
         report.losses += 1
     except (Error, OrderViolation, Violation) as error:
-        # Behind the loss a thread may meet the store as another thread's end has left it.
+        # After the loss a thread may find the store in the state in which another thread's end left it.
         if not plan.fired or isinstance(error, OrderViolation | Violation):
             raise Violation(f"{where}: {type(error).__name__}: {error}") from error
         report.losses += 1

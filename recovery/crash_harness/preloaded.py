@@ -1,4 +1,4 @@
-"""What the server of `forks.py` imports: the public face and the code of every kernel."""
+"""The imports of the server of `forks.py`: the public face and the code of every kernel."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The program under test: what it is handed, what it promises, and how the store it uses is opened.
+"""The program under test: its arguments, its obligations, and how its store is opened.
 
 A program is two functions, given to every part of the harness as they are or as "module:function":
 
 - `work(open_store, seed, ledger)` opens its store with `open_store(**options)`, as often as it likes, and uses it.
-  Around each commit it tells the ledger: `ledger.begin(text)` before (wanted where a verification must know what may
-  have been under way), `ledger.acknowledge(text)` once the commit has returned. The same seed gives the same work.
-- `verify(db, ledger)` looks at a store that came back from a crash and returns every violation in words, none if all is
-  well: what was acknowledged is there whole, and nothing else but what was under way, whole or not at all.
+  Around each commit it calls the ledger: `ledger.begin(text)` before (needed if a verification must know what may have
+  been under way), `ledger.acknowledge(text)` after the commit has returned. The same seed gives the same work.
+- `verify(db, ledger)` checks a store that came back from a crash and returns every violation in words, none if all is
+  well: acknowledged work is there whole, and besides it only work that was under way, whole or not at all.
 
 The harness drives stores through the public face. That is the floor above this one, so it is named here, not imported;
-a wrapper of the user's own can stand in its place.
+a wrapper of the user's own can be used in its place.
 """
 
 from __future__ import annotations
@@ -32,49 +32,51 @@ if TYPE_CHECKING:
 OPEN_DIRECTORY = "tidemark:open"
 OPEN_FILES = "tidemark.database:Database"
 
-# Small, so that thousands of stores can be opened; time stands still, so that a run repeats from its seed.
+# Small, so that thousands of stores can be opened; the clock is manual, so that a run repeats from its seed.
 SIMULATED: dict[str, Any] = {
     "data_memory": "4 MiB",
     "redo_log": "1 MiB",
     "undo_log": "1 MiB",
     "page_buffer": "64 KiB",  # 25 frames, the fewest there are
     "transaction_memory": "256 KiB",
-    "transaction_limit": "256 KiB",  # none spools, but in `spool_history`
+    "transaction_limit": "256 KiB",  # no transaction spools, except in `spool_history`
     "lock_timeout_ms": 0,
 }
 PROBE = "crash_harness.probe"
-# What `RedoOverloaded` advises.
+# The number of local checkpoints that `RedoOverloaded` advises.
 LCPS_OF_FULL_LOG = 2
 
 
 class Violation(AssertionError):
-    """A promise was broken. The message names part, seed and place, so that it can be seen again."""
+    """A broken promise. The message has part, seed and place, so that it can be reproduced."""
 
 
 class PowerOff(BaseException):
-    """The machine is gone: raised out of a call of the disk, and of every call after it."""
+    """The machine is off: raised out of a call of the disk, and of every call after it."""
 
 
 def power_off() -> NoReturn:
-    """Ends a call of the disk, in a rule of `FaultFiles`."""
+    """Raise PowerOff from a call of the disk, in a rule of `FaultFiles`."""
     raise PowerOff
 
 
 class Ledger:
-    """What the program was promised so far. Lines are single lines of text; their meaning is the program's own."""
+    """The acknowledgements to the program so far. A line is a single line of text with a meaning of the program's
+    own.
+    """
 
     def __init__(self) -> None:
         self.acknowledged: list[str] = []
         self.under_way: set[str] = set()
-        # Set by a verification that has taken the digest of all rows: nobody need read them again for it.
+        # Set by a verification that has computed the digest of all rows, so that they need not be read again for it.
         self.seen: str | None = None
 
     def begin(self, text: str) -> None:
-        """From here on it may happen."""
+        """Record that the work may happen from here on."""
         self.under_way.add(text)
 
     def acknowledge(self, text: str) -> None:
-        """It has happened and is durable."""
+        """Record that the work has happened and is durable."""
         self.under_way.discard(text)
         self.acknowledged.append(text)
 
@@ -85,7 +87,7 @@ Verify = Callable[[Any, Ledger], list[str]]
 
 
 def resolve(name: str) -> Any:
-    """What "module:name" stands for. Raises: SchemaInvalid if it is not there."""
+    """Return the object that "module:name" refers to. Raises: SchemaInvalid if there is none."""
     module, _, path = name.partition(":")
     if not module or not path:
         raise SchemaInvalid(f"{name!r} is no name of the form module:function")
@@ -101,26 +103,26 @@ def resolve(name: str) -> Any:
 
 
 def open_simulated(files: CheckedFiles, **options: Any) -> Any:
-    """A store on simulated files, driven by hand: no thread, no timer."""
+    """Open a store on simulated files, driven by hand: no thread, no timer."""
     parsed = Options.from_keywords({**SIMULATED, **options, "background": False})
     return resolve(OPEN_FILES)(files, parsed, ManualClock(), None, None)
 
 
 # --- the oracle for programs of one thread -----------------------------------------------------------
 def digest_of(state: Mapping[str, Iterable[tuple[Any, ...]]]) -> str:
-    """Name of a whole state: rows of all tables by table name, in any order."""
+    """Return a name for a whole state: rows of all tables by table name, in any order."""
     content = sorted((name, sorted(repr(tuple(row)) for row in rows)) for name, rows in state.items())
     return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
 
 
 def state_of(db: Any) -> dict[str, list[tuple[Any, ...]]]:
-    """All committed rows of all tables."""
+    """Return all committed rows of all tables."""
     return {name: [tuple(row) for row in db[name].scan()] for name in db.tables() if name != PROBE}
 
 
 def whole_state(db: Any, ledger: Ledger) -> list[str]:
-    """The store is in the state acknowledged last or in the one under way, for programs whose lines are `digest_of`
-    the state that follows. A program that has acknowledged nothing has an empty store.
+    """Check that the store is in the state acknowledged last or in the one under way; return violations. For programs
+    whose lines are the `digest_of` the state that follows. A program that has acknowledged nothing has an empty store.
     """
     found = ledger.seen = digest_of(state_of(db))
     last = ledger.acknowledged[-1] if ledger.acknowledged else digest_of({})
@@ -134,9 +136,9 @@ def whole_state(db: Any, ledger: Ledger) -> list[str]:
 
 
 def probe(db: Any, number: int) -> None:
-    """A restarted store takes work again: one row in a table of the harness's own, durable on return.
+    """Check that a restarted store takes work again: write one row into the harness's table, durable on return.
 
-    A crash may have left a full log; then what the error advises is done first. Raises: Error, if the store takes none.
+    A crash may have left a full log; then do first what the error advises. Raises: Error if the store takes no work.
     """
     for _ in range(LCPS_OF_FULL_LOG):
         try:
@@ -154,5 +156,5 @@ def _write_probe(db: Any, number: int) -> None:
 
 
 def probed(db: Any) -> set[int]:
-    """What `probe` wrote and the store still holds."""
+    """Return the numbers that `probe` wrote and the store still has."""
     return {row[0] for row in db[PROBE].scan()} if PROBE in db else set()

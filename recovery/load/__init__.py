@@ -1,6 +1,6 @@
-"""Bulk load: rows made into load files by anybody, anywhere, and adopted by the store at once (docs/load.md).
+"""Bulk load: rows written into load files by any process, anywhere, and adopted by the store at once (docs/load.md).
 
-Tasks need a `LoadJob` and nothing else: `write_fragment`, `write_parts`, `fragments_of`. Whoever commits the job calls
+Tasks need only a `LoadJob`: `write_fragment`, `write_parts`, `fragments_of`. The process that commits the job calls
 `publish` or `abort`.
 """
 

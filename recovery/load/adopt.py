@@ -1,8 +1,8 @@
-"""A published load taken into its table, in one transaction: everything or nothing (docs/load.md, section 4).
+"""Takes a published load into its table, in one transaction: everything or nothing (docs/load.md, section 4).
 
-Order of writes: the mark with the transaction's id; copies of files that lie elsewhere, synced; then rows in memory,
-placed and locked; then the commit by reference. A crash before its group is durable leaves files, which openings sweep;
-behind it replay reads them.
+Order of writes: the mark with the transaction's id; copies of files from elsewhere, synced; then rows in memory, placed
+and locked; then the commit by reference. A crash before its group is durable leaves files, which openings sweep; after
+it, replay reads them.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
-UNIQUE_SHARE = 2  # a row's entry of a unique index takes as long as so many rows
-REFUSED_MAX = 1_000  # rows that are told apart one by one
+UNIQUE_SHARE = 2  # an entry in a unique index takes as long as this many rows
+REFUSED_MAX = 1_000  # rows that are examined one by one
 PIECE_BYTES = 1 << 20
 RESERVE_ROWS_MIN = 4_096
 COMMITTED = "committed"
@@ -81,7 +81,7 @@ COMMITTED = "committed"
 
 @dataclass
 class AdoptReport:
-    """What an adoption did."""
+    """Result of an adoption."""
 
     job: int
     table: str
@@ -89,7 +89,7 @@ class AdoptReport:
     files: int
     size_bytes: int
     txid: int
-    is_repeated: bool = False  # it had been adopted before
+    is_repeated: bool = False  # the load had been adopted before
 
 
 @dataclass
@@ -110,10 +110,11 @@ class Adopter:
     def adopt(
         self, job: LoadJob | str, place: Directory | None = None, progress: Progress | None = None
     ) -> AdoptReport:
-        """Take a published load in. Durable on return: all of it. place: its directory, needed if `job` is a name.
+        """Take a published load in. Durable on return: all of it. place: the job's directory, for a `job` that is a
+        name.
 
         Raises: FileMissing if it is not published; LoadRefused (`duplicates`, `examples`); LoadDamaged, ForeignFile;
-        LockTimeout, MemoryExhausted, StorageFull, RedoOverloaded and nothing happened; CommitOnFailedStore,
+        LockTimeout, MemoryExhausted, StorageFull, RedoOverloaded, with nothing done; CommitOnFailedStore,
         CommitInterrupted.
         """
         own = own_directory(self._files)
@@ -141,9 +142,9 @@ class Adopter:
             self._place(txn, table, manifest, progress)
             txn.commit(True)
         except BaseException:
-            txn.rollback()  # of one that was handed to the log: to its end
+            txn.rollback()  # a commit that was handed to the log is completed
             if store.failure.first is None and (txn.group is None or not txn.group.sequence):
-                place.sync()  # Ctrl-C may have fallen between the mark's name and the sync of it
+                place.sync()  # Ctrl-C may have come between the naming of the mark and its sync
                 place.remove(manifest.job.name + ADOPTING)
             raise
         sweep(manifest.job.name, place, self._store.spools.names_of(txn.txid) if is_own else frozenset())
@@ -154,7 +155,7 @@ class Adopter:
         return AdoptReport(manifest.job.number, table, manifest.rows, len(manifest.files), manifest.size_bytes, txid)
 
     def _adopted_before(self, name: str, place: Directory) -> AdoptReport | None:
-        """What an earlier adoption did whose caller may not know; None if nothing came of it."""
+        """Return the report of an earlier adoption that the caller may not know of; None if it had no effect."""
         if not place.exists(name + ADOPTING):
             return None
         mark = place.read(name + ADOPTING)
@@ -180,13 +181,13 @@ class Adopter:
         try:
             report = replace(self._report(read_manifest(name, place), txid), is_repeated=True)
         except FileMissing:
-            pass  # the first call came as far as removing it
+            pass  # the first call got as far as removing it
         is_own = place.folder == FOLDER and place.files is self._files
         sweep(name, place, self._store.spools.names_of(txid) if is_own else frozenset())
         return report
 
     def _table_of(self, manifest: LoadManifest) -> Table:
-        """The table a load is for. Raises: ForeignFile, LoadRefused if it is not what it was."""
+        """Return the table a load is for. Raises: ForeignFile, LoadRefused if the table has changed or is gone."""
         job = manifest.job
         if job.store != self._identity[0]:
             raise ForeignFile(f"load {job.name} was planned by another store; adopt it there", load=job.name)
@@ -199,7 +200,7 @@ class Adopter:
         return table
 
     def _take_in(self, manifest: LoadManifest, place: Directory, own: Directory) -> None:
-        """Copy files that lie elsewhere. Durable on return. What is in them is verified when it is placed."""
+        """Copy files from elsewhere. Durable on return. Their content is verified when its rows are placed."""
         buffer: Words = np.empty(PIECE_BYTES // 8, dtype=np.int64)
         for file in manifest.files:
             own.remove(file.leaf)
@@ -221,7 +222,7 @@ class Adopter:
         own.sync()
 
     def _place(self, txn: Transaction, table: Table, manifest: LoadManifest, progress: Progress | None) -> None:
-        """Place all rows for a transaction; nobody sees them. Raises: what `adopt` says."""
+        """Place all rows for a transaction; they are not visible yet. Raises: as `adopt`."""
         if not manifest.files:
             return
         records = AdoptedRecords(self._files, self._identity[0], txn.txid, manifest.files)
@@ -233,7 +234,9 @@ class Adopter:
 
 
 def mark_of(name: str, txid: int, rows: int) -> bytes:
-    """What stands in the mark of an adoption: a wrong transaction would have a wrong outcome, so it has a checksum."""
+    """Return the content of the mark of an adoption, with a checksum: a wrong transaction would have a wrong
+    outcome.
+    """
     said = f"{txid} {rows}"
     return f"{said} {zlib.crc32(f'{name} {said}'.encode()):08x}".encode()
 
@@ -301,7 +304,7 @@ class _Placing:
         close_page(self._txn.mem, place)
 
     def _begin(self, part: Part) -> Words:
-        """Page numbers for a file, and room in the index for the rows of its fragment."""
+        """Reserve page numbers for a file, and room in the index for the rows of its fragment."""
         mem, file = self._txn.mem, part.file
         fragment = self._table.by_number.get(file.fragment, 0)
         if fragment == 0:
@@ -328,7 +331,7 @@ class _Placing:
         return place
 
     def _survey(self, part: Part, shape: Words, start: int, stop: int, done: int) -> int:
-        """List the rows of a block, everything about them checked. Raises: LoadDamaged, LoadRefused."""
+        """List the rows of a block, fully checked. Raises: LoadDamaged, LoadRefused."""
         most = (stop - start) // max(1, self._shape.format.fixed_words) + 1
         if self._rows_buffer.size < most * LR_WORDS:
             self._rows_buffer = np.zeros(most * LR_WORDS, dtype=np.int64)
@@ -362,13 +365,13 @@ class _Placing:
                 deadline = settle(txn, table, status, 0, deadline)
 
     def _refuse(self, part: Part, place: Words, rows: Words, position: int, row: int, status: int) -> None:
-        """Count a row whose key another one has."""
+        """Count a row whose key another row has."""
         refused = self._refused
         refused.count += 1
         if len(refused.examples) < EXAMPLES_MAX:
             refused.examples.append(self._example(part, rows, position, row, status))
         if self._shape.format.has_disk or refused.count >= REFUSED_MAX:
-            # Operations on disk parts stand for whole records. From here on rows are compared with those placed.
+            # Operations on disk parts are on whole records. From here on rows are only compared with those placed.
             refused.is_at_least = True
             place[LP_PROBES] = 1
 

@@ -1,7 +1,7 @@
-"""How a load is decided: published by one rename, or given up by another one of the same file (docs/load.md, 3).
+"""The outcome of a load: published by one rename, or aborted by another rename of the same file (docs/load.md, 3).
 
-Whoever publishes writes the manifest first, under another name; so a load that is published can always be adopted, by
-whoever finds it, however its publisher ended.
+A publisher writes the manifest first, under another name. So any process that finds a published load can adopt it,
+however its publisher ended.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.recovery.load.directory import Directory
 
-FILES_MAX = 1 << 16  # of one load: what the record in the log names them with stays below 8 MiB
+FILES_MAX = 1 << 16  # of one load: the list of them in the log's record stays below 8 MiB
 
 
 @dataclass(frozen=True)
 class LoadManifest:
-    """What was published: the job, and one file for each part of a fragment."""
+    """A published load: the job, and one file for each part of a fragment."""
 
     job: LoadJob
     files: tuple[LoadFile, ...]
 
     @property
     def rows(self) -> int:
-        """Rows in all files."""
+        """The number of rows in all files."""
         return sum(file.rows for file in self.files)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
+        """The number of bytes of all files."""
         return sum(file.size_bytes for file in self.files)
 
     def to_json(self) -> str:
-        """The manifest as text."""
+        """Return the manifest as text."""
         files = [asdict(file) for file in self.files]
         return json.dumps({"job": self.job.to_dict(), "files": files}, sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> LoadManifest:
-        """The manifest of a text. Raises: Rejected if it is none."""
+        """Return the manifest in a text. Raises: Rejected if there is none."""
         try:
             value = json.loads(text)
             manifest = cls(LoadJob.from_dict(value["job"]), tuple(file_of(each) for each in value["files"]))
@@ -63,7 +63,7 @@ class LoadManifest:
         return manifest
 
     def check(self) -> None:
-        """Raise Rejected unless its files can be those of its job."""
+        """Check that the files can be those of its job. Raises: Rejected."""
         places = {(file.fragment, file.part) for file in self.files}
         if len(places) != len(self.files):
             raise Rejected(
@@ -87,8 +87,8 @@ def begin(job: LoadJob, place: Directory) -> None:
 
 
 def publish(job: LoadJob, reports: Sequence[FragmentReport], place: Directory | None = None) -> LoadManifest:
-    """Decide that a load is what these tasks wrote; the manifest that counts, which is an older one if it had been
-    published before. Durable on return. Raises: LoadRefused if rows were refused, LoadEnded if it was given up,
+    """Publish the files of these tasks as the load. Return the manifest that counts: an older one if the load had been
+    published before. Durable on return. Raises: LoadRefused if rows were refused, LoadEnded if the load was aborted,
     Rejected for reports of another job.
     """
     with directory_of(job, place) as opened:
@@ -97,7 +97,7 @@ def publish(job: LoadJob, reports: Sequence[FragmentReport], place: Directory | 
         _check_reports(job, reports)
         manifest = LoadManifest(job, tuple(report.file for report in reports if report.file is not None))
         manifest.check()
-        stem = f"{job.name}.{SystemClock().random_bytes(4).hex()}"  # two that publish never write one file
+        stem = f"{job.name}.{SystemClock().random_bytes(4).hex()}"  # two publishers never write one file
         try:
             opened.write(stem + MANIFEST, _sealed(manifest))
             opened.files.rename(opened.name(job.name + OPEN), opened.name(stem + PUBLISHED))
@@ -111,13 +111,15 @@ def publish(job: LoadJob, reports: Sequence[FragmentReport], place: Directory | 
 
 
 def _published_before(job: LoadJob, place: Directory) -> LoadManifest:
-    """The manifest of a load that is published. Durable on return, also if a publisher was killed before its sync."""
+    """Return the manifest of a published load. Durable on return, also if a publisher was killed before its sync."""
     place.sync()
     return read_manifest(job, place)
 
 
 def published_leaf(name: str, place: Directory) -> str | None:
-    """What says that a job is published, and by its name which manifest counts; None if it is not."""
+    """Return the file that marks a job as published, and by its name the manifest that counts; None if not
+    published.
+    """
     found = [leaf for leaf in place.leaves(name + ".") if leaf.endswith(PUBLISHED)]
     return found[0] if found else None
 
@@ -142,10 +144,10 @@ def _check_reports(job: LoadJob, reports: Sequence[FragmentReport]) -> None:
 
 
 def abort(job: LoadJob, published: bool = False, place: Directory | None = None) -> bool:
-    """Give a load up and remove its files; False, and nothing done, if it is published, unless `published` says that
-    it may be. Durable on return.
+    """Abort a load and remove its files. Return False, with nothing done, if the load is published, unless `published`
+    allows that. Durable on return.
 
-    False, too, if an adoption has begun that may have been committed: `adopt` it again, which tells.
+    Return False, too, if an adoption has begun, which may have been committed: `adopt` the load again to find out.
     """
     with directory_of(job, place) as opened:
         if opened.exists(job.name + ADOPTING):
@@ -154,22 +156,22 @@ def abort(job: LoadJob, published: bool = False, place: Directory | None = None)
             return False
         try:
             opened.files.rename(opened.name(job.name + OPEN), opened.name(job.name + ABORTED))
-            opened.sync()  # or a crash could leave a job that is open, and has lost files
+            opened.sync()  # without this sync a crash could leave a job that is open and has lost files
         except FileMissing:
             if published_leaf(job.name, opened) is not None and not published:
-                return False  # published since we looked
+                return False  # published since the first check
         sweep(job.name, opened)
         return True
 
 
 def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> int:
-    """Remove the files of a job that has ended, by its name, but for those that `place` knows by the names to keep; how
-    many. What says that it has ended goes last, so that a sweep that was broken off is gone on with. Durable on return.
+    """Remove the files of a job that has ended, by its name, except for names of `place` in `keep`; return how many.
+    The file that shows the end goes last, so that an interrupted sweep is continued. Durable on return.
     """
     ends = (PUBLISHED, ABORTED)
     leaves = [leaf for leaf in place.leaves(name) if place.name(leaf) not in keep]
     if leaves:
-        place.sync()  # of names given by whoever was interrupted: what goes must not come back without what stays
+        place.sync()  # names given by an interrupted process: no removed file may come back without the file that stays
     for leaf in sorted(leaves, key=lambda each: (each.endswith(ends), not each.endswith(MANIFEST), each)):
         place.remove(leaf)
     if leaves:
@@ -192,8 +194,8 @@ def _sealed(manifest: LoadManifest) -> bytes:
 
 
 def read_manifest(job: LoadJob | str, place: Directory | None = None) -> LoadManifest:
-    """The manifest of a job that is published; of its name, if `place` is given. Raises: FileMissing if it is not,
-    LoadDamaged, VersionTooNew, VersionTooOld.
+    """Return the manifest of a published job, or of a job's name if `place` is given. Raises: FileMissing if it is not
+    published, LoadDamaged, VersionTooNew, VersionTooOld.
     """
     if place is None:
         if isinstance(job, str):

@@ -1,4 +1,4 @@
-"""The directory of a job: its files' names, and how one comes into being whole or not at all."""
+"""The directory of a job: its files' names, and how a file is created whole or not at all."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ MANIFEST = ".manifest"
 
 
 class Directory:
-    """Where the files of a job lie: the directory of `files`, or a folder of it."""
+    """The directory with the files of a job: that of `files`, or a folder of it."""
 
     def __init__(self, files: Files, folder: str = "") -> None:
         self.files = files
         self.folder = folder
 
     def name(self, leaf: str) -> str:
-        """The name by which `files` knows a file."""
+        """Return the name by which `files` knows a file."""
         return f"{self.folder}/{leaf}" if self.folder else leaf
 
     def exists(self, leaf: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists."""
         return self.files.exists(self.name(leaf))
 
     def leaves(self, prefix: str) -> list[str]:
-        """Names of files that begin so."""
+        """Return the names of files that begin with `prefix`."""
         if self.folder and not self.files.exists(self.folder):
             return []
         return [leaf for leaf in self.files.list(self.folder) if leaf.startswith(prefix)]
@@ -49,7 +49,7 @@ class Directory:
         self.files.sync_directory(self.folder)
 
     def write(self, leaf: str, content: bytes) -> None:
-        """Make a file whole or not at all. Durable on return: content and name."""
+        """Create a file, whole or not at all. Durable on return: content and name."""
         unnamed = self.name(leaf + NEW)
         if self.files.exists(unnamed):
             self.files.unlink(unnamed)
@@ -63,7 +63,7 @@ class Directory:
         self.sync()
 
     def read(self, leaf: str) -> bytes:
-        """Content of a file. Raises: FileMissing, IoFailed."""
+        """Return the content of a file. Raises: FileMissing, IoFailed."""
         file = self.files.open(self.name(leaf))
         file.read_errors_latch = False
         try:
@@ -72,7 +72,7 @@ class Directory:
             self.files.close(file)
 
     def remove(self, leaf: str) -> None:
-        """Remove a file, if it is there; others may remove it, too. Durable: nothing."""
+        """Remove a file, if it exists; another process may remove it, too. Not durable on return."""
         try:
             if self.exists(leaf):
                 self.files.unlink(self.name(leaf))
@@ -82,7 +82,7 @@ class Directory:
 
 @contextmanager
 def directory_of(job: LoadJob, place: Directory | None = None) -> Iterator[Directory]:
-    """The directory of a job, opened for the block unless it is given. Raises: StorageFull that names it."""
+    """Open the directory of a job for the block, unless it is given. Raises: StorageFull that names it."""
     if place is not None:
         yield place
         return
@@ -95,6 +95,6 @@ def directory_of(job: LoadJob, place: Directory | None = None) -> Iterator[Direc
 
 
 def own_directory(files: Files) -> Directory:
-    """The folder for loads in a store, made if it is missing. Durable on return."""
+    """Return the folder for loads in a store, created if it is missing. Durable on return."""
     make_folder(files, FOLDER)
     return Directory(files, FOLDER)

@@ -1,4 +1,4 @@
-"""One load file, written front to back: insert records in sealed blocks, under a first name until it is whole."""
+"""One load file, written sequentially: insert records in sealed blocks, under a temporary name until it is whole."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from tidemark.recovery.load.directory import Directory
     from tidemark.recovery.load.job import LoadJob
 
-FIRST_WORD = GROUP_WORDS + TRANSACTION_WORDS  # where the first record of a transaction stands
+FIRST_WORD = GROUP_WORDS + TRANSACTION_WORDS  # place of the first record of a transaction
 BLOCK_WORDS = 1 << 17  # 1 MiB
 BLOCK_WORDS_MIN = 1 << 13
-BLOCKS_WORDS_MAX = 1 << 23  # of all files a task writes at once
-SYNC_BYTES = 64 << 20  # sync this often, or one sync would hold up everybody's at the end
+BLOCKS_WORDS_MAX = 1 << 23  # of all files that a task writes at once
+SYNC_BYTES = 64 << 20  # sync this often; else one sync at the end would hold up all other syncs
 _NO_ORDER: Words = np.zeros(0, dtype=np.int64)
 
 
 class FileWriter:
-    """Writes the rows of one fragment. `close` makes the file, `discard` takes it back."""
+    """Writes the rows of one fragment. `close` finishes the file, `discard` removes it."""
 
     def __init__(
         self, job: LoadJob, place: Directory, fragment: int, part: int, attempt: int, tag: int, files: int
     ) -> None:
-        """files: how many are written at once."""
+        """files: the number of files written at once."""
         self._job = job
         self._place = place
         self._identity = (fragment, part, attempt, tag)
@@ -56,7 +56,7 @@ class FileWriter:
 
     @property
     def leaf(self) -> str:
-        """The name it will have."""
+        """The final name of the file."""
         return self._described(0).leaf
 
     def add(self, rows: EncodedRows, order: Words | None = None) -> None:
@@ -128,8 +128,9 @@ class FileWriter:
         )
 
     def close(self) -> LoadFile | None:
-        """Give the file its name; None, and no file, if it has no row. Durable: content; the name with the directory's
-        next sync. Raises: StorageFull, IoFailed, SyncFailed; LoadEnded or FileMissing of a job that was given up.
+        """Give the file its name; None, and no file, if it has no row. Durable on return: the content; the name needs
+        the directory's next sync. Raises: StorageFull, IoFailed, SyncFailed; LoadEnded or FileMissing if the job was
+        aborted.
         """
         if int(self._state[LS_USED]) > SPOOL_HEADER_WORDS:
             self._write_block()
@@ -144,12 +145,12 @@ class FileWriter:
         return self._described(records_digest(sums))
 
     def discard(self) -> None:
-        """Remove what there is of the file, under either name. Never raises for a disk that fails: it is swept."""
+        """Remove the file under either name. Never raises if the disk fails: the file is swept later."""
         files = self._place.files
         if self._file is not None and self._file.is_open:
             files.close(self._file)
         if files.failure.first is None:
             self._place.remove(self.leaf + NEW)
             if self._place.exists(self.leaf):
-                self._place.sync()  # its name first: what goes in one order must not come back in another
+                self._place.sync()  # the name first: names and removals must be durable in the same order
                 self._place.remove(self.leaf)

@@ -1,4 +1,4 @@
-"""What travels between the processes of a load: the job, and what each task reports. Plain values, JSON and back."""
+"""Data passed between the processes of a load: the job, and the report of each task. Plain values, JSON and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES_MAX = 10
 
 @dataclass(frozen=True)
 class LoadJob:
-    """One bulk load into one table, as every process needs it. `directory` is a path or URI that all of them see."""
+    """One bulk load into one table, as every process needs it. `directory` is a path or URI valid in all of them."""
 
     number: int
     store: bytes
@@ -29,7 +29,7 @@ class LoadJob:
 
     @property
     def name(self) -> str:
-        """The number as 16 hexadecimal digits, with which the names of all its files begin."""
+        """The number as 16 hexadecimal digits; the names of all files of the job begin with it."""
         return job_name(self.number)
 
     @cached_property
@@ -44,28 +44,28 @@ class LoadJob:
 
     @property
     def table(self) -> str:
-        """Name of the table."""
+        """The name of the table."""
         return self.definition.name
 
     @property
     def format_version(self) -> int:
-        """The version whose columns the images have: that of the newest added one, 0 if none was."""
+        """The version whose columns the images have: that of the newest added column, 0 if none was added."""
         return max((column.added for _, column in self.definition.physical), default=0)
 
     @property
     def fragments(self) -> tuple[int, ...]:
-        """Numbers of the table's fragments."""
+        """The numbers of the table's fragments."""
         return tuple(self.definition.partition.numbers)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LoadJob, astuple(self)
 
     def to_json(self) -> str:
-        """The job as text, for `from_json` in another process."""
+        """Return the job as text, for `from_json` in another process."""
         return json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The job as plain values."""
+        """Return the job as plain values."""
         return {
             "job": self.number,
             "store": self.store.hex(),
@@ -77,7 +77,7 @@ class LoadJob:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> LoadJob:
-        """The job of a text. Raises: Rejected if it is none, SchemaInvalid."""
+        """Return the job in a text. Raises: Rejected if there is none, SchemaInvalid."""
         try:
             return cls.from_dict(json.loads(text))
         except (ValueError, RecursionError) as error:
@@ -85,7 +85,7 @@ class LoadJob:
 
     @classmethod
     def from_dict(cls, value: Any) -> LoadJob:
-        """The job of plain values. Raises: Rejected, SchemaInvalid."""
+        """Return the job of plain values. Raises: Rejected, SchemaInvalid."""
         try:
             number, store = value["job"], bytes.fromhex(value["store"])
             is_sane = isinstance(number, int) and 0 <= number < 1 << JOB_BITS and len(store) == 16
@@ -107,7 +107,7 @@ class LoadJob:
 
 @dataclass(frozen=True)
 class FragmentReport:
-    """What one task did: the file it wrote, None if it had no row for one; rows that are not in it, some shown."""
+    """Result of one task: the file it wrote, None if no row went into one; the number of refused rows, and examples."""
 
     job: int
     fragment: int
@@ -119,16 +119,16 @@ class FragmentReport:
 
     @property
     def rows(self) -> int:
-        """Rows in the file."""
+        """The number of rows in the file."""
         return self.file.rows if self.file is not None else 0
 
     def to_json(self) -> str:
-        """The report as text."""
+        """Return the report as text."""
         return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> FragmentReport:
-        """The report of a text. Raises: Rejected if it is none."""
+        """Return the report in a text. Raises: Rejected if there is none."""
         try:
             value = json.loads(text)
             file = value["file"]
@@ -149,9 +149,9 @@ _FILE_FIELDS = tuple(each.name for each in fields(LoadFile))
 
 
 def file_of(value: Any) -> LoadFile:
-    """What is said of a load file, from plain values. Raises: ValueError, LookupError, TypeError."""
+    """Return the description of a load file from plain values. Raises: ValueError, LookupError, TypeError."""
     numbers = [value[name] for name in _FILE_FIELDS]
-    # The digest is a signed word, all others count something.
+    # The digest is a signed word, all others are counts.
     if not all(isinstance(number, int) for number in numbers) or any(number < 0 for number in numbers[:-1]):
         raise ValueError("a load file is described by whole numbers")
     if max(map(abs, numbers)) >= 1 << 63:

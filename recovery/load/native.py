@@ -1,7 +1,7 @@
-"""The load of one machine: threads that write load files of one input, side by side, then everything adopted.
+"""A load on one machine: threads write load files of one input in parallel, then all files are adopted.
 
-Threads, not processes: what costs time runs without the GIL, and nothing has to be sent anywhere. Batches go to
-whichever thread is free, so each writes a part of every fragment; what a batch's first row is in the input goes along.
+Threads, not processes: the expensive part runs without the GIL, and no data has to be sent. A batch goes to any free
+thread, so each thread writes a part of every fragment. Each batch carries the number of its first row in the input.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Workers:
         self._is_stopped = threading.Event()
 
     def run(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> list[FragmentReport]:
-        """Write all batches; raises what a thread met. No thread is left behind."""
+        """Write all batches; raise the error of a thread. All threads have ended on return."""
         with ThreadPoolExecutor(self._count, "tidemark-load") as pool:
             futures = [pool.submit(self._work, part) for part in range(self._count)]
             is_done = False
@@ -82,21 +82,21 @@ class _Workers:
             is_done = True
             return reports
         except _Stopped:
-            return []  # whoever stopped it tells why
+            return []  # the thread that stopped it reports the reason
         finally:
             if not is_done:
                 self._is_stopped.set()
 
 
 class _Stopped(Exception):
-    """Another thread has failed, or the caller."""
+    """Another thread, or the caller, has failed."""
 
 
 def write_natively(
     job: LoadJob, batches: Iterable[tuple[int, pa.RecordBatch]], workers: int, place: Directory | None = None
 ) -> list[FragmentReport]:
-    """Write load files of batches, each with the number of its first row, by so many threads. Durable on return: they.
+    """Write load files of batches, each with the number of its first row, in `workers` threads. Durable: the files.
 
-    Raises: what reading the input and `write_parts` raise; nothing of the load stays then but what `abort` removes.
+    Raises: the errors of reading the input and of `write_parts`; leftover files are then removed by `abort`.
     """
     return _Workers(job, workers, place).run(batches)

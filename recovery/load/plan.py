@@ -1,4 +1,4 @@
-"""Planning a load: what tasks need of an open store, taken out of it. The store does not change."""
+"""Planning a load: reads what tasks need out of an open store. The store does not change."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 def plan_load(
     table: Table, identity: tuple[bytes, int], files: Files, root: str | None, directory: str | None = None
 ) -> LoadJob:
-    """A load into a table, its directory ready for tasks. Durable on return: that tasks may write.
+    """Return a load into a table, its directory ready for tasks. Durable on return: the permission for tasks to write.
 
-    identity: store UUID and incarnation. files, root: of the store, and the path others know it by. directory: a path
-    or URI that all tasks see; None: the store's own folder. Raises: StorageFull, IoFailed, Rejected for a bad URI.
+    identity: store UUID and incarnation. files, root: of the store, and the path by which other processes know it.
+    directory: a path or URI that all tasks can reach; None: the store's own folder. Raises: StorageFull, IoFailed,
+    Rejected for a bad URI.
     """
     number = int.from_bytes(SystemClock().random_bytes(8), "little") & (1 << JOB_BITS) - 1
     definition = table.newest.definition.to_json()

@@ -1,7 +1,7 @@
-"""What tasks of a load do, anywhere: rows made into load files, with nothing but the job (docs/load.md, section 2).
+"""The tasks of a load: turn rows into load files, anywhere, with only the job (docs/load.md, section 2).
 
-A bad value is no reason to fail a task, which would be tried again: the row is left out, counted and shown, and the
-load is refused when it is to be published.
+A bad value does not fail a task, which would only be tried again: the row is left out, counted and shown, and the load
+is refused when it is to be published.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from tidemark.recovery.load.job import LoadJob
 
 BATCH_ROWS = 1 << 16
-REFUSED_MAX = 1_000  # rows that are told apart one by one
+REFUSED_MAX = 1_000  # bad rows that are examined one by one
 SHOWN_CHARACTERS = 80
 _BAD_VALUE = (TypeMismatch, ValueOutOfRange, NotNullViolation, RowTooLarge)
 _NO_WORDS: Words = np.zeros(0, dtype=np.int64)
 
 
 class Refusals:
-    """Rows of a task that cannot be in the table."""
+    """Rows of a task that the table cannot hold."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -58,7 +58,7 @@ class Refusals:
         self.examples: list[dict[str, Any]] = []
 
     def add(self, batch: pa.RecordBatch, at: int, row: int, error: Rejected, rows: int = 1) -> None:
-        """Count a row of a batch, which is `row` of the input; `rows` that were not told apart."""
+        """Count a row of a batch, number `row` of the input. rows: more than 1 if they were not examined one by one."""
         self.count += 1
         self.is_at_least |= rows > 1
         if len(self.examples) < EXAMPLES_MAX:
@@ -75,7 +75,7 @@ class Refusals:
 
 
 def shown(value: Any) -> str:
-    """A value for people, not longer than a line."""
+    """Return a value for display, at most a line long."""
     text = str(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
@@ -103,9 +103,9 @@ def write_fragment(
 def write_parts(
     job: LoadJob, attempt: int, batches: Iterable[pa.RecordBatch], part: int = 0, place: Directory | None = None
 ) -> list[FragmentReport]:
-    """Write rows of any fragments, one load file for each that has some: a report for each, in order of their numbers.
+    """Write rows of any fragments, one load file for each fragment with rows. Return a report for each, by number.
 
-    Refused rows are told in the first. Else as `write_fragment`.
+    Refused rows are in the first report. Otherwise as `write_fragment`.
     """
     with directory_of(job, place) as opened:
         return write_numbered(job, attempt, _numbered(batches), part, opened)
@@ -114,7 +114,7 @@ def write_parts(
 def write_numbered(
     job: LoadJob, attempt: int, batches: Iterable[tuple[int, pa.RecordBatch]], part: int, place: Directory
 ) -> list[FragmentReport]:
-    """`write_parts` of batches that come with the number of their first row in the input."""
+    """Do `write_parts` for batches that come with the number of their first row in the input."""
     return _Task(job, place, part, attempt, job.fragments).run(batches)
 
 
@@ -141,7 +141,7 @@ class _Task:
         }
 
     def run(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> list[FragmentReport]:
-        """Write all of it; nothing stays if it raises."""
+        """Write all rows; no file stays if it raises."""
         try:
             self._check_open()
             for row, batch in batches:
@@ -152,7 +152,7 @@ class _Task:
             for writer in self._writers.values():
                 writer.discard()
             if isinstance(error, FileMissing):
-                self._check_open()  # whoever ended the job has removed the file that was being written
+                self._check_open()  # the file may be missing because the job ended and its files were removed
             raise
 
     def _check_open(self) -> None:
@@ -199,18 +199,18 @@ class _Task:
         self._refused.add(batch, at, first_row + at, Rejected(text))
 
     def _apart(self, batch: pa.RecordBatch, begin: int, count: int, first_row: int) -> None:
-        """As `_spread`, some rows being taken by no partition."""
+        """Do the work of `_spread` if no partition takes some of the rows."""
         numbers = fragments_of(self._job, batch.slice(begin, count))
         for at in np.flatnonzero(numbers < 0).tolist():
             text = f"no partition of {self._job.table} takes row {first_row + begin + at}"
             self._refused.add(batch, begin + at, first_row + begin + at, Rejected(text))
-        # The load cannot be published any more: what is in the files does not matter.
+        # The load can no longer be published, so the content of the files does not matter.
 
     def _finish(self) -> list[FragmentReport]:
         files: list[LoadFile | None] = [writer.close() for writer in self._writers.values()]
         if any(file is not None for file in files):
             self._place.sync()
-        self._check_open()  # behind the rename: whoever ended the job before it has not seen the files
+        self._check_open()  # after the rename: a process that ended the job before it has not seen the files
         refused = self._refused
         reports: list[FragmentReport] = []
         for number, file in zip(self._writers, files, strict=True):
@@ -232,7 +232,7 @@ class _Task:
 def _encoded(
     shape: LoadShape, batch: pa.RecordBatch, first_row: int, refused: Refusals
 ) -> list[tuple[int, EncodedRows]]:
-    """Images of the good rows of a batch, in stretches: where each begins, and its rows."""
+    """Return images of the good rows of a batch, in stretches: the start of each, and its rows."""
     found: list[tuple[int, EncodedRows]] = []
 
     def encode(begin: int, count: int) -> None:
@@ -243,7 +243,7 @@ def _encoded(
 
 
 def _halve(batch: pa.RecordBatch, first_row: int, refused: Refusals, work: Callable[[int, int], None]) -> None:
-    """Do `work(begin, rows)` on the whole batch; where a value is refused, on its halves, down to the bad rows."""
+    """Do `work(begin, rows)` on the whole batch. If a value is refused, do it on the halves, down to the bad rows."""
     waiting = [(0, batch.num_rows)]
     while waiting:
         begin, count = waiting.pop()
@@ -253,7 +253,7 @@ def _halve(batch: pa.RecordBatch, first_row: int, refused: Refusals, work: Calla
             work(begin, count)
         except _BAD_VALUE as error:
             if error.evidence.get("row") is None:
-                raise  # a column that is not the table's, or of a type that holds no value of it
+                raise  # a column that the table does not have, or of a type that holds no value of it
             if count == 1 or refused.count >= REFUSED_MAX:
                 refused.add(batch, begin, first_row + begin, error, count)
                 continue
@@ -262,8 +262,9 @@ def _halve(batch: pa.RecordBatch, first_row: int, refused: Refusals, work: Calla
 
 
 def fragments_of(job: LoadJob, batch: Any) -> Words:
-    """Fragment of each row of a record batch, or a mapping of columns, that has at least the key columns; -1 for rows
-    whose key is none of the table, or that no partition takes. Shapes: (rows,) int64. Raises: as `write_fragment`.
+    """Return the fragment of each row of a record batch, or of a mapping of columns, that has at least the key columns;
+    -1 for rows whose key is invalid for the table, or that no partition takes. Shapes: (rows,) int64. Raises: as
+    `write_fragment`.
     """
     import pyarrow as pa
 

@@ -1,6 +1,6 @@
 """Control files: the commit point of a local checkpoint, and all that is needed to load it.
 
-`lcp/control-<id>` is one sealed unit. It is written after everything it names is durable, and gets its name when its
+`lcp/control-<id>` is one sealed unit. It is written after all files it names are durable, and gets its name after its
 own content is durable. A control file that is not intact is damage and is not used. The two newest are kept.
 """
 
@@ -32,12 +32,12 @@ _log = logging.getLogger("tidemark.recovery")
 
 PREFIX = "control-"
 NEW = ".new"
-NUMBER_DIGITS_MAX = 15  # of a local checkpoint: more would not fit its field
+NUMBER_DIGITS_MAX = 15  # of a local checkpoint's number: more would not fit its field
 
 
 @dataclass(frozen=True)
 class UndoMark:
-    """Where a local checkpoint's UNDO_LCP record is: its LSN, and the group it begins."""
+    """The place of a local checkpoint's UNDO_LCP record: its LSN, and the group that the record begins."""
 
     lsn: int
     sequence: int
@@ -65,11 +65,11 @@ class Control:
     undo: UndoMark | None = None  # None: there was no UNDO log yet
 
     def owners(self) -> list[int]:
-        """All its fragments as extents name their owners."""
+        """Return all its fragments, in the form in which extents name their owners."""
         return [table | number << OWNER_FRAGMENT_SHIFT for table, number in self.fragments]
 
     def body(self) -> bytes:
-        """The JSON behind the header; without a word of tablespaces as long as none was made."""
+        """Return the JSON after the header; it has nothing of tablespaces until the first one was created."""
         value: dict[str, Any] = {
             "copies": list(self.copies),
             "fragments": [[*place, *sizes] for place, sizes in sorted(self.fragments.items())],
@@ -88,20 +88,20 @@ class Control:
 
 
 def control_name(lcp_id: int) -> str:
-    """Name of a control file."""
+    """Return the name of a control file."""
     return f"{FOLDER}/{PREFIX}{lcp_id}"
 
 
 def unnamed_control(lcp_id: int) -> str:
-    """Name of a control file until its content is durable."""
+    """Return the name a control file has until its content is durable."""
     return control_name(lcp_id) + NEW
 
 
 def write_control(files: Files, identity: tuple[bytes, int], control: Control) -> None:
     """Make the checkpoint valid. Durable on return: content and name.
 
-    By rename: no crash leaves a control file that is not intact, so one that is not is damage. An opening that found a
-    torn one numbered 2 or more would have to take the log for one that was truncated.
+    The file is renamed into place: no crash leaves a control file that is not intact, so a bad one is damage. Without
+    this, an opening that found a torn one numbered 2 or more would have to assume that the log was truncated.
     """
     body = control.body()
     count = max(UNIT_WORDS_MIN, CONTROL_HEADER_WORDS + -(-len(body) // 8))
@@ -128,9 +128,9 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
 
 
 def firm_up_newest(files: Files, controls: list[Control]) -> None:
-    """Write the newest control file, if there is any, again with identical bytes: after a sync that failed it may be
-    shown and not be on the disk (F39), and what only older ones need goes next. Durable on return, unless the disk
-    refuses: content and name.
+    """Write the newest control file again, if there is one, with identical bytes. After a failed sync it may be only in
+    the page cache and not on the disk (F39), and files that only older checkpoints need are removed next. Durable on
+    return, unless the disk refuses: content and name.
     """
     if not controls:
         return
@@ -140,40 +140,40 @@ def firm_up_newest(files: Files, controls: list[Control]) -> None:
     try:
         write_again(files, file)
     except (IoFailed, StorageFull) as error:
-        # A store on a full disk must open; its control file stands as it was read.
+        # A store on a full disk must open; its control file stays as it was read.
         _log.warning("%s could not be written again (%s)", control_name(controls[0].lcp_id), error.message)
     finally:
         files.close(file)
 
 
 def control_ids(files: Files) -> list[int]:
-    """Numbers of all control files that have a name, newest first."""
+    """Return the numbers of all control files that have a name, newest first."""
     leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]
     found = (_number(leaf[len(PREFIX) :]) for leaf in leaves if leaf.startswith(PREFIX))
     return sorted((number for number in found if number is not None), reverse=True)
 
 
 def _number(text: str) -> int | None:
-    """The number a file carries in its name, None if it was not we who wrote it (F74)."""
+    """Return the number in the name of a file, None if this program did not write the name (F74)."""
     is_plain = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
     return int(text) if is_plain and str(int(text)) == text else None
 
 
 def used_ids(files: Files) -> list[int]:
-    """Numbers any file here carries, complete checkpoint or leftover: they are never given again (D14)."""
+    """Return the numbers that files have, of complete checkpoints or leftovers: they are never used again (D14)."""
     leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]
     found = [_number(leaf.split("-")[0]) for leaf in leaves] + [_unnamed_number(leaf) for leaf in leaves]
     return [*control_ids(files), *(number for number in found if number is not None)]
 
 
 def _unnamed_number(leaf: str) -> int | None:
-    """The number of a control file that has not got its name yet."""
+    """Return the number of a control file that does not have its name yet."""
     return _number(leaf[len(PREFIX) : -len(NEW)]) if leaf.startswith(PREFIX) and leaf.endswith(NEW) else None
 
 
 def sweep(files: Files) -> None:
-    """Remove what a checkpoint left that a crash interrupted: its control file, which has no name yet, and data files
-    that no control file names.
+    """Remove what a local checkpoint left that a crash interrupted: its control file, which has no name yet, and data
+    files that no control file names.
     """
     named = set(control_ids(files))
     for name in files.list(FOLDER):
@@ -185,7 +185,7 @@ def sweep(files: Files) -> None:
 
 
 def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
-    """An intact control file, or None if it is damaged or cannot be read.
+    """Return an intact control file, or None if it is damaged or unreadable.
 
     Raises: ForeignFile, VersionTooNew, VersionTooOld.
     """
@@ -226,9 +226,9 @@ def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
 
 
 def _parse_body(body: bytes) -> dict[str, Any]:
-    """Tables, fragments, copies and tablespaces of a body, as fields of a `Control`.
+    """Return tables, fragments, copies and tablespaces of a body, as fields of a `Control`.
 
-    What an intact file says is not trusted either (F112): a fragment left out would be loaded as one without rows.
+    The content of an intact file is not trusted either (F112): a fragment left out would be loaded as one without rows.
     Raises: ValueError and the like, SchemaInvalid.
     """
     value = json.loads(body)
@@ -255,7 +255,7 @@ def _parse_body(body: bytes) -> dict[str, Any]:
 
 
 def _parse_tablespaces(value: dict[str, Any]) -> dict[str, Any]:
-    """Tablespaces of a body. Raises: ValueError and the like, SchemaInvalid."""
+    """Return the tablespaces of a body. Raises: ValueError and the like, SchemaInvalid."""
     definitions = [TablespaceDefinition.from_json(json.dumps(each).encode()) for each in value["definitions"]]
     file_ids = [each for definition in definitions for each in definition.file_ids]
     numbers = [each.tablespace_id for each in definitions]
@@ -274,13 +274,13 @@ def _parse_tablespaces(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sizes(values: list[int]) -> tuple[int, int, int]:
-    """Entries, blocks and bytes of a file."""
+    """Return entries, blocks and bytes of a file. Raises: ValueError."""
     entries, blocks, size_bytes = _numbers(values)
     return entries, blocks, size_bytes
 
 
 def _numbers(values: list[int]) -> list[int]:
-    """The same. Raises: ValueError for what no field of ours holds, such as 1.0, which equals 1."""
+    """Return the same values. Raises: ValueError if one does not fit a field, such as 1.0, which equals 1."""
     if not all(type(each) is int and 0 <= each < 1 << 63 for each in values):
         raise ValueError("counts are whole numbers from 0")
     return values
@@ -288,7 +288,7 @@ def _numbers(values: list[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class LogStart:
-    """Where the log begins that a restart may need, and what needs it from there."""
+    """The place from which a restart may need the log, and the reason."""
 
     lsn: int = 0
     sequence: int = 1
@@ -296,8 +296,9 @@ class LogStart:
 
 
 def log_start(controls: list[Control], has_been_cut: bool) -> LogStart:
-    """From where on local checkpoints, newest first, need the log: the older of the two newest, for the newest may turn
-    out to be damaged. Of one alone the log has been kept from its beginning, unless there were more before.
+    """Return the place from which local checkpoints, newest first, need the log: the start of the older of the two
+    newest, because the newest may turn out to be damaged. For a single checkpoint the log has been kept from its
+    beginning, unless there were more before.
     """
     if len(controls) > 1:
         older, what = controls[1], f"local checkpoint {controls[1].lcp_id}, the older of two"
@@ -309,11 +310,11 @@ def log_start(controls: list[Control], has_been_cut: bool) -> LogStart:
 
 
 def has_been_cut(files: Files) -> bool:
-    """Whether the log may have been cut: a second local checkpoint was made."""
+    """Whether the log may have been cut: a second local checkpoint was written."""
     return max(control_ids(files), default=1) > 1
 
 
 def read_controls(files: Files, store: bytes) -> list[Control]:
-    """All intact control files, newest first."""
+    """Return all intact control files, newest first."""
     found = [read_control(files, store, lcp_id) for lcp_id in control_ids(files)]
     return [control for control in found if control is not None]

@@ -1,7 +1,7 @@
 """Old rows that commits copy for a running local checkpoint, on their way to its copies file.
 
-Commits write into the current buffer under the commit latch; the checkpoint's thread takes full buffers away. What may
-be in flight is bounded by `checkpoint_memory`: operations promise their copies before they are accepted.
+Commits write into the current buffer under the commit latch; the checkpoint's thread takes full buffers away.
+`checkpoint_memory` bounds the copies in flight: an operation reserves its copies before it is accepted.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ class CopySink:
         self._spare: list[Words] = []
 
     def start(self) -> None:
-        """A checkpoint begins; the caller holds the latch."""
+        """Begin to copy for a local checkpoint. The caller holds the latch."""
         self.current = self._fresh(BUFFER_WORDS)
 
     def stop(self) -> None:
-        """The checkpoint has ended or was abandoned; the caller holds the latch."""
+        """End copying: the local checkpoint has ended or was abandoned. The caller holds the latch."""
         self.current = self._nothing
         self._full.clear()
         self._spare.clear()
 
     def _fresh(self, words: int) -> Words:
-        # Commits wait here: memory that is there already costs them neither the system call nor the page faults.
+        # Commits wait here: a spare buffer saves them the system call and the page faults.
         buffer = self._spare.pop() if self._spare and words <= BUFFER_WORDS else np.empty(words, dtype=np.int64)
         buffer[0] = 1
         return buffer
 
     def room(self, words: int) -> Words:
-        """A buffer with room for `words` more words, nothing if no checkpoint runs; the caller holds the latch."""
+        """Return a buffer with room for `words` more words, empty if no checkpoint runs. The caller holds the latch."""
         current = self.current
         if current.size and int(current[0]) + words > current.size:
             self._full.append(current)
@@ -53,11 +53,11 @@ class CopySink:
         return current
 
     def waiting_words(self) -> int:
-        """Words of the full buffers that `take_full` would give."""
+        """Return the number of words of the full buffers that `take_full` would return."""
         return sum(buffer.size for buffer in list(self._full))
 
     def take_full(self) -> list[Words]:
-        """The full buffers. Takes the latch only if there are any; give them back with `reuse`."""
+        """Take the full buffers. Takes the latch only if there are any; return them with `reuse`."""
         if not self._full:
             return []
         with self._latch:
@@ -65,7 +65,7 @@ class CopySink:
             return taken
 
     def take(self) -> list[Words]:
-        """Everything copied so far. Takes the latch."""
+        """Take everything copied so far. Takes the latch."""
         with self._latch:
             taken = self._full
             self._full = []
@@ -75,7 +75,7 @@ class CopySink:
             return taken
 
     def reuse(self, buffer: Words) -> None:
-        """A buffer that was taken and is not needed any more. Takes the latch."""
+        """Return a buffer that is not needed any more. Takes the latch."""
         if buffer.size == BUFFER_WORDS and len(self._spare) < SPARE_BUFFERS:
             with self._latch:
                 self._spare.append(buffer)

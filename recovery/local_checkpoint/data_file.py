@@ -1,4 +1,4 @@
-"""One data file of a local checkpoint: sealed blocks of row entries, written once, front to back."""
+"""One data file of a local checkpoint: sealed blocks of row entries, written once, sequentially."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 
 FOLDER = "lcp"
 BLOCK_WORDS = 1 << 17  # 1 MiB
-SPAN_WORDS = 4 * BLOCK_WORDS  # blocks are sealed and written this many words at a time
-SYNC_BYTES = 16 << 20  # sync this often, or the last sync would hold up the log's
+SPAN_WORDS = 4 * BLOCK_WORDS  # blocks are sealed and written in spans of this size
+SYNC_BYTES = 16 << 20  # sync this often; else the last sync would hold up the log's syncs
 
 
 def data_name(lcp_id: int, table_id: int, fragment: int) -> str:
-    """Name of the data file of one fragment."""
+    """Return the name of the data file of one fragment."""
     return f"{FOLDER}/{lcp_id}-{table_id}-{fragment}.data"
 
 
 def copies_name(lcp_id: int) -> str:
-    """Name of the file of old rows copied by commits."""
+    """Return the name of the file of old rows copied by commits."""
     return f"{FOLDER}/{lcp_id}-copies.data"
 
 
 def new_span() -> Words:
-    """Memory for the blocks of a data file that are not written yet; one may serve several writers in turn."""
+    """Return memory for blocks of a data file that are not written yet. Several writers may use it in turn."""
     return np.empty(SPAN_WORDS, dtype=np.int64)
 
 
 class DataFileWriter:
-    """Writes one data file; `close` syncs it. `block` is where entries go, `state` = [words used, entries].
+    """Writes one data file; `close` syncs it. Entries go into `block`; `state` = [words used, entries].
 
-    Finished blocks wait in the span until it is full, to be sealed in one call and written in another: each gives up
-    the GIL, and beside a busy thread it costs Python's switch interval (5 ms) to have it again.
+    Finished blocks wait in the span until it is full, and are then sealed in one call and written in another. Each call
+    releases the GIL, and with another busy thread it costs Python's switch interval (5 ms) to get it back.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class DataFileWriter:
         self.block = self._span[self._start : self._start + wanted]
 
     def append(self, entries: Words, count: int) -> None:
-        """Add entries made elsewhere."""
+        """Add entries that were built elsewhere."""
         if int(self.state[0]) + entries.size > self.block.size:
             self.make_room(entries.size)
         at = int(self.state[0])
@@ -132,7 +132,7 @@ class DataFileWriter:
             self._unsynced_bytes = 0
 
     def close(self) -> None:
-        """Write the last blocks and sync. Durable: the content; the name needs a sync of the directory."""
+        """Write the last blocks and sync. Durable on return: the content; the name needs a sync of the directory."""
         self._finish(True)
         self._write()
         self._files.fdatasync(self._file)
@@ -146,9 +146,9 @@ class DataFileWriter:
 def read_blocks(
     files: Files, name: str, store: bytes, lcp_id: int, table_id: int, fragment: int
 ) -> Iterator[tuple[Words, int]]:
-    """Every block of a data file as (words, words of entries), checked; the words are valid until the next one.
+    """Yield every block of a data file as (words, words of entries), checked. The words are valid until the next block.
 
-    Raises: LcpDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed where it cannot be read.
+    Raises: LcpDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed if it is unreadable.
     """
     file = files.open(name, False)
     try:
@@ -178,13 +178,13 @@ def read_blocks(
 
 
 def read_block(files: Files, file: File, name: str, offset: int, size: int, buffer: Words) -> tuple[Words, Words]:
-    """The block at `offset` of a file of `size` bytes, read into `buffer`, or into a larger one; block and buffer.
+    """Read the block at `offset` of a file of `size` bytes into `buffer` or a larger one; return both.
 
-    The same buffer each time: memory touched for the first time costs more than reading into it.
+    Pass the same buffer each time: memory touched for the first time costs more than reading into it.
     """
     if offset + BLOCK_HEADER_WORDS * 8 > size:
         raise FileTruncated(f"{name} ends at {size}, in the middle of a block", file=name, offset=offset)
-    # Most likely the whole block; what was read of the next one is read again.
+    # Most likely the whole block. Bytes of the next block are read again with it.
     got = min(buffer.size, (size - offset) // 8)
     files.pread_into(file, offset, buffer[:got].data.cast("B"))
     count = int(header_of(buffer, SEAL)["words"])

@@ -1,10 +1,11 @@
 """Extents file: the extent headers of a local checkpoint, `lcp/<id>-extents.data` (ADR 0009).
 
-Copied out of the arena at one instant, under the commit latch, when the epoch is closed; written later, from the copy.
-What is promised to transactions counts as free there: promises end with the process that made them.
+The headers are copied out of the arena at one instant, under the commit latch, when the epoch is closed. They are
+written later, from the copy. Space that is reserved for transactions counts as free there: reservations end with their
+process.
 
-Order of writes: blocks → sync, before the control file that has its counts. Damage is told as `DataFileDamaged`: the
-local checkpoint cannot be used for disk columns then.
+Order of writes: blocks → sync, before the control file that has its counts. Damage is reported as `DataFileDamaged`:
+the local checkpoint is then unusable for disk columns.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ Sizes = tuple[int, int, int]  # extents, blocks, bytes
 
 
 def extents_name(lcp_id: int) -> str:
-    """Name of the extents file of a local checkpoint."""
+    """Return the name of the extents file of a local checkpoint."""
     return f"{FOLDER}/{lcp_id}-extents.data"
 
 
 def header_words(pages: int) -> int:
-    """Words of the header of an extent of so many pages."""
+    """Return the number of words of the header of an extent of `pages` pages."""
     return EXTENT_HEADER_WORDS + -(-pages // FREES_PER_WORD)
 
 
 def copy_headers(space: Space) -> Words:
-    """The headers of all extents that tables have or had, as they are now; the caller holds the commit latch."""
+    """Copy the headers of all extents that tables have or had, as they are now. The caller holds the commit latch."""
     size = sum(each.extents * header_words(each.definition.extent_pages) for each in space.tablespaces())
     out = np.empty(size, dtype=np.int64)
     used = 0
@@ -62,7 +63,7 @@ def copy_headers(space: Space) -> Words:
         for file in tablespace.files:
             state = np.array([0, used, 0], dtype=np.int64)
             while (status := copy_extents(space.mem, file.address, out, state, EXTENTS_PER_CALL)) != OK:
-                if status == ST_SPACE:  # the tablespace grew since, and operations use what is new
+                if status == ST_SPACE:  # the tablespace has grown since, and operations use the new extents
                     out = np.concatenate([out, np.empty(out.size + BLOCK_WORDS, dtype=np.int64)])
             used = int(state[1])
     return out[:used]
@@ -72,7 +73,7 @@ def copy_headers(space: Space) -> Words:
 def write_extents(files: Files, identity: tuple[bytes, int], lcp_id: int, headers: Words) -> Sizes:
     """Write copied headers. Durable on return: the content; the name needs a sync of the directory.
 
-    Returns extents, blocks and bytes, for the control file. Raises: StorageFull.
+    Return extents, blocks and bytes, for the control file. Raises: StorageFull.
     """
     file = files.create(extents_name(lcp_id))
     try:
@@ -98,7 +99,7 @@ def write_extents(files: Files, identity: tuple[bytes, int], lcp_id: int, header
 
 
 def _block_end(headers: Words, at: int) -> tuple[int, int]:
-    """Where the block that begins with the header at `at` ends, and its headers: whole ones, as many as fit."""
+    """Return the end of the block that begins at `at`, and the number of its headers: as many as fit whole."""
     limit = at + BLOCK_WORDS - BLOCK_HEADER_WORDS
     count = 0
     while at < headers.size and (stop := at + header_words(int(headers[at + 2]))) <= limit:
@@ -108,7 +109,7 @@ def _block_end(headers: Words, at: int) -> tuple[int, int]:
 
 # --- reading ------------------------------------------------------------------------------------
 def read_extents(files: Files, store: bytes, lcp_id: int, promised: Sizes) -> Words:
-    """All headers of an extents file, checked; their words end to end. `promised` stands in the control file.
+    """Return all headers of an extents file, checked, as consecutive words. `promised`: the sizes in the control file.
 
     Raises: DataFileDamaged (damaged, missing or unreadable), ForeignFile, VersionTooNew.
     """
@@ -157,7 +158,7 @@ def _read(files: Files, file: File, name: str, store: bytes, lcp_id: int, promis
 
 
 def _count(headers: Words) -> int:
-    """How many whole headers there are; -1 if they do not end where the words end. A length is not trusted (F112)."""
+    """Return the number of whole headers; -1 if they do not end where the words end. No length is trusted (F112)."""
     at = count = 0
     while at + EXTENT_HEADER_WORDS <= headers.size:
         pages = int(headers[at + 2])
@@ -169,8 +170,8 @@ def _count(headers: Words) -> int:
 
 
 def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
-    """Give all extents their owners and free words back; returns how many. Tables and partitions that are not
-    in the store any more were dropped: their extents wait for the checkpoints that have them. Raises: DataFileDamaged.
+    """Give all extents their owners and free words back; return the number of extents. A table or partition that is no
+    longer in the store was dropped: its extents wait for the checkpoints that have them. Raises: DataFileDamaged.
     """
     at = count = 0
     while at < headers.size:
@@ -179,7 +180,7 @@ def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
         number = owner >> OWNER_FRAGMENT_SHIFT
         fragment = 0
         if table is not None:
-            # Numbers without a fragment are of partitions that were dropped before the checkpoint.
+            # A number without a fragment is of a partition that was dropped before the checkpoint.
             is_given = 0 <= number < table.definition.partition.next_number
             fragment = table.by_number.get(number, 0) if is_given else -1
         if fragment < 0 or restore_extent(store.mem, int(headers[at + 1]), fragment, headers, at) != OK:

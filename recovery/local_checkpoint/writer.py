@@ -1,8 +1,8 @@
-"""Making a local checkpoint while transactions go on (D6).
+"""Writes a local checkpoint while transactions continue (D6).
 
 Order of durable writes: data files → their sync → disk pages (UNDO log before each) and UNDO mark → extents file →
 directory sync → log durable through E → control file → its sync → its name → the directory's sync → older checkpoints
-removed → tails of both logs cut. A crash before the control file has its name leaves the checkpoint before it in force.
+removed → tails of both logs cut. After a crash before the control file has its name, the previous checkpoint counts.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ KEPT = 2
 
 @dataclass
 class LcpReport:
-    """What one local checkpoint did."""
+    """Result of one local checkpoint."""
 
     lcp_id: int
     epoch: int
@@ -76,12 +76,12 @@ class LcpReport:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         return asdict(self)
 
 
 class LocalCheckpoint:
-    """Makes the local checkpoints of one store, one at a time."""
+    """Writes the local checkpoints of one store, one at a time."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class LocalCheckpoint:
         next_id: int,
         unsound: frozenset[int] = frozenset(),
     ) -> None:
-        """unsound: checkpoints restart found damaged files of; they are no root to fall back to (F59)."""
+        """unsound: checkpoints of which the restart found damaged files; a restart must not fall back to them (F59)."""
         self._store = store
         self._files = files
         self._identity = identity
@@ -102,15 +102,16 @@ class LocalCheckpoint:
         self.completed = 0
         self.abandoned = 0
         self.last_start_lsn = 0
-        # Of the one under way: whether there are disk columns, where its UNDO_LCP record is, the extents at its start.
+        # Of the running checkpoint: whether there are disk columns, where its UNDO_LCP record is, the extents at its
+        # start.
         self._has_disk = False
         self._mark_lsn = 0
         self._extents: Words = store.no_words
 
     def run(self, progress: Progress | None = None) -> LcpReport:
-        """Make one. Durable on return: the state at the end of the epoch in the report.
+        """Write one local checkpoint. Durable on return: the state at the end of the epoch in the report.
 
-        Raises: StorageFull if the disk is full (the checkpoint before stays in force), StoreFailed.
+        Raises: StorageFull if the disk is full (the previous checkpoint still counts), StoreFailed.
         """
         began = self._store.clock.monotonic()
         lcp_id = self.next_id
@@ -129,7 +130,7 @@ class LocalCheckpoint:
                 self._files.mark("lcp", lcp_id=lcp_id, epoch=control.epoch)
                 write_control(self._files, self._identity, control)
             except BaseException:
-                # A full disk, or Ctrl-C in a call of `checkpoint()`: the store lives on with the checkpoint before.
+                # A full disk, or Ctrl-C in a call of `checkpoint()`: the store continues with the previous checkpoint.
                 if self._store.failure.first is None:
                     self._abandon(lcp_id, parts)
                 raise
@@ -145,16 +146,16 @@ class LocalCheckpoint:
         store = self._store
         disk = store.disk
         if disk.is_started:
-            disk.undo.make_room(UNDO_MARK_WORDS)  # others may take it: then there is what is kept back for marks
+            disk.undo.make_room(UNDO_MARK_WORDS)  # other threads may take it; the reserve for marks remains
         with store.latch:
             epoch, lsn, sequence = store.epochs.close()
             if disk.is_started:
                 self._mark_lsn = disk.undo.mark_lcp(lcp_id, epoch)
                 self._extents = copy_headers(disk.space)
             self._has_disk = disk.is_started
-            # The sink first: from the first fragment's start on, commits may need it.
+            # Start the sink first: commits may need it as soon as the first fragment has started.
             self._sink.start()
-            # As they are now: partitions made from here on are none of its business, dropped ones stay (`pin`).
+            # The partitions as they are now: later ones are not part of this checkpoint, dropped ones stay (`pin`).
             definitions = [table.definition for table in store.tables.values()]
             for table in store.tables.values():
                 for number, fragment in table.by_number.items():
@@ -208,7 +209,7 @@ class LocalCheckpoint:
         copies: DataFileWriter,
         report: LcpReport,
     ) -> tuple[int, int, int]:
-        """Write the data file of one fragment; its entries, blocks and bytes. Durable on return: its content."""
+        """Write the data file of one fragment; return its entries, blocks and bytes. Durable on return: its content."""
         writer = DataFileWriter(self._files, data_name(lcp_id, *part), self._identity, (lcp_id, *part), span)
         try:
             self.scan(fragment, writer, copies, report)
@@ -219,7 +220,7 @@ class LocalCheckpoint:
         return writer.entries, writer.blocks, writer.size_bytes
 
     def _write_disk(self, control: Control, report: LcpReport) -> None:
-        """Disk pages as of the end of E or later, the UNDO records that lead back to it, then the extent headers."""
+        """Write disk pages as of the end of E or later, the UNDO records that lead back to it, then extent headers."""
         if not self._has_disk:
             return
         disk = self._store.disk
@@ -242,7 +243,7 @@ class LocalCheckpoint:
                 raise self._store.fail(self._disagrees(fragment))
 
     def _disagrees(self, fragment: int) -> InvariantBroken:
-        """What the scan met where it stands."""
+        """Return an error that describes the row at the scan's position."""
         mem, fragment = self._store.mem, address_of(fragment)  # pinned
         with self._store.latch:
             position, epoch = int(mem[fragment + F_LCP_POSITION]), int(mem[fragment + F_LCP_EPOCH])
@@ -260,12 +261,12 @@ class LocalCheckpoint:
     def drain(self, copies: DataFileWriter, report: LcpReport, only_full: bool = False) -> None:
         for buffer in self._sink.take_full() if only_full else self._sink.take():
             entries = buffer[1 : int(buffer[0])]
-            copies.append(entries, 0)  # commits count them, by fragment
+            copies.append(entries, 0)  # commits have counted them, by fragment
             report.copies_bytes += entries.nbytes
             self._sink.reuse(buffer)
 
     def _abandon(self, lcp_id: int, parts: Parts) -> None:
-        """The disk is full: let the scan clear what bits are left, remove the files, keep the checkpoint before."""
+        """Let the scan clear the remaining bits, remove the files, keep the previous checkpoint."""
         store = self._store
         with store.latch:
             for fragment in parts.values():
@@ -282,23 +283,23 @@ class LocalCheckpoint:
         self._remove(lcp_id)
 
     def forget_older(self) -> None:
-        """Remove all checkpoints but the newest. Durable on return. For a restore: those before it lack rows that the
-        log has not, and must not be fallen back to.
+        """Remove all checkpoints but the newest. Durable on return. For a restore: the older ones lack rows that are
+        not in the log either, so no restart may fall back to them.
         """
         for lcp_id in control_ids(self._files)[1:]:
             self._remove(lcp_id)
         self._files.sync_directory(FOLDER)
 
     def stand_on_newest(self) -> None:
-        """`forget_older`, and cut the logs to it: no log leads to it from those before."""
+        """Do `forget_older`, and cut the logs to the newest: no log leads to it from the older ones."""
         self.forget_older()
         self._cut_logs(read_controls(self._files, self._identity[0])[:1])
 
     def _remove(self, lcp_id: int) -> None:
-        """Remove a checkpoint's files, the control file first, so that nothing ever names a file that is gone.
+        """Remove a checkpoint's files, the control file first, so that no control file ever names a missing file.
 
-        A reader may have pinned it by its control file: it stays then, no root of restart and no end of the log, until
-        one of the next checkpoints finds it free.
+        If a reader has pinned it by its control file, it stays until a later checkpoint finds it unpinned. It is then
+        no base for a restart and does not hold the log.
         """
         files = self._files
         if files.exists(control_name(lcp_id)):
@@ -319,7 +320,7 @@ class LocalCheckpoint:
         found = read_controls(self._files, self._identity[0])
         intact = [control for control in found if control.lcp_id not in self._unsound]
         if len(intact) < KEPT:
-            return  # a damaged one is no second root: what is there stays until there are two
+            return  # a damaged one is no second base: all stay until two are intact
         kept = {control.lcp_id for control in intact[:KEPT]}
         for lcp_id in control_ids(self._files):
             if lcp_id not in kept:
@@ -327,7 +328,7 @@ class LocalCheckpoint:
         self._cut_logs(intact[:KEPT])
 
     def _cut_logs(self, kept: list[Control]) -> None:
-        """What only checkpoints older than these need is no longer kept."""
+        """Free space, files and log that only checkpoints older than these need."""
         self._store.space.remove_unnamed(each for control in kept for each in control.tablespaces)
         older, newest = kept[-1], kept[0]
         disk = self._store.disk

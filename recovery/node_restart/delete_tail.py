@@ -1,4 +1,4 @@
-"""The delete log of a live node, read for a joiner up to where the stream begins for it (docs/node-group.md, 4)."""
+"""The delete log of a live node, read for a joiner up to where the joiner's stream begins (docs/node-group.md, 4)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.delete_log import DeleteLog
     from tidemark.recovery.node_restart.messages import FragmentPlace
 
-ENTRIES = 8_192  # of one message: 192 KiB are copied under the latch
+ENTRIES = 8_192  # per message: 192 KiB are copied under the latch
 
 
 def why_not(log: DeleteLog | None, through: int) -> str:
-    """Why the log does not tell all that was deleted behind an epoch, or "". With the latch held."""
+    """Return why the log does not have every delete after an epoch, or "". The latch must be held."""
     if log is None:
         return "the live node keeps no delete log (option delete_log)"
     if through < log.cut_epoch:
@@ -29,7 +29,7 @@ def why_not(log: DeleteLog | None, through: int) -> str:
 
 
 class DeleteTail:
-    """Reads the delete log for one joiner; it is not held for it. Every method is called with the latch held."""
+    """Reads the delete log for one joiner, without holding the log for it. The latch must be held for every method."""
 
     def __init__(self, log: DeleteLog, through: int, epoch: int) -> None:
         """The log must reach back to the end of epoch `through`. epoch: the open one."""
@@ -40,7 +40,7 @@ class DeleteTail:
         self.epoch = epoch
 
     def keep(self, places: Iterable[FragmentPlace]) -> None:
-        """Of these fragments the joiner has rows."""
+        """Set the fragments of which the joiner has rows; entries of others are left out."""
         packed = [table | fragment << FRAGMENT_SHIFT for table, fragment in places]
         self._places = np.array(packed, dtype=np.int64)
 
@@ -51,11 +51,11 @@ class DeleteTail:
 
     @property
     def is_cut(self) -> bool:
-        """Whether transactions have cut what is still to be read."""
+        """Whether transactions have cut entries that are still to be read."""
         return self.left > 0 and self._at < self._log.tail
 
     def next(self) -> Words:
-        """The next entries, each once, as items of a `Deletes`; perhaps none."""
+        """Return the next entries, each once, as items of a `Deletes`; perhaps none."""
         stop = min(self._stop, self._at + ENTRIES)
         entries = self._log.entries(self._at, stop)
         self._at = stop

@@ -1,7 +1,7 @@
 """A slice of a table with disk columns: pages are not read under the commit latch (docs/node-group.md, 4).
 
-A snapshot is opened, and under the same latch the memory parts are taken; the disk parts, as the snapshot shows them,
-are read when the latch is free again. So no writer waits, and no row is locked.
+A snapshot is opened, and the memory parts are taken under the same latch. The disk parts, as the snapshot shows them,
+are read after the latch is released. So no writer waits, and no row is locked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Items:
-    """What a scan found: rows without disk parts, and ranges without a row."""
+    """Items that a scan found: rows without disk parts, and ranges without a row."""
 
     entries: Words
     images: Words  # offsets
@@ -35,7 +35,7 @@ class Items:
 
 
 def items_of(words: Words, table: Table) -> Items:
-    """The items of a slice that was scanned."""
+    """Return the items of a scanned slice."""
     return _listed(words, table, False)
 
 
@@ -52,7 +52,7 @@ def _listed(words: Words, table: Table, with_disk: bool) -> Items:
 
 
 def with_disk_parts(snapshot: Snapshot, table: Table, items: Items) -> Words:
-    """The same items, rows with their disk parts. Raises: SnapshotTooOld, PageDamaged, StoreFailed."""
+    """Return the same items, rows with their disk parts. Raises: SnapshotTooOld, PageDamaged, StoreFailed."""
     entries: Words = np.zeros(0, dtype=np.int64)
     starts: Words = np.zeros(1, dtype=np.int64)
     rowids = items.entries[items.images - ENTRY_WORDS]
@@ -69,7 +69,7 @@ def with_disk_parts(snapshot: Snapshot, table: Table, items: Items) -> Words:
 
 
 def _joined(table: Table, words: Words, offsets: Words) -> tuple[Words, Words]:
-    """Entries with their disk parts, one behind the other, and where each begins; the last place is their end."""
+    """Return entries with their disk parts, consecutively, and the offset of each, followed by the end of the last."""
     layout = table.format.layout
     fragment = table.fragments[0]
     none: Words = np.zeros(0, dtype=np.int64)

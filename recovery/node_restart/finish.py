@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 def make_recoverable(lcp: LocalCheckpoint, progress: Progress | None = None) -> LcpReport:
-    """Make the local checkpoint behind which this node counts. Durable on return: everything it took.
+    """Write the local checkpoint from which this node counts. Durable on return: all that the checkpoint took.
 
-    It must have begun before another group is applied: its epoch has ended on the live node, the next one has not. A
-    crash before it is durable leaves the node where it was before it joined. Those before it go: rows that were
-    copied are in no log that leads from them to here. Raises: StorageFull, StoreFailed.
+    It must begin before another group is applied: its epoch has ended on the live node, the next one has not. A crash
+    before it is durable leaves the node as it was before it joined. The checkpoints before it are removed: no log leads
+    from them to the copied rows. Raises: StorageFull, StoreFailed.
     """
     report = lcp.run(progress)
     lcp.stand_on_newest()

@@ -1,10 +1,12 @@
-"""The node that comes back: definitions, slices and groups into a store nobody sees (docs/node-group.md, 4).
+"""The node that comes back: it takes definitions, slices and groups into a store that is not open yet
+(docs/node-group.md, 4).
 
-Everything is handled in the order it comes. Of each fragment a position tells which slots were copied: there the
-stream's groups are replayed strictly, as at a restart; what they do behind it the scan will bring. Only rows behind the
-position can be stale, and only they are ever in the way.
+Messages are handled in the order in which they come. Each fragment has a position. At slots before it, which were
+copied, groups of the stream are replayed strictly, as at a restart; changes at and past it are left to the scan. Only
+rows at the position or past it can be stale, and only they are ever in the way.
 
-Nothing is logged and nothing is durable: the node's own files stay those of its last state, and a crash leads there.
+Nothing is logged and nothing is durable: the node's own files stay those of its last state, and a crash leads back
+there.
 """
 
 from __future__ import annotations
@@ -76,25 +78,25 @@ ROWS_NOTED = 4_096
 
 
 class Link(Protocol):
-    """What carries messages between joiner and live node, in order."""
+    """Carries messages between joiner and live node, in order."""
 
     def send(self, message: FromJoiner) -> None:
-        """Send one. Raises: what ends the join."""
+        """Send one message. Raises: any error that ends the join."""
         ...
 
     def receive(self) -> FromLive:
-        """The next one, waiting for it. Raises: what ends the join."""
+        """Wait for the next message and return it. Raises: any error that ends the join."""
         ...
 
 
 class Join:
-    """How a restart catches up with a live node over a link."""
+    """Lets a restart catch up with a live node over a link."""
 
     def __init__(
         self, welcome: Welcome, link: Link, through: int, variant: str = ROWID_SYNC, why: str = "full copy"
     ) -> None:
-        """through: epoch the restart goes back to, the last one the group completed with this node; 0: its rows do not
-        count, everything is copied, and why.
+        """through: epoch the restart goes back to, the last one that the group completed with this node. If it is 0,
+        the node's rows do not count and everything is copied; `why` says why.
         """
         self.store = welcome.store
         self.incarnation = welcome.incarnation
@@ -105,8 +107,8 @@ class Join:
         self.joiner: Joiner | None = None
 
     def run(self, private: PrivateStore) -> CaughtUp:
-        """As `CatchUp.run`. Raises: InvariantBroken if the copies cannot be brought together, MemoryExhausted,
-        StorageFull, and what the link raises.
+        """Catch up, as `CatchUp.run` says. Raises: InvariantBroken if the copies cannot be made equal, MemoryExhausted,
+        StorageFull, and the errors of the link.
         """
         joiner = self.joiner = Joiner(private)
         self._link.send(Ready(self._through, private.next_sequence, self._variant, self._why))
@@ -132,13 +134,13 @@ class Joiner:
         self._look_at_tables()
 
     def _look_at_tables(self) -> None:
-        """Directories of tables, as replay takes them: all, those in memory only, those with disk columns."""
+        """Take directories of tables in the form replay needs: all, those in memory only, those with disk columns."""
         self._all = self._store.directory()
         self._in_memory = disk_directory(self._store, self._all, False)
         self._on_disk = disk_directory(self._store, self._all, True)
 
     def take(self, message: FromLive, through: int) -> list[FromJoiner]:
-        """Handle a message; what to answer. through: epoch whose end the rows are at. Raises: as `Join.run`."""
+        """Handle a message and return the answers. through: epoch at whose end the rows are. Raises: as `Join.run`."""
         if isinstance(message, Begin):
             return self.begin_copy(message, through)
         if isinstance(message, Slice):
@@ -174,7 +176,7 @@ class Joiner:
                 for number, fragment in store.by_id[definition.table_id].by_number.items():
                     since[definition.table_id, number] = through if number in kept else 0
                     set_uncopied(self._mem, fragment, 0)
-                    store.arena.set_word(fragment, F_REPLAY_EPOCH, 0)  # of a full copy the rows may have any epochs
+                    store.arena.set_word(fragment, F_REPLAY_EPOCH, 0)  # rows of a full copy may have any epochs
         except MemoryExhausted as error:
             raise self._no_memory() from error
         store.next_table_id = max(store.next_table_id, begin.next_table_id)
@@ -183,8 +185,9 @@ class Joiner:
         return [Plan(since)]
 
     def _take_tablespaces(self, begin: Begin) -> None:
-        """Make tablespaces and data files that the live node has and this one lacks, with its numbers, and forget those
-        it has no more: no table lies in them. Durable on return: the files; a crash leaves them for the next opening.
+        """Create the tablespaces and data files that the live node has and this one lacks, with the live node's
+        numbers. Forget those it no longer has: they hold no table. Durable on return: the files; a crash leaves them
+        for the next opening.
         """
         space = self._store.space
         wanted = {shape.definition.tablespace_id for shape in begin.tablespaces}
@@ -198,7 +201,7 @@ class Joiner:
         space.next_file_id = max(space.next_file_id, begin.next_file_id)
 
     def _make_files(self, shape: TablespaceShape) -> None:
-        """Make a tablespace, or those of its files that are not there."""
+        """Create a tablespace, or its missing files."""
         space, definition = self._store.space, shape.definition
         number, now_us = definition.tablespace_id, self._private.clock.wall_us()
         files = list(zip(definition.file_ids, shape.extents, strict=True))
@@ -215,8 +218,8 @@ class Joiner:
                 space.publish_file(held, made)
 
     def _take_definition(self, definition: TableDefinition) -> set[int]:
-        """Make a table what the live node has; numbers of the fragments whose rows count. Of one that is more than a
-        step behind in its columns or partitions none do.
+        """Give a table the live node's definition; return the numbers of the fragments whose rows count. If the table
+        is more than one step older in its columns or partitions, no rows count.
         """
         store = self._store
         table = store.by_id.get(definition.table_id)
@@ -238,7 +241,7 @@ class Joiner:
 
     # --- the delete log, slices ------------------------------------------------------------------
     def apply_deletes(self, message: Deletes) -> None:
-        """Nothing was copied yet, so the rows are those of the joiner's epoch, or fewer: the order does not matter."""
+        """Delete the rows. No slot was copied yet: the rows are those of the joiner's epoch, or fewer, in any order."""
         words, stop = message.words, message.words.size
         self._delete_found(
             lambda out, state: find_deleted(self._mem, self._all, words, stop, out, state), message.epoch
@@ -268,7 +271,7 @@ class Joiner:
         self.progress.rows += message.rows
         self.progress.bytes += words.nbytes
         if message.stop == ROWID_END:
-            # Which epochs the empty slots have on the live node was not sent for each: none is higher.
+            # The live node did not send the epoch of each empty slot: none is higher than that of the slice.
             finish_load(self._mem, fragment, message.epoch)
             self.progress.fragments_done += 1
 
@@ -277,7 +280,9 @@ class Joiner:
             raise self._differ(f"a slice of {table.name} does not fit the rows it meets (status {status})")
 
     def _find(self, unit: int, find: Callable[[Words, Words], int], position: int = 0) -> Words:
-        """What `find` notes, in units of so many words, in an array that is large enough; it changes nothing."""
+        """Return the words that `find` notes, in units of `unit` words, from a large enough array; `find` changes
+        nothing.
+        """
         while True:
             state = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
             state[N_POSITION] = position
@@ -304,7 +309,7 @@ class Joiner:
             self.progress.groups += 1
 
     def _operations(self, words: Words, start: int, stop: int, epoch: int) -> None:
-        """Execute operations: at slots that were copied strictly, at others as far as they are of use."""
+        """Execute operations: strictly at slots that were copied, at others only if they are of use."""
         if start == stop:
             return
         place = (self._mem, self._all, words, start, stop)
@@ -323,7 +328,7 @@ class Joiner:
         )
 
     def _change_schema(self, part: GroupPart, at: int) -> None:
-        """Tables and partitions made now are copied whole already: the stream has all that ever happened to them."""
+        """Change the schema. A table or partition created now is complete: the stream has all operations on it."""
         group = GroupRead(part.sequence, 0, part.epoch, 0, 0, 0, part.stop - part.start, part.words)
         change = schema_change(group, at)
         try:
@@ -343,7 +348,7 @@ class Joiner:
                 raise self._differ(f"{table.name} was not copied to its end")
         self.progress.is_done = True
         if self._store.deletes is not None:
-            self._store.deletes.begin_behind(end.epoch)  # what the copy has deleted is in no log of this node
+            self._store.deletes.begin_behind(end.epoch)  # the copy's own deletes are in no log of this node
         self.caught_up = CaughtUp(end.sequence + 1, end.epoch, end.next_epoch)
 
     # --- replay ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The kept log of a live node, read from the group that a joiner lacks first (docs/node-group.md, 4)."""
+"""The kept log of a live node, read from the first group that a joiner lacks (docs/node-group.md, 4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HELD_SHARE = 4  # the log is held for a joiner until no more than 1 / HELD_SHARE
 
 
 def is_full(log: RedoLog) -> bool:
-    """Whether transactions need the room in a log more than whoever it is held for."""
+    """Whether transactions need the room in a log more than the reader it is held for."""
     free = log.geometry.capacity_bytes - log.used_bytes()
     return free * HELD_SHARE < log.geometry.capacity_bytes
 
@@ -35,7 +35,9 @@ class LogTail:
             self._log.hold_tail(self, HOLDER, self._lsn)
 
     def find(self, sequence: int, through: int) -> str:
-        """Stand at the group of this sequence, the first of an epoch behind `through`; why that cannot be, or ""."""
+        """Move to the group of this sequence, the first of an epoch after `through`; return why that is impossible, or
+        "".
+        """
         if sequence < self._sequence:
             return f"the log begins with group {self._sequence}, the joiner needs {sequence}"
         while self._sequence < sequence:
@@ -53,7 +55,7 @@ class LogTail:
         return self._reader.group_at(self._lsn, self._sequence) if self._lsn < self._log.durable_lsn else None
 
     def next(self) -> GroupRead | None:
-        """The next durable group, None if there is none yet."""
+        """Return the next durable group, None if there is none yet."""
         group = self._peek()
         if group is not None:
             self._lsn, self._sequence = group.end_lsn, group.sequence + 1
@@ -72,7 +74,7 @@ class LogTail:
         return is_full(self._log)
 
     def close(self) -> None:
-        """Let the log be cut."""
+        """Release the log, which may then be cut."""
         with self._latch:
             self._log.hold_tail(self, HOLDER, None)
         self._reader.close()

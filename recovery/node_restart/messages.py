@@ -1,6 +1,6 @@
-"""What a node that comes back and a live node say to each other; `replication` carries it (docs/node-group.md, 4).
+"""The messages between a node that comes back and a live node; `replication` carries them (docs/node-group.md, 4).
 
-All come and are handled in the order they are sent. Words are int64 arrays that nobody changes any more.
+They are handled in the order in which they are sent. Words are int64 arrays that do not change any more.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ FragmentPlace = tuple[int, int]  # table and fragment number
 # --- before the joiner restarts -------------------------------------------------------------------
 @dataclass(frozen=True)
 class Welcome:
-    """From the live node: whose copy the joiner is to become."""
+    """From the live node: the store of which the joiner is to become a copy."""
 
     store: bytes  # UUID
     incarnation: int
-    format_version: int  # of what it writes: the joiner is to read it
+    format_version: int  # of the live node's messages; the joiner must be able to read it
 
 
 # --- joiner to live node --------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Ready:
-    """The joiner stands at the end of epoch `through`, 0 if it has nothing that counts."""
+    """The joiner is at the end of epoch `through`, 0 if it has no state that counts."""
 
     through: int
-    next_sequence: int  # of the group that would follow in its log
+    next_sequence: int  # of the group that comes next in its log
     variant: str
-    why: str  # everything is to be copied
+    why: str  # why everything is to be copied, "" if it is not
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be copied: for each fragment there is, what has changed behind an epoch; 0: everything."""
+    """The rows to copy: for each existing fragment, the epoch after which changes are wanted; 0: everything."""
 
     since: Mapping[FragmentPlace, int]
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A slice is in its place, or deletes are done: so many words need no answer any more."""
+    """A slice was applied, or deletes or a part of the log: this many words are acknowledged."""
 
     words: int
 
@@ -60,7 +60,7 @@ class Taken:
 # --- live node to joiner --------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TablespaceShape:
-    """A tablespace, and the extents each of its files has."""
+    """A tablespace, and the number of extents of each of its files."""
 
     definition: TablespaceDefinition
     extents: tuple[int, ...]
@@ -68,10 +68,10 @@ class TablespaceShape:
 
 @dataclass(frozen=True)
 class Begin:
-    """The copy begins: definitions as behind group `sequence`, those of the stream behind it follow.
+    """The copy begins with the definitions as of group `sequence`; later changes of them come in the stream.
 
-    variant: how it goes on; why: if another was wished for. With `replay_log` there are no definitions: groups have all
-    changes of them.
+    variant: how it continues; why: the reason if another variant was requested. With `replay_log` there are no
+    definitions: the groups have all changes of them.
     """
 
     variant: str
@@ -88,7 +88,7 @@ class Begin:
 class GroupPart:
     """Records of one group of the log, or of a file it names: words[start:stop].
 
-    tablespaces: those the group makes or gives files, as they are now: records do not tell sizes.
+    tablespaces: those that the group creates or adds files to, as they are now: records do not have sizes.
     """
 
     sequence: int
@@ -102,9 +102,10 @@ class GroupPart:
 
 @dataclass(frozen=True)
 class Slice:
-    """Slots of a fragment from one ROWID to another as they are behind group `sequence`.
+    """Slots of a fragment from one ROWID to another as they are after group `sequence`.
 
-    words: items (`engine/store/node_copy_layout.py`). epoch: open on the live node then: no slot has a higher one.
+    words: items (`engine/store/node_copy_layout.py`). epoch: the one then open on the live node; no slot has a higher
+    one.
     """
 
     place: FragmentPlace
@@ -118,15 +119,15 @@ class Slice:
 
     @property
     def size_words(self) -> int:
-        """What flow control counts."""
+        """The number of words that flow control counts."""
         return int(self.words.size) + 16
 
 
 @dataclass(frozen=True)
 class Deletes:
-    """Rows deleted behind the joiner's epoch, out of the delete log; before the first slice.
+    """Rows deleted after the joiner's epoch, from the delete log. Comes before the first slice.
 
-    epoch, sequence: as of a slice. words: items of DELETED_WORDS (`engine/store/node_copy_layout.py`).
+    epoch, sequence: as in a slice. words: items of DELETED_WORDS (`engine/store/node_copy_layout.py`).
     """
 
     epoch: int
@@ -135,13 +136,15 @@ class Deletes:
 
     @property
     def size_words(self) -> int:
-        """What flow control counts."""
+        """The number of words that flow control counts."""
         return int(self.words.size) + 16
 
 
 @dataclass(frozen=True)
 class End:
-    """The joiner has what the live node has behind group `sequence`, the last one of this epoch; which is open next."""
+    """The joiner has all rows as of group `sequence`, the last one of `epoch`; `next_epoch` is the one that is open
+    next.
+    """
 
     sequence: int
     epoch: int

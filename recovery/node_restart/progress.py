@@ -1,4 +1,4 @@
-"""How far a copy has come, on either side."""
+"""The progress of a copy, on either side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Progress:
-    """Counters of one node restart. Slots are counted in pages: what is left to scan tells what is left to do."""
+    """Counters of one node restart. Progress is measured in pages of slots: pages left to scan show the time left."""
 
     clock: Clock
     began: float  # seconds of the monotonic clock
@@ -29,7 +29,7 @@ class Progress:
     is_done: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """The counters as plain values, with rates a second and the seconds left (None: nobody knows)."""
+        """Return the counters as plain values, with rates per second and the seconds left (None: unknown)."""
         seconds = max(self.clock.monotonic() - self.began, 1e-9)
         left: float | None = None
         if self.is_done:

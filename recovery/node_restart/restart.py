@@ -43,14 +43,15 @@ def bring_back(
     through: Through,
     variant: str = ROWID_SYNC,
 ) -> tuple[Opened, CaughtUp]:
-    """The store of this node, equal to the live one's behind the group `End` names, and where the stream goes on;
-    `make_recoverable` comes next.
+    """Return the store of this node, equal to the live one after the group that `End` names, and where the stream
+    continues. `make_recoverable` comes next.
 
     through: the last epoch that the group completed with this node. If the node's own files do not lead there, because
-    they are damaged or begin later, they are removed and everything is copied: `Begin.why` tells. The lock is held by
-    the caller. Durable on return: nothing that was copied. Raises: ForeignFile, and what ends a join: then the files
-    are as they were, but for what a restart does; VersionTooNew, VersionTooOld before anything is done, if this program
-    does not read what the live node writes.
+    they are damaged or begin later, they are removed and everything is copied; `Begin.why` says so. The caller holds
+    the lock. Durable on return: nothing that was copied.
+
+    Raises: VersionTooNew, VersionTooOld before anything is done, if this program does not read the live node's format;
+    ForeignFile, and the errors that end a join: the files are then as they were, except for the writes of a restart.
     """
     check_format(welcome.format_version, "what the primary writes")
     if through.epoch and through.sequence != 0 and any(files.exists(name) for name in NAMES):
@@ -58,10 +59,10 @@ def bring_back(
         try:
             return _run(Restart(files, options, clock, through, catch_up=join), join)
         except ForeignFile:
-            raise  # another store's: nothing of it is to be lost
+            raise  # it belongs to another store and must not be removed
         except (Damaged, ValueOutOfRange) as error:
             if join.joiner is not None:
-                raise  # the live node had its say already: it is no matter of these files
+                raise  # the live node has sent messages already, so the error is not about these files
             why = f"full copy: this node's own files do not lead to epoch {through.epoch} ({error})"
             _log.warning("%s", why)
     else:
@@ -79,7 +80,7 @@ def _run(restart: Restart, join: Join) -> tuple[Opened, CaughtUp]:
 
 
 def _check_ours(files: Files, store: bytes) -> None:
-    """Nothing is removed that another store may consist of. Raises: ForeignFile, Incompatible."""
+    """Check that nothing of another store will be removed. Raises: ForeignFile, Incompatible."""
     sysfile = read_sysfile(files)
     if sysfile is not None and sysfile.store != store:
         raise ForeignFile("this directory holds another store than the live node; give an empty one")
@@ -88,7 +89,7 @@ def _check_ours(files: Files, store: bytes) -> None:
 
 
 def forget(files: Files) -> None:
-    """Remove what a store consists of. A crash in the midst leaves what no restart takes for a store."""
+    """Remove the files of a store. After a crash in the middle no restart takes the rest for a store."""
     for name in NAMES:
         if files.exists(name):
             files.unlink(name)

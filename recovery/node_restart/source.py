@@ -1,10 +1,10 @@
 """The live node's side of a node restart: one object for each joiner, in steps (docs/node-group.md, 4).
 
-A slice is taken under the commit latch, with the filling group ended and no large commit half applied: it is the state
-behind a group s, and goes out between s and s + 1. So no row is locked, and a joiner that handles everything in order
-meets each change exactly once: in a slice, or behind it in the stream.
+A slice is taken under the commit latch, with the filling group ended and no large commit half applied. It is the state
+after a group s, and goes out between s and s + 1. So no row is locked, and a joiner that handles everything in order
+meets each change exactly once: in a slice, or after it in the stream.
 
-Whoever carries the messages holds one mutex around every call of a source and around taking groups out of the log; but
+The carrier of the messages holds one mutex around every call of a source and around taking groups out of the log, but
 not around `read`, which waits for the disk.
 """
 
@@ -64,17 +64,17 @@ if TYPE_CHECKING:
 SLICE_SLOTS = 32_768
 SLICE_WORDS = 32_768
 DISK_SLICE_SLOTS = 4_096  # their disk parts are kept for a snapshot while they are read
-UNANSWERED_WORDS = 32_768  # 256 KiB on their way: slices wait beyond
-NEAR_BYTES = 1 << 20  # replay of the log: so near to its end the stream takes over
+UNANSWERED_WORDS = 32_768  # 256 KiB without an answer; further slices wait
+NEAR_BYTES = 1 << 20  # replay of the log: the stream takes over this close to its end
 
 
 def order_of(message: FromLive) -> tuple[int, int]:
-    """Where a message stands among others: the parts of a group, then slices and the end behind it."""
+    """Return the place of a message in the order: the parts of a group, then slices and the end after it."""
     return (message.sequence, 0 if isinstance(message, GroupPart) else 1)
 
 
 def has_tablespaces(group: GroupRead, stop: int) -> bool:
-    """Whether a group makes a tablespace, or a data file. Raises: RedoDamaged."""
+    """Whether a group creates a tablespace or a data file. Raises: RedoDamaged."""
     at = GROUP_WORDS
     while 0 <= (found := int(find_schema_change(group.words, at, stop))) < stop:
         change = schema_change(group, found + TRANSACTION_WORDS)
@@ -85,7 +85,7 @@ def has_tablespaces(group: GroupRead, stop: int) -> bool:
 
 
 class Source:
-    """Serves one joiner from one open store. Made for one try: a joiner that comes again gets another."""
+    """Serves one joiner from one open store, for one try: a joiner that comes again gets another source."""
 
     def __init__(
         self,
@@ -102,16 +102,16 @@ class Source:
         self._slice_slots = slice_slots
         self._out: Words = np.empty(slice_words, dtype=np.int64)
         self._state: Words = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
-        self.registered: int | None = None  # groups behind this one come from the stream
+        self.registered: int | None = None  # groups after this one come from the stream
         self._sent = 0  # newest group that went out whole
-        self._queue: list[FromLive] = []  # in the order in which it goes out
+        self._queue: list[FromLive] = []  # in the order in which they go out
         self._through = 0
         self.to_copy: deque[tuple[FragmentPlace, int]] | None = None
         self._deletes: DeleteTail | None = None
         self._is_full = False  # everything is copied, though the joiner has rows
         self._tail: LogTail | None = None
-        self._sought: Ready | None = None  # whether the log reaches back to this joiner is to be looked for
-        self._why: str | None = None  # it was: "" if it does
+        self._sought: Ready | None = None  # set: whether the log reaches back to this joiner is to be checked
+        self._why: str | None = None  # result of the check: "" if it does
         self._next_group: GroupRead | None = None
         self._unanswered_words = 0
         self._has_ended = False
@@ -120,27 +120,27 @@ class Source:
         self.progress = Progress(store.clock, store.clock.monotonic())
 
     def welcome(self) -> Welcome:
-        """What a joiner must know before it restarts."""
+        """Return what a joiner must know before it restarts."""
         return Welcome(*self._identity, FORMAT_VERSION)
 
     def close(self) -> None:
-        """Nobody is served any more: the log may be cut."""
+        """Stop serving: the log may be cut."""
         if self._tail is not None:
             self._tail.close()
             self._tail = None
 
     @property
     def awaited_sequence(self) -> int:
-        """The group that must go out before what waits, 0 if nothing does: see that it gets written."""
+        """The group that must go out before the first waiting message, 0 if none waits. The caller has it written."""
         if self._queue:
             return order_of(self._queue[0])[0]
-        # Replay of the log ends with the group the joiner was registered at, which is read from its files too.
+        # Replay of the log ends with the group at which the joiner was registered, which is also read from the files.
         is_written = self.registered is None or self.registered <= self._store.log.durable_sequence
         return 0 if self._tail is None or is_written else self.registered or 0
 
     # --- what the joiner says --------------------------------------------------------------------
     def begin(self, ready: Ready) -> list[FromLive]:
-        """Let the joiner take part, by the variant it wishes for or the one there can be. Raises: StoreFailed."""
+        """Admit the joiner, with the variant it requests or the possible one. Raises: StoreFailed."""
         self._through = ready.through
         if ready.through and ready.variant == REPLAY_LOG:
             self._tail = LogTail(self._store, self._files, self._identity[0])
@@ -150,7 +150,7 @@ class Source:
         return self.begin_copy(ready.why, DELETE_LOG if ready.through and ready.variant == DELETE_LOG else ROWID_SYNC)
 
     def _begin_replay(self, ready: Ready, why: str) -> list[FromLive]:
-        """The log was looked through for the first group the joiner lacks."""
+        """Begin with the log, which was searched for the first group the joiner lacks; if that failed (why), copy."""
         self._sought = self._why = None
         if why:
             self.close()
@@ -186,12 +186,12 @@ class Source:
         return [message]
 
     def _full(self, why: str) -> str:
-        """Everything is to be copied, whatever the joiner has."""
+        """Have everything copied, whatever rows the joiner has; return the reason to send."""
         self._is_full = True
         return f"full copy: {why}"
 
     def plan(self, plan: Plan) -> None:
-        """What the joiner wants copied."""
+        """Take the joiner's list of rows to copy."""
         since = dict.fromkeys(plan.since, 0) if self._is_full else plan.since
         self.to_copy = deque(sorted(since.items()))
         if self._deletes is not None:
@@ -201,12 +201,13 @@ class Source:
         self.progress.pages = sum(self._pages(self._fragment(place)) for place in plan.since)
 
     def taken(self, taken: Taken) -> None:
-        """Something has arrived that flow control counts."""
+        """Count an answer of the joiner for flow control."""
         self._unanswered_words -= taken.words
 
     # --- the stream ------------------------------------------------------------------------------
     def group(self, group: GroupRead) -> list[FromLive]:
-        """What goes out for the next group of the log: its records, those of files it names, and what waited for it.
+        """Return the messages for the next group of the log: its records, those of files it names, and those that
+        waited for it.
 
         Raises: SpoolDamaged, InvariantBroken.
         """
@@ -227,7 +228,7 @@ class Source:
             reader.verify()
             for block in reader.blocks():
                 yield GroupPart(group.sequence, group.epoch, block.words, block.start, block.stop, False)
-        # Of a group that names files its own records change nothing, but it is the last of them.
+        # The records of a group that names files change nothing, but they are its last part.
         stop = GROUP_WORDS + group.records_words
         shapes = self._shapes() if has_tablespaces(group, stop) else ()
         yield GroupPart(group.sequence, group.epoch, group.words, GROUP_WORDS, stop, True, shapes)
@@ -237,7 +238,9 @@ class Source:
         return tuple(TablespaceShape(each.definition, tuple(file.extents for file in each.files)) for each in found)
 
     def released(self) -> Iterator[FromLive]:
-        """What may go out now: groups one by one, and behind a group what shows the state behind it."""
+        """Yield the messages that may go out now: groups one by one, each followed by the slices and the end that show
+        it.
+        """
         while self._queue and not self.wants_read and self._read is None:
             message = self._queue[0]
             if isinstance(message, GroupPart):
@@ -253,8 +256,8 @@ class Source:
 
     # --- steps -----------------------------------------------------------------------------------
     def step(self) -> list[FromLive]:
-        """Take the next slice, or groups of the log, or the end behind the last. Nothing goes out before groups that
-        are to be written first: see `awaited_sequence`. Raises: StoreFailed, RedoDamaged.
+        """Take the next slice, or groups of the log, or the end after the last. No message goes out before groups that
+        are still to be written: see `awaited_sequence`. Raises: StoreFailed, RedoDamaged.
         """
         message: FromLive | None = None
         if self.wants_read:
@@ -276,7 +279,7 @@ class Source:
         return list(self.released())
 
     def _replay_step(self) -> list[FromLive]:
-        """A group of the kept log; near its end the stream takes over, and then the log is needed no more."""
+        """Take a group of the kept log. Near its end the stream takes over, and the log is no longer needed."""
         assert self._tail is not None
         if self.registered is None:
             if self._tail.is_full:
@@ -298,7 +301,9 @@ class Source:
         return list(self.released())
 
     def _delete_step(self) -> list[FromLive]:
-        """What the delete log has. The order of deletes does not matter, so they go out at once: no slot was copied."""
+        """Take entries of the delete log. Their order does not matter, so they go out at once: no slot was copied
+        yet.
+        """
         assert self._deletes is not None and self.registered is not None
         with self._store.latch:
             is_cut = self._deletes.is_cut
@@ -318,7 +323,7 @@ class Source:
         return list(self.released())
 
     def _fragment(self, place: FragmentPlace) -> int:
-        """Handle of a fragment, 0 if it was dropped."""
+        """Return the handle of a fragment, 0 if it was dropped."""
         table = self._store.by_id.get(place[0])
         return 0 if table is None else table.by_number.get(place[1], 0)
 
@@ -326,7 +331,9 @@ class Source:
         return self._store.arena.word(fragment, F_PAGES) if fragment else 0
 
     def _next_slice(self) -> Slice | None:
-        """The next one of a table in memory. Of one with disk columns `read` is to bring it."""
+        """Return the next slice of a table in memory; None if the fragment was dropped or needs `read` (disk
+        columns).
+        """
         assert self.to_copy is not None
         store = self._store
         place, since = self.to_copy[0]
@@ -334,7 +341,7 @@ class Source:
             with store.latch:
                 store.epochs.settle()
                 fragment = self._fragment(place)
-                if not fragment:  # what became of it is in the stream
+                if not fragment:  # the stream has what happened to it
                     self._go_on()
                     return None
                 if store.by_id[place[0]].format.has_disk:
@@ -348,13 +355,13 @@ class Source:
     def _scan(
         self, place: FragmentPlace, fragment: int, since: int, sequence: int, epoch: int, slots: int
     ) -> Slice | None:
-        """The slots from where the scan stands; None if not one row found room, and there is more now. With the latch
-        held.
+        """Return the slots from the scan's position on; None if not a single row fitted into the buffer, which is
+        larger now. The latch must be held.
         """
         state = self._state
         start = int(state[N_POSITION])
         state[N_USED] = state[N_ROWS] = 0
-        with_empty = int(self.progress.variant != DELETE_LOG)  # which slots are empty the delete log has told
+        with_empty = int(self.progress.variant != DELETE_LOG)  # the delete log has reported the empty slots
         status = int(scan_changed(self._store.mem, fragment, since, with_empty, slots, self._out, state))
         self.progress.slots += int(state[N_LOOKED])
         if status <= ST_SPACE and int(state[N_POSITION]) == start:
@@ -383,8 +390,8 @@ class Source:
         self.progress.fragments_done += 1
 
     def read(self) -> None:
-        """Read the next group of the log, or make the slice that needs disk parts; meanwhile nothing goes out. Without
-        the mutex; `step` goes on then.
+        """Read the next group of the log, or take the slice that needs disk parts; no message goes out meanwhile.
+        Called without the mutex; `step` continues afterwards.
 
         Raises: RedoDamaged, PageDamaged, StoreFailed, and SnapshotTooOld if writers change more than `snapshot_memory`
         holds while a single slot is read.
@@ -416,12 +423,12 @@ class Source:
             elif not self._fragment(place):
                 self._go_on()
             else:
-                continue  # for a larger buffer
+                continue  # with a larger buffer
             self.wants_read = False
             return
 
     def _read_slice(self, place: FragmentPlace, since: int, slots: int) -> Slice | None:
-        """A slice with disk parts; None if its fragment was dropped, or its rows need a larger buffer."""
+        """Return a slice with disk parts; None if its fragment was dropped, or its rows need a larger buffer."""
         store = self._store
         scanned: list[Slice] = []
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 SLOTS = 65_536
 OUT_WORDS = 1 << 16
-ALL = -1  # every row has changed behind this epoch
+ALL = -1  # every row has changed after this epoch
 
 
 def different_slots(one: Store, other: Store, most: int = 100) -> list[str]:
-    """What differs between two stores, a line for each table or row, at most so many; nothing if they are equal.
+    """Return the differences of two stores, a line for each table or row, at most `most`; empty if they are equal.
 
-    Both stand behind the same group, and nobody writes. Disk parts are compared as their rows are read, by value
-    (`recovery/verification`): here only what memory has.
+    Both must be at the end of the same group, with no writer. Only memory is compared here; disk parts are compared by
+    value, as rows are read (`recovery/verification`).
     """
     found: list[str] = []
     names = sorted({*one.tables, *other.tables})
@@ -59,8 +59,8 @@ def _epoch(entry: bytes) -> int:
 
 
 def rows_by_rowid(table: Table, number: int) -> dict[int, bytes]:
-    """Epoch, author and image of every row of a fragment, by ROWID, without what is each copy's own: where the disk
-    part lies.
+    """Return epoch, author and image of every row of a fragment, by ROWID. The place of the disk part, which is each
+    copy's own, is left out.
     """
     fragment = table.by_number[number]
     state: Words = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)

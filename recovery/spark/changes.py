@@ -1,7 +1,8 @@
-"""Row changes of a store as Spark reads them: which epochs, in which tasks, as what (docs/spark.md, section 8).
+"""Row changes of a store for Spark: plans of epochs, tasks, and batches (docs/spark.md, section 8).
 
-The binlog is read by an upper floor, which hands its reader in (`ChangeLog`). Nothing here knows Spark's classes, and
-nothing changes a file. An offset of a stream is an epoch: what lies between two epochs is the same whenever it is read.
+The binlog is read by an upper floor, which passes its reader in (`ChangeLog`). Nothing here knows Spark's classes, and
+nothing changes a file. An offset of a stream is an epoch: the changes between two epochs are the same whenever they are
+read.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ BATCH_OPTIONS = ("path", "table", SWITCH, "since", "until", "taskBytes")
 STREAM_OPTIONS = ("path", "table", SWITCH, "startingEpoch", "maxEpochsPerTrigger", "taskBytes")
 OPTIONS = (*BATCH_OPTIONS, *STREAM_OPTIONS[3:5])
 EPOCH, OPERATION, BEFORE, AFTER = "epoch", "operation", "before", "after"
-# Small changes are brought together to batches of about so much.
+# Small changes are combined into batches of about this size.
 BATCH_ROWS = 8_192
 BATCH_BYTES = 8 << 20
 
 
 class ChangePiece(NamedTuple):
-    """Bytes of one file of a binlog, from and up to where statements end. `epoch` is that of the transaction which is
-    under way where they begin, 0 if none is.
+    """A part of one binlog file, from one end of a statement to another. `epoch` is that of the transaction in which
+    the part begins, 0 if it begins between transactions.
     """
 
     file: str
@@ -46,8 +47,8 @@ class ChangePiece(NamedTuple):
 
 @dataclass(frozen=True)
 class Reach:
-    """How far changes can be read from an epoch on: all of `epoch` and before, in these pieces. `obstacle` is what
-    nothing is given out behind, None if there is nothing of the kind.
+    """How far changes can be read after an epoch: through `epoch`, in these pieces. `obstacle` is an error that stops
+    all later changes, None if there is none.
     """
 
     epoch: int
@@ -57,7 +58,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class ChangedImages:
-    """Rows of the table that were changed in one way in one epoch; `before` and `after` have the columns that the
+    """Rows of the table that were changed in one way in one epoch. `before` and `after` have the columns that the
     binlog has of each, None if it has no such image. Both have the same rows.
     """
 
@@ -68,29 +69,32 @@ class ChangedImages:
 
 
 class ChangeLog(Protocol):
-    """The binlog of one store, which may be open elsewhere; of one table."""
+    """The binlog of one store, which may be open in another process; for one table."""
 
     def reach(self, since: int, until: int | None, epochs_max: int | None, piece_bytes: int) -> Reach:
-        """What there is behind `since`, up to `until`, of at most so many epochs, in pieces of about so many bytes.
+        """Return the changes after `since`, up to `until`, at most `epochs_max` epochs, in pieces of `piece_bytes` or
+        so.
 
-        Raises: PositionLost if what follows `since` is not to be had, Damaged.
+        Raises: PositionLost if the changes after `since` are no longer available, Damaged.
         """
         ...
 
     def newest_epoch(self) -> int:
-        """The last epoch with a change of any table. Raises: Damaged."""
+        """Return the last epoch with a change of any table. Raises: Damaged."""
         ...
 
     def images(self, piece: ChangePiece) -> Iterator[ChangedImages]:
-        """The changes of the table in a piece. Raises: PositionLost if its file was purged, Damaged."""
+        """Yield the changes of the table in a piece. Raises: PositionLost if its file was purged, Damaged."""
         ...
 
     def keep(self, since: int | None) -> None:
-        """Keep what follows an epoch from being purged, until another one is named, or None, or this process ends."""
+        """Keep the changes after an epoch from being purged, until the next call (None: no epoch) or the end of this
+        process.
+        """
         ...
 
     def close(self) -> None:
-        """Close what is open; harmless twice."""
+        """Close all files; harmless twice."""
         ...
 
 
@@ -99,7 +103,7 @@ Opener = Callable[[str, TableDefinition], ChangeLog]
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """A read of the changes of one table: decided when the DataFrame is made, and pickled with it."""
+    """A read of the changes of one table: fixed when the DataFrame is created, and pickled with it."""
 
     place: str
     table: bytes  # its definition, as JSON: the columns stay what they are now
@@ -110,14 +114,14 @@ class ChangePlan:
 
     @property
     def definition(self) -> TableDefinition:
-        """The table's definition, made anew at each call."""
+        """The table's definition, created anew at each call."""
         return TableDefinition.from_json(self.table)
 
     def check_epoch(self, epoch: int, newest: int) -> None:
-        """Raises: EpochGap for an epoch the store cannot have closed yet, so that it is one of another history."""
+        """Raise EpochGap for an epoch that the store cannot have closed yet, and that is thus of another history."""
         if epoch <= newest:
             return
-        # The sysfile may be one GCI behind the log.
+        # The sysfile may lag one GCI behind the log.
         if gci_of(epoch) > _gci_of_store(self.place) + 1:
             raise EpochGap(
                 f"epoch {epoch} is not one of the store in {self.place} yet (newest in its binlog: {newest}); begin at"
@@ -127,7 +131,7 @@ class ChangePlan:
 
 
 def wants_changes(options: Mapping[str, str]) -> bool:
-    """Whether options ask for row changes. Raises: SchemaInvalid."""
+    """Whether options request row changes. Raises: SchemaInvalid."""
     text = next((value for name, value in options.items() if name.lower() == SWITCH), "false").lower()
     if text not in ("true", "false"):
         raise SchemaInvalid(f"option {SWITCH} is {text!r}; give true or false", option=SWITCH)
@@ -135,7 +139,7 @@ def wants_changes(options: Mapping[str, str]) -> bool:
 
 
 def _gci_of_store(place: str) -> int:
-    """The GCI the sysfile of a store names. Raises: FileMissing, Incompatible."""
+    """Return the GCI in the sysfile of a store. Raises: FileMissing, Incompatible."""
     files = PosixFiles(place)
     files.read_errors_latch = False
     try:
@@ -148,7 +152,7 @@ def _gci_of_store(place: str) -> int:
 
 
 def make_change_plan(options: Mapping[str, str]) -> ChangePlan:
-    """The plan of a read of changes. Raises: SchemaInvalid, FileMissing if there is no store, NoSuchTable."""
+    """Return the plan of a read of changes. Raises: SchemaInvalid, FileMissing if there is no store, NoSuchTable."""
     given = checked_options(options, OPTIONS)
     files = PosixFiles(given["path"])
     try:
@@ -176,13 +180,13 @@ def _epoch(options: Mapping[str, str], name: str) -> int | None:
 
 
 def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
-    """Raises: SchemaInvalid for options that mean nothing to this kind of read."""
+    """Raise SchemaInvalid for options that have no meaning for this kind of read."""
     checked_options(options, known)
 
 
 # --- batches --------------------------------------------------------------------------------------
 def change_arrow_schema(definition: TableDefinition) -> pa.Schema:
-    """What batches of changes look like: epoch, operation, and two structs of all columns of the table."""
+    """Return the schema of batches of changes: epoch, operation, and two structs of all columns of the table."""
     import pyarrow as pa
 
     row = pa.struct(list(arrow_schema(definition.columns)))
@@ -191,7 +195,7 @@ def change_arrow_schema(definition: TableDefinition) -> pa.Schema:
 
 
 def change_spark_schema(definition: TableDefinition) -> StructType:
-    """The same as Spark has it."""
+    """Return the same schema in Spark's types."""
     from pyspark.sql import types as s
 
     from tidemark.recovery.spark.types import spark_schema
@@ -202,8 +206,8 @@ def change_spark_schema(definition: TableDefinition) -> StructType:
 
 
 def change_batches(found: Iterator[ChangedImages], definition: TableDefinition) -> Iterator[pa.RecordBatch]:
-    """Changes as Spark takes them, small ones brought together. Raises: TypeMismatch for a value that the column, as
-    it was when the read began, cannot have; and what reading raises.
+    """Yield changes in the form Spark takes, small ones combined. Raises: TypeMismatch for a value that is invalid for
+    the column as it was when the read began; and the errors of reading.
     """
     schema = change_arrow_schema(definition)
     held: list[pa.RecordBatch] = []
@@ -233,7 +237,7 @@ def _batch(changed: ChangedImages, schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
     image = changed.before if changed.after is None else changed.after
-    assert image is not None  # an event without columns is refused where it is read
+    assert image is not None  # the reader refuses an event without columns
     count = image.num_rows
     return pa.RecordBatch.from_arrays(
         [
@@ -247,7 +251,7 @@ def _batch(changed: ChangedImages, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _struct(image: pa.RecordBatch | None, kind: pa.StructType, count: int, epoch: int) -> pa.StructArray:
-    """An image with the columns of the schema: what it has not is NULL in it, and it is NULL where there is none."""
+    """Return an image with the columns of the schema: NULL in columns it lacks, and all NULL if there is no image."""
     import pyarrow as pa
 
     if image is None:
@@ -264,13 +268,13 @@ def _struct(image: pa.RecordBatch | None, kind: pa.StructType, count: int, epoch
 
 
 def _cast(array: pa.Array, field: pa.Field, epoch: int) -> pa.Array:
-    """A column as Spark takes it. Raises: TypeMismatch for one whose type was another than when the read began, with
-    values that are none of that.
+    """Return a column in the form Spark takes. Raises: TypeMismatch if its type has changed since, and values do not
+    fit.
     """
     import pyarrow as pa
 
     held = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    # Numbers out of text would be those of another column, which had the name before.
+    # Text cast to numbers would be values of an earlier column of the same name.
     is_alike = _is_text(held) == _is_text(field.type)
     try:
         if is_alike:

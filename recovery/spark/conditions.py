@@ -21,25 +21,25 @@ _NODES = {
         *(expressions.Junction, expressions.Not, expressions.NullTest, expressions.Member, expressions.Like),
     )
 }
-# Values that JSON has no form of: how each is written, and read again. A datetime is a date too, so it comes first.
+# Values that have no form in JSON: how each is written and read. A datetime is a date too, so it comes first.
 _VALUES: dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     Decimal: (str, Decimal),
     bytes: (bytes.hex, bytes.fromhex),
     datetime: (datetime.isoformat, datetime.fromisoformat),
     date: (date.isoformat, date.fromisoformat),
     time: (time.isoformat, time.fromisoformat),
-    float: (float.hex, float.fromhex),  # NaN and infinity are none of JSON's
+    float: (float.hex, float.fromhex),  # JSON has no NaN and no infinity
 }
 NESTING_MAX = 200
 
 
 def to_text(where: Expression) -> str:
-    """An expression as text. Raises: TypeMismatch for constants of types no column has."""
+    """Return an expression as text. Raises: TypeMismatch for constants of types that no column has."""
     return json.dumps(_packed(where, 0))
 
 
 def from_text(text: str) -> Expression:
-    """The expression of a text. Raises: SchemaInvalid if it is none."""
+    """Return the expression in a text. Raises: SchemaInvalid if there is none."""
     try:
         found = _unpacked(json.loads(text), 0)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:

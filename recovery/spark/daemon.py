@@ -1,9 +1,10 @@
-"""The process Spark forks its Python workers from, with what tasks need imported before (docs/spark.md, section 2).
+"""The process from which Spark forks its Python workers, with the imports of tasks done in advance (docs/spark.md,
+section 2).
 
-Run by Spark as `python -m tidemark.recovery.spark.daemon pyspark.worker`, in the place of its own daemon: a worker that
-imports for itself takes a second of a core before its first row, and there is one for each core, and anew for each that
-died. And behind every task a worker looks through all objects for garbage: those that were imported are left out of
-that.
+Spark runs it as `python -m tidemark.recovery.spark.daemon pyspark.worker`, in place of its own daemon. A worker that
+imports for itself needs a second of a core before its first row, and there is a worker for each core, and a new one for
+each that died. A worker also collects garbage after every task; the imported objects are frozen so that the collector
+skips them.
 """
 
 from __future__ import annotations
@@ -20,5 +21,5 @@ IMPORTED = (jobs, load, rows)
 if __name__ == "__main__":
     gc.collect()
     gc.freeze()
-    run: Callable[[], object] = manager  # of no type in one release, of some in the next
+    run: Callable[[], object] = manager  # untyped in one release, typed in the next
     run()

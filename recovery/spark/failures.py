@@ -1,4 +1,4 @@
-"""What failed in an executor, as the error it was: Spark hands a driver the text of a traceback."""
+"""Restores the class of an executor's error: Spark passes a driver only the text of a traceback."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from tidemark.engine.base import errors
 
-EVIDENCE = "evidence: "  # begins the note of an error that has its evidence, as JSON
+EVIDENCE = "evidence: "  # begins the note with the evidence of an error, as JSON
 _CLASS = rf"{re.escape(errors.__name__)}\.(\w+)"
 _SAID = re.compile(rf"^{_CLASS}: (.+)$(?:\n{EVIDENCE}(\{{.*\}})$)?", re.MULTILINE)
 
 
 def error_in(text: str) -> errors.Error | None:
-    """The last error of the store in the text of a traceback, with its evidence if a note has it; None if there is
-    none.
+    """Return the last error of the store in the text of a traceback, with its evidence if a note has it; None if there
+    is none.
     """
     for name, message, evidence in reversed(_SAID.findall(text)):
         kind = getattr(errors, name, None)
@@ -37,7 +37,7 @@ def _evidence(text: str) -> dict[str, Any]:
 
 @contextmanager
 def evidence_noted() -> Iterator[None]:
-    """Within the block errors get their evidence as a note: a driver is handed the text of a traceback, no more."""
+    """Within the block, add the evidence of errors as a note: a driver gets only the text of a traceback."""
     try:
         yield
     except errors.Error as error:
@@ -47,7 +47,7 @@ def evidence_noted() -> Iterator[None]:
 
 @contextmanager
 def typed_errors() -> Iterator[None]:
-    """Within the block, what the store's code raised in an executor is raised as what it was, in one line."""
+    """Within the block, raise an error of the store's code in an executor as its own class, in one line."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

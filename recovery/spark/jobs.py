@@ -1,7 +1,7 @@
 """Jobs over files on executors: verification, restore, comparison (docs/spark.md, section 7).
 
-What is done to a file, and how it is cut into tasks, is the business of other rooms; here their tasks travel, as text,
-and so do their reports. A task that fails or is killed is tried again by Spark; all of them may be.
+Other rooms decide how files are processed and split into tasks. This module sends their tasks and reports as text.
+Spark retries a task that fails or is killed; all of these tasks may be repeated.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tidemark.recovery.verification.digest_tasks import digest_fragment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Of files for each task of a verification: some hundred ms of work beside the 30 that a task costs.
+# Bytes of files for each task of a verification: some hundred ms of work, next to 30 ms that a task costs.
 VERIFY_TASK_BYTES = 64 << 20
 TASKS_PER_CORE = 4  # so that one large fragment at the end does not leave the other cores idle
 
 
 def mapped(spark: SparkSession, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
-    """function(task) of each task, in their order, each in a task of Spark. Both sides travel: plain values, and a
-    function of a module. Raises: what the function raises, as its own class, with its evidence.
+    """Return function(task) of each task, in their order, each from a task of Spark. Both are pickled: plain values,
+    and a function of a module. Raises: the errors of the function, as their own class, with their evidence.
     """
     if not tasks:
         return []
@@ -40,7 +40,7 @@ def _noted(function: Callable[[Any], Any], task: Any) -> Any:
 
 
 def cores(spark: SparkSession) -> int:
-    """Tasks Spark runs at a time."""
+    """Return the number of tasks that Spark runs at a time."""
     return int(spark.sparkContext.defaultParallelism)
 
 
@@ -49,7 +49,7 @@ def _verified(text: str) -> str:
 
 
 def verifier(spark: SparkSession) -> Callable[[list[VerifyTask]], Iterable[VerifyReport]]:
-    """Carries out tasks of a verification."""
+    """Return a function that carries out tasks of a verification."""
     return lambda tasks: map(VerifyReport.from_json, mapped(spark, _verified, [task.to_json() for task in tasks]))
 
 
@@ -58,10 +58,10 @@ def restored_task(text: str) -> str:
 
 
 def restorer(spark: SparkSession) -> Callable[[list[RestoreTask]], Iterable[TaskReport]]:
-    """Carries out tasks of a restore."""
+    """Return a function that carries out tasks of a restore."""
     return lambda tasks: map(TaskReport.from_json, mapped(spark, restored_task, [task.to_json() for task in tasks]))
 
 
 def digester(spark: SparkSession) -> Callable[[Sequence[Any]], Iterable[Any]]:
-    """Carries out tasks of a comparison."""
+    """Return a function that carries out tasks of a comparison."""
     return lambda tasks: mapped(spark, digest_fragment, list(tasks))

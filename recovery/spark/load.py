@@ -1,7 +1,7 @@
-"""Rows of a DataFrame into load files, on executors (docs/spark.md, section 6; docs/load.md).
+"""Writes rows of a DataFrame into load files, on executors (docs/spark.md, section 6; docs/load.md).
 
-Tasks write files, and Spark's committer publishes those that its messages name. It is a process of its own, without
-the store: what it can do is one rename. Whoever has the store open adopts the load then.
+Tasks write files, and Spark's committer publishes those that its messages name. The committer is a process of its own,
+without the store, and can only do one rename. The process that has the store open adopts the load then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FRAGMENT_COLUMN = "$FRAGMENT"
 
 @dataclass
 class LoadMessage(WriterCommitMessage):
-    """What one task wrote."""
+    """Result of one task."""
 
     reports: tuple[str, ...]
 
@@ -41,11 +41,11 @@ class LoadWriter(DataSourceArrowWriter):
         self.job = job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LoadMessage:
-        """One load file for each fragment the task has rows of. Durable on return: the files; they count when the
-        task's message is committed.
+        """Write one load file for each fragment of which the task has rows. Durable on return: the files; they count
+        after the task's message is committed.
         """
         task = TaskContext.get()
-        # Engines other than Spark's own have no such thing; then chance tells tasks apart.
+        # Other engines than Spark's own have no task context; a random number then distinguishes tasks.
         chance = int.from_bytes(SystemClock().random_bytes(4), "little") >> 1
         part, attempt = (chance, 0) if task is None else (task.partitionId(), task.taskAttemptId())
         with evidence_noted():
@@ -53,7 +53,7 @@ class LoadWriter(DataSourceArrowWriter):
         return LoadMessage(tuple(report.to_json() for report in reports))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what the messages name, by one rename; once it is done, again is harmless."""
+        """Publish the files that the messages name, by one rename; repeating it is harmless."""
         reports = [
             FragmentReport.from_json(text)
             for message in messages
@@ -69,7 +69,9 @@ class LoadWriter(DataSourceArrowWriter):
 
 
 def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> LoadWriter:
-    """The writer of a job. Raises: SchemaInvalid, Unsupported for overwriting, NoSuchColumn, Rejected for no job."""
+    """Return the writer of a job. Raises: SchemaInvalid, Unsupported for overwriting, NoSuchColumn, Rejected without a
+    job.
+    """
     for name in options:
         if name.lower() not in (*WRITE_OPTIONS, "path"):
             raise SchemaInvalid(f"there is no option {name!r}; there is job", option=name)
@@ -89,8 +91,8 @@ def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) ->
 
 
 def write_load(frame: DataFrame, job: LoadJob, by_fragment: bool = False) -> None:
-    """Write the rows of a DataFrame as a load and publish it. by_fragment: bring the rows of each fragment together
-    first. That costs a shuffle, and makes one file for each fragment; without it each task writes one for each.
+    """Write the rows of a DataFrame as a load and publish it. by_fragment: first shuffle so that each fragment's rows
+    are in one task, which makes one file for each fragment; without it each task writes one file for each fragment.
 
     Durable on return: the published load, to be adopted. Raises: as Spark does; see `typed_errors`.
     """
@@ -100,7 +102,7 @@ def write_load(frame: DataFrame, job: LoadJob, by_fragment: bool = False) -> Non
 
 
 def brought_together(frame: DataFrame, job: LoadJob) -> DataFrame:
-    """The same rows, those of each fragment in one task. Spark's own hash would mix fragments; by number it cannot."""
+    """Return the same rows, each fragment's in one task. Spark's own hash would mix fragments; their numbers do not."""
     import pyarrow as pa
     from pyspark.sql.functions import col
     from pyspark.sql.pandas.functions import arrow_udf
@@ -112,10 +114,10 @@ def brought_together(frame: DataFrame, job: LoadJob) -> DataFrame:
         import pyarrow as pa
 
         numbers: Any = fragments_of(job, pa.RecordBatch.from_arrays(list(columns), names=list(key)))
-        # Rows of no fragment are refused in whatever task they come to.
+        # Rows of no fragment may go to any task, which refuses them.
         return pa.array(np.where(numbers < 0, first, numbers), pa.int32())
 
-    # Spark tells by these what kind of function it is, and would look for the names where there are none.
+    # Spark reads the kind of function from these annotations; otherwise it would resolve the names, which do not exist.
     fragment_of.__annotations__.update({"columns": pa.Array, "return": pa.Array})
     made: Any = arrow_udf
     number = made(fragment_of, "int")(*(col(f"`{name}`") for name in key))

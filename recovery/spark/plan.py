@@ -1,7 +1,8 @@
-"""What a read of one table reads, and in which tasks: decided once, before any task runs (docs/spark.md, section 3).
+"""Plans a read of one table: its files and tasks, fixed before any task runs (docs/spark.md, section 3).
 
-The rows come from a backup, or from a local checkpoint of a store that may be open elsewhere; both are of one epoch. A
-plan names files and everything an executor must know of them: executors ask nobody. Its values are pickled by Spark.
+The rows come from a backup, or from a local checkpoint of a store that may be open in another process; both are of one
+epoch. A plan has files and all that an executor must know of them: executors make no requests. Spark pickles its
+values.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from tidemark.recovery.local_checkpoint.control import Control
 
 ROWID, EPOCH, AUTHOR, FRAGMENT = HIDDEN = ("$ROWID", "$EPOCH", "$AUTHOR", "$FRAGMENT")
-COPIES = -1  # the number of the part that has old rows copied by commits, of all fragments
-# A task costs Spark about 30 ms; so much of a file is read and decoded in about 150.
+COPIES = -1  # number of the part with old rows copied by commits, of all fragments
+# A task costs Spark about 30 ms; this much of a file is read and decoded in about 150.
 TASK_BYTES = 32 << 20
 OPTIONS = ("path", "table", "columns", "where", "backup", "lcp", "tasks", "taskBytes")
 NAMES_SHOWN = 10
@@ -54,7 +55,7 @@ NAMES_SHOWN = 10
 
 @dataclass(frozen=True)
 class Origin:
-    """Where rows of a table are read: a backup, or a local checkpoint of the store in a directory."""
+    """The origin of a table's rows: a backup, or a local checkpoint of the store in a directory."""
 
     place: str
     is_backup: bool
@@ -62,17 +63,17 @@ class Origin:
     epoch: int
     store: bytes
     table: bytes  # its definition, as JSON
-    shapes: bytes  # of entries of all tables there may be, as kernels have them
+    shapes: bytes  # of entries of all possible tables, in the form of the kernels
 
     @property
     def definition(self) -> TableDefinition:
-        """The table's definition, made anew at each call."""
+        """The table's definition, created anew at each call."""
         return TableDefinition.from_json(self.table)
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one task reads at least: a fragment with all its levels, or one data file of a local checkpoint."""
+    """The smallest unit of a task: a fragment with all its levels, or one data file of a local checkpoint."""
 
     fragment: int
     size_bytes: int
@@ -82,7 +83,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ReadTask:
-    """What one task of Spark reads, and what it gives."""
+    """The files one task of Spark reads, and the columns it returns."""
 
     origin: Origin
     columns: tuple[str, ...]
@@ -93,7 +94,7 @@ class ReadTask:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """A read of one table: what may be read, and what of it is wanted."""
+    """A read of one table: all of its parts, and the wanted columns and rows."""
 
     origin: Origin
     columns: tuple[str, ...]
@@ -104,12 +105,14 @@ class ReadPlan:
     where: Expression | None = None
 
     def chosen(self) -> list[Column]:
-        """The columns of the table that are read, in the order they are given."""
+        """Return the columns of the table that are read, in the order in which they are returned."""
         known = {column.name: column for column in self.origin.definition.columns}
         return [known[name] for name in self.columns]
 
     def divided(self) -> list[ReadTask]:
-        """The tasks, of about as many bytes each; fragments in which no row can fulfil the condition have none."""
+        """Return the tasks, of about equal size in bytes, without fragments in which no row can fulfil the
+        condition.
+        """
         known = {} if self.where is None else known_of(self.where)
         fragments = (*partitions_for(self.origin.definition, known), COPIES) if known else None
         parts = [each for each in self.parts if fragments is None or each.fragment in fragments]
@@ -123,20 +126,20 @@ class ReadPlan:
 
 
 def packed(parts: Sequence[Part], bins: int) -> list[list[Part]]:
-    """The parts in so many bins of about as many bytes: each, largest first, to the one that has least."""
+    """Return the parts in this many bins of about equal size: each part, largest first, goes to the smallest bin."""
     filled: list[list[Part]] = [[] for _ in range(bins)]
     sizes = [0] * bins
     for part in sorted(parts, key=lambda each: -each.size_bytes):
         least = min(range(bins), key=sizes.__getitem__)
         filled[least].append(part)
-        # Even an empty file has to be opened: a thousand of them are not one bin's.
+        # Even an empty file has to be opened, so a thousand of them must not go to one bin.
         sizes[least] += part.size_bytes + 4_096
     return filled
 
 
 # --- options --------------------------------------------------------------------------------------
 def checked_options(options: Mapping[str, str], known: Sequence[str] = OPTIONS) -> dict[str, str]:
-    """Options as a user gave them, by their names here; Spark knows no case. Raises: SchemaInvalid."""
+    """Return the options of a user by their names here; Spark ignores case. Raises: SchemaInvalid."""
     names = {name.lower(): name for name in known}
     found = {}
     for name, value in options.items():
@@ -149,7 +152,7 @@ def checked_options(options: Mapping[str, str], known: Sequence[str] = OPTIONS) 
 
 
 def whole_number(options: Mapping[str, str], name: str) -> int | None:
-    """The option as a number from 1, None if it is not given. Raises: SchemaInvalid."""
+    """Return an option as a number from 1, None if it is not given. Raises: SchemaInvalid."""
     text = options.get(name)
     if text is None:
         return None
@@ -160,7 +163,7 @@ def whole_number(options: Mapping[str, str], name: str) -> int | None:
 
 # --- planning -------------------------------------------------------------------------------------
 def make_plan(options: Mapping[str, str]) -> ReadPlan:
-    """The plan of a read with these options. Raises: SchemaInvalid, FileMissing, NoSuchTable, NoSuchColumn,
+    """Return the plan of a read with these options. Raises: SchemaInvalid, FileMissing, NoSuchTable, NoSuchColumn,
     TypeMismatch for a condition, BackupDamaged, LcpDamaged, Unsupported for disk columns of a local checkpoint.
     """
     given = checked_options(options)
@@ -185,7 +188,7 @@ def make_plan(options: Mapping[str, str]) -> ReadPlan:
 
 
 def _condition(origin: Origin, text: str) -> Expression:
-    """The condition, which compiles. Raises: SchemaInvalid, TypeMismatch, NoSuchColumn, Unsupported."""
+    """Return the condition, checked by compiling it. Raises: SchemaInvalid, TypeMismatch, NoSuchColumn, Unsupported."""
     where, definition = from_text(text), origin.definition
     program = compile_filter(definition, where)
     for position in () if origin.is_backup else program.columns:
@@ -209,7 +212,7 @@ def _of_backup(files: Files, place: str, table: str | None, number: int | None) 
 
 
 def _manifest(files: Files, number: int | None) -> Manifest:
-    """The manifest of a backup, the newest if None; one that is damaged is not passed over (docs/backup.md, 2)."""
+    """Return the manifest of a backup, the newest if None; a damaged one is never skipped (docs/backup.md, 2)."""
     found = find_backups(files)
     if not found.manifests and not found.damaged:
         raise FileMissing("there is neither a store nor a backup here; check the path")
@@ -266,7 +269,9 @@ def _gone(lcp: int) -> SnapshotTooOld:
 
 
 def find_table(tables: Sequence[TableDefinition], name: str | None) -> TableDefinition:
-    """The table of this name, or the only one that is not the store's own. Raises: NoSuchTable, SchemaInvalid."""
+    """Return the table of this name, or the only one that is not the store's own. Raises: NoSuchTable,
+    SchemaInvalid.
+    """
     users = sorted(each.name for each in tables if not is_system_table(each.name))
     shown = ", ".join(users[:NAMES_SHOWN]) + (f" and {len(users) - NAMES_SHOWN} more" if users[NAMES_SHOWN:] else "")
     if name is None:
@@ -281,7 +286,7 @@ def find_table(tables: Sequence[TableDefinition], name: str | None) -> TableDefi
 
 
 def _columns(origin: Origin, text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns that are wanted, and the hidden ones among them."""
+    """Return the wanted columns, and the hidden ones among them, separately."""
     definition = origin.definition
     known = {column.name: column for column in definition.columns}
     names = list(known) if text is None else [each.strip() for each in text.split(",")]
@@ -300,7 +305,7 @@ def _columns(origin: Origin, text: str | None) -> tuple[tuple[str, ...], tuple[s
 
 
 def _refuse_disk(definition: TableDefinition, names: Sequence[str]) -> None:
-    """Raises: Unsupported, if one of the columns is on disk."""
+    """Raise Unsupported if one of the columns is on disk."""
     on_disk = [column.name for column in definition.columns if column.is_disk and column.name in names]
     if on_disk:
         in_memory = ", ".join(column.name for column in definition.columns if not column.is_disk)
@@ -313,7 +318,7 @@ def _refuse_disk(definition: TableDefinition, names: Sequence[str]) -> None:
 
 
 def narrowed(plan: ReadPlan, names: Sequence[str]) -> ReadPlan:
-    """The plan for the columns a user's own schema names."""
+    """Return the plan for the columns of a user's own schema."""
     columns, hidden = _columns(plan.origin, ",".join(names))
     if [*columns, *hidden] != list(names):
         raise TypeMismatch("hidden columns come behind the others; name them last", columns=list(names))
@@ -322,9 +327,9 @@ def narrowed(plan: ReadPlan, names: Sequence[str]) -> ReadPlan:
 
 # --- pins -----------------------------------------------------------------------------------------
 def pin_local_checkpoint(files: Files, lcp: int) -> Pin:
-    """Keep a local checkpoint from being removed by the owner of its store.
+    """Keep the owner of a store from removing a local checkpoint.
 
-    Raises: SnapshotTooOld if it is gone, Unsupported where files cannot be locked.
+    Raises: SnapshotTooOld if it is gone, Unsupported if files cannot be locked.
     """
     if not isinstance(files, PosixFiles):
         raise Rejected("a store is read in a directory of this machine's file systems; give a path")
@@ -335,13 +340,13 @@ def pin_local_checkpoint(files: Files, lcp: int) -> Pin:
 
 
 def newest_local_checkpoint(files: Files) -> tuple[int, int, Pin]:
-    """(number, epoch, pin) of the newest local checkpoint of a store. Raises: FileMissing, LcpDamaged."""
+    """Return (number, epoch, pin) of the newest local checkpoint of a store. Raises: FileMissing, LcpDamaged."""
     for _ in range(PIN_ATTEMPTS):
         control = _control(StoreListing(files).controls, None)
         try:
             return control.lcp_id, control.epoch, pin_local_checkpoint(files, control.lcp_id)
         except SnapshotTooOld:
-            continue  # retired between the look and the pin, so there is a newer one
+            continue  # retired between read and pin, so there is a newer one
     raise LcpDamaged(f"{PIN_ATTEMPTS} local checkpoints in turn were gone before they could be kept; try again")
 
 
@@ -349,5 +354,5 @@ PIN_ATTEMPTS = 20
 
 
 def option_map(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as Spark takes them: text."""
+    """Return options in the form Spark takes: text."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}

@@ -1,7 +1,7 @@
-"""Rows out of the files of a plan, in Arrow batches, verified on the way (docs/spark.md, section 3).
+"""Reads rows from the files of a plan, in Arrow batches, with verification (docs/spark.md, section 3).
 
-Every block is verified before a row of it is believed, and at the end of each part its counts must be those that the
-manifest or control file promises. Nothing here knows Spark, and nothing changes a file.
+Every block is verified before its rows are used, and at the end of each part its counts must be those promised by the
+manifest or control file. Nothing here knows Spark, and nothing changes a file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, as the store's own types have them; hidden columns behind the others.
+    """Yield the rows of a task in the store's own types; hidden columns come after the others.
 
     Raises: Damaged (BackupDamaged, LcpDamaged, FileMissing, FileTruncated, ForeignFile), SnapshotTooOld if the local
     checkpoint is gone, Incompatible, IoFailed.
@@ -62,7 +62,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
     files = open_place(origin.place)
     files.read_errors_latch = False
     try:
-        # Even beside a pin of the whole read: whoever made that may have ended.
+        # Pin even if the whole read has a pin: the process that holds it may have ended.
         pin = None if origin.is_backup else pin_local_checkpoint(files, origin.number)
         try:
             reader = PartReader(files, task)
@@ -84,7 +84,7 @@ class PartReader:
         self._origin: Origin = task.origin
         self._definition: TableDefinition = task.origin.definition
         self._format = RowFormat(self._definition)
-        # A copy: kernels take read-only arrays for another type.
+        # A copy: to kernels read-only arrays are a different type.
         self._shapes: Words = np.frombuffer(task.origin.shapes, dtype=np.int64).copy()
         self._filter = None if task.where is None else _Filter(self._format, task.where)
         self._out: Words = NOTHING
@@ -92,7 +92,7 @@ class PartReader:
 
     # --- backups ---------------------------------------------------------------------------------
     def of_backup(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """The rows of a fragment: its newest level whole, of older ones what the live map still asks for."""
+        """Yield the rows of a fragment: its newest level whole, of older ones only rows that the live map asks for."""
         newest = part.levels[0]
         live: Words = NOTHING
         if newest.place.since:
@@ -119,7 +119,7 @@ class PartReader:
         return RowsReader(self._files, self._origin.store, level.place.name)
 
     def _shapes_at(self, version: int) -> tuple[Words, bool]:
-        """Shapes for entries that an older version of the table wrote, and whether they have a var part."""
+        """Return shapes for entries that an older version of the table wrote, and whether they have a var part."""
         has_var = layout_at(self._definition, version).has_var
         if has_var == self._format.has_var:
             return self._shapes, has_var
@@ -129,7 +129,7 @@ class PartReader:
 
     # --- local checkpoints -----------------------------------------------------------------------
     def of_store(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """The rows of a data file; or, of the copies file, those of the table."""
+        """Yield the rows of a data file; or those of the table in the copies file."""
         origin, table_id = self._origin, self._definition.table_id
         is_copies = part.fragment == COPIES
         place = (COPIES_TABLE, COPIES_FRAGMENT) if is_copies else (table_id, part.fragment)
@@ -157,7 +157,9 @@ class PartReader:
         live: Words,
         name: str,
     ) -> Words:
-        """Where images of chosen rows begin. wanted: fragment, slots of a page, has disk parts, each must be chosen."""
+        """Return the offsets of chosen images. wanted: fragment, slots of a page, has disk parts, each must be
+        chosen.
+        """
         most = (stop - start) // (ENTRY_WORDS + self._format.fixed_words) + 1
         if self._out.size < most:
             self._out = np.empty(most, dtype=np.int64)
@@ -196,7 +198,7 @@ class PartReader:
 
 
 def with_var_parts(words: Words, found: Words, fixed: int) -> tuple[Words, Words]:
-    """Entries written before their table had a var part, with an empty one, and where their images begin then."""
+    """Return entries from before their table had a var part, with an empty one added, and the new offsets of images."""
     grown = np.insert(words, found + fixed, var_header(VAR_HEADER_WORDS, 0, 0))
     return grown, found + np.arange(found.size, dtype=np.int64) * VAR_HEADER_WORDS
 
@@ -213,7 +215,9 @@ class _Filter:
         self._work = self._program.new_work()
 
     def accepted(self, words: Words, found: Words) -> Words:
-        """The images it takes. Raises: ProgramFailed and the like for a row it stumbles on, PageDamaged."""
+        """Return the images that fulfil the condition. Raises: ProgramFailed and the like for a row on which it fails,
+        PageDamaged.
+        """
         planes: Words = np.empty(2 * found.size, dtype=np.int64)
         arguments = (words, found, found.size, NOTHING, self._program.words, self._rows, self._work, planes)
         if int(run_batch(*arguments)) != p.RUN_OK:
@@ -224,5 +228,5 @@ class _Filter:
 
     @staticmethod
     def shown_key(key: Any) -> str:
-        """A key for a message."""
+        """Return a key for a message."""
         return shown(key)

@@ -1,6 +1,6 @@
-"""A session of Spark with the settings that matter here (docs/spark.md, section 2).
+"""A session of Spark with the settings that Tidemark needs (docs/spark.md, section 2).
 
-What a session's Java is started with it keeps: variables of the environment are set for that moment alone.
+A session's Java keeps the environment it is started with: the variables are set only while it starts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Setting = str | int | bool
 
 
 def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[str, Setting] = {}) -> SparkSession:
-    """The running session of Spark, or a new one. settings: Spark's own, before those that are made here.
+    """Return the running session of Spark, or a new one. settings: Spark's own; they override the defaults here.
 
-    Raises: Unsupported, if Spark or Java is missing, saying what to install.
+    Raises: Unsupported if Spark or Java is missing, with what to install.
     """
     check_installed()
     from pyspark.sql import SparkSession
@@ -39,11 +39,11 @@ def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[
         "spark.ui.showConsoleProgress": bool(sys.stderr is not None and sys.stderr.isatty()),
         "spark.sql.shuffle.partitions": cores,
         "spark.sql.execution.arrow.pyspark.enabled": True,
-        # TIME is still a choice in Spark 4.1: without it plans with such a column are refused.
+        # TIME is still optional in Spark 4.1: without it plans with such a column are refused.
         "spark.sql.timeType.enabled": True,
-        # Workers are forked from a process that has imported what tasks need.
+        # Workers are forked from a process that has done the imports of tasks.
         "spark.python.daemon.module": "tidemark.recovery.spark.daemon",
-        # Kernels run in one thread each: the cores are Spark's to give away.
+        # Kernels run in one thread each: Spark schedules the cores.
         "spark.executorEnv.NUMBA_NUM_THREADS": "1",
         **settings,
     }
@@ -51,7 +51,7 @@ def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[
     for key, value in option_map(chosen).items():
         builder = builder.config(key, value)
     variables = {"NUMBA_NUM_THREADS": "1", **java_variables()}
-    # Without an activated environment Spark would start the first python3 of the path, which has none of this.
+    # Without an activated environment Spark would start the first python3 on the path, which lacks these packages.
     for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         variables[variable] = os.environ.get(variable, sys.executable)
     with _environment(variables):
@@ -59,14 +59,14 @@ def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[
 
 
 def check_installed() -> None:
-    """Raises: Unsupported if pyspark is not installed."""
+    """Raise Unsupported if pyspark is not installed."""
     if importlib.util.find_spec("pyspark") is None:
         raise Unsupported("Spark is not installed; pip install 'tidemark[spark]'")
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables of the environment, for the block alone."""
+    """Set environment variables for the block only."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,7 +1,7 @@
 """The data source "tidemark" of Spark (docs/spark.md, sections 3 and 4).
 
-Spark makes these objects in planning processes of their own, pickles them, and calls `read` in executors. What is
-imported at the top is little: Spark imports this module to learn that there is such a source.
+Spark creates these objects in planning processes of its own, pickles them, and calls `read` in executors. The imports
+at the top are few: Spark imports this module to learn that the source exists.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 class TidemarkSource(DataSource):
-    """`spark.read.format("tidemark").option("table", name).load(place)`; `.write` of a load that was planned; with
+    """`spark.read.format("tidemark").option("table", name).load(place)`; `.write` of a planned load; with
     `.option("changes", "true")` the row changes of a store, also as `spark.readStream`.
     """
 
-    # What reads the binlog of a store, which an upper floor knows; None if there is none in this installation.
+    # Opens a reader of a store's binlog, which an upper floor has; None if this installation has none.
     opener: ClassVar[Callable[[], Opener] | None] = None
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
-        # Made once and pickled with the source: the schema a user is shown and the rows read are of one backup.
+        # Created once and pickled with the source: the user's schema and the rows read are of one backup.
         self._plan: ReadPlan | None = None
         self._changes: ChangePlan | None = None
 
@@ -52,7 +52,7 @@ class TidemarkSource(DataSource):
         return self._plan
 
     def _planned_changes(self) -> ChangePlan | None:
-        """The plan of a read of row changes; None if it is rows that are read."""
+        """Return the plan of a read of row changes; None for a read of rows."""
         from tidemark.recovery.spark.changes import make_change_plan, wants_changes
 
         if self._changes is None and wants_changes(self.options):
@@ -60,7 +60,7 @@ class TidemarkSource(DataSource):
         return self._changes
 
     def schema(self) -> StructType:
-        """The columns of the table, or those of option `columns`; of row changes, what is said of each."""
+        """Return the columns of the table, or those of option `columns`; for row changes, the columns of a change."""
         from tidemark.recovery.spark.changes import change_spark_schema
         from tidemark.recovery.spark.types import spark_schema
 
@@ -72,7 +72,9 @@ class TidemarkSource(DataSource):
         return spark_schema(plan.chosen(), plan.hidden)
 
     def _change_reader(self, changes: ChangePlan, schema: StructType, kind: Any, known: Sequence[str]) -> Any:
-        """A reader of changes. Raises: TypeMismatch for a schema of the user's own, SchemaInvalid, Unsupported."""
+        """Return a reader of changes. Raises: TypeMismatch for a schema of the user's own, SchemaInvalid,
+        Unsupported.
+        """
         from tidemark.engine.base.errors import TypeMismatch, Unsupported
         from tidemark.recovery.spark.changes import change_spark_schema, check_options
 
@@ -85,7 +87,7 @@ class TidemarkSource(DataSource):
         return kind(changes, opener())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream of row changes."""
+        """Return a stream of row changes."""
         from tidemark.engine.base.errors import SchemaInvalid
         from tidemark.recovery.spark.changes import STREAM_OPTIONS, SWITCH
         from tidemark.recovery.spark.stream import ChangeStreamReader
@@ -97,7 +99,7 @@ class TidemarkSource(DataSource):
         return made
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the columns of a schema, which is ours or a user's own; or of row changes."""
+        """Return a reader of the columns of a schema, the table's or a user's own; or of row changes."""
         from tidemark.engine.base.errors import TypeMismatch
         from tidemark.recovery.spark.changes import BATCH_OPTIONS
         from tidemark.recovery.spark.plan import narrowed
@@ -122,7 +124,7 @@ class TidemarkSource(DataSource):
         return Reader(plan)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A writer of a load, whose job is an option."""
+        """Return a writer of a load; the job is an option."""
         from tidemark.recovery.spark.load import make_writer
 
         return make_writer(dict(self.options), schema, overwrite)
@@ -132,18 +134,18 @@ class Reader(DataSourceReader):
     """Reads a plan; many files in one task.
 
     It takes no filters from Spark (`pushFilters`): Spark 4.1 to 4.3 keep those of one query for others of the same
-    DataFrame, which then give too few rows (docs/spark.md, section 4).
+    DataFrame, which then return too few rows (docs/spark.md, section 4).
     """
 
     def __init__(self, plan: ReadPlan) -> None:
         self._plan = plan
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks."""
+        """Return the tasks."""
         return [InputPartition(task) for task in self._plan.divided()]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a task in batches of exactly the declared types. partition: None if there is nothing to read."""
+        """Yield the rows of a task in batches of exactly the declared types. partition: None if there is nothing."""
         from tidemark.recovery.spark.rows import read_task
         from tidemark.recovery.spark.types import arrow_schema, to_spark_batches
 

@@ -1,7 +1,7 @@
 """Row changes as a stream of Spark, and as a batch of epochs (docs/spark.md, section 8).
 
-Spark keeps the stream reader in one planning process while a query runs, and calls `read` in executors. What a query
-has taken stands in its own checkpoint, as an epoch; nothing is noted in the store.
+Spark keeps the stream reader in one planning process while a query runs, and calls `read` in executors. The progress of
+a query is in Spark's own checkpoint, as an epoch; nothing is noted in the store.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tidemark.recovery.spark.changes import change_batches
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # before Spark 4.2 a source is not asked for less than all there is
+except ImportError:  # before Spark 4.2 a source always reads all there is
     ReadAllAvailable = ReadMaxRows = None  # type: ignore[assignment, misc]
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """A mark that this Spark does not look for."""
+        """A marker that this Spark does not use."""
 
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ OFFSET = "epoch"
 
 
 def _read(plan: ChangePlan, opener: Opener, partition: Any) -> Iterator[pa.RecordBatch]:
-    """The changes of a task. partition: None if there is nothing to read."""
+    """Yield the changes of a task. partition: None if there is nothing to read."""
     if partition is None:
         return
     definition = plan.definition
@@ -49,14 +49,14 @@ def _partitions(pieces: Sequence[ChangePiece]) -> list[InputPartition]:
 
 
 class ChangeReader(DataSourceReader):
-    """The changes of some epochs, once."""
+    """The changes of some epochs, read once."""
 
     def __init__(self, plan: ChangePlan, opener: Opener) -> None:
         self._plan = plan
         self._opener = opener
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks. Raises: PositionLost, EpochGap, Unsupported, Damaged."""
+        """Return the tasks. Raises: PositionLost, EpochGap, Unsupported, Damaged."""
         plan = self._plan
         log = self._opener(plan.place, plan.definition)
         try:
@@ -69,27 +69,27 @@ class ChangeReader(DataSourceReader):
         return _partitions(reach.pieces)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """The changes of a task, in the order of the binlog."""
+        """Yield the changes of a task, in the order of the binlog."""
         return _read(self._plan, self._opener, partition)
 
 
 class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The changes behind an epoch, as they come. An offset is {"epoch": n}: all of n and before was given."""
+    """The changes after an epoch, as they come. An offset is {"epoch": n}: all through n was returned."""
 
     def __init__(self, plan: ChangePlan, opener: Opener) -> None:
-        """Raises: Unsupported for a limit that this Spark does not tell its sources of."""
+        """Raises: Unsupported for a limit that this Spark does not pass to its sources."""
         if plan.epochs_max is not None and ReadMaxRows is None:
             raise Unsupported("option maxEpochsPerTrigger needs Spark 4.2 or newer; leave it out, or update pyspark")
         self._plan = plan
         self._opener = opener
         self._log: ChangeLog | None = None
-        self._target: int | None = None  # of a query that ends with what there was when it began
+        self._target: int | None = None  # end of a query that stops at the newest epoch of its beginning
         self._last: int | None = None  # planned up to here
         self._is_checked = False
         self._planned: tuple[int, int, tuple[ChangePiece, ...]] = (0, 0, ())
 
     def __getstate__(self) -> dict[str, Any]:
-        """What executors need: nothing that is open."""
+        """Return the state that executors need, without open files."""
         return {**self.__dict__, "_log": None}
 
     def _opened(self) -> ChangeLog:
@@ -98,29 +98,29 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._log
 
     def initialOffset(self) -> Offset:
-        """Where a query without a checkpoint begins."""
+        """Return the offset at which a query without a checkpoint begins."""
         self._last = self._plan.since
         return {OFFSET: self._last}
 
     def getDefaultReadLimit(self) -> Any:
-        """Spark has no limit in epochs; what it is given it gives back, unless all is to be read."""
+        """Return the limit. Spark has no limit in epochs; it passes this value back, unless all is to be read."""
         return ReadAllAvailable() if self._plan.epochs_max is None else ReadMaxRows(self._plan.epochs_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query ends with what there is now."""
+        """Let the query end with the newest epoch there is now."""
         self._target = self._opened().newest_epoch()
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
-        """How far the next batch goes; `start` itself if there is nothing new.
+        """Return the end of the next batch; `start` itself if there is nothing new.
 
-        Raises: PositionLost, EpochGap, Unsupported, Damaged, where nothing more can be given out.
+        Raises: PositionLost, EpochGap, Unsupported, Damaged, if no more changes can be returned.
         """
         log = self._opened()
         since = self._last if start is None else int(start[OFFSET])
         if since is None:
-            # Before Spark 4.2 a query that goes on does not say from where; its batch is planned with that.
+            # Before Spark 4.2 a resumed query does not pass its start here; its batch is planned with it.
             return {OFFSET: log.newest_epoch()}
-        # What is before it was given, and Spark knows that.
+        # Changes through `since` were returned, and Spark has recorded that.
         log.keep(since)
         epochs_max = None if limit is None or isinstance(limit, ReadAllAvailable) else self._plan.epochs_max
         reach = log.reach(since, self._target, epochs_max, self._plan.task_bytes)
@@ -134,7 +134,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {OFFSET: reach.epoch}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The tasks of a batch. Raises: as `latestOffset`, and nothing of the batch is read then."""
+        """Return the tasks of a batch. Raises: as `latestOffset`; nothing of the batch is read then."""
         since, until = int(start[OFFSET]), int(end[OFFSET])
         self._last = until
         if until <= since:
@@ -155,11 +155,11 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _partitions(self._planned[2])
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """The changes of a task, in the order of the binlog."""
+        """Yield the changes of a task, in the order of the binlog."""
         return _read(self._plan, self._opener, partition)
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Close the log at the end of the query."""
         if self._log is not None:
             self._log.close()
             self._log = None

@@ -1,8 +1,8 @@
-"""Types of columns as Spark has them, both ways (docs/spark.md, section 5).
+"""Types of columns in Spark, both ways (docs/spark.md, section 5).
 
-Spark has no unsigned numbers: each goes to the next wider signed one, UInt64 to decimal(20,0). It compares the first
-batch of a task with the declared schema and believes every later one, so batches are cast to exactly these types; a
-field that is not nullable, a dictionary, a large string or a time in microseconds would be refused.
+Spark has no unsigned numbers: each becomes the next wider signed type, UInt64 decimal(20,0). Spark compares the first
+batch of a task with the declared schema and trusts every later one, so batches are cast to exactly these types. It
+would refuse a field that is not nullable, a dictionary, a large string or a time in microseconds.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.types_base import ColumnType
 
 UINT64_DIGITS = 20
-# What one Arrow array of text or bytes holds with offsets of 32 bits.
+# The limit of one Arrow array of text or bytes with offsets of 32 bits.
 ARRAY_BYTES_MAX = (1 << 31) - 1
 
 
 def arrow_type(kind: ColumnType) -> pa.DataType:
-    """The Arrow type in which Spark takes and gives values of a column."""
+    """Return the Arrow type in which Spark exchanges values of a column."""
     import pyarrow as pa
 
     if isinstance(kind, Integer) and not kind.signed:
@@ -43,7 +43,7 @@ def arrow_type(kind: ColumnType) -> pa.DataType:
 
 
 def spark_type(kind: ColumnType) -> DataType:
-    """The type of a column in a DataFrame."""
+    """Return the type of a column in a DataFrame."""
     import pyarrow as pa
     from pyspark.sql import types as s
 
@@ -70,7 +70,7 @@ def spark_type(kind: ColumnType) -> DataType:
 
 
 def spark_schema(columns: Sequence[Column], hidden: Sequence[str] = ()) -> StructType:
-    """The schema of a DataFrame with these columns, and hidden ones behind them. All are nullable to Spark."""
+    """Return the schema of a DataFrame with these columns, then hidden ones. Spark takes all as nullable."""
     from pyspark.sql import types as s
 
     fields = [s.StructField(column.name, spark_type(column.type)) for column in columns]
@@ -78,7 +78,7 @@ def spark_schema(columns: Sequence[Column], hidden: Sequence[str] = ()) -> Struc
 
 
 def arrow_schema(columns: Sequence[Column], hidden: Sequence[str] = ()) -> pa.Schema:
-    """The same as Arrow has it."""
+    """Return the same schema in Arrow's types."""
     import pyarrow as pa
 
     fields = [pa.field(column.name, arrow_type(column.type)) for column in columns]
@@ -86,7 +86,7 @@ def arrow_schema(columns: Sequence[Column], hidden: Sequence[str] = ()) -> pa.Sc
 
 
 def to_spark_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of the store as Spark takes them: one batch, or more where text or bytes would not fit one array."""
+    """Yield rows of the store in the form Spark takes: one batch, or more if text or bytes do not fit one array."""
     import pyarrow as pa
 
     large = sum(

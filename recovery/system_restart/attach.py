@@ -1,12 +1,13 @@
-"""Reading a store that another process may have open: its newest intact local checkpoint, loaded into private memory.
+"""Reads a store that another process may have open: loads its newest intact local checkpoint into private memory.
 
-Takes no lock and writes nothing; the log is not read. What is shown is one local checkpoint, whole: the rows exactly as
-they were at the end of its epoch, entries and old rows copied by commits together. Fragments are never mixed from two,
-for there is no replay here that would bring them to one point in time.
+Takes no lock and writes nothing; the log is not read. A view is one local checkpoint, whole: the rows exactly as they
+were at the end of its epoch, from its entries together with the old rows that commits copied. Fragments of two
+checkpoints are never mixed: there is no replay here to bring them to one point in time.
 
-A file that is gone or bad means one of two things. Its control file is gone too: the owner retired the checkpoint
-while we read, so a newer one is complete (a control file is removed before what it names); look again. Its control
-file stands: damage; the checkpoint before is loaded, and the next one the owner makes heals it.
+A missing or bad file means one of two things. If its control file is gone too, the owner retired the checkpoint during
+the read. A newer one is then complete (a control file is removed before the files it names), so look again. If its
+control file still exists, the file is damaged: the previous checkpoint is loaded, and the owner's next one repairs the
+damage.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.attach")
 
-# Loading is quicker than writing: to be overtaken even twice takes an owner that makes tiny checkpoints in a loop.
+# Loading is faster than writing: only an owner that writes tiny checkpoints in a loop overtakes a reader even twice.
 ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
 class View:
-    """One local checkpoint in memory. Its store has tables and rows, and neither log nor epochs."""
+    """One local checkpoint in memory. Its store has tables and rows, but no log and no epochs."""
 
     store: Store
     sysfile: Sysfile
@@ -53,7 +54,7 @@ class View:
     epoch: int
     rows: int
     size_bytes: int
-    fallbacks: int  # newer local checkpoints left out because they are damaged
+    fallbacks: int  # newer local checkpoints that were skipped because they are damaged
     seconds: float
 
 
@@ -68,7 +69,7 @@ class Attachment:
         self._clock = clock
 
     def newest(self, held: View | None = None) -> View:
-        """The newest intact local checkpoint; `held` itself if that is the one.
+        """Return the newest intact local checkpoint; `held` itself if that is the one.
 
         Raises: FileMissing (no store, or no local checkpoint yet), LcpDamaged, SysfileDamaged, ForeignFile,
         Incompatible, MemoryExhausted, IoFailed; SnapshotTooOld if each is retired before it is loaded.
@@ -98,8 +99,8 @@ class Attachment:
         )
 
     def _listing(self) -> StoreListing:
-        """Sysfile and control files as they are now. Both copies can look bad if the owner writes one after the other
-        just as we read them.
+        """Read sysfile and control files as they are now. Both copies of the sysfile can look bad if the owner writes
+        one after the other during the read.
         """
         for _ in range(ATTEMPTS):
             try:
@@ -112,7 +113,7 @@ class Attachment:
         if damaged or any(lcp_id > 1 for lcp_id in control_ids(self._files)):
             how = f" ({'; '.join(damaged.values())})" if damaged else ""
             return LcpDamaged(f"no local checkpoint is intact{how}; open the store for writing and make another one")
-        # A control file that is not intact and the first ever: its checkpoint is being made, or a crash ended it.
+        # Only the first control file ever, not intact: its checkpoint is being written, or a crash ended it.
         return FileMissing(
             "the store has no local checkpoint yet, and a read-only view shows only those; make one with checkpoint()"
         )
@@ -122,7 +123,7 @@ class Attachment:
         try:
             return self._load_by(sysfile, control, fallbacks, PARTS)
         except PartsOutOfMemory:
-            # One half of the arena was too small for its fragments: once more with the whole for one thread.
+            # Half of the arena was too small for its fragments: retry with the whole arena for one thread.
             try:
                 return self._load_by(sysfile, control, fallbacks, 1)
             except PartsOutOfMemory as error:

@@ -1,7 +1,7 @@
-"""Between replay and indexes: what a restart asks to bring rows from elsewhere before anybody sees the store.
+"""The hook between replay and indexes, by which a restart fetches rows from another node before the store is visible.
 
-A node restart is a system restart with this in its middle (docs/node-group.md, 4). Until it is at its end nothing but
-disk pages has changed, which their UNDO log takes back: a crash leaves the node where its own log ends.
+A node restart is a system restart with this in its middle (docs/node-group.md, 4). Until its end nothing but disk pages
+has changed, and their UNDO log takes them back: after a crash the node is at the end of its own log.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PrivateStore:
-    """A store in memory as replay leaves it: rows without secondary indexes, no log, seen by nobody."""
+    """A store in memory as replay leaves it: rows without secondary indexes, no log, not visible to callers."""
 
     store: Store
     disk: DiskRestart
     clock: Clock
-    next_sequence: int  # of the group that would follow in its own log
+    next_sequence: int  # of the group that comes next in its own log
 
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """Where the store stands when it has caught up: its log goes on with this sequence, behind the end of this epoch.
+    """The position of a store that has caught up: its log continues with this sequence, after the end of this epoch.
 
-    The epoch is the open one here until the first local checkpoint closes it, which then is of its end. With
-    `next_epoch`, open on the live node, the stream goes on.
+    The epoch is open here until the first local checkpoint closes it, and that checkpoint is of its end. The stream
+    continues with `next_epoch`, which is open on the live node.
     """
 
     sequence: int
@@ -39,11 +39,13 @@ class CaughtUp:
 
 
 class CatchUp(Protocol):
-    """Who brings a restarted store up to a live node."""
+    """Brings a restarted store up to a live node."""
 
     store: bytes  # UUID of the live node's store: a directory without one becomes a copy of it
-    incarnation: int  # of the live node: this one's is not below it, for transaction ids are not given twice
+    incarnation: int  # of the live node: this node's must not be lower, so that transaction ids are not reused
 
     def run(self, private: PrivateStore) -> CaughtUp:
-        """Change rows, definitions and disk pages as the live node says. Raises: what ends the restart."""
+        """Change rows, definitions and disk pages to those of the live node. Raises: any error that ends the
+        restart.
+        """
         ...

@@ -1,10 +1,11 @@
-"""Disk columns at restart: pages mended, UNDO back to the local checkpoint, REDO through cache and UNDO log (D7, D8).
+"""Disk columns at restart: repairs pages, takes them back to the local checkpoint by UNDO, and replays REDO through
+cache and UNDO log (D7, D8).
 
-Order of writes: pages of the double-write file that are torn in their places; the end of the UNDO log made firm; pages
-undone, each by way of the double-write file; the UNDO_RESTART record, once all of them are durable; then what REDO
-changes, as in any commit. A crash before that record does the same again, by the LSN test of each page; a crash behind
-it undoes what REDO had done, and nothing twice. That restart has an UNDO_RESTART record already: instead of writing
-another one it declares the groups behind it void in the sysfile, and goes on there.
+Order of writes: pages of the double-write file whose own places are torn; the end of the UNDO log made durable; undone
+pages, each by way of the double-write file; the UNDO_RESTART record, after all of them are durable; then the changes of
+REDO, as in any commit. After a crash before that record a restart does the same again, by the LSN test of each page.
+After a crash past it a restart undoes the changes of REDO, and nothing twice. That restart finds an UNDO_RESTART record
+already: instead of writing another one it declares the groups after it void in the sysfile, and continues there.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ if TYPE_CHECKING:
     from tidemark.recovery.system_restart.spool import Records, Spooled
     from tidemark.recovery.system_restart.sysfile import Sysfile
 
-UNDO_FLUSH_WORDS = PAGE_WORDS + 64  # more than one step of a replay needs in the UNDO buffer, with the largest pages
+UNDO_FLUSH_WORDS = PAGE_WORDS + 64  # more than one replay step needs in the UNDO buffer, with the largest pages
 HELD_MAX = 8  # pages kept for one record that needs several
 
 
 class DiskRestart:
-    """Brings the disk columns of one store back; made anew for each attempt of a restart."""
+    """Brings the disk columns of one store back; created anew for each attempt of a restart."""
 
     def __init__(
         self,
@@ -79,14 +80,15 @@ class DiskRestart:
         self.columns.restorable_epoch = lambda: sysfile.filtered_epoch
         self.undone = 0
         self.replayed = 0
-        self._has_marks = False  # a local checkpoint leads into the UNDO log
-        self._has_restart = False  # the UNDO log has the UNDO_RESTART record of this checkpoint
+        self._has_marks = False  # whether a local checkpoint refers to the UNDO log
+        self._has_restart = False  # whether the UNDO log has the UNDO_RESTART record of this checkpoint
 
     def open(self, controls: list[Control]) -> None:
         """Read the UNDO log to its end and open the tablespaces of the newest checkpoint.
 
-        Nothing is written but the end of the log made firm. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged;
-        SysfileDamaged if the sysfile knows of no UNDO log and a checkpoint does.
+        Writes only the end of the log, to make it durable, and a missing double-write file; nothing unless it may
+        write. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged; SysfileDamaged if the sysfile has no UNDO log
+        and a checkpoint has one.
         """
         geometry = self.sysfile.undo_geometry
         if geometry is None:
@@ -126,7 +128,7 @@ class DiskRestart:
             restore_extents(self._store, headers, control.lcp_id)
 
     def declare_undo(self, geometry: Geometry) -> None:
-        """Say in the sysfile that there is an UNDO log, for the first tablespace that comes before the log is open."""
+        """Record in the sysfile that there is an UNDO log, for a first tablespace created before the log is open."""
         self._write_sysfile(replace(self.sysfile, undo_geometry=geometry))
 
     def _write_sysfile(self, content: Sysfile) -> None:
@@ -138,29 +140,29 @@ class DiskRestart:
                 self._files.close(copy)
 
     def close(self) -> None:
-        """This attempt is over: its files are closed, what is in memory is lost as in a crash."""
+        """Close the files of this attempt; its memory is lost as in a crash."""
         self.columns.close()
         self.columns.space.close()
         self.release()
 
     def release(self) -> None:
-        """The log has been read: its handles go."""
+        """Close the handles of the log, which has been read."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
     # --- UNDO ------------------------------------------------------------------------------------
     def undo(self, control: Control | None, tables: Words) -> None:
-        """Take pages back to what they were at the end of the checkpoint's epoch; tables: descriptors by number.
+        """Take pages back to the end of the checkpoint's epoch. tables: descriptors by number.
 
-        Raises: UndoDamaged, PageDamaged, DataFileDamaged if the pages cannot come back to this checkpoint.
+        Raises: UndoDamaged, PageDamaged, DataFileDamaged if the pages cannot go back to this checkpoint.
         """
         if self._reader is None:
             return
         if self._can_write:
             self.columns.pages_repaired = mend(self._files, self.columns.space, self.sysfile.store)
         if control is None or control.undo is None:
-            # No extent was in use then: what lies on the pages is of no meaning, nor is what would undo it.
+            # No extent was in use then, so neither the content of the pages nor its UNDO records matter.
             if self._can_write and not self._has_marks:
                 self._rewind(None)
                 self._has_restart = True
@@ -169,7 +171,7 @@ class DiskRestart:
         earlier: UndoGroup | None = None
         for group, newest_first in self._reader.backward():
             offsets = np.ascontiguousarray(newest_first[::-1])
-            # A group of whose records all were filtered is there for its LSNs alone.
+            # A group with all records filtered exists only for its LSNs.
             if earlier is None and offsets.size and _is_restart_of(control.undo.lsn, group.words, int(offsets[0])):
                 earlier = replace(group, words=group.words[:0])
             done, is_end = self._undo_group(control, tables, group.words, offsets)
@@ -183,7 +185,7 @@ class DiskRestart:
         )
 
     def _undo_group(self, control: Control, tables: Words, words: Words, offsets: Words) -> tuple[int, bool]:
-        """(records of changes, whether the checkpoint's mark was reached)."""
+        """Undo a group; return (records of changes, whether the checkpoint's mark was reached)."""
         mem = self.columns.mem
         assert control.undo is not None
         state = np.array([offsets.size - 1, 0, 0, 0], dtype=np.int64)
@@ -211,7 +213,7 @@ class DiskRestart:
         return int(state[1] + state[2]), False
 
     def _is_mark_of(self, control: Control, words: Words, at: int) -> bool:
-        """Whether a mark is the one to stop at. Raises: DataFileDamaged if an earlier restart went behind it."""
+        """Whether a mark is the one to stop at. Raises: DataFileDamaged if an earlier restart went back past it."""
         kind, lsn = int(words[at]) & UNDO_KIND_MASK, int(words[at + 1])
         assert control.undo is not None
         if kind == UNDO_RESTART and int(words[at + 3]) < control.undo.lsn < lsn:
@@ -220,7 +222,7 @@ class DiskRestart:
         return kind == UNDO_LCP and int(words[at + 2]) == control.lcp_id
 
     def _finish_undo(self, control: Control, found: int, earlier: UndoGroup | None) -> None:
-        """earlier: group of the UNDO_RESTART record an earlier restart left for this checkpoint."""
+        """earlier: group of the UNDO_RESTART record that an earlier restart left for this checkpoint."""
         assert control.undo is not None
         if not self._can_write:
             return
@@ -236,8 +238,8 @@ class DiskRestart:
             self._rewind(earlier)
 
     def _rewind(self, group: UndoGroup | None) -> None:
-        """All behind this group has been undone for good: the log goes on behind it, lest restarts that are broken off
-        in REDO fill it. None: nothing in the log is needed.
+        """Continue the log after this group: all later groups are undone for good. Otherwise restarts interrupted in
+        REDO would fill the log. None: no group is needed.
         """
         assert self._reader is not None
         void = self._reader.void_behind(group)
@@ -257,7 +259,7 @@ class DiskRestart:
 
     # --- REDO ------------------------------------------------------------------------------------
     def redo(self, groups: list[GroupRead], spooled: Spooled, tables: Words) -> int:
-        """Replay the groups' records of tables with disk columns; how many. Raises: RedoDamaged, PageDamaged, …"""
+        """Replay the groups' records of tables with disk columns; return how many. Raises: RedoDamaged, PageDamaged"""
         if tables.any():
             self._redo(groups, spooled, tables)
         if self._has_restart:
@@ -265,7 +267,7 @@ class DiskRestart:
         return self.replayed
 
     def replay_records(self, group: GroupRead, some: Records, tables: Words) -> int:
-        """Replay some records as if they were those of a group; how many. Raises: as `redo`."""
+        """Replay some records as those of a group; return how many. Raises: as `redo`."""
         txn = self._store.arena.take_descriptor()
         state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)
         self._store.mem[txn : txn + 32] = 0
@@ -304,7 +306,7 @@ class DiskRestart:
             columns.release(held)
 
     def _settle(self, status: int, group: GroupRead, some: Records, state: Words) -> list[int]:
-        """Do what a record needs before it can be replayed; pages held for it."""
+        """Prepare the replay of a record that could not go on; return the pages held for it."""
         columns = self.columns
         if status == ST_PAGE:
             page = int(state[R_PAGE])
@@ -333,7 +335,7 @@ def _is_restart_of(lcp_lsn: int, words: Words, at: int) -> bool:
 
 
 def disk_directory(store: Store, directory: Words, with_disk: bool) -> Words:
-    """The descriptors by number of the tables that have, or have not, disk columns; 0 for the others."""
+    """Return the descriptors by number of the tables with, or without, disk columns; 0 for the others."""
     chosen = directory.copy()
     for table_id, table in store.by_id.items():
         if table.format.has_disk != with_disk:

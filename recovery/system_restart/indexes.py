@@ -1,7 +1,7 @@
-"""Indexes at a restart: never on disk, built behind REDO from the rows (docs/access.md, 8).
+"""Indexes at a restart: never on disk, built from the rows after REDO (docs/access.md, 8).
 
-Nobody uses the store yet: key words of fragments are collected and sorted in two threads without the GIL, merged, and
-put into leaves in order. Of unique indexes tags and places, which are put into a hash of the right size.
+The store is not in use yet. Two threads collect and sort the key words of fragments without the GIL; the runs are
+merged and put into leaves in order. For unique indexes, tags and places are put into a hash of the right size.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def build_indexes(store: Store) -> int:
-    """Build every index of every definition; returns the entries made. Raises: MemoryExhausted."""
+    """Build every index of every definition; return the number of entries. Raises: MemoryExhausted."""
     entries = 0
     for table in store.tables.values():
         for definition in table.definition.indexes:

@@ -1,7 +1,7 @@
-"""Loading local checkpoints into memory, by fragment in parallel, with the checkpoint before as the fallback (F58-F60).
+"""Loads local checkpoints into memory, fragments in parallel, with the previous checkpoint as the fallback (F58-F60).
 
-Every file is read once: its blocks are verified as they are loaded. What turns out to be damaged is reported with its
-place, and the caller loads everything once more without it; memory is private until then, so nothing has to be undone.
+Every file is read once: its blocks are verified as they are loaded. A damaged file is reported with its place, and the
+caller loads everything again without it; memory is private until then, so nothing has to be undone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Place = tuple[int, int, int]
 
 @dataclass
 class Loaded:
-    """What loading did."""
+    """Result of loading."""
 
     rows: int = 0
     size_bytes: int = 0
@@ -64,11 +64,11 @@ class Loaded:
 
 
 class PartsOutOfMemory(Exception):
-    """One loader's half of the arena is full; loading by one thread may still fit."""
+    """One thread's half of the arena is full; loading by one thread may still fit."""
 
 
 class DataFileDamaged(Exception):
-    """A data file cannot be used; load again without it."""
+    """A data file is unusable; load again without it."""
 
     def __init__(self, place: Place, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -76,7 +76,7 @@ class DataFileDamaged(Exception):
 
 
 def run_parts(parts: int, work: Callable[[int], None]) -> None:
-    """Run work(part) for each part, in threads if there are several; the first error is raised when all have ended."""
+    """Run work(part) for each part, in threads if there are several. The first error is raised after all have ended."""
     if parts == 1:
         work(0)
         return
@@ -85,7 +85,7 @@ def run_parts(parts: int, work: Callable[[int], None]) -> None:
     def guarded(part: int) -> None:
         try:
             work(part)
-        except BaseException as error:  # thread entry: whatever it is, restart must not go on without this part
+        except BaseException as error:  # thread entry: after any error the restart must not continue without this part
             errors.append(error)
 
     threads = [threading.Thread(target=guarded, args=(part,), name=f"restart-{part}") for part in range(parts)]
@@ -98,7 +98,7 @@ def run_parts(parts: int, work: Callable[[int], None]) -> None:
 
 
 class Loader:
-    """Loads what the newest usable checkpoint of each fragment holds."""
+    """Loads each fragment from the newest usable checkpoint."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Loader:
         damaged: frozenset[Place] = frozenset(),
         progress: Progress | None = None,
     ) -> None:
-        """progress: called with (rows loaded, rows in all, "rows") block by block, from the loading threads in turn."""
+        """progress: called with (rows loaded, rows in all, "rows") for each block, by one loading thread at a time."""
         self._progress = progress
         self._rows_done = 0
         self._progress_turn = threading.Lock()
@@ -123,24 +123,24 @@ class Loader:
         self.result = Loaded()
         # None: nothing to load, the log is replayed from its start.
         self.chosen: dict[tuple[int, int], Control | None] = {}
-        # The one all tables with disk columns come from: their pages are undone to one point.
+        # The one checkpoint for all tables with disk columns: their pages are undone to one point.
         self.disk_control: Control | None = None
 
     def prepare(self) -> None:
-        """Split the arena's free pages between the loaders and give each its fragments."""
+        """Split the arena's free pages between the threads and give each its fragments."""
         if self.parts > 1 and split_pool(self._store.mem) != OK:
             self.parts = 1
         for table in self._store.tables.values():
             self.adopt(table)
 
     def adopt(self, table: Table) -> None:
-        """Give a table's fragments to their loaders."""
+        """Give each fragment of a table the pool of its thread."""
         for number, fragment in table.by_number.items():
             pool = S_POOL_TOP if self.parts > 1 and number % self.parts == 1 else S_POOL
             set_pool(self._store.mem, fragment, pool)
 
     def release(self) -> None:
-        """Loading and replay are over: one pool again."""
+        """Join the pools again after load and replay."""
         for table in self._store.tables.values():
             for fragment in table.fragments:
                 set_pool(self._store.mem, fragment, S_POOL)
@@ -148,7 +148,7 @@ class Loader:
 
     # --- which checkpoint ------------------------------------------------------------------------
     def choose(self) -> None:
-        """Decide which checkpoint each fragment comes from. Raises: LcpDamaged."""
+        """Choose the checkpoint for each fragment. Raises: LcpDamaged."""
         if not self._controls:
             return
         tables = list(self._store.tables.values())
@@ -161,10 +161,10 @@ class Loader:
                 self.chosen[table.table_id, number] = one
 
     def _choose_one(self, fragments: list[tuple[Table, int]], others: list[tuple[int, int]]) -> Control | None:
-        """The newest checkpoint whose files of the fragments, and whose copies file, are not known to be damaged.
+        """Return the newest checkpoint with no known damage in its files of the fragments or its copies file.
 
-        others: further files it needs. Behind the first checkpoint ever made there is the empty
-        store: then the log must reach back to its start.
+        others: further files it needs. Before the first checkpoint ever written there is the empty store: the log must
+        then reach back to its start. None: that empty store.
         """
         wanted = [(table.table_id, number) for table, number in fragments]
         for control in self._controls:
@@ -223,11 +223,11 @@ class Loader:
                 self._progress(self._rows_done, total, "rows")
 
     def _reading(self, place: Place, work: Callable[[], Loaded]) -> Loaded:
-        """Run work(); what it finds damaged or cannot read becomes DataFileDamaged with the place."""
+        """Run work(); turn an error of damaged or unreadable data into DataFileDamaged with the place."""
         try:
             return work()
         except ForeignFile:
-            raise  # somebody mixed up files: another checkpoint is no remedy (F73)
+            raise  # the files belong to different stores: an older checkpoint does not help (F73)
         except (Damaged, IoFailed) as error:
             raise DataFileDamaged(place, error) from error
 
@@ -256,16 +256,16 @@ class Loader:
 
     @staticmethod
     def _has_var(control: Control, table_id: int) -> bool:
-        """Whether a checkpoint's entries of a table have a var part: they are of the definition it names."""
+        """Whether a checkpoint's entries of a table have a var part, by the definition in its control file."""
         definition = next(each for each in control.tables if each.table_id == table_id)
         return compute_layout(definition).has_var
 
     def _load_copies(self, control: Control) -> Loaded:
-        """Old rows copied by commits: entries of all tables in one file."""
+        """Load old rows copied by commits: entries of all tables in one file."""
         name = copies_name(control.lcp_id)
 
         def target_of(definition: TableDefinition, number: int) -> int:
-            # Tables dropped since, and fragments that come from another checkpoint, are passed over (F59).
+            # Skip tables dropped since, and fragments that come from another checkpoint (F59).
             table = self._store.by_id.get(definition.table_id)
             is_wanted = self.chosen.get((definition.table_id, number)) is control
             return table.by_number[number] if is_wanted and table is not None else 0
@@ -284,7 +284,7 @@ class Loader:
 
 
 class OnePool:
-    """What `apply_schema` asks of a loader: tables that come take their memory from the one pool there is."""
+    """A loader for `apply_schema`: new tables take their memory from the only pool."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -298,7 +298,9 @@ class OnePool:
 def shapes_of(
     definitions: Iterable[TableDefinition], target_of: Callable[[TableDefinition, int], int]
 ) -> tuple[Words, Words]:
-    """What `load_copies` must know of a checkpoint's tables; target_of(table, fragment number) is where rows go."""
+    """Return what `load_copies` needs of a checkpoint's tables. target_of(table, fragment number) gives the rows'
+    target.
+    """
     known = list(definitions)
     shapes = np.zeros((max((each.table_id for each in known), default=0) + 1) * ENTRY_SHAPE_WORDS, dtype=np.int64)
     targets: list[int] = []
@@ -312,7 +314,7 @@ def shapes_of(
 
 
 def check_load_status(status: int, name: str, state: Words) -> None:
-    """Raise what a load kernel found."""
+    """Raise the error of a load kernel's status, if any."""
     if status == OK:
         return
     if status == ST_MEMORY:
@@ -322,7 +324,7 @@ def check_load_status(status: int, name: str, state: Words) -> None:
 
 
 def check_counts(name: str, found: tuple[int, ...], promised: tuple[int, ...]) -> None:
-    """Entries, blocks and bytes must be those the control file names."""
+    """Check that entries, blocks and bytes are those in the control file. Raises: FileTruncated."""
     if found != promised:
         raise FileTruncated(
             f"{name} has (entries, blocks, bytes) {found}, its control file says {promised}; restore it from a copy",
@@ -331,7 +333,7 @@ def check_counts(name: str, found: tuple[int, ...], promised: tuple[int, ...]) -
 
 
 def out_of_memory(held_bytes: int, data_memory_bytes: int) -> MemoryExhausted:
-    """The store's rows do not fit (F86)."""
+    """Return the error for a store with rows that do not fit (F86)."""
     return MemoryExhausted(
         f"the store's rows ({held_bytes} bytes in its local checkpoint and log) do not fit into data_memory"
         f" ({data_memory_bytes} bytes); open it with a larger data_memory",

@@ -1,4 +1,4 @@
-"""Replaying the REDO log behind the checkpoints: schema records first, then rows by fragment in parallel (D8)."""
+"""Replays the REDO log after the checkpoints: schema records first, then rows, fragments in parallel (D8)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
-    """(epoch, change) of every schema record, in log order."""
+    """Return (epoch, change) of every schema record, in log order. Raises: RedoDamaged."""
     found = []
     for group in groups:
         at = GROUP_WORDS
@@ -55,7 +55,7 @@ def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
 
 
 def schema_change(group: GroupRead, at: int) -> dict[str, Any]:
-    """The schema record at a word of a group. What an intact group says is not trusted either (F112).
+    """Return the schema record at a word of a group. The content of an intact group is not trusted either (F112).
 
     Raises: RedoDamaged.
     """
@@ -79,12 +79,12 @@ def schema_change(group: GroupRead, at: int) -> dict[str, Any]:
 
 
 def definition_in(change: dict[str, Any]) -> TableDefinition:
-    """The table definition a "create" or "alter" record carries. Raises: SchemaInvalid."""
+    """Return the table definition in a "create" or "alter" record. Raises: SchemaInvalid."""
     return TableDefinition.from_json(json.dumps(change["create" if "create" in change else "alter"]).encode())
 
 
 class Adopter(Protocol):
-    """Who gives tables that come their memory: `Loader`."""
+    """Gives memory to new tables, as `Loader` does."""
 
     def adopt(self, table: Table) -> None:
         """Give a table's fragments a pool."""
@@ -92,13 +92,13 @@ class Adopter(Protocol):
 
 
 def apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:
-    """Make tables and partitions created behind the checkpoint; operations of those dropped further down are skipped in
-    replay. Raises: RedoDamaged, SysfileDamaged, MemoryExhausted.
+    """Create tables and partitions from after the checkpoint; replay skips operations on those that are dropped later.
+    Raises: RedoDamaged, SysfileDamaged, MemoryExhausted.
     """
     try:
         _apply_schema(store, loader, changes, known_epoch)
     except Rejected as error:
-        # A record was accepted when it was made; one that names what is not there is none (F112).
+        # A record was accepted when it was written, so one that names a missing thing is damaged (F112).
         raise RedoDamaged(
             f"a schema record does not fit the tables before it ({error.message}); restore from a backup"
         ) from error
@@ -106,7 +106,7 @@ def apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[st
 
 def _apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:
     dropped = {change["drop"] for _, change in changes if "drop" in change}
-    # Drops first: a table made later may have the name of one dropped before.
+    # Drops first: a table created later may have the name of one dropped before.
     for table_id in dropped:
         table = store.by_id.get(table_id)
         if table is not None:
@@ -125,13 +125,13 @@ def _apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[s
 
 
 def alter_table(store: Store, loader: Adopter, definition: TableDefinition) -> None:
-    """Take a table on to the next version of its definition, unless it is that far. Raises: RedoDamaged."""
+    """Take a table to the next version of its definition, unless it has that already. Raises: RedoDamaged."""
     table = store.by_id.get(definition.table_id)
     if table is not None and definition.version <= table.definition.version:
         return
     is_next = table is not None and definition.version == table.definition.version + 1
     if table is not None and is_next and table.is_change_of_indexes(definition):
-        table.take_definition(definition, {})  # its trees are built behind the last operation
+        table.take_definition(definition, {})  # its trees are built after the last operation
         return
     if table is not None and is_next and is_change_of_columns(table.definition, definition):
         take_view(store, table, table.altered(definition))
@@ -144,14 +144,14 @@ def alter_table(store: Store, loader: Adopter, definition: TableDefinition) -> N
     change = table.prepare(definition)
     table.apply(change)
     if change.gone:
-        table.drop_fragment(change.gone)  # memory is private: nobody looks at it
+        table.drop_fragment(change.gone)  # memory is private: no other thread can see it
     loader.adopt(table)
 
 
 def _apply_tablespaces(store: Store, changes: list[dict[str, Any]]) -> None:
-    """Open tablespaces and data files made behind the checkpoint, forget those dropped: no table lies in them any more.
+    """Open tablespaces and data files created after the checkpoint; forget dropped tablespaces, which hold no table.
 
-    Of what was made and dropped behind the checkpoint the files may be gone.
+    The files of tablespaces that were both created and dropped after the checkpoint may be gone.
     """
     space = store.space
     if not store.disk.is_started and any("tablespace" in change for change in changes):
@@ -176,7 +176,9 @@ def _apply_tablespaces(store: Store, changes: list[dict[str, Any]]) -> None:
 
 
 def replay(store: Store, groups: list[GroupRead], spooled: Spooled, parts: int, directory: Words) -> int:
-    """Replay all groups strictly, the tables in `directory`; returns operations replayed. Raises: RedoDamaged."""
+    """Replay all groups strictly, for the tables in `directory`; return the number of operations. Raises:
+    RedoDamaged.
+    """
     counts = [0] * parts
 
     def work(part: int) -> None:
@@ -196,7 +198,7 @@ def replay(store: Store, groups: list[GroupRead], spooled: Spooled, parts: int, 
 
 
 def note_deletes(deletes: DeleteLog | None, groups: list[GroupRead], spooled: Spooled, behind: int) -> None:
-    """Begin the delete log, which is in memory only, with what was replayed: every delete behind epoch `behind`."""
+    """Start the delete log, which is in memory only, with the replayed deletes: every delete after epoch `behind`."""
     if deletes is None:
         return
     deletes.begin_behind(behind)

@@ -1,4 +1,4 @@
-"""What a restart says it did, phase by phase."""
+"""The report of a restart, phase by phase."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Phase:
 
 @dataclass
 class RestartReport:
-    """What a restart found and did, phase by phase."""
+    """The findings and steps of a restart, phase by phase."""
 
     phases: list[Phase] = field(default_factory=list)
     is_new: bool = False
@@ -30,5 +30,5 @@ class RestartReport:
     epoch: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         return {**self.__dict__, "phases": [dict(phase.__dict__) for phase in self.phases]}

@@ -1,17 +1,17 @@
 """Opening a store is restarting it (D8, D12).
 
 Phases: lock → sysfile → control files → choose and load checkpoints → read the log → schema records → strict replay →
-firm up the end of the log → sysfile with a new incarnation → catalog. Until the end of the log is firmed up only disk
-columns are written (pages, their copies, the UNDO log), and those writes may be repeated. Otherwise no byte changes, so
-a restart that ends in an error has done no harm.
+make the end of the log durable → sysfile with a new incarnation → catalog. Before the end of the log is durable only
+disk columns are written (pages, their copies, the UNDO log), and those writes may be repeated. No other byte changes,
+so a restart that ends in an error has done no harm.
 
 | sysfile copies | control files | log | outcome |
 |---|---|---|---|
 | one intact | any | intact from the needed start | opens |
-| none | none | no group | no store: made anew if allowed |
+| none | none | no group | no store: created if allowed |
 | none | some, or some group | - | SysfileDamaged |
 | intact | none intact, some exist, log cut | - | LcpDamaged |
-| intact | any | bad group with a valid one behind it, or an end before the sysfile's floor | RedoDamaged |
+| intact | any | bad group with a valid one after it, or an end before the sysfile's floor | RedoDamaged |
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _log = logging.getLogger("tidemark.restart")
 
 @dataclass
 class Opened:
-    """A store that restart has brought back, ready for threads."""
+    """A store that a restart has brought back, ready for threads."""
 
     store: Store
     sysfile: Sysfile
@@ -111,7 +111,7 @@ class Opened:
 class Restart:
     """One restart of one store."""
 
-    is_restoring = False  # whether it may open what a restore has not finished
+    is_restoring = False  # whether it may open the store of an unfinished restore
 
     def __init__(
         self,
@@ -122,8 +122,8 @@ class Restart:
         progress: Progress | None = None,
         catch_up: CatchUp | None = None,
     ) -> None:
-        """through: forget what came behind this. progress: see `Loader`. catch_up: who then brings the rows up to those
-        of a live node.
+        """through: the end of the restart; later changes are dropped. progress: see `Loader`. catch_up: then brings the
+        rows up to those of a live node.
         """
         self._progress = progress
         self._catch_up = catch_up
@@ -132,8 +132,8 @@ class Restart:
         self._clock = clock
         self._through = through
         self._disk: DiskRestart | None = None
-        self._damaged: dict[Place, str] = {}  # data files found damaged, and how
-        self._is_cut = False  # whether the log ends before what was written last
+        self._damaged: dict[Place, str] = {}  # damaged data files, and their errors
+        self._is_cut = False  # whether the log is to end before the last written group
         self._report = RestartReport()
         self._began = clock.monotonic()
 
@@ -143,7 +143,7 @@ class Restart:
         self._began = now
 
     def run(self) -> Opened:
-        """Bring the store back, the lock being held. Durable on return: everything it shows."""
+        """Bring the store back; the caller holds the lock. Durable on return: everything it shows."""
         self._files.read_errors_latch = False
         sysfile = read_sysfile(self._files, self.is_restoring)
         if sysfile is None:
@@ -182,9 +182,9 @@ class Restart:
         return Opened(store, sysfile, keeper, controls, unsound, self._report)
 
     def rehearse(self) -> Store:
-        """Bring the store back in memory as `run` does, up to but without the first write. It cannot commit.
+        """Bring the store back in memory as `run` does, but stop before the first write. It cannot commit.
 
-        Raises: what `run` raises.
+        Raises: as `run`.
         """
         self._files.read_errors_latch = False
         sysfile = read_sysfile(self._files, self.is_restoring)
@@ -197,7 +197,9 @@ class Restart:
         return store
 
     def _catch_up_with(self, store: Store, reader: LogReader) -> CaughtUp:
-        """Where the store's log goes on, and in which epoch (0: behind all it has), once others have brought rows."""
+        """Fetch rows from a live node, if any. Return where the store's log continues, and the epoch (0: after all it
+        has).
+        """
         if self._catch_up is None:
             return CaughtUp(reader.next_sequence, 0, 0)
         assert self._disk is not None
@@ -208,25 +210,25 @@ class Restart:
     def _restore(
         self, sysfile: Sysfile, controls: list[Control], can_write: bool
     ) -> tuple[Store, Loader, list[GroupRead], LogReader]:
-        """Rebuild the rows; again without what turned out to be damaged, or by one thread if memory is short."""
+        """Rebuild the rows; retry without damaged files, or with one thread if memory is short."""
         parts = PARTS
         while True:
             if self._disk is not None:
-                sysfile = self._disk.sysfile  # an attempt may have voided UNDO groups
+                sysfile = self._disk.sysfile  # an earlier attempt may have voided UNDO groups
             try:
                 return self._rebuild(sysfile, controls, parts, can_write)
             except DataFileDamaged as found:
                 self._damaged[found.place] = str(found)
                 _log.warning("local checkpoint %d: %s; using the one before", found.place[0], found)
             except PartsOutOfMemory as error:
-                # One half of the arena was too small for its fragments: once more with the whole for one thread.
+                # Half of the arena was too small for its fragments: retry with the whole arena for one thread.
                 if parts == 1:
                     raise out_of_memory(_held_bytes(sysfile, controls), self._options.data_memory_bytes) from error
                 parts = 1
 
     # --- a new store -----------------------------------------------------------------------------
     def _create(self) -> Sysfile:
-        """Make a store where there is none. Its first intact sysfile copy, written last, makes it one (F30)."""
+        """Create a store where there is none. It exists from its first intact sysfile copy on, written last (F30)."""
         files = self._files
         self._check_nothing_here()
         if not self._options.create:
@@ -255,7 +257,9 @@ class Restart:
         return made
 
     def _check_nothing_here(self) -> None:
-        """No intact sysfile: only a store whose making was interrupted may be made anew."""
+        """Check a directory without an intact sysfile: only a store with an interrupted creation may be created
+        again.
+        """
         files = self._files
         if files.exists(LCP_FOLDER) and used_ids(files):
             raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
@@ -282,7 +286,7 @@ class Restart:
     def _rebuild(
         self, sysfile: Sysfile, controls: list[Control], parts: int, can_write: bool
     ) -> tuple[Store, Loader, list[GroupRead], LogReader]:
-        """One attempt. Disk pages are the only thing it writes, and that in a way that can be done again (D8)."""
+        """Make one attempt. It writes nothing but disk pages, and those writes can be repeated (D8)."""
         options = self._options
         region = region_words(options, sysfile.undo_geometry) + version_words(options) + delete_log_words(options)
         arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes, region)
@@ -323,7 +327,7 @@ class Restart:
         return store, loader, groups, reader
 
     def _build_indexes(self, store: Store) -> None:
-        """Trees are never on disk; the timeline tells what they took if there are any."""
+        """Build the indexes, which are never on disk; the report has their time if there are any."""
         if any(table.definition.indexes for table in store.tables.values()):
             self._phase("build indexes", build_indexes(store))
 
@@ -331,12 +335,12 @@ class Restart:
         try:
             apply_schema(store, loader, schema_changes(groups), known_epoch)
         except MemoryExhausted as error:
-            raise PartsOutOfMemory from error  # descriptors come from the one half, the whole may be enough
+            raise PartsOutOfMemory from error  # descriptors come from one half; the whole arena may be enough
 
     def _replay(
         self, store: Store, loader: Loader, groups: list[GroupRead], spooled: Spooled, disk: DiskRestart
     ) -> int:
-        """UNDO of disk pages, then REDO: of tables in memory in parallel, of those with disk columns by one thread."""
+        """Undo disk pages, then replay REDO: tables in memory in parallel, tables with disk columns by one thread."""
         directory = store.directory()
         disk.undo(loader.disk_control, directory)
         disk.release()
@@ -387,7 +391,7 @@ class Restart:
 
     @staticmethod
     def _check_seam(sysfile: Sysfile, controls: list[Control], reader: LogReader) -> None:
-        """A local checkpoint behind the seam that cannot be used: the log leads to it from none before."""
+        """Check that every local checkpoint after the seam is usable: the log does not lead across the seam."""
         lost = [each for each in controls if not sysfile.is_before_seam(each.start_lsn, each.start_sequence)]
         if lost:
             reader.close()
@@ -406,8 +410,8 @@ class Restart:
         groups: list[GroupRead],
         caught_up: CaughtUp,
     ) -> tuple[Sysfile, tuple[File, File]]:
-        """From here on the store changes. A crash between any two steps leaves a state from which the same restart
-        follows.
+        """Make the first writes: from here on the store changes. After a crash between any two steps a restart does the
+        same.
         """
         highest = max(
             int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0
@@ -415,8 +419,8 @@ class Restart:
         firm_up_newest(self._files, controls)
         copies = open_copies(self._files)
         if self._is_cut:
-            # The floor before the cut, or a crash between would find a log that ends before it. It is the end of the
-            # log that is kept, which must be on the disk by then.
+            # The floor moves before the cut; else a crash between them would leave a log that ends before its floor.
+            # The floor is the end of the kept log, which must be on disk by then.
             reader.firm_up()
             sysfile = write_both(
                 self._files,
@@ -450,7 +454,7 @@ class Restart:
                 closed_epoch=max([*closed, *(control.epoch for control in controls[:1])]),
                 durable_lsn=reader.end_lsn,
                 durable_sequence=reader.next_sequence - 1,
-                next_lcp_id=max(newest_lcp + 1, 2 if has_seam else 1),  # with the first one the log begins at 0
+                next_lcp_id=max(newest_lcp + 1, 2 if has_seam else 1),  # the log of the first one begins at 0
                 reach_lsn=reader.end_lsn + sysfile.geometry.reach_step_bytes,
             ),
         )
@@ -472,11 +476,11 @@ class Restart:
     ) -> None:
         sysfile = keeper.content
         start = log_start(controls, has_been_cut(self._files))
-        # What this restart needed the next one needs too, until new checkpoints stand (F59).
+        # The next restart needs all that this one needed, until there are new checkpoints (F59).
         if self._start < (start.lsn, start.sequence):
             start = LogStart(*self._start, "a restart: what the last one needed")
         store.spools = SpoolFiles(self._files, (sysfile.store, sysfile.incarnation))
-        # With one local checkpoint the log counts from its beginning: a second one may have been lost half made.
+        # With one local checkpoint the log is kept from its beginning: a second, half-written one may have been lost.
         kept_from = (start.lsn, start.sequence) if len(controls) > 1 else (0, 1)
         store.spools.found(sweep_unreferred(self._files, reader, kept_from, groups))
         reader.close()
@@ -502,7 +506,7 @@ class Restart:
 
 
 def _held_bytes(sysfile: Sysfile, controls: list[Control]) -> int:
-    """Bytes of rows a restart has to load: of the newest local checkpoint, and of the log behind it."""
+    """Return the bytes of rows that a restart has to load: of the newest local checkpoint, and of the log after it."""
     if not controls:
         return sysfile.durable_lsn
     loaded = sum(size_bytes for _, _, size_bytes in controls[0].fragments.values())

@@ -1,6 +1,6 @@
-"""Files that the log refers to, at restart: verified, replayed as if they stood in the log, and swept.
+"""Files that the log refers to, at restart: verified, replayed as part of the log, and swept.
 
-Nothing is changed before every file that is needed has been verified whole. Replay holds one block for each thread.
+Nothing is changed before every needed file has been verified whole. Replay holds one block for each thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Records:
-    """Some records of a group: words[start:stop], and where they lie."""
+    """Some records of a group: words[start:stop], and their place."""
 
     __slots__ = ("base", "file", "start", "stop", "words")
 
@@ -34,13 +34,13 @@ class Records:
         self.file = file
 
     def place(self, at: int) -> str:
-        """Where word `at` lies, for people."""
+        """Return the place of word `at`, for messages."""
         where = self.base + at * 8
         return f"LSN {where}" if self.file is None else f"offset {where} of {self.file}"
 
 
 def does_not_fit(group: GroupRead, some: Records, at: int, status: int) -> RedoDamaged:
-    """The error for a record, at word `at` of some records of a group, that meets rows it was not made for."""
+    """Return the error for a record, at word `at` of some records of a group, that does not match the rows it meets."""
     evidence: dict[str, Any] = {"lsn": group.lsn + at * 8}
     if some.file is not None:
         evidence = {"lsn": group.lsn, "file": some.file, "offset": some.base + at * 8}
@@ -51,7 +51,7 @@ def does_not_fit(group: GroupRead, some: Records, at: int, status: int) -> RedoD
 
 
 class Spooled:
-    """The files that the groups to be replayed refer to, each verified."""
+    """The files that the replayed groups refer to, each verified."""
 
     def __init__(self, files: Files, store: bytes, groups: list[GroupRead]) -> None:
         """Raises: SpoolDamaged, RedoDamaged, VersionTooNew, VersionTooOld."""
@@ -67,7 +67,7 @@ class Spooled:
         return len(self._readers)
 
     def records(self, group: GroupRead) -> Iterator[Records]:
-        """All records of a group in order: its own, and those of the file it refers to. Raises: SpoolDamaged."""
+        """Yield all records of a group in order: its own, and those of the files it refers to. Raises: SpoolDamaged."""
         yield Records(group.words, GROUP_WORDS, GROUP_WORDS + group.records_words, group.lsn, None)
         reader = self._readers.get(group.lsn)
         if reader is not None:
@@ -78,22 +78,22 @@ class Spooled:
 def sweep_unreferred(
     files: Files, reader: LogReader, tail: tuple[int, int], groups: list[GroupRead]
 ) -> dict[int, Kept]:
-    """Remove the spool and load files that no group of the kept log refers to; those that stay, by transaction.
+    """Remove the spool and load files that no group of the kept log refers to; return the others, by transaction.
 
-    tail: LSN and sequence where the kept log begins. groups: those that were replayed, from the tail on or later.
+    tail: LSN and sequence where the kept log begins. groups: the replayed ones, from the tail on or later.
     """
     if not spool_ids(files) and not loads_in(files):
         return {}
     kept: dict[int, Kept] = {}
     for group in groups:
         _note(group, kept)
-    # The groups of the kept log before those that were replayed.
+    # Groups of the kept log before the replayed ones.
     lsn, sequence = tail
     stop = groups[0].lsn if groups else reader.end_lsn
     while lsn < stop:
         older = reader.group_at(lsn, sequence)
         if older is None:
-            return kept  # nothing that was needed; but nobody knows which files it refers to, so all stay (W3)
+            return kept  # not needed for this restart, but its references are unknown, so all files stay (W3)
         _note(older, kept)
         lsn, sequence = older.end_lsn, older.sequence + 1
     sweep(files, {name for each in kept.values() for name in each.names})

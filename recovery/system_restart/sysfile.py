@@ -1,9 +1,9 @@
-"""The sysfile: two copies, so that one is always whole (RD1). They are written in turn where the older one is still a
-floor, and both for what a restart must know from either (`write_both`).
+"""The sysfile: two copies, so that one is always whole (RD1). They are written in turn if the older one is still a
+valid floor, and both for facts that a restart must find in either (`write_both`).
 
-It says what the store was made with and how far the log is known to be durable. The log itself tells where it ends;
-the sysfile is only a floor: a log that ends before it has lost what was promised. It is also a ceiling: no group is
-written that ends behind its reach, so a restart need not look for one there (ADR 0007).
+It has the settings the store was created with, and how far the log is known to be durable. The log itself shows where
+it ends; the sysfile is only a floor: a log that ends before it has lost acknowledged commits. It is also a ceiling: no
+group is written that ends past its reach, so a restart need not look for one there (ADR 0007).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.restart")
 OPENINGS_WARNED = 1_000
 NAMES = ("sysfile.0", "sysfile.1")
-# Fields of an open store that both copies say before anything follows from them (`write_both`).
+# Fields of an open store that both copies have before anything depends on them (`write_both`).
 LASTING = frozenset({"incarnation", "undo_geometry"})
-RESTORING = "restoring"  # a restore is under way in this directory, or was broken off
+RESTORING = "restoring"  # a restore is running in this directory, or was interrupted
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,7 @@ class Sysfile:
     seam_sequence: int = 0
 
     def check_openings(self) -> None:
-        """Say that ids of transactions will be used up, in the last openings before there is no other. Raises:
-        LimitExceeded.
-        """
+        """Warn that transaction ids will run out, during the last openings before that. Raises: LimitExceeded."""
         if self.next_incarnation > INCARNATION_MAX - OPENINGS_WARNED:
             _log.warning(
                 "incarnation %d of %d: back the store up, and restore it into an empty directory, before ids of"
@@ -80,25 +78,29 @@ class Sysfile:
 
     @property
     def next_incarnation(self) -> int:
-        """Of the opening that reads it. Raises: LimitExceeded if ids of transactions are used up."""
+        """The incarnation of the opening that reads the sysfile. Raises: LimitExceeded if transaction ids are used
+        up.
+        """
         return next_incarnation(self.incarnation)
 
     def is_before_seam(self, lsn: int, sequence: int) -> bool:
-        """Whether a place in the log is before the seam. At the seam itself the next group tells: no group need lie
-        between a local checkpoint and what was copied over it.
+        """Whether a place in the log is before the seam. At the seam itself the next group decides: there may be no
+        group between a local checkpoint and the rows copied over it.
         """
         return 0 < self.seam_lsn and (lsn, sequence) < (self.seam_lsn, self.seam_sequence)
 
     def going_on(self, end: tuple[int, int], sequence: int) -> Sysfile:
-        """With the seam of a log that ends before this LSN and group, and goes on there with the group `sequence`."""
+        """Return the sysfile with the seam of a log that ends before this LSN and group and continues with group
+        `sequence`.
+        """
         if end[1] != sequence:
             return replace(self, seam_lsn=end[0], seam_sequence=sequence)
         return replace(self, seam_lsn=0, seam_sequence=0) if self.is_before_seam(*end) else self
 
     def bounds(self, start_lsn: int, start_sequence: int) -> tuple[int, int]:
-        """Floor and reach of the log for who reads it from a group on; both are the seam for who begins before that.
+        """Return floor and reach of the log for a reader that begins at a group; both are the seam for one before it.
 
-        What lies behind the seam changes rows that were copied, which only a local checkpoint behind it has.
+        Groups past the seam change rows that were copied, which only a local checkpoint after the seam has.
         """
         if self.is_before_seam(start_lsn, start_sequence):
             return min(self.durable_lsn, self.seam_lsn), self.seam_lsn
@@ -106,8 +108,8 @@ class Sysfile:
 
 
 def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
-    """The newest intact copy, or None if neither is. Raises: VersionTooNew, VersionTooOld, ForeignFile;
-    RestoreUnfinished unless it is the restore that asks.
+    """Return the newest intact copy, or None if there is none. Raises: VersionTooNew, VersionTooOld, ForeignFile;
+    RestoreUnfinished unless the caller is the restore.
 
     Its filtered epoch is the one both copies have: the filter goes no further (`SysfileKeeper.restorable_epoch`).
     """
@@ -121,13 +123,13 @@ def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
         return None
     before = next((copy for copy in copies if copy.generation == newest.generation - 1), None)
     if before is None:
-        # The copy that is missing may have been the newer one, and have allowed the log to reach further.
+        # The missing copy may have been the newer one, with a higher reach of the log.
         return replace(newest, reach_lsn=0)
     return replace(newest, filtered_epoch=min(newest.filtered_epoch, before.filtered_epoch))
 
 
 def read_copy(files: Files, name: str) -> Sysfile | None:
-    """One copy, or None if it is missing, damaged or unreadable. Raises: VersionTooNew, VersionTooOld."""
+    """Return one copy, or None if it is missing, damaged or unreadable. Raises: VersionTooNew, VersionTooOld."""
     words = read_sealed(files, name, KIND_SYSFILE, SYSFILE_BYTES)
     if words is None:
         return None
@@ -137,7 +139,7 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
     undo = undo_ring(int(header["undo_file_bytes"]), undo_count) if undo_count else None
     if not geometry.is_possible() or (undo is not None and not undo.is_possible()):
         return None
-    # Kernels and the next generation take signed words: what does not fit was never written (F112).
+    # Kernels and the next generation take signed words: a value that does not fit was never written (F112).
     if max(int(header[name]) for name in (SYSFILE.names or ())[len(SEAL.names or ()) : -1]) >= 1 << 63:
         return None
     if int(header["next_table_id"]) > TABLE_ID_MAX + 1:
@@ -166,12 +168,12 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
 
 
 def open_copies(files: Files) -> tuple[File, File]:
-    """Both copies, writable, for the life of the store."""
+    """Open both copies, writable, for the life of the store."""
     return open_both(files, NAMES, SYSFILE_BYTES)
 
 
 def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> Sysfile:
-    """Write the next generation over the older copy; returns what was written. Durable on return."""
+    """Write the next generation over the older copy; return the written content. Durable on return."""
     content = replace(content, generation=content.generation + 1)
     words = np.zeros(SYSFILE_BYTES // 8, dtype=np.int64)
     header = header_of(words, SYSFILE)
@@ -203,9 +205,9 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
 
 
 def write_both(files: Files, copies: tuple[File, File], content: Sysfile) -> Sysfile:
-    """Write the next two generations, for what the older copy alone must say too; returns what was written. Durable on
-    return. A copy that is lost would else take a store back: to one without UNDO log, to ids of transactions that were
-    given, to void groups.
+    """Write the next two generations, for facts that the older copy alone must have too; return the written content.
+    Durable on return. Otherwise the loss of one copy would take a store back: to having no UNDO log, to transaction ids
+    already used, to void groups.
     """
     for _ in copies:
         content = write_sysfile(files, copies, content)
@@ -213,9 +215,9 @@ def write_both(files: Files, copies: tuple[File, File], content: Sysfile) -> Sys
 
 
 class SysfileKeeper:
-    """The sysfile of an open store: who writes it, and how far the log may reach.
+    """The sysfile of an open store: serializes its writers, and sets how far the log may reach.
 
-    Taken behind the leader's place at the log, and never held while waiting for the log.
+    Lock order: a thread may lead the log's write first, then take this latch; it never waits for the log with it.
     """
 
     def __init__(self, files: Files, copies: tuple[File, File], content: Sysfile) -> None:
@@ -223,12 +225,12 @@ class SysfileKeeper:
         self._copies = copies
         self._turn = threading.Lock()
         self.content = content
-        # UNDO records of epochs up to this may be left out. Both copies say so: with the newer one lost, a restart
-        # would else go back before an epoch whose records a flush has left out already.
+        # UNDO records of epochs up to this may be left out. Both copies have it: if the newer one were lost, a restart
+        # would otherwise go back before an epoch whose records a flush has left out already.
         self.restorable_epoch = content.filtered_epoch
 
     def write(self, **changes: Any) -> None:
-        """Write the sysfile with these fields changed, and its reach moved along; its floor never goes back. Durable on
+        """Write the sysfile with these fields changed and its reach extended; its floor never goes back. Durable on
         return.
         """
         with self._turn:
@@ -242,15 +244,15 @@ class SysfileKeeper:
                 self._write(self.content)
 
     def raise_floor(self, lsn: int, sequence: int) -> None:
-        """The log is durable up to this LSN and group: from now on an earlier end is damage. Durable on return."""
+        """Record that the log is durable up to this LSN and group: an earlier end is damage then. Durable on return."""
         if lsn > self.content.durable_lsn:
             self.write(durable_lsn=lsn, durable_sequence=sequence)
 
     def extend_reach(self, lsn: int) -> int:
-        """Let the log reach at least `lsn`; returns how far it may. Durable on return."""
+        """Let the log reach at least `lsn`; return how far it may reach. Durable on return."""
         durable = self.content.reach_lsn
         if lsn <= durable:
-            return durable  # without the turn: commits need not wait for a sysfile whose sync hangs
+            return durable  # without the latch: commits do not wait for a sysfile whose sync hangs
         with self._turn:
             if lsn > self.content.reach_lsn:
                 reach = lsn + self.content.geometry.reach_step_bytes

@@ -1,4 +1,4 @@
-"""The sysfile: two copies, written in turn. A floor for the restart (D5), and what the store was made with."""
+"""The sysfile: two copies, written in turn. A floor for the restart (D5), and the settings of the store's creation."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SYSFILE = np.dtype(
         ("next_table_id", "<u8"),
         ("next_lcp_id", "<u8"),
         ("created_us", "<u8"),
-        ("reach_lsn", "<u8"),  # no group was ever written that ends behind this; 0: unknown (ADR 0007)
+        ("reach_lsn", "<u8"),  # no group that was ever written ends past this; 0: unknown (ADR 0007)
         ("filtered_epoch", "<u8"),  # UNDO records of epochs up to this may have been left out; 0: none
         ("undo_file_bytes", "<u8"),  # geometry of the UNDO log
         ("undo_file_count", "<u8"),  # 0: there is no UNDO log yet
-        ("undo_void_sequence", "<u8"),  # UNDO groups from this one on, with no LSN behind the next field, are void
+        ("undo_void_sequence", "<u8"),  # UNDO groups from this one on, with no LSN past the next field, are void
         ("undo_void_lsn", "<u8"),
-        ("timeline", "<u8"),  # how often the store went back to an earlier epoch and on from there
-        ("seam_lsn", "<u8"),  # groups from here on follow rows copied from another node; 0: there is no such place
+        ("timeline", "<u8"),  # how often the store went back to an earlier epoch and continued from there
+        ("seam_lsn", "<u8"),  # groups from here on follow rows copied from another node; 0: there is no seam
         ("seam_sequence", "<u8"),  # the first of those groups
         ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 20 * 8) // 8,)),
     ]

@@ -1,4 +1,4 @@
-"""Where a restart ends that is not to go to the end of the log: behind an epoch, or behind its last group."""
+"""The end of a restart that does not go to the end of the log: after an epoch, or after its last group."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ if TYPE_CHECKING:
 class Through:
     """The end of an epoch.
 
-    sequence: its last group, if that is known. Then it is by groups that is judged what came behind, and not by the
-    numbers of epochs: local checkpoints and time end epochs without groups, which hold what the one before them held,
-    and whose numbers others may have given to groups since (docs/node-group.md, 4).
+    sequence: its last group, if known. Then groups decide what is later, not the numbers of epochs. Local checkpoints
+    and time end epochs without groups: these have the same state as the one before, and other nodes may have used their
+    numbers for groups since (docs/node-group.md, 4).
     """
 
     epoch: int
     sequence: int | None = None
 
     def has(self, epoch: int, sequence: int) -> bool:
-        """Whether what ends with this epoch and this group is not behind the end."""
+        """Whether a state that ends with this epoch and this group is not past the end."""
         return epoch <= self.epoch if self.sequence is None else sequence <= self.sequence
 
     def controls(self, found: list[Control]) -> list[Control]:
-        """Local checkpoints with nothing that came behind. They have rows of no later epoch than this one, so they
-        count as of this one if they are of a later: what is replayed over them must not be passed over for its number.
+        """Return the local checkpoints without later changes. Their rows have no later epoch than this one, so a
+        checkpoint of a later epoch counts as one of this epoch: groups replayed over it must not be skipped because of
+        its number.
         """
         kept = [control for control in found if self.has(control.epoch, control.start_sequence - 1)]
         return [replace(control, epoch=min(control.epoch, self.epoch)) for control in kept]
 
     def sysfile(self, sysfile: Sysfile) -> Sysfile:
-        """The same of what a sysfile says: behind `check` no UNDO record was left out, and no epoch with groups has
-        closed, behind this one.
+        """Return the sysfile as of this end: given `check`, no UNDO record of a later epoch was left out, and no later
+        epoch with groups has closed.
         """
         return replace(
             sysfile,
@@ -50,8 +51,8 @@ class Through:
     def groups(
         self, found: list[GroupRead], reader: LogReader, start: tuple[int, int]
     ) -> tuple[list[GroupRead], list[GroupRead]]:
-        """Groups up to the end, which becomes that of the log, and those behind it; start: LSN and sequence where
-        reading began.
+        """Return the groups up to the end, which becomes the end of the log, and the groups after it. start: LSN and
+        sequence where reading began.
 
         Raises: RedoDamaged if the log ends before it.
         """
@@ -65,8 +66,8 @@ class Through:
         return kept, found[len(kept) :]
 
     def check(self, store: Store, filtered_epoch: int, cut: list[GroupRead]) -> None:
-        """UNDO of changes up to the filtered epoch may be gone: pages cannot go back behind a group of one of those
-        (U3). cut: groups behind the end. Raises: ValueOutOfRange.
+        """Check that pages can go back. UNDO records up to the filtered epoch may be gone, so pages cannot go back past
+        a group of such an epoch (U3). cut: groups past the end. Raises: ValueOutOfRange.
         """
         has_disk = any(table.format.has_disk for table in store.tables.values())
         if has_disk and any(group.epoch <= filtered_epoch for group in cut):

@@ -17,7 +17,9 @@ Names = tuple[str, str]
 
 
 def read_sealed(files: Files, name: str, kind: int, size_bytes: int) -> Words | None:
-    """The words of one copy, or None if it is missing, damaged or unreadable. Raises: VersionTooNew, VersionTooOld."""
+    """Return the words of one copy, or None if it is missing, damaged or unreadable. Raises: VersionTooNew,
+    VersionTooOld.
+    """
     words = np.zeros(size_bytes // 8, dtype=np.int64)
     try:
         file = files.open(name, False)
@@ -40,13 +42,14 @@ def read_sealed(files: Files, name: str, kind: int, size_bytes: int) -> Words | 
 
 
 def open_both(files: Files, names: Names, size_bytes: int) -> tuple[File, File]:
-    """Both copies, writable. A copy that is missing is made anew; it counts for nothing until written."""
+    """Open both copies, writable. A missing copy is created; it does not count until it is written."""
     missing = [name for name in names if not files.exists(name)]
     for name in missing:
         file = files.create(name, size_bytes)
         files.fdatasync(file)
         files.close(file)
-    # Also for names that a killed process made or removed: the copies themselves, and all else the directory holds.
+    # This also makes names durable that a killed process created or removed: the copies', and all others in the
+    # directory.
     files.sync_directory("")
     return files.open(names[0], True), files.open(names[1], True)
 

@@ -1,7 +1,8 @@
-"""Verification of a binlog against the store: what it says last of each key is what the store has (docs/verify.md, 7).
+"""Verifies a binlog against the store: the store must have each key's last change in the binlog (docs/verify.md, 7).
 
-Whoever knows binlogs passes in what reads them: a call that gives the same pieces, in their order, each time. Memory is
-bounded by `KEYS_MAX` keys; more are looked at in parts by the digest of the key, reading the binlog twice for each.
+The caller passes in a reader of the binlog: a function that returns the same pieces, in their order, each time. Memory
+is bounded by `KEYS_MAX` keys. More keys are compared in parts by the digest of the key, with two reads of the binlog
+for each part.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
 
 KEYS_MAX = 1 << 20
 PLACE_END = 1 << 63
-_TABLE_FACTOR = -0x61C8864E7A143579  # odd: tables apart, keys stay apart
+_TABLE_FACTOR = -0x61C8864E7A143579  # odd: tables stay apart, and so do keys
 Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
 class LoggedRows:
-    """Rows of one table that the binlog says were changed in one way. Shapes: `key` and `after` have the same rows.
+    """Rows of one table that the binlog has as changed in one way. Shapes: `key` and `after` have the same rows.
 
-    `after` has the columns that were logged, None behind a delete.
+    `after` has the logged columns, None for a delete.
     """
 
     epoch: int
@@ -49,8 +50,8 @@ class LoggedRows:
 
 @dataclass(frozen=True)
 class Altered:
-    """From here on what was said of some tables (None: of all) counts no more (`is_new`: the binlog is whole of them
-    behind `epoch`; `is_empty`: they had no rows then), or only which keys there are.
+    """From here on earlier changes of some tables (None: of all) do not count (`is_new`: the binlog has all of their
+    changes after `epoch`; `is_empty`: they had no rows then), or count only for which keys exist.
     """
 
     tables: frozenset[str] | None
@@ -64,7 +65,7 @@ Piece = LoggedRows | Altered
 
 @dataclass
 class BinlogReport(Findings):
-    """What was looked at, and all that is wrong; `unjudged` are keys nobody can say anything of."""
+    """Counts of a comparison, and the problems found; `unjudged` is the number of keys that cannot be judged."""
 
     epoch: int
     changes: int = 0
@@ -79,7 +80,7 @@ class BinlogReport(Findings):
 
 
 class _Last:
-    """The number of the last change of each key, of keys from `low` on: of as many as there is room for."""
+    """The number of the last change of each key, for keys from `low` on, as many as there is room for."""
 
     def __init__(self, low: int) -> None:
         self.low, self.bound = low, PLACE_END
@@ -89,7 +90,7 @@ class _Last:
         self._held = 0
 
     def add(self, words: Words, places: Words, first: int) -> None:
-        """Changes number first, first + 1, …"""
+        """Add changes number first, first + 1, …"""
         chosen = np.flatnonzero((places >= self.low) & (places <= self.bound - 1))
         self._words.append(words[chosen])
         self._places.append(places[chosen])
@@ -102,7 +103,7 @@ class _Last:
         words, places, numbers = (
             np.concatenate([*each, _NOTHING]) for each in (self._words, self._places, self._numbers)
         )
-        # Equal words stay in the order of the binlog: of them the last one counts.
+        # Equal words stay in the order of the binlog: the last one counts.
         order = np.argsort(words, kind="stable")
         ends = np.append(np.flatnonzero(np.diff(words[order])), words.size - 1) if words.size else _NOTHING
         kept = order[ends]
@@ -114,7 +115,7 @@ class _Last:
         self._held = kept.size
 
     def forget(self, before: int, is_chosen: Callable[[Words], Any]) -> None:
-        """Changes numbered below `before` whose number is chosen count no more."""
+        """Drop changes that are numbered below `before` and that `is_chosen` selects."""
         self._compress()
         numbers = self._numbers[0]
         kept = ~((numbers < before) & is_chosen(numbers))
@@ -123,7 +124,7 @@ class _Last:
         self._held = int(kept.sum())
 
     def finish(self) -> tuple[Words, Words]:
-        """(numbers, words), both sorted on their own."""
+        """Return (numbers, words), each sorted by itself."""
         self._compress()
         return np.sort(self._numbers[0]), np.sort(self._words[0])
 
@@ -142,21 +143,21 @@ class BinlogCheck:
         logs_empty: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """read: the pieces of the binlog up to the snapshot's epoch. is_whole: all changes of the store are logged, but
-        for updates that change nothing, and those too with logs_empty.
+        """read: returns the pieces of the binlog up to the snapshot's epoch. is_whole: all changes of the store are
+        logged, except for updates that change nothing; with logs_empty those too.
         """
         self._snapshot = snapshot
         self._read = read
         self._logs_empty = logs_empty
         self._progress = progress
         self.report = BinlogReport(snapshot.epoch, is_whole=is_whole)
-        self._altered: dict[str, int] = {}  # changes of a table before this one only tell which keys there are
-        self._start = 0  # the binlog is whole behind this epoch, of some tables behind a later one
+        self._altered: dict[str, int] = {}  # changes of a table before this one only show which keys exist
+        self._start = 0  # the binlog is whole after this epoch, of some tables after a later one
         self._starts: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
 
     def run(self) -> BinlogReport:
-        """Compare. Raises: what reading the binlog raises, SnapshotTooOld, StoreFailed."""
+        """Compare. Raises: the errors of reading the binlog, SnapshotTooOld, StoreFailed."""
         low = 0
         while low < PLACE_END:
             last = self._find(low)
@@ -168,7 +169,7 @@ class BinlogCheck:
         return self.report
 
     def _identity(self, table: str, keys: pa.RecordBatch) -> tuple[Words, Words]:
-        """(words that tell keys of all tables apart, places they are divided by)."""
+        """Return (words that distinguish keys of all tables, places by which they are divided into parts)."""
         lanes = digests(keys.columns, keys.num_rows)
         number = self._numbers.setdefault(table, len(self._numbers) + 1)
         apart = np.int64((number * _TABLE_FACTOR + (1 << 63)) % (1 << 64) - (1 << 63))
@@ -179,7 +180,7 @@ class BinlogCheck:
         last = _Last(low)
         self._altered = {}
         self._start, self._starts = 0, {}
-        runs: list[tuple[int, str]] = []  # where rows of a table begin
+        runs: list[tuple[int, str]] = []  # where runs of rows of one table begin
         at = 0
         for piece in self._read():
             if isinstance(piece, LoggedRows):
@@ -257,7 +258,7 @@ class BinlogCheck:
             self.report.add(f"{_shown(keys, row, piece)} differs from the binlog in {', '.join(differs)}")
 
     def _look_for_unlogged(self, low: int, bound: int, words: Words) -> None:
-        """Rows changed since the binlog is whole, of which it says nothing."""
+        """Report rows that were changed since the binlog is whole but are not in it."""
         if not self.report.is_whole:
             return
         for table in list(self._snapshot.by_name.values()):
@@ -274,7 +275,7 @@ class BinlogCheck:
                 found, places = self._identity(table.name, keys)
                 lacking = np.flatnonzero(~_among(found, words) & (places >= low) & (places <= bound - 1))
                 if start and not self._logs_empty:
-                    # What was there before may have been updated without a change.
+                    # Older rows may have been updated without a change, which is not logged.
                     self.report.unjudged += lacking.size
                     continue
                 piece = LoggedRows(0, table.name, keys, None)
@@ -290,7 +291,7 @@ def _among(found: Words, words: Words) -> Any:
 
 
 def _of_tables(runs: list[tuple[int, str]], tables: frozenset[str] | None) -> Callable[[Words], Any]:
-    """Whether changes, by number, are of some tables. Shapes: (changes,) both."""
+    """Return a function that tells, by number, whether changes are of some tables. Shapes: (changes,) both."""
 
     def is_chosen(numbers: Words) -> Any:
         if tables is None:

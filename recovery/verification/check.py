@@ -1,8 +1,8 @@
-"""Verification: every file of a store, and every row of one in memory. Nothing is changed.
+"""Verification of every file of a store, and of every row of one in memory. Nothing is changed.
 
-A closed store is checked file by file, then brought back in memory the way a restart does it, up to but without the
-first write, and its rows are verified there. A live one is checked beside its users: rows in bounded slices, local
-checkpoints and log as far as they are kept. What a running store retires meanwhile is not damage.
+A closed store is checked file by file, then loaded into memory as a restart does it, stopping before the first write,
+and its rows are verified there. A live store is checked while it is in use: rows in bounded slices, local checkpoints
+and log as far as they are kept. Files that a running store retires meanwhile are not damage.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class FileCheck:
         self._referred: list[Referred] = []
 
     def sysfile(self) -> Sysfile | None:
-        """Both copies; the newer intact one."""
+        """Check both copies; return the newer intact one."""
         for name in NAMES:
             self._report.files += 1
             try:
@@ -117,13 +117,13 @@ class FileCheck:
     def _copy(self, name: str) -> None:
         if not self._files.exists(name):
             self._report.add(f"{name} is missing; the other copy serves, and the next opening makes it anew")
-        elif read_copy(self._files, name) is None and read_copy(self._files, name) is None:  # it may be being written
+        elif read_copy(self._files, name) is None and read_copy(self._files, name) is None:  # perhaps half written
             self._report.add(f"{name} is damaged; the other copy serves, unless that is damaged too")
 
     def local_checkpoints(self, store: bytes) -> list[Control]:
-        """Control files, newest first, and the data files they name; those that are intact."""
+        """Check control files, newest first, and the data files they name; return the intact ones."""
         intact: list[Control] = []
-        torn: list[tuple[str, int]] = []  # what is said of it, and how many newer ones are intact
+        torn: list[tuple[str, int]] = []  # the problem, and how many newer ones are intact
         for lcp_id in control_ids(self._files):
             problems: list[str] = []
             control = None
@@ -139,7 +139,7 @@ class FileCheck:
                 problems.append(error.message)
             self._report.files += 1
             for problem in problems:
-                # A power loss may bring the name of a retired one back, and not what it names.
+                # A power loss may bring the name of a retired one back, but not the files it names.
                 if len(intact) >= LCPS_KEPT:
                     self._report.notes.append(f"{problem} (local checkpoint {lcp_id}, which two newer ones replace)")
                 elif control is None:
@@ -149,7 +149,7 @@ class FileCheck:
             if control is not None and not problems:
                 intact.append(control)
         for problem, newer in torn:
-            # If a crash tore it before anybody was told of it, nothing was retired for it: two older ones are there.
+            # If a crash tore it before it was acknowledged, nothing was retired for it: two older ones are there.
             if len(intact) - newer >= LCPS_KEPT:
                 self._report.notes.append(f"{problem} (a local checkpoint that was not finished)")
             else:
@@ -160,7 +160,7 @@ class FileCheck:
     def _data_files(self, control: Control, store: bytes) -> Iterator[str]:
         parts = [(data_name(control.lcp_id, *place), place, sizes) for place, sizes in control.fragments.items()]
         parts.append((copies_name(control.lcp_id), (COPIES_TABLE, COPIES_FRAGMENT), control.copies))
-        # Once for all files: of thousands of tables they take longer than the files.
+        # Once for all files: with thousands of tables this takes longer than reading the files.
         shapes = shapes_of(control.tables, lambda *_: 0)
         for name, place, promised in parts:
             try:
@@ -184,7 +184,7 @@ class FileCheck:
     def _read_blocks(
         self, name: str, store: bytes, control: Control, place: tuple[int, int], of_tables: tuple[Words, Words]
     ) -> tuple[int, int, int]:
-        """Entries, blocks and bytes of a data file, every entry looked at and loaded nowhere."""
+        """Return entries, blocks and bytes of a data file; every entry is checked, and none is loaded."""
         shapes, targets = of_tables
         state = np.zeros(3, dtype=np.int64)
         blocks = size_bytes = 0
@@ -206,7 +206,7 @@ class FileCheck:
                 self._report.notes.append(f"{LCP_FOLDER}/{leaf} is left of an unfinished local checkpoint")
 
     def log(self, sysfile: Sysfile, lsn: int, sequence: int, until: int | None = None) -> None:
-        """Every group from (lsn, sequence) to the end of the log, or to the group before sequence `until`."""
+        """Check every group from (lsn, sequence) to the end of the log, or to the group before sequence `until`."""
         reader: LogReader | None = None
         try:
             handles = open_files(self._files, sysfile.geometry, False)
@@ -246,7 +246,7 @@ class FileCheck:
             self._referred.append(what)
 
     def spool_files(self, store: bytes, is_live: bool) -> None:
-        """The files that the groups of the log refer to, once `log` has read it."""
+        """Check the files that the groups of the log refer to, after `log` has read it."""
         for what in self._referred:
             self._report.files += 1
             try:
@@ -264,7 +264,7 @@ class FileCheck:
             )
 
     def catalog(self, catalog: Catalog | None) -> None:
-        """A cache: what is wrong with it is made right by the next opening."""
+        """Check the catalog. It is a cache: the next opening repairs it."""
         if catalog is not None:
             self._report.files += 1
             try:
@@ -282,12 +282,13 @@ def check_memory(
     is_live: bool,
     progress: Progress | None = None,
 ) -> None:
-    """Every row, reference and index entry of a store in memory, in slices that hold nobody up, and every disk page.
+    """Check every row, reference and index entry of a store in memory, in slices that do not block writers for long,
+    and every disk page.
 
-    is_live: the store has a log and users; else it was just brought back and nobody has seen it.
+    is_live: the store has a log and users; otherwise it was only loaded for this check.
     """
     pin = object()
-    store.pin(pin)  # before the list is read: what is dropped later stays
+    store.pin(pin)  # before the list is read: tables dropped later stay
     try:
         tables = list(store.tables.values())
         total = sum(table.count() for table in tables)
@@ -313,14 +314,15 @@ def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport
     status = ST_MORE
     while status != OK:
         store.failure.check()
-        # Epochs close under the latch: else one could, and a row be committed in the next, behind the look at it.
+        # Epochs close under the latch. Without it an epoch could close, and a row be committed in the next one, after
+        # the epoch was read.
         with store.latch:
             newest_epoch = store.epochs.current if is_live else EPOCH_MAX
             status = int(check_rows(mem, fragment, SLICE_SLOTS, newest_epoch, state))
         if status > 0:
             report.add(f"{where}: row {int(state[2])}: {FAULTS[status]}")
     report.rows += int(state[1])
-    # Rows may come and go meanwhile, so they are counted only if none did until after the count was read.
+    # Rows may come and go meanwhile, so the counts are compared only if nothing was committed until the count was read.
     counted = store.arena.word(fragment, F_ROWS)
     is_quiet = not is_live or (began is not None and began == _quiet_mark(store))
     if is_quiet and int(state[1]) != counted:
@@ -335,7 +337,7 @@ def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport
 
 
 def _quiet_mark(store: Store) -> tuple[int, ...] | None:
-    """The same twice if nothing was committed in between; None while a transaction is open."""
+    """Return a mark that is equal twice if nothing was committed in between; None while a transaction is open."""
     with store.latch:
         return None if store.locks.by_slot else (store.log.sequence, int(store.log.fill[0]))
 
@@ -344,7 +346,7 @@ def _quiet_mark(store: Store) -> tuple[int, ...] | None:
 def check_closed(
     files: Files, options: Options, clock: Clock, catalog_of: Callable[[Sysfile], Catalog], progress: Progress | None
 ) -> CheckReport:
-    """Verify a store nobody has open, its lock being held. Not one byte is written."""
+    """Verify a store that no process has open; the caller holds its lock. Not one byte is written."""
     began = clock.monotonic()
     files.read_errors_latch = False
     report = CheckReport()
@@ -376,7 +378,7 @@ def check_closed(
 def _check_rehearsed(
     files: Files, options: Options, clock: Clock, sysfile: Sysfile, report: CheckReport, progress: Progress | None
 ) -> None:
-    """Bring the store back in memory and verify its rows there."""
+    """Load the store into memory and verify its rows there."""
     try:
         store = Restart(files, options, clock).rehearse()
     except MemoryExhausted as error:
@@ -398,7 +400,7 @@ def check_live(
     lcp_turn: AbstractContextManager[object],
     progress: Progress | None,
 ) -> CheckReport:
-    """Verify an open store beside its users. lcp_turn: held while no local checkpoint may be made or retired."""
+    """Verify an open store while it is in use. lcp_turn: held while no local checkpoint may be written or retired."""
     began = store.clock.monotonic()
     report = CheckReport()
     check = FileCheck(files, report)
@@ -414,7 +416,7 @@ def check_live(
     with store.latch:
         is_cut = log.tail_lsn != place[0]
     if is_cut:
-        # Local checkpoints have freed the log meanwhile, and newer groups may have overwritten what was read.
+        # Local checkpoints have freed log meanwhile, so newer groups may have overwritten what was read.
         del report.problems[problems:]
         report.notes.append("the log was cut while it was read; what was cut was not verified to its end")
     if store.disk.is_started:

@@ -1,7 +1,7 @@
-"""Two sides compared table by table: sums of ranges, narrowed, then the rows themselves (docs/verify.md, section 4).
+"""Compares two sides table by table: sums of ranges, narrowed, then the rows themselves (docs/verify.md, section 4).
 
-Invariant: what is given out as different was found so row by row; sums only say where to look. Memory: the sums of one
-level, and the rows of one group.
+Invariant: rows reported as different were found different row by row; sums only show where to look. Memory: the sums of
+one level, and the rows of one group.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 COLLECTED_ROWS = 50_000
 SMALL_RANGE_ROWS = 32
-ROWIDS_DIFFER = 64  # ranges: with more, and a quarter of those in use, ROWIDs are taken not to be the same
+ROWIDS_DIFFER = 64  # ranges: if more differ, and a quarter of those in use, the sides are taken not to share ROWIDs
 
 
 @dataclass
 class TableReport:
-    """What the comparison of one table came to. `by`: how ranges were cut in the end."""
+    """Result of the comparison of one table. `by`: how ranges were cut in the end."""
 
     name: str
     rows_a: int = 0
@@ -48,18 +48,18 @@ class TableReport:
 
     @property
     def differing(self) -> int:
-        """Rows that differ, or that only one side has."""
+        """The number of rows that differ, or that only one side has."""
         return self.only_a + self.only_b + self.changed
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the report as plain values."""
         return {**self.__dict__, "differing": self.differing}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that differ, as record batches of the columns compared; `changed_a` and `changed_b` row by row the same
-    keys.
+    """Rows that differ, as record batches of the compared columns; `changed_a` and `changed_b` have the same keys in
+    order.
     """
 
     only_a: pa.RecordBatch
@@ -69,7 +69,7 @@ class Group:
 
     @property
     def rows(self) -> int:
-        """How many rows differ."""
+        """The number of rows that differ."""
         return int(self.only_a.num_rows + self.only_b.num_rows + self.changed_a.num_rows)
 
 
@@ -85,9 +85,9 @@ class TableComparison:
         progress: Progress | None = None,
         readers: Sequence[Callable[..., RangeReader]] = (RangeReader, RangeReader),
     ) -> None:
-        """by: how ranges are cut, None for what suits. readers: what makes the readers of the sides.
+        """by: how ranges are cut; None: the suitable way. readers: create the readers of the sides.
 
-        Raises: Rejected for ROWIDs that cannot be compared.
+        Raises: Rejected for ROWIDs that are not comparable.
         """
         self._sides = (a, b)
         self._table = table
@@ -105,7 +105,7 @@ class TableComparison:
         self._readers = [make(side, table, self._advance) for make, side in pairs]
 
     def groups(self) -> Iterator[Group]:
-        """What differs, some rows at a time. Raises: what reading a side raises, InvariantBroken."""
+        """Yield the differences, some rows at a time. Raises: the errors of reading a side, InvariantBroken."""
         report = self.report
         if report.by == BY_ROWID:
             found = self._narrow_rowids()
@@ -117,7 +117,7 @@ class TableComparison:
 
     # --- which ranges differ ---------------------------------------------------------------------
     def _narrow_rowids(self) -> tuple[Words, Words, int] | None:
-        """The ranges by ROWID that differ; None if they are not to be compared by ROWID."""
+        """Return the ranges by ROWID that differ; None if the sides have to be compared by key."""
         rows, pages = max(each.rows for each in self._extents), max(each.pages for each in self._extents)
         first = first_by_rowid(self._numbers, pages, rows)
         summed = self._sum(first)
@@ -128,15 +128,16 @@ class TableComparison:
         if not self._is_forced and numbers.size > max(ROWIDS_DIFFER, in_use // 4):
             return None
         found = self._narrow_on(*differing(*summed), first.shift)
-        # What sits at another ROWID on the other side is told from what is missing only if all are matched at once.
+        # A row at another ROWID on the other side can only be distinguished from a missing one if all are matched at
+        # once.
         return None if int(found[1].sum()) > COLLECTED_ROWS else found
 
     def _narrow(self, first: Ranges) -> tuple[Words, Words, int]:
         return self._narrow_on(*differing(*self._sum(first)), first.shift)
 
     def _narrow_on(self, numbers: Words, rows: Words, shift: int) -> tuple[Words, Words, int]:
-        """(numbers of ranges that differ, rows in each on the side that has more, shift), small enough to be looked
-        at.
+        """Return (numbers of ranges that differ, rows in each on the side with more, shift), small enough to read the
+        rows.
         """
         while numbers.size and int(rows.sum()) > max(COLLECTED_ROWS, SMALL_RANGE_ROWS * numbers.size):
             ranges = narrowed(numbers, shift)
@@ -147,7 +148,7 @@ class TableComparison:
         return numbers, rows, shift
 
     def _sum(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
-        """The sums of both sides."""
+        """Return the sums of both sides."""
         summed = (ranges, ranges.same_shape())
         is_first = not self.report.passes
         for reader, into in zip(self._readers, summed, strict=True):
@@ -183,7 +184,7 @@ class TableComparison:
                 yield group
 
     def _compared(self, a: Collected, b: Collected) -> Group:
-        """Rows matched by the digest of their key; those that differ, or are alone."""
+        """Match rows by the digest of their key; return those that differ, or exist on one side only."""
         keys, lanes = (np.concatenate([*one, *two, _NOTHING]) for one, two in ((a.keys, b.keys), (a.lanes, b.lanes)))
         rows_a = sum(each.size for each in a.keys) // 2
         order = np.lexsort((keys[1::2], keys[0::2]))
@@ -226,7 +227,7 @@ def _taken(batch: pa.RecordBatch, places: Words) -> pa.RecordBatch:
 
 
 def differing_columns(a: pa.RecordBatch, b: pa.RecordBatch, names: Sequence[str]) -> dict[str, Any]:
-    """Which columns of rows that are matched one by one differ: for each name a mask. Shapes: (rows,)."""
+    """Return the columns that differ between rows matched one by one: a mask for each name. Shapes: (rows,)."""
     found = {}
     for name in names:
         left, right = (digests([batch.column(name)], batch.num_rows) for batch in (a, b))

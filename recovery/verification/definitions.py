@@ -1,4 +1,4 @@
-"""What of two definitions of a table can be compared, and what differs."""
+"""The comparable parts of two definitions of a table, and their differences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparable:
-    """A table of both sides: columns both have, in the order of side A; `key` the primary key."""
+    """A table of both sides: the columns both have, in the order of side A; `key` is the primary key."""
 
     name: str
     columns: tuple[str, ...]
@@ -25,7 +25,7 @@ class Comparable:
 
 @dataclass(frozen=True)
 class SchemaDifference:
-    """Something of a definition that is not the same on both sides; `a` and `b` are what each has, None for nothing."""
+    """A part of a definition that differs between the sides; `a` and `b` are the values of each, None for nothing."""
 
     table: str
     column: str | None
@@ -34,14 +34,16 @@ class SchemaDifference:
     b: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the difference as plain values."""
         return dict(self.__dict__)
 
 
 def chosen_tables(
     a: dict[str, TableDefinition], b: dict[str, TableDefinition], names: Sequence[str] | None
 ) -> list[str]:
-    """The tables that are compared: those named, or all but those of the system. Raises: NoSuchTable on both sides."""
+    """Return the tables to compare: those named, or all but system tables. Raises: NoSuchTable if both sides lack
+    one.
+    """
     if names is None:
         return sorted(name for name in {*a, *b} if not is_system_table(name))
     found = [name if name in a or name in b else qualified_name(name) for name in names]
@@ -54,7 +56,9 @@ def chosen_tables(
 def compare_definitions(
     name: str, a: TableDefinition | None, b: TableDefinition | None
 ) -> tuple[Comparable | None, list[SchemaDifference]]:
-    """(what can be compared of a table's rows, what differs); nothing can if a side has no table, or another key."""
+    """Return (the comparable part of a table, the differences); no part if a side lacks the table or the keys
+    differ.
+    """
     if a is None or b is None:
         return None, [
             SchemaDifference(name, None, "table is missing", None if a is None else name, None if b is None else name)

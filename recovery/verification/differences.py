@@ -1,4 +1,4 @@
-"""What a comparison found, as plain values: table, key, column, and what each side has."""
+"""The differences of a comparison as plain values: table, key, column, and the value on each side."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def _keys(batch: pa.RecordBatch, table: Comparable) -> list[Any]:
-    """The keys of rows: values, or lists of them where the key has several columns."""
+    """Return the keys of rows: values, or lists of them if the key has several columns."""
     columns = [batch.column(name).to_pylist() for name in table.key]
     return columns[0] if len(columns) == 1 else [list(each) for each in zip(*columns, strict=True)]
 
 
 def differences(group: Group, table: Comparable) -> Iterator[list[dict[str, Any]]]:
-    """Each row that differs: a list of its columns that do, or of one entry with the whole row of the only side that
-    has it.
+    """Yield each row that differs: a list of its differing columns, or of one entry with the row that only one side
+    has.
     """
     for side, rows in (("a", group.only_a), ("b", group.only_b)):
         for key, row in zip(_keys(rows, table), rows.to_pylist(), strict=True):

@@ -1,7 +1,7 @@
-"""Rows of one fragment out of files alone: the levels of a backup, or a local checkpoint's data file and copies.
+"""Rows of one fragment from files alone: the levels of a backup, or a local checkpoint's data file and copies.
 
-What is in a file is not trusted: blocks are verified as they are read, entries looked at one by one, and counts must be
-those of manifest or control file in the end.
+The content of files is not trusted: blocks are verified as they are read, entries are checked one by one, and at the
+end the counts must be those of manifest or control file.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from tidemark.recovery.local_checkpoint.control import Control
 
 NO_MAP: Words = np.zeros(0, dtype=np.int64)
-_SLOTS_ANY = 1 << 16  # of entries whose slots nobody counts
+_SLOTS_ANY = 1 << 16  # for entries whose slots are not counted
 
 
 def _pieces(
     copy: Callable[[Words, Words, Words], int], words: int, stop: int, refuse: Callable[[int], Damaged]
 ) -> Iterator[ScanBatch]:
-    """Batches that a kernel makes of a block of so many words, one after the other."""
+    """Yield the batches that a kernel copies out of a block of `words` words, one after the other."""
     state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
     room = words
     while int(state[B_NEXT]) < stop:
@@ -70,7 +70,7 @@ class BackupFragment:
         self._levels = levels
 
     def batches(self) -> Iterator[ScanBatch]:
-        """The rows with disk parts, in the order of ROWIDs within a level, in the form of the newest definition.
+        """Yield the rows with disk parts, in the order of ROWIDs within a level, in the form of the newest definition.
 
         Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile.
         """
@@ -140,7 +140,7 @@ class LcpFragment:
         self._number = number
 
     def batches(self) -> Iterator[ScanBatch]:
-        """The rows: those of the data file in the order of ROWIDs, then old rows copied by commits.
+        """Yield the rows: those of the data file in the order of ROWIDs, then old rows copied by commits.
 
         Raises: LcpDamaged, FileMissing (the checkpoint was retired meanwhile, or a file is lost), FileTruncated,
         ForeignFile.
@@ -171,7 +171,7 @@ class LcpFragment:
             yield from _pieces(copy, words.size, BLOCK_HEADER_WORDS + used, self._refusal(name))
 
     def _blocks(self, name: str, place: tuple[int, int], seen: Words) -> Iterator[tuple[Words, int]]:
-        """The blocks of a file; seen: [entries, blocks, bytes], of which these are the last two."""
+        """Yield the blocks of a file. seen: [entries, blocks, bytes], of which this updates the last two."""
         for words, used in read_blocks(self._files, name, self._store, self._control.lcp_id, *place):
             seen[1] += 1
             seen[2] += words.size * 8

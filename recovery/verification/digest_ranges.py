@@ -1,7 +1,8 @@
 """Ranges of rows by place, and the sums of their digests (docs/verify.md, sections 2 to 4).
 
-A place is a number of up to 63 bits, a row's ROWID or that of its key. A range is all places with the same number in
-front of `shift` bits. `Ranges` has those that are summed: each wanted range of the level before in `fan` pieces.
+A place is a number of up to 63 bits, a row's ROWID or that of its key. A range is all places with the same number above
+the low `shift` bits. `Ranges` has the ranges that are summed: each wanted range of the level before, in 2^fan_bits
+pieces.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ONE_RANGE = np.zeros(1, dtype=np.int64)
 
 
 def bits_for(value: int) -> int:
-    """How many bits tell so many things apart."""
+    """Return the number of bits that distinguish `value` things."""
     return max(0, value - 1).bit_length()
 
 
@@ -46,20 +47,20 @@ class Ranges:
 
     def __post_init__(self) -> None:
         self.sums = np.zeros(self.count * SUM_WORDS, dtype=np.int64)
-        self.has_overflown = False  # a place lay behind the last piece: there are more pages than was thought
+        self.has_overflown = False  # a place was past the last piece: there are more pages than expected
 
     @property
     def is_everything(self) -> bool:
-        """Whether there is no place outside."""
+        """Whether no place is outside."""
         return self.wanted.size == 1 and self.shift_before >= PLACE_BITS
 
     @property
     def count(self) -> int:
-        """How many pieces."""
+        """The number of pieces."""
         return int(self.wanted.size) << self.fan_bits
 
     def places_in(self, places: Words) -> Words:
-        """Which wanted range each place lies in, -1 for none."""
+        """Return the wanted range of each place, -1 for none."""
         if self.is_everything:
             return np.zeros(places.size, dtype=np.int64)
         front = places >> self.shift_before
@@ -81,41 +82,41 @@ class Ranges:
             raise InvariantBroken("a row lies in a range that is not there; report this")
 
     def same_shape(self) -> Ranges:
-        """The same ranges, without sums."""
+        """Return the same ranges, without sums."""
         return Ranges(self.wanted, self.shift_before, self.shift, self.fan_bits)
 
     def numbers(self) -> Words:
-        """Number of each piece: (place >> shift) of what lies in it."""
+        """Return the number of each piece: (place >> shift) of its places."""
         pieces = np.arange(1 << self.fan_bits, dtype=np.int64)
         return ((self.wanted[:, None] << (self.shift_before - self.shift)) | pieces[None, :]).reshape(-1)
 
     def rows(self) -> Words:
-        """Rows in each piece."""
+        """Return the number of rows in each piece."""
         return self.sums[0::SUM_WORDS]
 
     def total(self) -> tuple[int, int, int]:
-        """The sums over all pieces."""
+        """Return the sums over all pieces."""
         each = self.sums.reshape(-1, SUM_WORDS).sum(axis=0)
         return int(each[0]), int(each[1]), int(each[2])
 
 
 def differing(a: Ranges, b: Ranges) -> tuple[Words, Words]:
-    """(numbers, rows on the side that has more) of the pieces whose sums differ."""
+    """Return (numbers, rows on the side that has more) of the pieces whose sums differ."""
     pairs = (a.sums.reshape(-1, SUM_WORDS), b.sums.reshape(-1, SUM_WORDS))
     found = np.flatnonzero((pairs[0] != pairs[1]).any(axis=1))
     return a.numbers()[found], np.maximum(a.rows(), b.rows())[found]
 
 
 def first_by_key(rows: int) -> Ranges:
-    """The first level by key, for so many rows."""
+    """Return the first level by key, for this many rows."""
     fan_bits = min(bits_for(-(-rows // ROWS_PER_RANGE)), bits_for(RANGES_MAX))
     return Ranges(ONE_RANGE.copy(), PLACE_BITS, PLACE_BITS - fan_bits, fan_bits)
 
 
 def first_by_rowid(numbers: Sequence[int], pages: int, rows: int) -> Ranges:
-    """The first level by ROWID: fragments by number, the most logical pages one has, and rows in all.
+    """Return the first level by ROWID, of fragments by number, the most logical pages of one, and rows in all.
 
-    Never less than a page is a range.
+    A range is at least a page.
     """
     most = max(1, min(RANGES_MAX, -(-rows // ROWS_PER_RANGE)) // max(1, len(numbers)))
     page_bits = bits_for(pages)
@@ -125,7 +126,7 @@ def first_by_rowid(numbers: Sequence[int], pages: int, rows: int) -> Ranges:
 
 
 def narrowed(wanted: Words, shift: int) -> Ranges | None:
-    """Each of some ranges in pieces; None if they are single places, or too many."""
+    """Return some ranges in pieces; None if they are single places, or too many."""
     fan_bits = min(FAN_BITS, shift, bits_for(SUMS_MAX // max(1, wanted.size) + 1) - 1)
     if fan_bits < 1:
         return None

@@ -1,4 +1,4 @@
-"""Reading one table of one side for a comparison: sums of ranges, or the rows of some."""
+"""Reads one table of one side for a comparison: sums of ranges, or the rows of some ranges."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Collected:
     lanes: list[Words] = field(default_factory=list)
 
     def add(self, rows: pa.RecordBatch, table: Comparable) -> None:
-        """Add rows with the columns that are compared."""
+        """Add rows with the compared columns."""
         self.batches.append(rows)
         self.lanes.append(digests(rows.columns, rows.num_rows))
         self.keys.append(digests([rows.column(name) for name in table.key], rows.num_rows))
 
 
 class RangeReader:
-    """Reads the ranges of one table of one side here, in this process."""
+    """Reads the ranges of one table of one side in this process."""
 
     def __init__(self, side: Side, table: Comparable, on_rows: Callable[[int], None] = lambda rows: None) -> None:
-        """on_rows: told how many rows were read."""
+        """on_rows: called with the number of rows read."""
         self._side = side
         self._table = table
         self._on_rows = on_rows
@@ -56,7 +56,7 @@ class RangeReader:
             ranges.add(places, digests(decoded.columns, batch.count))
 
     def collect(self, wanted: Ranges, by: str) -> Collected:
-        """The rows of some ranges."""
+        """Return the rows of some ranges."""
         found = Collected()
         row_format = self._side.row_format(self._table.name)
         for batch, _ in self._placed(wanted, by, False):
@@ -65,14 +65,14 @@ class RangeReader:
         return found
 
     def _placed(self, ranges: Ranges, by: str, is_all: bool) -> Iterator[tuple[ScanBatch, Words]]:
-        """(batch, places) of the rows that lie in some ranges, whole."""
+        """Yield (batch, places) of the rows in some ranges, whole."""
         name = self._table.name
         is_all = is_all or ranges.is_everything
         needs_disk = self._side.row_format(name).needs_disk(self._table.columns)
         pages = None
         if by == BY_ROWID and not is_all:
             pages = page_ranges(ranges.wanted, ranges.shift_before, ROWID_BITS)
-        # Where few rows matter, disk parts are read of those alone.
+        # If only some rows are needed, read disk parts of those alone.
         for batch in self._side.scan(name, needs_disk and is_all, pages):
             self._on_rows(batch.count)
             places = rowid_places(batch, ROWID_BITS) if by == BY_ROWID else self._key_places(batch)

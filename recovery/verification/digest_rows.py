@@ -1,6 +1,6 @@
-"""Digests of rows given as Arrow arrays: 128 bits of their values, whatever they lay in (docs/verify.md, section 2).
+"""Digests of rows in Arrow arrays: 128 bits of their values, in any layout of arrays (docs/verify.md, section 2).
 
-A `Lanes` array has two words for each row. Which rows go into which range is the business of `ranges.py`.
+A `Lanes` array has two words for each row. `digest_ranges.py` decides which rows go into which range.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORD_MASK = (1 << 64) - 1
 
 
 def digest_class(kind: ColumnType) -> str:
-    """What values of a type are to a digest: columns of one class can be compared."""
+    """Return the class of a type for digests: columns of one class are comparable."""
     if isinstance(kind, Integer):
         return "integer"
     if isinstance(kind, Boolean):
@@ -47,7 +47,7 @@ def digest_class(kind: ColumnType) -> str:
 
 
 def fold(lanes: Words, array: pa.Array, count: int) -> None:
-    """Fold a column into the lanes of `count` rows. Raises: Unsupported for a type no column has."""
+    """Fold a column into the lanes of `count` rows. Raises: Unsupported for a type that no column has."""
     import pyarrow as pa
 
     if isinstance(array, pa.ChunkedArray):
@@ -72,7 +72,7 @@ def fold(lanes: Words, array: pa.Array, count: int) -> None:
 def _fold_bytes(
     lanes: Words, data: NDArray[np.uint8], ends: Words, bitmap: NDArray[np.uint8], first_bit: int, count: int
 ) -> None:
-    """Bytes are copied into words, which kernels read eight at a time."""
+    """Fold bytes; they are copied into words, which kernels read eight bytes at a time."""
     first, last = (int(ends[0]), int(ends[count])) if count else (0, 0)
     words = np.zeros(-(-(last - first) // 8) + 1, dtype=np.int64)
     words.view(np.uint8)[: last - first] = data[first:last]
@@ -80,7 +80,7 @@ def _fold_bytes(
 
 
 def _words_of(array: pa.Array) -> tuple[Words, int]:
-    """(words, words a row) of a column of fixed size."""
+    """Return (words, words per row) of a column of fixed size."""
     import pyarrow as pa
 
     kind = array.type
@@ -93,7 +93,7 @@ def _words_of(array: pa.Array) -> tuple[Words, int]:
         values: NDArray[Any] = bits[array.offset : array.offset + len(array)]
         return values.astype(np.int64), 1
     is_number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
-    # Of times one unit only: the same time in another one would be another word.
+    # One unit of time only: the same time in another unit would be another word.
     is_time = kind in (pa.date32(), pa.time64("us")) or (pa.types.is_timestamp(kind) and kind.unit == "us")
     if not (is_number or is_time):
         raise Unsupported(f"a column of Arrow type {kind} has no digest; cast it to a type of the store")
@@ -108,7 +108,7 @@ def _settled(status: int) -> None:
 
 
 def digests(columns: Sequence[pa.Array], count: int) -> Words:
-    """The digests of rows, of their columns in this order. Shape: (2 * count,), pairs of lanes."""
+    """Return the digests of rows, of their columns in this order. Shape: (2 * count,), pairs of lanes."""
     lanes = np.empty(2 * count, dtype=np.int64)
     _settled(begin_digests(lanes, count))
     for column in columns:
@@ -118,10 +118,10 @@ def digests(columns: Sequence[pa.Array], count: int) -> Words:
 
 
 def key_places(keys: Words) -> Words:
-    """Places in key order of the digests of primary keys. Shapes: (2 * rows,) in, (rows,) out, not negative."""
+    """Return places in key order of the digests of primary keys. Shapes: (2 * rows,) in, (rows,) out, not negative."""
     return (keys[0::2] >> 1) & ((1 << PLACE_BITS) - 1)
 
 
 def shown_digest(rows: int, first: int, second: int) -> str:
-    """A sum as text, to be compared by people."""
+    """Return a sum as text that people can compare."""
     return f"{rows}:{first & _WORD_MASK:016x}{second & _WORD_MASK:016x}"

@@ -1,8 +1,8 @@
-"""A comparison of files in tasks, each of one fragment, that may run in any process which has the files.
+"""A comparison of files in tasks, each of one fragment, that may run in any process with access to the files.
 
-A task and its report are dicts of plain values and bytes: they go through any scheduler. A task reads nothing but the
-files of its fragment (and the manifest or control file that names them), and talks to nobody. Sums of tasks add up, in
-any order; a task that runs twice gives the same report, of which one counts.
+A task and its report are dicts of plain values and bytes, so any scheduler can pass them on. A task reads only the
+files of its fragment (and the manifest or control file that names them), and communicates with no other process. Sums
+of tasks add up in any order; a task that runs twice returns the same report, and one of the two counts.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LcpSide(Side):
         return RowFormat(self._definitions[name])
 
     def extent(self, name: str) -> Extent:
-        """Rows copied by commits are not counted; ROWIDs are not asked for."""
+        """Return an estimate without rows copied by commits; its pages are not used, as ROWIDs are not compared."""
         definition = self._definitions[name]
         numbers = tuple(definition.partition.numbers)
         held = self._control.fragments
@@ -86,7 +86,7 @@ class LcpSide(Side):
 
 @contextmanager
 def file_side(place: Any, number: int | None = None) -> Iterator[Side]:
-    """A side that lies in files: the directory of a store (its newest local checkpoint), or a place of backups.
+    """Open a side in files: the directory of a store (its newest local checkpoint), or a place of backups.
 
     Raises: FileMissing, Damaged, Rejected.
     """
@@ -131,10 +131,10 @@ class _Restricted(Side):
 
 
 def digest_fragment(task: Task) -> Report:
-    """Carry out a task: the sums of its ranges over one fragment, or the rows of them (Arrow IPC bytes).
+    """Carry out a task: return the sums of its ranges over one fragment, or the rows of the ranges (Arrow IPC bytes).
 
     A report has the task's `table`, `fragment` and `side`, `rows_read`, and `sums` (int64 words as bytes) or `rows`.
-    Raises: Damaged (a file is not what manifest or control file says), FileMissing, StoreFailed.
+    Raises: Damaged (a file disagrees with manifest or control file), FileMissing, StoreFailed.
     """
     table = Comparable(task["table"], tuple(task["columns"]), tuple(task["key"]))
     wanted = np.frombuffer(task["wanted"], dtype=np.int64).copy()
@@ -164,7 +164,7 @@ def _to_bytes(batches: list[pa.RecordBatch]) -> bytes:
 
 
 class TaskReader(RangeReader):
-    """Reads the ranges of one table of one side by tasks that somebody else runs."""
+    """Reads the ranges of one table of one side by tasks that the caller's function runs."""
 
     def __init__(
         self, side: Side, table: Comparable, on_rows: Callable[[int], None], place: Any, letter: str, run: Run
@@ -198,7 +198,7 @@ class TaskReader(RangeReader):
         ]
 
     def _reports(self, tasks: list[Task]) -> Iterator[Report]:
-        """One report of each task, whatever was run twice. Raises: LcpDamaged if one is missing."""
+        """Yield one report of each task, even if some ran twice. Raises: LcpDamaged if one is missing."""
         left = {task["fragment"] for task in tasks}
         for report in self._run(tasks):
             if report["fragment"] in left:
@@ -239,13 +239,13 @@ def diff_files(
     limit: int | None = 1_000,
     run: Run = _run_here,
 ) -> Report:
-    """Compare two copies that lie in files, fragment by fragment in tasks; the report is that of `tm.diff`.
+    """Compare two copies in files, fragment by fragment in tasks; the report is that of `tm.diff`.
 
     a and b: directories of stores (their newest local checkpoints; memory columns), or places of backups, as every task
-    can reach them. numbers: of the local checkpoints or backups. run: takes tasks and gives the reports that
-    `digest_fragment` makes of them, in any order. A local checkpoint that its store retires meanwhile is FileMissing.
+    can reach them. numbers: of the local checkpoints or backups. run: takes tasks and returns the reports of
+    `digest_fragment` for them, in any order. A local checkpoint that its store retires meanwhile is FileMissing.
 
-    Raises: what `digest_fragment` raises, NoSuchTable.
+    Raises: as `digest_fragment`, NoSuchTable.
     """
     with file_side(a, numbers[0]) as side_a, file_side(b, numbers[1]) as side_b:
         readers = (_reader_of(a, "a", run), _reader_of(b, "b", run))

@@ -1,8 +1,8 @@
-"""Verification of disk columns: rows and pages lead to each other, extents count what pages have, files are whole.
+"""Verifies disk columns: rows and pages refer to each other, extents count what pages have, files are whole.
 
-Pages are read through the cache, a few pinned at a time and none of them made hotter by it; each is judged at one
-instant with the rows its pieces are of, and a page that is clean must stand on disk as it does in memory. A row no page
-spoke for is looked at alone: others may have changed it meanwhile. Nothing is changed.
+Pages are read through the cache, a few pinned at a time, without counting as used. Each is judged at one instant
+together with the rows of its pieces. A clean page must be the same on disk as in memory. A row that no page refers to
+is checked by itself, since a transaction may have changed it meanwhile. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ EXTENTS_PER_CALL = 4
 SLOTS_PER_CALL = 4_096
 ROWIDS_PER_CALL = 1_024
 ATTEMPTS = 100
-FAULT_ATTEMPTS = 5  # in which the same fault must be seen
+FAULT_ATTEMPTS = 5  # in all of which the same fault must be seen
 SETTLE_ATTEMPTS = 100
 CHUNKS_MAX = 1 << 20
 PAUSE_SECONDS = 0.005
@@ -94,7 +94,7 @@ SPACE_FAULTS = {
 
 
 class FragmentCheck:
-    """Verifies the disk columns of one fragment. identity: UUID of the store. where: how the report calls it."""
+    """Verifies the disk columns of one fragment. identity: UUID of the store. where: its name in the report."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class FragmentCheck:
         self._unreadable: set[int] = set()
 
     def run(self) -> None:
-        """Everything. Raises: MemoryExhausted if a rehearsal's page buffer is full of changed pages; StoreFailed."""
+        """Verify all of it. Raises: MemoryExhausted if changed pages fill a rehearsal's page buffer; StoreFailed."""
         self._space()
         state = np.zeros(2, dtype=np.int64)
         out = np.zeros(EXTENTS_PER_CALL * (1 + self._extent_pages), dtype=np.int64)
@@ -161,7 +161,7 @@ class FragmentCheck:
                     self._alone(page)
 
     def _alone(self, page: int) -> bool:
-        """Judge one page; False if it cannot be read, which is told."""
+        """Judge one page; return False if it is unreadable, which is reported."""
         try:
             with self._store.disk.held([page], is_reference=False):
                 self._judge([page])
@@ -189,7 +189,7 @@ class FragmentCheck:
             self._on_disk(page, state)
 
     def _judged(self, page: int) -> tuple[Words, Words, Words]:
-        """Arrays for `check_disk_page`."""
+        """Return new arrays for `check_disk_page`."""
         return (
             np.zeros(4 * self._page_words, dtype=np.int64),
             np.zeros(2 * self._page_words, dtype=np.int64),
@@ -200,7 +200,7 @@ class FragmentCheck:
         return int(check_disk_page(self._mem, self._fragment, page, self._marks, chunks, chains, state))
 
     def _is_passing(self, page: int, rowid: int) -> bool:
-        """Whether a piece without a row goes away: a commit in slices frees the chunks of a deleted row by and by."""
+        """Whether a piece without a row goes away: a commit in slices frees the chunks of a deleted row gradually."""
         for _ in range(FAULT_ATTEMPTS):
             if not self._has_settled():
                 return True
@@ -214,7 +214,7 @@ class FragmentCheck:
 
     def _has_settled(self) -> bool:
         """Wait until the transactions that are open now have ended: one of them may be committing in slices, and free
-        old chunks behind a row that is done. False if one stays open: then nobody can say.
+        old chunks after its row is done. Return False if one stays open: the piece cannot be judged then.
         """
         open_now = list(self._store.locks.by_slot.values())
         for _ in range(SETTLE_ATTEMPTS):
@@ -226,7 +226,7 @@ class FragmentCheck:
         return False
 
     def _on_disk(self, page: int, state: Words) -> None:
-        """A clean page stands on disk as in memory. What others change meanwhile is not judged."""
+        """Check that a clean page is the same on disk as in memory. A page that changes meanwhile is not judged."""
         if state[CD_BUSY] or self._store.disk.is_waiting(page):
             return
         file, offset = self._store.space.place(page)
@@ -256,7 +256,7 @@ class FragmentCheck:
                 state[1] = 0
 
     def _row(self, rowid: int) -> set[int] | None:
-        """Look at one row from its own side; references of its chunks, None if it could not be judged."""
+        """Check one row from its own side; return the references of its chunks, None if it could not be judged."""
         chunks = np.zeros(8, dtype=np.int64)
         for _ in range(ATTEMPTS):
             state = np.zeros(6, dtype=np.int64)
@@ -276,10 +276,10 @@ class FragmentCheck:
                 self._page_problem(page, FAULTS[status], f", row {rowid}")
                 return None
             self._store.clock.sleep(PAUSE_SECONDS)
-        return None  # locked all the time: nobody can say what it will be
+        return None  # locked all the time, so it cannot be judged
 
     def _is_fault_again(self, rowid: int, status: int) -> bool:
-        """Whether a fault is one: while others write, a row between two calls may have got another disk part."""
+        """Whether a fault persists: with concurrent writers, a row may have got another disk part between two calls."""
         for _ in range(FAULT_ATTEMPTS if self._is_live and status == DISK_CHAIN else 0):
             state, chunks = np.zeros(6, dtype=np.int64), np.zeros(CHUNKS_MAX, dtype=np.int64)
             while (again := int(check_disk_row(self._mem, self._fragment, rowid, chunks, state))) == ST_PAGE:
@@ -304,7 +304,7 @@ class FragmentCheck:
 
     # --- chunks ----------------------------------------------------------------------------------
     def _chains(self) -> None:
-        """Each chunk on a page is one of its row's, and each row has its chunks."""
+        """Check that each chunk on a page is one of its row's, and that each row has its chunks."""
         walked: set[int] = set()
         for rowid in self._chained:
             walked |= self._row(rowid) or set()
@@ -327,7 +327,7 @@ class FragmentCheck:
             while self._step(reference >> SLOT_BITS, chunks, chains, state) > OK:
                 pass
             there = chunks[: int(state[CD_CHUNKS])].reshape(-1, 2).tolist()
-            if [reference, rowid] not in there:  # the place may be another row's by now
+            if [reference, rowid] not in there:  # the place may belong to another row by now
                 return True
             led_to = self._row(rowid)  # the row may have got a chunk in that very place meanwhile
             if led_to is None or reference in led_to:

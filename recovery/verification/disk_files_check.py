@@ -1,7 +1,7 @@
-"""Verification of the files of disk columns: data files, double-write file, UNDO log. Nothing is changed.
+"""Verifies the files of disk columns: data files, double-write file, UNDO log. Nothing is changed.
 
-The log is followed from the mark of the older local checkpoint kept to its end, group by group and record by record,
-and each kept local checkpoint's mark must be the first record of the group its control file names.
+The log is followed from the mark of the older kept local checkpoint to its end, group by group and record by record.
+The mark of each kept local checkpoint must be the first record of the group that its control file names.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class DiskFileCheck:
-    """Verifies what lies in `space/` and `undo/` of one store. Damage becomes problems of the report."""
+    """Verifies the files in `space/` and `undo/` of one store. Damage becomes problems of the report."""
 
     def __init__(self, files: Files, sysfile: Sysfile, report: CheckReport) -> None:
         self._files = files
         self._sysfile = sysfile
         self._report = report
-        self.torn_pages = 0  # that the next opening repairs
+        self.torn_pages = 0  # torn pages that the next opening repairs
 
     def closed(self, controls: list[Control]) -> None:
-        """All files of a store nobody has open; controls: intact ones, newest first."""
+        """Check all files of a store that no process has open. controls: intact ones, newest first."""
         if self._sysfile.undo_geometry is None:
             return
         definitions = controls[0].tablespaces if controls else []
@@ -53,9 +53,9 @@ class DiskFileCheck:
         self._guarded(geometry, lambda reader: self._whole_log(reader, start, marks))
 
     def live(self, store: Store, lcp_turn: AbstractContextManager[object]) -> None:
-        """All files of an open store."""
+        """Check all files of an open store."""
         self._data_files(store.space.definitions())
-        with lcp_turn:  # while it is held nothing cuts the log
+        with lcp_turn:  # while it is held the log is not cut
             undo = store.disk.undo
             with store.latch:
                 start, end = (undo.tail_sequence, undo.tail), undo.sequence
@@ -110,7 +110,7 @@ class DiskFileCheck:
             raise UndoDamaged(f"UNDO group {sequence} (position {position}) is damaged; make a local checkpoint now")
 
     def _group(self, reader: UndoReader, group: UndoGroup) -> None:
-        """Shapes of its records, and their LSNs."""
+        """Check the shapes of a group's records, and their LSNs."""
         self._report.groups += 1
         self._report.bytes += group.size_bytes
         offsets = reader.offsets_of(group)
@@ -154,7 +154,7 @@ class DiskFileCheck:
 
 
 class _Places:
-    """Where pages lie, in data files opened to be read."""
+    """The places of pages, in data files opened for reading."""
 
     def __init__(self, files: Files, definitions: Iterable[TablespaceDefinition]) -> None:
         self._files = files
@@ -162,7 +162,7 @@ class _Places:
         self._open: dict[int, File] = {}
 
     def place(self, page: int) -> tuple[File, int]:
-        """File and offset of a page. Raises: FileMissing."""
+        """Return file and offset of a page. Raises: FileMissing."""
         number = page >> FILE_SHIFT
         if number not in self._sizes:
             raise FileMissing(f"no tablespace has a data file {number}", page=page)
@@ -171,9 +171,9 @@ class _Places:
         return self._open[number], (page & PAGE_IN_FILE_MASK) * self._sizes[number]
 
     def sync_files(self) -> None:
-        """Nothing is ever written."""
+        """Do nothing: nothing is ever written."""
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the opened files."""
         for file in self._open.values():
             self._files.close(file)

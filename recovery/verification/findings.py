@@ -1,4 +1,4 @@
-"""What a verification says is wrong, and what is worth a note; so many lines of it as a person can read."""
+"""The problems and notes of a verification, at most as many lines as a person can read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Findings:
     notes: list[str] = field(default_factory=list)
 
     def add(self, problem: str) -> None:
-        """One more problem; behind a hundred that there are more."""
+        """Add a problem; after a hundred, add only once that there are more."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(problem)
         elif len(self.problems) == PROBLEMS_MAX:
@@ -25,7 +25,7 @@ class Findings:
 
 @dataclass
 class CheckReport(Findings):
-    """What was looked at, and all that is wrong with it; `notes` are no damage, or damage the next opening repairs."""
+    """Counts of a verification, and the problems found; `notes` are no damage, or damage the next opening repairs."""
 
     files: int = 0
     bytes: int = 0
@@ -35,5 +35,5 @@ class CheckReport(Findings):
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         return {"is_sound": not self.problems, **asdict(self)}

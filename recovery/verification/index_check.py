@@ -1,4 +1,4 @@
-"""Verification of indexes of a store in memory: trees and hashes, and that index and table agree."""
+"""Verifies the indexes of a store in memory: trees and hashes, and that index and table agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> None:
-    """Every index of a table, in slices that hold nobody up; `report` is told what is wrong. The caller holds a pin."""
+    """Check every index of a table, in slices that do not block writers for long; `report` gets each problem. The
+    caller holds a pin.
+    """
     with store.schema_latch:
         table = table.newest
         defined = [each.name for each in table.definition.indexes]
@@ -31,8 +33,8 @@ def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> 
 def _check(store: Store, table: Table, index: AnyIndex, report: Callable[[str], None]) -> None:
     found = None
     while True:
-        # Rows of a dropped partition keep their entries until nothing looks at it any more. With the latch: between
-        # its publication and its place in the list of what is kept lies a sync.
+        # Rows of a dropped partition keep their entries until no reader uses it any more. Read this under the latch:
+        # between the partition's publication and its entry in the list of kept partitions there is a sync.
         with store.schema_latch:
             fragments = table.fragments
             is_counted = not store.has_dropped_fragments(table)

@@ -1,8 +1,8 @@
-"""The files of a store as plain dicts, for people: what it was made with, its logs, its local checkpoints.
+"""The files of a store as plain dicts, for people: its settings, its logs, its local checkpoints.
 
-Reads only, and takes no lock: it works beside a process that has the store open. What that process writes or removes
-while we read is told from damage by looking again: a group with an intact successor is intact by then (L1), unless
-newer local checkpoints have let the log be overwritten; and a data file whose control file has gone was retired.
+Reads only, and takes no lock: it works while another process has the store open. A second read distinguishes damage
+from files that process writes or removes meanwhile: a group with an intact successor is intact by then (L1), unless
+newer local checkpoints have let the log be overwritten; and a data file whose control file is gone was retired.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ ATTEMPTS = 5
 
 
 class StoreListing:
-    """Looks at the files of one store; nothing is kept open between calls."""
+    """Reads the files of one store; no file is kept open between calls."""
 
     def __init__(self, files: Files) -> None:
         """Raises: FileMissing if there is no store, SysfileDamaged, Incompatible."""
@@ -85,7 +85,9 @@ class StoreListing:
         self.controls = self._read_controls()
 
     def _read_controls(self) -> list[Control]:
-        """Intact control files, newest first; the owner may remove one between its listing and its reading."""
+        """Return the intact control files, newest first; the owner may remove one between its listing and its
+        reading.
+        """
         for attempt in range(ATTEMPTS):
             try:
                 return read_controls(self._files, self.sysfile.store)
@@ -96,7 +98,7 @@ class StoreListing:
 
     # --- tables ----------------------------------------------------------------------------------
     def tables(self) -> list[TableDefinition]:
-        """Definitions of all tables, from the newest local checkpoint and the log behind it, by number."""
+        """Return the definitions of all tables, from the newest local checkpoint and the log after it, by number."""
         for _ in range(ATTEMPTS):
             try:
                 return self._tables()
@@ -106,7 +108,7 @@ class StoreListing:
         return self._tables()
 
     def tablespaces(self) -> list[TablespaceDefinition]:
-        """Definitions of all tablespaces, likewise."""
+        """Return the definitions of all tablespaces, likewise."""
         for _ in range(ATTEMPTS):
             try:
                 return self._tablespaces()
@@ -131,11 +133,11 @@ class StoreListing:
         return [found[number] for number in sorted(found)]
 
     def data_files(self, definition: TablespaceDefinition) -> dict[str, int]:
-        """Bytes of the data files of a tablespace, by name; of one that is not there yet, or not any more, 0."""
+        """Return the bytes of the data files of a tablespace, by name; 0 for a file that does not exist now."""
         return {name: self._size_of(name) for name in map(file_name, definition.file_ids)}
 
     def _changes(self, newest: Control | None) -> Iterator[dict[str, Any]]:
-        """Schema changes behind a local checkpoint, or all there are."""
+        """Yield the schema changes after a local checkpoint, or all there are."""
         start = (0, 1) if newest is None else (newest.start_lsn, newest.start_sequence)
         for group in self.groups(*start):
             yield from (change for _, change in schema_changes([group]))
@@ -156,7 +158,7 @@ class StoreListing:
         return [found[table_id] for table_id in sorted(found)]
 
     def sizes_bytes(self) -> dict[str, int]:
-        """Bytes by kind of file; a file that vanishes meanwhile counts nothing."""
+        """Return bytes by kind of file; a file that vanishes meanwhile counts as 0."""
         sizes = {
             "redo": 0,
             "undo": 0,
@@ -190,15 +192,15 @@ class StoreListing:
     def _size_of(self, path: str) -> int:
         try:
             return self._files.size(path)
-        except (FileMissing, IoFailed, Rejected):  # Rejected: a socket, or whatever else is no file
+        except (FileMissing, IoFailed, Rejected):  # Rejected: a socket, or another thing that is no file
             return 0
 
     # --- REDO ------------------------------------------------------------------------------------
     def redo(self, from_lsn: int | None = None) -> Iterator[Entry]:
-        """Groups, transactions and operations from the older local checkpoint kept, or from an LSN, to the end.
+        """Yield groups, transactions and operations from the older kept local checkpoint, or from an LSN, to the end.
 
-        An LSN before the kept log begins with what is left of older groups; "retired" entries tell where some are gone.
-        Raises: RedoDamaged where the kept log goes on behind a bad group.
+        An LSN before the kept log begins with the remains of older groups; "retired" entries show where groups are
+        missing. Raises: RedoDamaged if the kept log continues after a bad group.
         """
         dictionary = Dictionary()
         for control in self.controls:
@@ -206,7 +208,7 @@ class StoreListing:
                 dictionary.add(definition)
         start = self._start() if from_lsn is None else self._first_from(from_lsn)
         if from_lsn is not None:
-            # What was created before is needed to read what was written behind.
+            # Definitions created before are needed to read later groups.
             for definition in self.tables():
                 dictionary.add(definition)
         while start is not None:
@@ -224,7 +226,7 @@ class StoreListing:
                 start = self._first_from(broken_lsn + 1)
 
     def _spooled(self, group: GroupRead, dictionary: Dictionary) -> Iterator[Entry]:
-        """What lies in the spool file a group refers to, if it does."""
+        """Yield the content of the spool file that a group refers to, if it does."""
         what = referred(group)
         if what is None:
             return
@@ -239,18 +241,18 @@ class StoreListing:
             yield {"kind": kind, "lsn": what.lsn, "file": what.names[0], "text": text}
 
     def _is_overtaken(self) -> bool:
-        """Whether the owner has completed local checkpoints since we looked, so that older log may be overwritten."""
+        """Whether the owner has completed local checkpoints since the last read: older log may then be overwritten."""
         known = [each.lcp_id for each in self.controls]
         self.controls = self._read_controls()
         return known != [each.lcp_id for each in self.controls]
 
     def _start(self) -> tuple[int, int]:
-        """Where the log that is kept begins."""
+        """Return where the kept log begins."""
         start = log_start(self.controls, has_been_cut(self._files))
         return start.lsn, start.sequence
 
     def _first_from(self, lsn: int) -> tuple[int, int] | None:
-        """The first intact group at or behind an LSN."""
+        """Return the first intact group at or after an LSN."""
         reader = self._reader()
         try:
             for at, sequence in sorted(reader.candidates()):
@@ -265,7 +267,7 @@ class StoreListing:
         return LogReader(self._files, geometry, self.sysfile.store, open_files(self._files, geometry, False))
 
     def groups(self, lsn: int, sequence: int) -> Iterator[GroupRead]:
-        """Intact groups from (lsn, sequence) to the end of the log. Raises: RedoDamaged."""
+        """Yield the intact groups from (lsn, sequence) to the end of the log. Raises: RedoDamaged."""
         reader = self._reader()
         try:
             while True:
@@ -291,11 +293,11 @@ class StoreListing:
 
     # --- UNDO ------------------------------------------------------------------------------------
     def undo(self, from_lsn: int | None = None) -> Iterator[Entry]:
-        """UNDO groups and their records, oldest first: from the mark of the older local checkpoint kept, or from an LSN
-        on, as far back as groups are intact in the ring.
+        """Yield UNDO groups and their records, oldest first: from the mark of the older kept local checkpoint, or from
+        an LSN on, as far back as groups are intact in the ring.
 
-        "retired" entries tell where groups between two others are gone: overwritten, or damaged (`check` tells which).
-        A store without an UNDO log has none.
+        "retired" entries show where groups between two others are missing: overwritten, or damaged (`check` tells
+        which). A store without an UNDO log has none.
         """
         geometry = self.sysfile.undo_geometry
         if geometry is None:
@@ -325,9 +327,9 @@ class StoreListing:
 
     # --- local checkpoints -----------------------------------------------------------------------
     def local_checkpoints(self) -> Iterator[Entry]:
-        """Control files, newest first, each followed by its data files, their blocks and rows.
+        """Yield control files, newest first, each followed by its data files, their blocks and rows.
 
-        What is damaged is an entry of the kind "damage"; listing goes on with the next file.
+        A damaged file gives an entry of the kind "damage"; listing continues with the next file.
         """
         for lcp_id in control_ids(self._files):
             try:

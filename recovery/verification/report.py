@@ -1,4 +1,4 @@
-"""Two sides compared as a whole: which tables, what differs of them, and the report of it all."""
+"""The comparison of two sides as a whole: the tables, their differences, and the report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE: tuple[ReaderOf, ReaderOf] = (RangeReader, RangeReader)
 
 
 class Pair:
-    """Two sides, and which of their tables are compared."""
+    """Two sides, and the tables to compare."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Pair:
         progress: Progress | None = None,
         readers: tuple[ReaderOf, ReaderOf] = HERE,
     ) -> None:
-        """names: of tables, None for all but those of the system. Raises: NoSuchTable."""
+        """names: of tables, None for all but system tables. Raises: NoSuchTable."""
         self._sides = (a, b)
         self._by = by
         self._progress = progress
@@ -43,13 +43,13 @@ class Pair:
                 self.tables.append(table)
 
     def comparison(self, table: Comparable) -> TableComparison:
-        """The comparison of one of the tables, which the report counts from now on."""
+        """Return the comparison of one of the tables; the report includes it from now on."""
         made = TableComparison(*self._sides, table, self._by, self._progress, self._readers)
         self._compared.append(made)
         return made
 
     def report(self) -> dict[str, Any]:
-        """What was compared, and how far it is equal."""
+        """Return what was compared, and whether it is equal."""
         tables = [each.report for each in self._compared]
         is_complete = all(each.is_complete for each in tables)
         return {
@@ -62,7 +62,7 @@ class Pair:
         }
 
     def diff(self, limit: int | None) -> dict[str, Any]:
-        """Compare all tables, listing at most so many rows that differ. Raises: what reading the sides raises."""
+        """Compare all tables and list at most `limit` rows that differ. Raises: the errors of reading the sides."""
         found: list[dict[str, Any]] = []
         left = limit
         for table in self.tables:
@@ -71,7 +71,7 @@ class Pair:
 
 
 def _list(comparison: TableComparison, table: Comparable, found: list[dict[str, Any]], left: int | None) -> int | None:
-    """Put what differs into `found`, at most `left` rows of it; how many may follow."""
+    """Append differing rows to `found`, at most `left` of them; return how many more may follow."""
     for group in comparison.groups():
         for row in differences(group, table):
             if left == 0:

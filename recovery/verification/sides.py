@@ -1,7 +1,7 @@
-"""What can be compared: an open store, a local checkpoint that was attached to, a backup; each at one epoch.
+"""The comparable sides: an open store, an attached local checkpoint, a backup; each at one epoch.
 
-A side gives rows as entries in private memory, as scans have them, fragment by fragment in the order of ROWIDs. It
-gives the same rows each time it is asked, or raises.
+A side returns rows as entries in private memory, in the form of scans, fragment by fragment in the order of ROWIDs. It
+returns the same rows each time, or raises.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from tidemark.recovery.backup.manifest import Manifest
     from tidemark.recovery.system_restart.attach import View
 
-PageRanges = dict[int, list[tuple[int, int]]]  # by fragment number: first logical page, and the one behind the last
+PageRanges = dict[int, list[tuple[int, int]]]  # by fragment number: first logical page, and the end after the last
 _ROWID_PAGE_SHIFT = 16
 _SPARE_PAGES = 16
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How a table lies on a side: numbers of its fragments, logical pages of the largest (about), rows (about)."""
+    """The extent of a table on a side: numbers of its fragments, logical pages of the largest (about), rows (about)."""
 
     numbers: tuple[int, ...]
     pages: int
@@ -56,24 +56,24 @@ class Side(ABC):
 
     @abstractmethod
     def extent(self, name: str) -> Extent:
-        """How a table lies here."""
+        """Return the extent of a table."""
 
     @abstractmethod
     def row_format(self, name: str) -> RowFormat:
-        """How the images of a table's rows are read."""
+        """Return the format of the images of a table's rows."""
 
     @abstractmethod
     def scan(self, name: str, with_disk: bool, pages: PageRanges | None = None) -> Iterator[ScanBatch]:
-        """All rows; `pages` says where those are that matter: rows elsewhere may be left out. with_disk: with disk
-        parts; without, they may be there.
+        """Yield all rows; `pages` has the pages of the wanted rows, and other rows may be left out. with_disk: with
+        disk parts; without it, they may be there all the same.
         """
 
     def whole(self, name: str, batch: ScanBatch, chosen: Words) -> ScanBatch:
-        """Rows of a batch again, with disk parts. Shapes: chosen (rows,), image offsets."""
+        """Read rows of a batch again, with disk parts. Shapes: chosen (rows,), image offsets."""
         return ScanBatch(batch.entries, chosen, chosen.size)
 
     def to_dict(self) -> dict[str, object]:
-        """For reports."""
+        """Return the side as plain values, for reports."""
         return {"what": self.what, "store": self.store, "epoch": self.epoch}
 
 
@@ -109,7 +109,7 @@ class SnapshotSide(_StoreSide):
         table = self._tables[name]
         self.snapshot.check()
         for number, fragment in table.by_number.items():
-            # Pages that came behind the snapshot's epoch have no rows of it.
+            # Pages from after the snapshot's epoch have no rows of it.
             wanted = [(0, table.arena.word(fragment, F_PAGES))] if pages is None else pages.get(number, [])
             for first, stop in wanted:
                 yield from self._pages(table, fragment, with_disk, first, stop)
@@ -136,7 +136,7 @@ class ViewSide(_StoreSide):
         self.epoch = view.epoch
         self.store = view.sysfile.store.hex()
         self.what = f"local checkpoint {view.lcp_id}"
-        self._store: Store = view.store  # which lives as long as this
+        self._store: Store = view.store  # it must live as long as this side
         self._tables = view.store.tables
 
     def scan(self, name: str, with_disk: bool, pages: PageRanges | None = None) -> Iterator[ScanBatch]:
@@ -167,7 +167,7 @@ class BackupSide(Side):
         return self._formats[name]
 
     def extent(self, name: str) -> Extent:
-        """Pages are a guess: nobody wrote down how many there were."""
+        """Return an estimate; the number of pages is a guess, since no file has it."""
         levels = [self._manifest.levels[place][0] for place in self._places(name)]
         numbers = tuple(level.place.fragment for level in levels)
         pages = max(2 * level.sizes.rows // max(1, level.place.slots) + _SPARE_PAGES for level in levels)
@@ -186,7 +186,7 @@ class BackupSide(Side):
 
 
 def page_ranges(numbers: Words, shift: int, rowid_bits: int, joined_max: int = 4) -> PageRanges:
-    """The logical pages ranges by ROWID lie in, neighbours joined. numbers: place >> shift of each, ascending."""
+    """Return the logical pages of ranges by ROWID, neighbours joined. numbers: place >> shift of each, ascending."""
     found: PageRanges = {}
     for number in numbers.tolist():
         place = number << shift
@@ -202,11 +202,11 @@ def page_ranges(numbers: Words, shift: int, rowid_bits: int, joined_max: int = 4
 
 
 def numbers_of(sides: Sequence[Side], name: str) -> tuple[int, ...] | None:
-    """Fragment numbers of a table if they are the same on all sides."""
+    """Return the fragment numbers of a table if they are the same on all sides, else None."""
     each = {tuple(sorted(side.extent(name).numbers)) for side in sides}
     return each.pop() if len(each) == 1 else None
 
 
 def rowid_places(batch: ScanBatch, rowid_bits: int) -> Words:
-    """Places by ROWID of the rows of a batch."""
+    """Return the places by ROWID of the rows of a batch."""
     return np.asarray((batch.fragments() << rowid_bits) | batch.rowids(), dtype=np.int64)

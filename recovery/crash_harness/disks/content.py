@@ -1,7 +1,7 @@
-"""Content of a file in memory, in blocks that copies share: thousands of disks differ in a few of them.
+"""Content of a file in memory, in blocks that copies share: thousands of disks differ in a few blocks.
 
-Invariants: blocks are never changed, only replaced; a block of zeros is the one object ZEROS; what lies behind the size
-in the last block is zero.
+Invariants: blocks are never changed, only replaced; a block of zeros is the one object ZEROS; bytes past the size in
+the last block are zero.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ZEROS = bytes(BLOCK_BYTES)
 
 
 class Content:
-    """Bytes that can be read, written and cut like a bytearray, and copied at once."""
+    """Bytes that can be read, written and truncated like a bytearray, and copied at once."""
 
     __slots__ = ("_blocks", "_size")
 
@@ -24,7 +24,7 @@ class Content:
         self.extend(data)
 
     def copy(self) -> Content:
-        """The same content, to be changed apart."""
+        """Return an independent copy."""
         other = Content()
         other._blocks = self._blocks[:]
         other._size = self._size
@@ -40,16 +40,16 @@ class Content:
         return bytes(self[: self._size])
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Number and bytes of every block that is not all zeros."""
+        """Yield number and bytes of every block that is not all zeros."""
         return ((number, block) for number, block in enumerate(self._blocks) if block is not ZEROS)
 
     def grow(self, size: int) -> None:
-        """At least so many bytes, zeros behind what is there."""
+        """Grow to at least `size` bytes, with zeros at the end."""
         self._size = max(self._size, size)
         self._blocks += [ZEROS] * (-(-self._size // BLOCK_BYTES) - len(self._blocks))
 
     def extend(self, data: bytes | bytearray) -> None:
-        """More bytes behind the end."""
+        """Append bytes."""
         start = self._size
         self.grow(start + len(data))
         self._put(start, bytes(data))
@@ -69,7 +69,7 @@ class Content:
         return whole[offset : offset + stop - start]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """One byte, or a slice by as many bytes; from the end on it grows the content."""
+        """Set one byte, or a slice by as many bytes; past the end it grows the content."""
         if not isinstance(key, slice):
             self._put(key, bytes([value]))
             return
@@ -88,7 +88,7 @@ class Content:
             at += len(part)
 
     def __delitem__(self, key: slice) -> None:
-        """Cut everything behind a size."""
+        """Truncate to the start of the slice."""
         size = min(key.start, self._size)
         del self._blocks[-(-size // BLOCK_BYTES) :]
         if size % BLOCK_BYTES:

@@ -1,9 +1,9 @@
-"""A disk that fails on plan.
+"""A disk that fails by plan.
 
-A plan is a list of rules and nothing else: it prints as the code that makes it, and running it again on the same
-sequence of calls injects the same faults. Rules count the calls that match them; calls are those that reach the raw
-disk, so one `pwrite` of the store that is completed in two parts counts twice. Injected errors take the way of real
-ones: loops, translation and latch lie above.
+A plan is a list of rules and nothing else: it prints as the code that creates it, and on the same sequence of calls it
+injects the same faults again. A rule counts the calls that match it. Calls are those that reach the raw disk, so one
+`pwrite` of the store that is completed in two parts counts twice. Injected errors take the same path as real ones:
+through retry loops, translation and latch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPERATIONS = (
     "lock",
     "close",
 )
-# Operations that a rule may name together, so that one number counts through all of them.
+# Operations that one rule may name together, so that one count goes through all of them.
 GROUPS = {
     "*": frozenset(OPERATIONS),
     "sync": frozenset({"fdatasync", "sync_directory"}),
@@ -44,12 +44,12 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Rule:
-    """Which calls go wrong, and how.
+    """Selects calls that fail, and how they fail.
 
-    `operation` is one of `OPERATIONS` or of `GROUPS` (`"*"`, `"sync"`, `"space"`); `name` a glob over file names (a
+    `operation` is one of `OPERATIONS` or of `GROUPS` (`"*"`, `"sync"`, `"space"`); `name` is a glob over file names (a
     rename counts under its source, a directory under its path); the `nth` match fires, and with `once=False` all after
-    it. What happens, in this order: `stall` is called first (it may raise); `error` is the error number raised instead
-    of the call; `short` lets a read or write transfer only so many bytes; `flip` inverts that bit of the bytes read.
+    it. The effects, in this order: `stall` is called first (it may raise); `error` is the error number raised instead
+    of the call; `short` limits the bytes a read or write transfers; `flip` inverts that bit of the bytes read.
     """
 
     operation: str
@@ -78,7 +78,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Fired:
-    """A rule that struck: the number of the call, counted from 1 over all operations, and what it was."""
+    """A rule that fired: the number of the call, counted from 1 over all operations, and the call itself."""
 
     call: int
     operation: str
@@ -87,7 +87,7 @@ class Fired:
 
 
 class Plan:
-    """Rules and how far they have counted; handed to several `FaultFiles` in turn, the count goes on over them."""
+    """Rules and their counts. If several `FaultFiles` use it in turn, the counts continue."""
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
         self.rules = tuple(rules)
@@ -99,7 +99,7 @@ class Plan:
         self._mutex = threading.Lock()
 
     def add(self, rule: Rule) -> Callable[[], None]:
-        """One more rule, which counts from now on; call what is returned to end it."""
+        """Add a rule, which counts from now on; call the returned function to end it."""
         with self._mutex:
             place = len(self.rules)
             self.rules += (rule,)
@@ -107,7 +107,7 @@ class Plan:
         return lambda: self._ended.add(place)
 
     def strike(self, operation: str, name: str) -> Rule | None:
-        """Count a call; the rule that is due, its `stall` called."""
+        """Count a call; return the rule that fires, after calling its `stall`."""
         struck: Rule | None = None
         with self._mutex:
             self.calls += 1
@@ -136,12 +136,12 @@ class FaultFiles(WrappedFiles):
 
     @property
     def calls(self) -> int:
-        """Calls that reached the raw disk, failed ones included: the bound of a loop over all of them."""
+        """The number of calls that reached the raw disk, failed ones included: the bound of a loop over all of them."""
         return self.faults.calls
 
     @property
     def fired(self) -> tuple[Fired, ...]:
-        """What has been injected so far."""
+        """The faults injected so far."""
         return tuple(self.faults.fired)
 
 

@@ -1,8 +1,8 @@
 """A disk in memory that keeps what a power loss may keep.
 
-Owns inodes and directory entries apart. Every inode has live content (what a read returns), durable content, and the
-ordered changes between them; every directory has live and durable entries and the changes between them.
-The model of a power loss (M1 to M5) is in `power_loss.py`.
+Inodes and directory entries are separate. Every inode has live content (returned by reads), durable content, and the
+ordered changes between them. Every directory has live and durable entries and the changes between them. The model of a
+power loss (M1 to M5) is in `power_loss.py`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MemoryDisk:
         self.mutex = threading.RLock()
 
     def next_change(self) -> int:
-        """Number of the next change."""
+        """Return the number of the next change."""
         self.changes += 1
         return self.changes
 
@@ -62,7 +62,7 @@ class MemoryDisk:
 class MemoryFiles(CheckedFiles):
     """`Files` on a disk in memory; another one on the same `disk` is a second process.
 
-    `personality` says what an injected sync failure does: `"clean"` drops the changes but keeps showing them (ext4,
+    `personality` is the effect of an injected sync failure: `"clean"` drops the changes but keeps showing them (ext4,
     XFS), `"reverted"` shows the old content again (Btrfs), `"late"` reports success now and the error at the next sync.
     """
 
@@ -74,7 +74,7 @@ class MemoryFiles(CheckedFiles):
 
     @classmethod
     def from_snapshot(cls, contents: Mapping[str, bytes]) -> MemoryFiles:
-        """A disk that durably holds `contents`, as `snapshot` returns them."""
+        """Create a disk that durably holds `contents`, as `snapshot` returns them."""
         root = Directory()
         for name, content in contents.items():
             *path, leaf = name.rstrip("/").split("/")
@@ -85,12 +85,12 @@ class MemoryFiles(CheckedFiles):
         return cls(MemoryDisk(root))
 
     def snapshot(self) -> dict[str, bytes]:
-        """Live content of every file by name; directories end with `/` and are empty."""
+        """Return the live content of every file by name; directories end with `/` and are empty."""
         with self.disk.mutex:
             return {name: bytes(content) for name, content in nodes(self.disk.root, "")}
 
     def digest(self) -> str:
-        """Hex digest of names and live content."""
+        """Return the hex digest of names and live content."""
         digest = hashlib.sha256()
         with self.disk.mutex:
             for name, content in sorted(nodes(self.disk.root, ""), key=lambda found: found[0]):
@@ -101,12 +101,12 @@ class MemoryFiles(CheckedFiles):
         return digest.hexdigest()
 
     def kill(self) -> MemoryFiles:
-        """The disk as the next process finds it after this one died: live content, still unsynced."""
+        """Return the disk as the next process finds it after this one died: live content, still unsynced."""
         with self.disk.mutex:
             return MemoryFiles(MemoryDisk(copy.deepcopy(self.disk.root), self.disk.changes), self.personality)
 
     def pieces(self) -> list[Piece]:
-        """Everything a power loss now may keep or drop, in the order of the calls."""
+        """Return everything a power loss now may keep or drop, in the order of the calls."""
         found: list[Piece] = []
 
         def collect(piece: Piece) -> bool:
@@ -117,16 +117,16 @@ class MemoryFiles(CheckedFiles):
         return sorted(found, key=lambda piece: (piece.change, piece.sector))
 
     def image(self, survives: Callable[[Piece], bool], fill: Callable[[int], bytes] = bytes) -> MemoryFiles:
-        """The disk after a power loss in which exactly the pieces that `survives` accepts reached it.
+        """Return the disk after a power loss in which exactly the pieces that `survives` accepts reached it.
 
-        `fill(count)` gives the bytes of grown areas; each piece is asked about once.
+        `fill(count)` returns the bytes of grown areas; `survives` is called once for each piece.
         """
         with self.disk.mutex:
             return MemoryFiles(MemoryDisk(Image(survives, fill).of(self.disk.root)), self.personality)
 
     def lose_sync(self, name: str, survives: Callable[[Piece], bool]) -> None:
-        """The sync of a file fails: of what was written before only pieces that `survives` accepts are on the disk, no
-        later sync will bring the others there, and reads show all of them (the personality `clean`).
+        """Fail the sync of a file: of its earlier writes only pieces that `survives` accepts are on the disk, no later
+        sync brings the others there, and reads show all of them (the personality `clean`).
         """
         with self.disk.mutex:
             inode = self.raw.inode(name)
@@ -134,8 +134,9 @@ class MemoryFiles(CheckedFiles):
             inode.pending.clear()
 
     def crash(self, rng: Rng, policy: CrashPolicy = "sectors") -> MemoryFiles:
-        """One possible disk after a power loss: `drop` nothing unsynced survives, `keep` everything does, `sectors`
-        any subset of sectors and entries, `torn` a prefix of every write, `growth` sizes without their data.
+        """Return one possible disk after a power loss: with `drop` nothing unsynced survives, with `keep` everything
+        does, with `sectors` any subset of sectors and entries, with `torn` a prefix of every write, with `growth` sizes
+        without their data.
         """
         if policy not in CRASH_POLICIES:
             raise Rejected(f"{policy!r} is no crash policy; choose one of {', '.join(CRASH_POLICIES)}")
@@ -184,7 +185,7 @@ class _MemoryRaw:
         return node
 
     def inode(self, name: str) -> Inode:
-        """The file of a name."""
+        """Return the inode of a name."""
         directory, leaf = self._parent(name)
         node = directory.live.get(leaf)
         if node is None:

@@ -1,27 +1,27 @@
 """A disk that refuses a wrong order of writes at the moment it happens.
 
-Knows the store's file kinds by name and follows, for each, what is durable. It stands below the latch, so it sees what
-really reaches the disk. A violation raises OrderViolation, an AssertionError: no code of the store catches it.
+Knows the store's file kinds by name and follows, for each, what is durable. It is below the latch, so it sees the calls
+that really reach the disk. A violation raises OrderViolation, an AssertionError: no code of the store catches it.
 
-Rules: (O1) a local checkpoint's control file is written, or renamed into place, only when content and entry of all its
+Rules: (O1) a local checkpoint's control file is written, or renamed into place, only after content and entry of all its
 data files are durable (F23); (O2) control and data files of a complete local checkpoint are unlinked only while another
-control file stands in, and these and the log are cut only when no control file is still on its way to the disk (F28);
-(O3) the REDO log is not written over LSNs that no `cut` has declared free (F28, L4); (O4) a REDO write starts only when
-all earlier ones are durable (L1); (O5) `ack` is marked only when all REDO is durable (RP2); (O6) nothing but close and
-unlock follows a failed sync (F33); (O7) a renamed file is not used before its directories are synced (F26); (O8) no
-REDO group ends behind the reach of the newest durable sysfile (L6, ADR 0007); (O9) an UNDO group is written only when
-everything written to the UNDO log before is durable, and not over what no `undo_cut` has declared free (U1, U4);
-(O10) a page goes to its place only when the UNDO log is durable through its LSN, (O11) and only when its copy in the
-double-write file is; (O12) that file is written over only when the pages written before are durable; (O13) a control
-file waits for the UNDO group of its mark and the pages from before it; (O14) an UNDO_RESTART record for all pages;
-(O15) what `order_spool.py` says of spool files.
+control file can replace it, and these and the log are cut only when no control file is still on its way to the disk
+(F28); (O3) the REDO log is not written over LSNs that no `cut` has declared free (F28, L4); (O4) a REDO write starts
+only after all earlier ones are durable (L1); (O5) `ack` is marked only when all REDO is durable (RP2); (O6) nothing but
+close and unlock follows a failed sync (F33); (O7) a renamed file is not used before its directories are synced (F26);
+(O8) no REDO group ends past the reach of the newest durable sysfile (L6, ADR 0007); (O9) an UNDO group is written only
+after everything written to the UNDO log before is durable, and only over space that an `undo_cut` has declared free
+(U1, U4); (O10) a page goes to its place only after the UNDO log is durable through its LSN, (O11) and only after its
+copy in the double-write file is; (O12) that file is overwritten only after the pages written before are durable; (O13)
+a control file waits for the UNDO group of its mark and the pages from before it; (O14) an UNDO_RESTART record waits for
+all pages; (O15) the rule of `order_spool.py` for spool files.
 
-Not seen: a REDO group that starts at offset 0 of a file while the one before it, which ends the last file, is unsynced
-looks like one group across both.
+Not detected: a REDO group that starts at offset 0 of a file while the previous one, which ends the last file, is
+unsynced looks like one group across both.
 
-Marks it listens to: `mark("cut", lsn=...)` after each durable control file and once at open (the tail);
-`mark("ack", ...)` by the thread that synced, before it gives up its place at the log; `mark("undo_cut", position=...)`
-when the UNDO log is opened and when its tail moves; `mark("undo_durable", lsn=...)` then and after each flush.
+Marks it uses: `mark("cut", lsn=...)` after each durable control file and once at open (the tail); `mark("ack", ...)` by
+the thread that synced, before it stops being the leader; `mark("undo_cut", position=...)` when the UNDO log is opened
+and when its tail moves; `mark("undo_durable", lsn=...)` then and after each flush.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFil
 from tidemark.recovery.system_restart.sysfile_layout import SYSFILE, SYSFILE_BYTES
 
 _DATA = re.compile(r"lcp/(\d+)-[^/]*\.data")
-# With a suffix it has not got its name yet, and stands in for nothing.
+# With a suffix it does not have its final name yet, and replaces no other control file.
 _CONTROL = re.compile(r"lcp/control-(\d+)(\.[^/]*)?")
 _REDO = re.compile(r"redo/[^/]*\.redo")
 _SYSFILE = re.compile(r"sysfile\.\d")
@@ -55,7 +55,7 @@ def is_redo_name(name: str) -> bool:
 
 
 class OrderViolation(AssertionError):
-    """A rule of the order of writes is broken; the message names rule, call and file."""
+    """A rule of the order of writes was broken; the message names rule, call and file."""
 
 
 class OrderMonitor(WrappedFiles):
@@ -67,7 +67,7 @@ class OrderMonitor(WrappedFiles):
 
 @dataclass(eq=False)
 class _FileState:
-    """What is not durable of one file. Files never seen are as durable as they were found."""
+    """The parts of one file that are not durable. A file never seen counts as durable as found."""
 
     writes: int = 0
     synced: int = 0
@@ -83,8 +83,8 @@ class _FileState:
 class _RedoState:
     """Follows the LSN of the log's writes by their place.
 
-    A write lies in the lap that brings it nearest to the end of the last one. Laps are counted from the first write
-    seen; the first `cut` tells the true lap.
+    A write belongs to the lap that brings it nearest to the end of the last one. Laps are counted from the first write
+    seen; the first `cut` shows the true lap.
     """
 
     def __init__(self) -> None:
@@ -94,9 +94,9 @@ class _RedoState:
         self.is_placed = False
 
     def write(self, place: int, count: int, capacity: int) -> int | None:
-        """Follow a write of `count` bytes; returns the first LSN it destroys, or None if it destroys none."""
+        """Follow a write of `count` bytes; return the first LSN it destroys, or None if it destroys none."""
         if self.end is None:
-            # The first write of a store opened again may be anywhere in the lap behind the tail.
+            # The first write of a reopened store may be anywhere in the lap after the tail.
             self.end = place if self.tail is None else self.tail + (place - self.tail) % capacity
         lsn = self.end + (place - self.end + capacity // 2) % capacity - capacity // 2
         if self.tail is None:
@@ -107,7 +107,7 @@ class _RedoState:
         return None if lost <= self.tail else max(self.tail, lsn - capacity)
 
     def cut(self, lsn: int, capacity: int) -> None:
-        """The log before `lsn` is free."""
+        """Declare the log before `lsn` free."""
         if not self.is_placed and self.end is not None and capacity:
             self.end = lsn + (self.end - lsn) % capacity
         self.is_placed = True
@@ -122,9 +122,9 @@ class _OrderRaw(RawWrapper):
         self._redo = _RedoState()
         self._redo_bytes: dict[str, int] = {}
         self._redo_continued: tuple[str, int] | None = None
-        # Where writes began that are not durable.
+        # Places at which writes began that are not durable.
         self._redo_unsynced: set[tuple[str, int]] = set()
-        # Reach in each sysfile copy as written, and the one that is durable; none until one is seen.
+        # Reach in each sysfile copy as written, and the durable one; none until one is seen.
         self._reach_written: dict[str, int] = {}
         self._reach: int | None = None
         self._undo = UndoOrder()
@@ -211,8 +211,8 @@ class _OrderRaw(RawWrapper):
 
     def _check_redo_write(self, file: File, offset: int, count: int) -> None:
         self._measure_redo()
-        # No new write: the rest of one that was cut short or crosses into the next file, or one repeated after a
-        # signal, at the same place.
+        # Not a new write: the rest of one that was short or crosses into the next file, or one repeated after a signal,
+        # at the same place.
         if (file.name, offset) != self._redo_continued and (file.name, offset) not in self._redo_unsynced:
             unsynced = self._unsynced_redo()
             if unsynced:
@@ -225,7 +225,7 @@ class _OrderRaw(RawWrapper):
 
     def _check_reach(self, file: File, offset: int, view: memoryview) -> None:
         end = self._redo.written
-        # The sector that a restart zeroes behind the end of the log is no group.
+        # The sector that a restart zeroes after the end of the log is no group.
         if self._reach is None or not self._redo.is_placed or not any(view[:8]):
             return
         if end > self._reach:
@@ -243,7 +243,7 @@ class _OrderRaw(RawWrapper):
     def _measure_redo(self) -> None:
         if not self._redo_bytes:
             names = [f"redo/{leaf}" for leaf in self.inner.names("redo") if is_redo_name(f"redo/{leaf}")]
-            # All or none: a signal may come out of any of these calls.
+            # All or none: a signal may interrupt any of these calls.
             self._redo_bytes = {name: self.inner.size_of(name) for name in names}
 
     def create(self, name: str) -> File:
@@ -279,7 +279,7 @@ class _OrderRaw(RawWrapper):
             if _SYSFILE.fullmatch(file.name) and count == SYSFILE_BYTES:
                 self._reach_written[file.name] = int(np.frombuffer(view, dtype=SYSFILE)["reach_lsn"][0])
             is_redo = is_redo_name(file.name)
-            # A write that lengthens a REDO file fills it at its creation; the log itself never grows a file.
+            # A write that grows a REDO file fills it at its creation; the log itself never grows a file.
             is_log = is_redo and offset + count <= self.inner.size(file)
             if is_log:
                 self._check_redo_write(file, offset, count)
@@ -298,7 +298,7 @@ class _OrderRaw(RawWrapper):
             done = self.inner.pwrite(file, buffer, offset)
         except BaseException:
             if is_log:
-                # Nobody knows how far it got; after a signal the same bytes go to the same place again.
+                # How far it got is unknown; after a signal the same bytes go to the same place again.
                 self._redo_unsynced.add((file.name, offset))
             raise
         if is_log:

@@ -1,7 +1,7 @@
 """Rules O10 to O14 of the order monitor: pages of disk columns, their copies, and the UNDO log before them (D7).
 
-What is written says itself what it is: pages, the header of the double-write file and UNDO groups are sealed units with
-kind, number and LSN. Only filtered UNDO records leave no trace; the log tells of them (`undo_durable`).
+The written bytes identify themselves: pages, the header of the double-write file and UNDO groups are sealed units with
+kind, number and LSN. Only filtered UNDO records leave no trace; the log reports them (`undo_durable`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SEAL_WORDS = 5
 
 
 class DiskOrder:
-    """Follows pages by number and checksum; each method says what is wrong with a write, empty if nothing is."""
+    """Follows pages by number and checksum; each method returns the fault of a write, empty if there is none."""
 
     def __init__(self) -> None:
         self._durable_lsn: int | None = None
@@ -41,11 +41,11 @@ class DiskOrder:
         self._lcp_unsynced: set[int] = set()
 
     def durable(self, lsn: int) -> None:
-        """UNDO records with LSNs below are durable, or were filtered."""
+        """Record that UNDO records with lower LSNs are durable, or were filtered."""
         self._durable_lsn = lsn
 
     def fault(self, name: str, view: memoryview) -> str:
-        """Judge and follow a write into a file that is not grown by it."""
+        """Judge and follow a write that does not grow its file; return its fault."""
         if view.nbytes % 8 or view.nbytes < _SEAL_WORDS * 8:
             return ""
         words = np.frombuffer(view, dtype=np.int64)
@@ -80,7 +80,7 @@ class DiskOrder:
         return ""
 
     def landed(self, name: str, view: memoryview) -> None:
-        """A write has ended: a sync that began before that does not cover it."""
+        """Record that a write has ended: a sync that began earlier does not cover it."""
         if view.nbytes % 8 == 0 and view.nbytes >= _SEAL_WORDS * 8 and _DATA_FILE.fullmatch(name):
             words = np.frombuffer(view, dtype=np.int64)
             if int(words[1]) & _KIND_MASK == KIND_DISK_PAGE:
@@ -100,7 +100,7 @@ class DiskOrder:
         return ""
 
     def control_fault(self, lcp_id: int) -> str:
-        """What is wrong with writing the control file of this local checkpoint now."""
+        """Return the fault of writing the control file of this local checkpoint now."""
         if lcp_id in self._lcp_unsynced:
             return f"O13: control file {lcp_id} before the UNDO group of its mark is durable"
         mark = self._lcp_lsns.get(lcp_id, 0)
@@ -110,7 +110,7 @@ class DiskOrder:
         )
 
     def synced(self, name: str) -> None:
-        """What was written to this file is durable."""
+        """Record that all earlier writes to this file are durable."""
         self._lowest_unsynced.pop(name, None)
         if name == DOUBLE_WRITE_NAME:
             self._are_copies_durable = True

@@ -1,8 +1,8 @@
-"""Rule O15 of the order monitor: a group of the log refers to a spool file only when that is durable, entry included;
-from then on the file is never written, and removed only when the log was cut behind the group (W1 to W3);
-so it is with load files (Q1 to Q3).
+"""Rule O15 of the order monitor: a group of the log refers to a spool file only after that is durable, entry included.
+From then on the file is never written, and removed only after the log was cut past the group (W1 to W3). The same holds
+for load files (Q1 to Q3).
 
-Such a group is alone in its write, so the write itself tells which file it refers to.
+Such a group is alone in its write, so the write itself shows which file it refers to.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def _names(record: NDArray[np.int64]) -> list[str]:
 
 
 class SpoolOrder:
-    """The files that groups seen so far refer to, and the LSN of each group."""
+    """The files to which groups seen so far refer, and the LSN of each group."""
 
     def __init__(self) -> None:
         self._referred: dict[str, int] = {}
 
     def redo_fault(self, view: memoryview, is_durable: Callable[[str], bool]) -> str:
-        """What is wrong with a write to the log, empty if nothing is."""
+        """Return the fault of a write to the log, empty if there is none."""
         if view.nbytes < (_RECORD + LOAD_WORDS) * 8 or view.nbytes % 8:
             return ""
         header = np.frombuffer(view[: GROUP.itemsize], dtype=GROUP)[0]
@@ -60,11 +60,11 @@ class SpoolOrder:
         return ""
 
     def write_fault(self, name: str) -> str:
-        """What is wrong with a write to a file, empty if nothing is."""
+        """Return the fault of a write to a file, empty if there is none."""
         return f"write to {name}, to which the log refers" if name in self._referred else ""
 
     def unlink_fault(self, name: str, tail: int | None) -> str:
-        """What is wrong with removing a file while the log's tail is at an LSN, empty if nothing is."""
+        """Return the fault of removing a file while the log's tail is at an LSN, empty if there is none."""
         lsn = self._referred.get(name)
         if lsn is None or (tail is not None and lsn < tail):
             return ""

@@ -1,7 +1,7 @@
 """Rule O9 of the order monitor: what may be written into the ring of the UNDO log, and when.
 
-Groups say their own position, so nothing has to be guessed: a write that begins with a group's header is a new group;
-any other is the rest of one, or the zeroing of the block behind the end by a restart.
+Groups have their own position, so nothing has to be guessed: a write that begins with a group's header is a new group;
+any other is the rest of one, or the zeroing of the block after the end by a restart.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ _UNDO = re.compile(r"undo/\d+\.undo")
 
 @functools.cache
 def is_undo_name(name: str) -> bool:
-    """Whether a file is one of the ring."""
+    """Whether a file belongs to the ring."""
     return _UNDO.fullmatch(name) is not None
 
 
 class UndoOrder:
-    """Follows the writes of groups; `sizes` are measured anew after files were made or removed."""
+    """Follows the writes of groups; `sizes` are measured again after files were created or removed."""
 
     def __init__(self) -> None:
-        self.tail: int | None = None  # of a log that was opened; a restart makes its end firm before
+        self.tail: int | None = None  # of an opened log; a restart makes its end durable before
         self.sizes: dict[str, int] = {}
         self._continued: tuple[str, int] | None = None
         self._unsynced: set[tuple[str, int]] = set()
 
     def measure(self, disk: RawFiles) -> None:
-        """Learn the ring's files."""
+        """Read names and sizes of the ring's files."""
         if not self.sizes:
             names = [f"undo/{leaf}" for leaf in disk.names("undo") if is_undo_name(f"undo/{leaf}")]
             self.sizes = {name: disk.size_of(name) for name in sorted(names)}
 
     def fault(self, name: str, offset: int, view: memoryview, unsynced: Callable[[], list[str]]) -> str:
-        """What is wrong with this write, empty if nothing is. unsynced: which files of the ring are not durable."""
+        """Return the fault of this write, empty if there is none. unsynced: returns the unsynced files of the ring."""
         place = f"UNDO write at {name} {offset}+{view.nbytes}"
         if (name, offset) != self._continued and (name, offset) not in self._unsynced:
             waiting = unsynced()
@@ -60,11 +60,11 @@ class UndoOrder:
         return f"{place} ends at {end}, over the tail at {self.tail}" if is_over else ""
 
     def begun(self, name: str, offset: int) -> None:
-        """The write is on its way; after a signal the same bytes go to the same place again."""
+        """Record that the write has begun; after a signal the same bytes go to the same place again."""
         self._unsynced.add((name, offset))
 
     def written(self, name: str, offset: int, done: int, is_short: bool) -> None:
-        """So much of the write was done."""
+        """Record that `done` bytes of the write were written."""
         end = offset + done
         names = sorted(self.sizes)
         if end < self.sizes.get(name, 0):
@@ -73,5 +73,5 @@ class UndoOrder:
             self._continued = (names[(names.index(name) + 1) % len(names)], 0) if names else None
 
     def synced(self) -> None:
-        """Everything written so far is durable."""
+        """Record that everything written so far is durable."""
         self._unsynced.clear()

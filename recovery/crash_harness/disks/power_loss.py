@@ -1,8 +1,8 @@
-"""The state of a disk in memory, and what a power loss makes of it.
+"""The state of a disk in memory, and the effect of a power loss on it.
 
 Model: (M1) `fdatasync` makes content and size durable, never the name; (M2) `sync_directory` makes the entries of that
 directory durable, never content; (M3) without them any subset of the pieces may survive: single 512-byte sectors of a
-write, the growth of a file without its data (zeros or garbage there), a truncation, an entry; (M4) data beyond the
+write, the growth of a file without its data (zeros or garbage there), a truncation, an entry; (M4) data past the
 surviving size is gone; (M5) a rename may leave the old target gone, both names, or be done, but the file keeps a name.
 """
 
@@ -19,10 +19,10 @@ SECTOR_BYTES = 512
 
 @dataclass(frozen=True)
 class Piece:
-    """One thing that a power loss keeps or drops as a whole.
+    """A unit that a power loss keeps or drops as a whole.
 
-    `change` numbers the call it comes from, in order. For `write` the piece is one sector: number `sector` of
-    `sectors`; for `grow` it is the new size, `length` bytes more from `offset`; for `truncate` the size is `offset`.
+    `change` is the number of its call, in order. For `write` the piece is one sector: number `sector` of `sectors`; for
+    `grow` it is the new size, `length` bytes more from `offset`; for `truncate` the size is `offset`.
     """
 
     change: int
@@ -76,7 +76,7 @@ class EntryChange:
 
 @dataclass(eq=False)
 class Directory:
-    """Names and what they stand for."""
+    """Names, and the nodes they refer to."""
 
     live: dict[str, Inode | Directory] = field(default_factory=dict)
     durable: dict[str, Inode | Directory] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Image:
         self._made: dict[int, Inode | Directory] = {}
 
     def of(self, root: Directory) -> Directory:
-        # Entries of all directories first, in order of the calls: a rename joins two of them.
+        # Entries of all directories first, in the order of the calls: a rename joins two of them.
         found: list[EntryChange] = []
         entry_changes(root, found, set())
         for change in sorted(found, key=lambda change: change.number):
@@ -119,7 +119,7 @@ class Image:
         return new
 
     def file_of(self, old: Inode, name: str) -> Inode:
-        """What is left of one file."""
+        """Return the rest of one file."""
         content = old.durable.copy()
         size_durable = len(content)
         for change in old.pending:
@@ -147,13 +147,13 @@ class Image:
 
 
 def add(directory: Directory, name: str, node: Any) -> Any:
-    """Enter `node` durably, unless the name is taken; returns what the name stands for."""
+    """Enter `node` durably, unless the name exists; return the node of the name."""
     directory.durable[name] = directory.live.setdefault(name, node)
     return directory.live[name]
 
 
 def nodes(directory: Directory, path: str) -> Iterator[tuple[str, Content]]:
-    """Full names and live content below a directory; directories end with `/`."""
+    """Yield full names and live content below a directory; directories end with `/`."""
     for name, node in directory.live.items():
         if isinstance(node, Directory):
             yield f"{path}{name}/", Content()
@@ -181,7 +181,7 @@ def apply_entry(entries: dict[str, Inode | Directory], change: EntryChange) -> N
 
 
 def persist(change: EntryChange) -> None:
-    """Make a change of entries durable, after all that were made before it in its directory."""
+    """Make a change of entries durable, after all earlier ones of its directory."""
     # A failed sync may have dropped the change from the list already.
     pending = change.directory.pending
     through = pending.index(change) + 1 if change in pending else 0

@@ -1,7 +1,7 @@
-"""A record of everything that reached the disk, with the marks the store made in between.
+"""A record of everything that reached the disk, with the marks of the store in between.
 
-The record renders as text for golden traces, and holds the bytes, so that the disk at any moment of the run, and from
-there every crash of it, can be built again.
+The record renders as text for golden traces. It also holds the bytes, so that the disk at any moment of the run, and
+from there every crash of it, can be rebuilt.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFil
 class Event:
     """One call that reached the raw disk, or one mark.
 
-    `data` is what a write transferred; `digest` covers it, or what a read returned. `length` is that of the transfer,
-    the new size of a truncation, or the size found. `target` is a rename's; `error` the name of the error number.
+    `data` is the bytes a write transferred; `digest` covers them, or the bytes a read returned. `length` is that of the
+    transfer, the new size of a truncation, or the size found. `target` is a rename's; `error` is the name of the error
+    number.
     """
 
     number: int
@@ -39,7 +40,7 @@ class Event:
     values: dict[str, Any] = field(default_factory=dict)
 
     def render(self, digests: bool = True) -> str:
-        """One line of a golden trace; without `digests` it does not depend on the bytes."""
+        """Return one line of a golden trace; without `digests` it does not depend on the bytes."""
         words = [self.operation, self.name or "."]
         if self.operation in ("pwrite", "pread"):
             words.append(f"{self.offset}+{self.length}")
@@ -68,13 +69,13 @@ class TraceFiles(WrappedFiles):
         return tuple(self._trace.events)
 
     def render(self, digests: bool = True, reads: bool = False) -> str:
-        """The record as text, one line per event; `pread`, `size` and `list` only with `reads`."""
+        """Return the record as text, one line per event; `pread`, `size` and `list` only with `reads`."""
         hidden = () if reads else ("pread", "size", "list", "exists")
         shown = [event.render(digests) for event in self._trace.events if event.operation not in hidden]
         return "\n".join(shown) + "\n"
 
     def replay(self, through: int, start: MemoryFiles | None = None) -> MemoryFiles:
-        """The disk after the events numbered up to `through`, synced and unsynced state included.
+        """Return the disk after the events numbered up to `through`, synced and unsynced state included.
 
         `start` is the disk the recording began on (not changed; an empty one by default).
         """
@@ -82,7 +83,7 @@ class TraceFiles(WrappedFiles):
 
 
 def replay(events: Sequence[Event], start: MemoryFiles | None = None) -> MemoryFiles:
-    """Carry out recorded events on a copy of `start`; see `Replay`."""
+    """Carry out recorded events on a copy of `start`; return that disk. See `Replay`."""
     run = Replay(start)
     for event in events:
         run.step(event)
@@ -90,7 +91,7 @@ def replay(events: Sequence[Event], start: MemoryFiles | None = None) -> MemoryF
 
 
 class Replay:
-    """Carries out recorded events one by one on a copy of `start`; those that failed change nothing.
+    """Carries out recorded events one by one on a copy of `start`; failed events change nothing.
 
     After a failed sync the changes before it are still pending here, whatever the personality of the recorded disk.
     """
@@ -105,7 +106,7 @@ class Replay:
         return self._handles[name]
 
     def step(self, event: Event) -> None:
-        """The next event."""
+        """Carry out the next event."""
         raw = self.files.raw
         if event.error:
             return
@@ -144,7 +145,7 @@ class _TraceRaw(RawWrapper):
             self.events.append(Event(len(self.events) + 1, operation, name, **fields))
 
     def _run(self, operation: str, name: str, function: Any, *arguments: Any, **fields: Any) -> Any:
-        # Recorded when it has returned: the record is the order in which the disk finished.
+        # Recorded after it has returned: the record is the order in which the disk finished.
         try:
             result = function(*arguments)
         except OSError as cause:

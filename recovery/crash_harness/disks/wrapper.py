@@ -1,6 +1,6 @@
-"""A raw disk that passes everything on; faults, trace and order monitor override what they care about.
+"""A raw disk that passes everything on; faults, trace and order monitor override the calls they need.
 
-Wrappers stand between the checks and the disk, so an injected error takes the same way as a real one: the loops, the
+Wrappers are between the checks and the disk, so an injected error takes the same path as a real one: the loops, the
 translation and the latch of `CheckedFiles` are always above them.
 """
 
@@ -13,7 +13,7 @@ from tidemark.engine.files.protocol import Buffer, File, RawFiles
 
 
 class RawWrapper:
-    """Every call of `RawFiles`, handed to `inner`."""
+    """Every call of `RawFiles`, passed on to `inner`."""
 
     def __init__(self, inner: RawFiles) -> None:
         self.inner = inner
@@ -49,7 +49,7 @@ class RawWrapper:
         self.inner.unlink(name)
 
     def unlink_unpinned(self, name: str) -> bool:
-        self.unlink(name)  # as the wrapper does it: the disks in memory have no readers beside the store
+        self.unlink(name)  # through the wrapper: disks in memory have no readers other than the store
         return True
 
     def is_pinned(self, name: str) -> bool:
@@ -86,7 +86,7 @@ class RawWrapper:
         self.inner.mark(kind, values)
 
     def fail_sync(self, target: File | str, error_number: int) -> None:
-        """Let the sync of a file, or of the directory of this path, fail as the disk below does it."""
+        """Fail the sync of a file, or of the directory of this path, in the way of the disk below."""
         below = getattr(self.inner, "fail_sync", None)
         if below is None:
             raise OSError(error_number, "injected")
