@@ -1,13 +1,13 @@
 """Tidemark: an embedded, transactional row store.
 
-The public names and nothing else; no mechanism lives here.
+This module has the public names and no mechanism.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-# First, before anything of ours: it refuses what cannot work.
+# First: it refuses an interpreter on which the store cannot work.
 from tidemark import _preflight as _preflight  # isort: skip
 
 from tidemark.database import Database
@@ -150,8 +150,8 @@ if TYPE_CHECKING:
     from tidemark.remote.serving import CallServing, serve_calls
     from tidemark.serving import Serving, serve
 
-# What replicates or restores is imported when it is first named: most programs never do, and it takes as long as all
-# the rest.
+# Replication and restore are imported when one of their names is first used: most programs use neither, and they take
+# as long to import as everything else.
 _LATER = {
     "Applied": "tidemark.channel",
     "Arbitrator": "tidemark.arbitrator",

@@ -1,7 +1,7 @@
-"""What must hold before any other module of Tidemark is imported.
+"""Conditions that must hold before any other module of Tidemark is imported.
 
-Asserts that are switched off and a Python without the GIL, which the store uses as its latch (D13), would show up far
-from their cause. Each is refused here by one line that says what to do.
+Without asserts, or on a Python without the GIL, which the store uses as its latch (D13), errors would show up far from
+their cause. Each condition is refused here by one line that says what to do.
 """
 
 from __future__ import annotations

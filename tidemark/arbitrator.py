@@ -1,4 +1,4 @@
-"""`tm.Arbitrator`: the small process that votes where a node group could break into two halves, in this one."""
+"""`tm.Arbitrator`: a small process without rows that votes where a node group could split into two halves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_ad
 
 
 class Arbitrator:
-    """An arbitrator that runs. Use it with `with`, or close it."""
+    """A running arbitrator. Use it with `with`, or close it."""
 
     def __init__(
         self,
@@ -28,13 +28,20 @@ class Arbitrator:
         is_new: bool = False,
         living: int | None = None,
     ) -> None:
-        """Run the arbitrator of a group with what it remembers in a directory, which is made if it is missing.
+        """Run the arbitrator of a group with the record in a directory, which is created if it is missing.
 
-        group: "1=host:port,2=host:port,arbitrator=host:port", the same at all nodes. secret: 16 bytes or more. listen:
-        another address that leads here, port 0 for a free one. tls: contexts of a server and of a client.
+        Every vote is durable before it is sent.
 
-        is_new, living: what it begins with if the directory is empty; see `ArbitratorProcess`. Every vote is durable
-        before it is told. Raises: SchemaInvalid, Locked, ViewDamaged, ForeignFile, Rejected, PeerError.
+        Args:
+            path: The directory.
+            group: "1=host:port,2=host:port,arbitrator=host:port", the same at all nodes.
+            secret: 16 bytes or more.
+            listen: Another address that leads to this process; port 0 takes a free one.
+            tls: Contexts of a server and of a client.
+            is_new: Begin as the arbitrator of a new group if the directory is empty; see `ArbitratorProcess`.
+            living: Begin with the view of this node if the directory is empty; see `ArbitratorProcess`.
+
+        Raises: SchemaInvalid, Locked, ViewDamaged, ForeignFile, Rejected, PeerError.
         """
         configuration = group if isinstance(group, GroupConfiguration) else GroupConfiguration.parse(group)
         check_begin(configuration, living)
@@ -59,14 +66,16 @@ class Arbitrator:
         self.close()
 
     def close(self) -> None:
-        """Stop voting. Again does nothing."""
+        """Stop voting. A second call does nothing."""
         self._process.close()
         self._files.close_all()
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until it has ended by itself; whether it has. Raises: what ended it."""
+        """Wait until the arbitrator has ended, at most for the given time; return whether it has. Raises: the error
+        that ended it.
+        """
         return self._process.wait(seconds)
 
     def status(self) -> dict[str, Any]:
-        """Where it listens; store and view of its record; its links."""
+        """Its address, the store and view of its record, and its links."""
         return self._process.status()

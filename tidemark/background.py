@@ -1,7 +1,9 @@
-"""The threads of an open store: one closes epochs and writes the sysfile, one makes local checkpoints,
-one writes disk pages ahead of need, one the binlog if there is one, one the archive if the store archives itself.
+"""The threads of an open store.
 
-Each has one owner, is joined at close, and its failure fails the store (D13).
+One closes epochs and writes the sysfile, one makes local checkpoints, one writes disk pages ahead of need. A store with
+a binlog has a thread that writes it, a store that archives itself has one for that.
+
+Each thread has one owner, is joined at close, and its failure fails the store (D13).
 """
 
 from __future__ import annotations
@@ -35,12 +37,12 @@ LCP_POLL_SECONDS = 0.2
 PAGES_POLL_SECONDS = 0.02
 BINLOG_POLL_SECONDS = 1.0
 RETRY_PAUSE_SECONDS = 5.0
-NEARLY_FULL_SHARE = 0.5  # of the log, beside `checkpoint_log_share`: two local checkpoints leave less in use
+NEARLY_FULL_SHARE = 0.5  # of the log, on top of `checkpoint_log_share`: two local checkpoints leave less in use
 
 
 class Clockwork:
-    """What time does to a store: epochs, GCIs, sysfile, local checkpoints. Every method may be called without threads
-    too.
+    """What the clock does to a store: epochs, GCIs, sysfile, local checkpoints. Every method may also be called without
+    threads.
     """
 
     def __init__(
@@ -63,8 +65,9 @@ class Clockwork:
 
     # --- one step each ---------------------------------------------------------------------------
     def advance_epoch(self) -> int:
-        """Close the open epoch if it has commits, make it durable; the newest closed epoch. Without threads the binlog
-        has it then. Raises: StorageFull for the binlog, StoreFailed.
+        """Close the open epoch if it has commits, and make it durable; return the newest closed epoch.
+
+        Without threads the binlog has it on return, too. Raises: StorageFull for the binlog, StoreFailed.
         """
         store = self._store
         with store.latch:
@@ -79,19 +82,19 @@ class Clockwork:
     def advance_gci(self, is_last: bool = False) -> None:
         """Begin the next GCI and write the sysfile. Durable on return: everything committed before.
 
-        is_last: the store is being closed, so that no UNDO record of that GCI will be left out any more.
+        is_last: the store is being closed, so every UNDO record of that GCI stays in the log.
         """
         store = self._store
         with self._sysfile_turn:
             with store.latch:
-                if store.epochs.is_following:  # the stream raises the GCI, and the sysfile says how far it has come
+                if store.epochs.is_following:  # the stream raises the GCI, and the sysfile records it
                     closed, lsn, sequence = store.epochs.standing()
                 else:
                     closed, lsn, sequence = store.epochs.close(next_gci=True)
                 gci = store.epochs.current >> 32
             filtered_epoch = closed if store.disk.is_filtering else self.keeper.content.filtered_epoch
             store.log.make_durable(sequence - 1)
-            # Here at the latest it is noticed that the store's directory was renamed, removed or replaced (F80).
+            # A directory that was renamed, removed or replaced is detected here at the latest (F80).
             self._files.check_place()
             self.keeper.write(
                 gci=gci,
@@ -103,12 +106,14 @@ class Clockwork:
                 next_lcp_id=self._lcp.next_id,
             )
             if store.disk.is_filtering and not is_last:
-                self.keeper.write()  # the other copy too: the filter goes as far as both say
+                self.keeper.write()  # the other copy too: the filter goes up to the lower of both
         self._write_binlog()
 
     def raise_floor(self) -> None:
-        """Declare in the sysfile how far the log is durable: from now on an earlier end of it is damage, and no torn
-        tail. Durable on return. Raises: StoreFailed.
+        """Record in the sysfile how far the log is durable. From then on an earlier end of the log is damage, not a
+        torn tail.
+
+        Durable on return. Raises: StoreFailed.
         """
         with self._store.latch:
             lsn, sequence = self._store.log.durable_lsn, self._store.log.durable_sequence
@@ -120,7 +125,7 @@ class Clockwork:
         self._binlog_wanted.set()
 
     def local_checkpoint(self, progress: Progress | None = None) -> LcpReport:
-        """Make a local checkpoint now, after the one that may be running."""
+        """Make a local checkpoint now, after a running one has ended."""
         with self.lcp_turn:
             report = self._lcp.run(progress)
             self.raise_floor()
@@ -129,7 +134,7 @@ class Clockwork:
 
     # --- threads ---------------------------------------------------------------------------------
     def start(self, wants_lcp: bool) -> None:
-        """Start the threads; wants_lcp: make a local checkpoint at once."""
+        """Start the threads. wants_lcp: make a local checkpoint at once."""
         if wants_lcp:
             self._lcp_wanted.set()
         self._store.on_redo_full = self._lcp_wanted.set
@@ -163,7 +168,7 @@ class Clockwork:
         try:
             work()
         except (StoreFailed, OutcomeUnknown) as error:
-            # A node that was left out of its group closes its store in the midst of all: nothing has broken.
+            # A node that was left out of its group closes its store under running threads; that is no failure.
             is_closed = isinstance(self._store.failure.error, StoreClosed)
             _log.log(logging.INFO if is_closed else logging.ERROR, "background work stopped: %s", error)
         except Exception as error:
@@ -198,7 +203,9 @@ class Clockwork:
                     self.stopping.wait(RETRY_PAUSE_SECONDS)
 
     def run_pages(self) -> None:
-        """Write dirty pages ahead of need, and the UNDO buffer before it is full: who reads and commits need not."""
+        """Write dirty pages ahead of need, and the UNDO buffer before it is full, so that readers and commits do not
+        have to.
+        """
         disk = self._store.disk
         while not self.stopping.is_set():
             disk.writer_wanted.wait(PAGES_POLL_SECONDS)
@@ -207,13 +214,13 @@ class Clockwork:
                 try:
                     disk.clean_ahead()
                 except (StorageFull, TooManyFiles) as error:
-                    # Pages that were not written stay dirty. Who needs their frames is told the same.
+                    # Pages that were not written stay dirty. A thread that needs their frames gets the same error.
                     _log.warning("disk pages not written ahead of need: %s", error)
                     self.stopping.wait(RETRY_PAUSE_SECONDS)
 
     def _run_binlog(self) -> None:
-        """Write closed epochs into the binlog. While its disk is full the log keeps them, and in the end holds commits
-        back.
+        """Write closed epochs into the binlog. While its disk is full the log keeps them; once the log is full, commits
+        wait.
         """
         assert self.binlog is not None
         while not self.stopping.is_set():
@@ -226,7 +233,7 @@ class Clockwork:
                 self.stopping.wait(RETRY_PAUSE_SECONDS)
 
     def _run_archive(self) -> None:
-        """Archive closed epochs. While the place fails the log keeps them, and in the end holds commits back."""
+        """Archive closed epochs. While the place fails the log keeps them; once the log is full, commits wait."""
         assert self.archiver is not None
         while not self.stopping.wait(self._store.options.archive_interval_ms / 1_000):
             self.archiver.step()
@@ -240,12 +247,13 @@ class Clockwork:
         return bool(interval and grown and store.clock.monotonic() - self._last_lcp >= interval)
 
     def _grown_bytes(self) -> int:
-        """Bytes of log behind the start of the newest local checkpoint."""
+        """Bytes of log after the start of the newest local checkpoint."""
         return self._store.log.head_lsn - self._lcp.last_start_lsn
 
     def _holds_stream(self) -> bool:
-        """At the end of an epoch of the primary's: whether a local checkpoint is to begin before the next one, or to
-        end, for the log is nearly full. None begins in the midst of an epoch: a log that is full by then stays so.
+        """At the end of an epoch of the primary: whether the stream must wait for a local checkpoint to begin or, with
+        the log nearly full, to end. None begins in the middle of an epoch, so a log that fills before the boundary
+        would stay full.
         """
         store, share = self._store, self._store.options.checkpoint_log_share
         capacity_bytes = store.log.geometry.capacity_bytes

@@ -1,4 +1,4 @@
-"""Places of backups: what they hold, verification, retention, and stores made of them (docs/backup.md)."""
+"""Places of backups: their content, verification, retention, and stores restored from them (docs/backup.md)."""
 
 from __future__ import annotations
 
@@ -43,9 +43,17 @@ _EPOCH_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 @types_memory_error()
 def backups(place: Place, *, binlog: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """What a place holds: `backups`, newest first, each with epoch, rows and bytes; numbers of `unfinished` ones;
-    `damaged` manifests and what is wrong with each. With a `binlog` also that: first and last epoch, when they were
-    closed, files, `gaps`, `damage`. Raises: FileMissing, Incompatible, BinlogDamaged for the binlog's index.
+    """Return the content of a place.
+
+    Returns:
+        `backups`, newest first, each with epoch, rows and bytes; the numbers of `unfinished` ones; `damaged` manifests,
+        each with what is wrong. With a `binlog` also its first and last epoch, when these were closed, files, `gaps`
+        and `damage`.
+
+    Raises:
+        FileMissing: There is no such place.
+        Incompatible: The place was written by an incompatible version.
+        BinlogDamaged: The index of the binlog is damaged.
     """
     with at_place(place) as files:
         found = find_backups(files)
@@ -61,7 +69,7 @@ def backups(place: Place, *, binlog: str | os.PathLike[str] | None = None) -> di
 
 
 def until_of(value: int | datetime | None) -> Until:
-    """An epoch, a time (without a zone: local time), or None for as late as can be. Raises: Rejected."""
+    """Return an epoch, a time (without a zone: local time), or None for the latest state. Raises: Rejected."""
     if isinstance(value, datetime):
         return Until(wall_us=int((value.astimezone(UTC) - _EPOCH_OF_TIME).total_seconds() * 1_000_000))
     return Until() if value is None else Until(epoch=check_number(value))
@@ -76,10 +84,11 @@ def plan(
     processes: int = 1,
     binlog: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Which files `restore` with the same arguments would read, in which tasks, and the epoch it would reach; nothing
-    is written.
+    """Return which files `restore` with the same arguments would read, in which tasks, and the epoch it would reach.
 
-    Raises: FileMissing, BackupDamaged, ForeignFile, ValueOutOfRange if `until` cannot be reached; with a binlog as
+    Nothing is written.
+
+    Raises: FileMissing, BackupDamaged, ForeignFile, ValueOutOfRange if `until` is out of reach; with a binlog as
     `restore`.
     """
     _check_processes(processes)
@@ -107,28 +116,49 @@ def restore(
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> dict[str, Any]:
-    """Make a store, in a directory that is missing or empty, of a backup and the archived log behind it, or the binlog.
+    """Restore a backup and the log archived after it, or the binlog, as a new store.
 
-    until: the state at the end of this epoch, or as it was at a time; None for the latest there is. number: the backup
-    to begin from, None for the newest that serves. apply_status: write the row of `mysql.ndb_apply_status` that lets a
-    replica go on behind the epoch; the store that was backed up must have had a server id. verify: bring the store back
-    in memory as an opening does and count. processes: how many work on fragments and archived log side by side; 1 is
-    this one, by two threads; more need a place that is a path or a URI. runner: carries out the tasks instead, of which
-    `processes` may be under way at a time (`recovery/backup/tasks.py`). binlog: the folder with the binlog of the store
-    that was backed up, or its directory: what it has behind the archive is applied, epoch after epoch; what it cannot
-    have is listed in docs/backup.md, 6. options: as of `open`; sizes of the logs are those of the new store. Returns a
-    report with `epoch`, `server_id` and `notes`.
+    Args:
+        place: A path, a URI, or (pyarrow filesystem, path).
+        path: The directory of the new store, missing or empty.
+        until: The state at the end of this epoch, or at this time; None: the latest there is.
+        number: The backup to begin with; None: the newest one that leads there.
+        apply_status: Write the row of `mysql.ndb_apply_status` that lets a replica continue after the epoch. The store
+            that was backed up must have had a server id.
+        verify: Recover the new store in memory, as an opening does, and count its rows.
+        processes: How many processes restore fragments and archived log in parallel. 1: this one, with two threads;
+            more need a place that is a path or a URI.
+        runner: Runs the tasks in place of processes, at most `processes` at a time (`recovery/backup/tasks.py`).
+        binlog: The folder of the binlog of the store that was backed up, or the directory of that store. Its epochs
+            after the end of the archive are applied one by one. docs/backup.md, section 6, lists what a binlog lacks.
+        progress: Called with (done, total, unit).
+        options: As for `open`. Sizes of the logs are those of the new store.
 
-    Durable on return: the store; open it as any other. Raises: Rejected if the directory is not empty, FileMissing,
-    BackupDamaged, ForeignFile, ValueOutOfRange, MemoryExhausted, StorageFull; with a binlog PositionLost if it begins
-    too late, EpochGap for an incident in it, BinlogDamaged, and others for what of it cannot be applied; and the
-    directory is empty again, but for folders.
+    Returns:
+        A report with `epoch`, `server_id` and `notes`.
+
+    Durable on return: the store; open it as any other.
+
+    Raises:
+        Rejected: The directory is not empty.
+        FileMissing: The place has no backup.
+        BackupDamaged: A file of the backup or the archive is damaged.
+        ForeignFile: The place has a file of another store.
+        ValueOutOfRange: `until` is out of reach.
+        MemoryExhausted: The rows do not fit into `data_memory`.
+        StorageFull: The disk has no room.
+        PositionLost: The binlog begins too late.
+        EpochGap: The binlog has an incident.
+        BinlogDamaged: The binlog is damaged.
+
+    A change in the binlog that cannot be applied raises its own error. After an error the directory is empty again,
+    apart from folders.
     """
     parsed = divided(options)[0]
     _check_processes(processes)
     if processes > 1 and runner is None and isinstance(place, tuple):
         raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
-    # Each end is made though the one before it failed, as without memory it does.
+    # Each callback runs even if the one before it fails, as it does without memory.
     with at_place(place) as source, _opened(binlog) as log, ExitStack() as ends:
         planned = make_plan(source, until_of(until), number, log)
         if log is not None and planned.later is not None:
@@ -141,7 +171,7 @@ def restore(
         finish = _position_writer(planned.manifest.server_id, planned.end_epoch) if apply_status else None
         how = How(
             is_verified=verify,
-            empty=frozenset([NDB_BINLOG_INDEX]),  # its files are those of the other store
+            empty=frozenset([NDB_BINLOG_INDEX]),  # it names binlog files of the other store
             native=frozenset([NDB_APPLY_STATUS] if apply_status else []),
             finish=finish,
             later=log,
@@ -166,8 +196,13 @@ def _check_processes(processes: object) -> None:
 
 @types_memory_error()
 def verify(place: Place, number: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
-    """Read every byte of the backups in a place (or of one), and of the archive; returns a report, `is_sound` is False
-    if `problems` holds anything. Nothing is changed. Raises: FileMissing if there is no such place.
+    """Read every byte of the backups in a place (or of one), and of the archive. Nothing is changed.
+
+    Returns:
+        A report. `is_sound` is False if `problems` has anything.
+
+    Raises:
+        FileMissing: There is no such place.
     """
     with at_place(place) as files:
         return verify_files(files, number, progress).to_dict()
@@ -175,9 +210,15 @@ def verify(place: Place, number: int | None = None, progress: Progress | None = 
 
 @types_memory_error("what is removed already is of no backup that is kept")
 def prune(place: Place, keep: int) -> dict[str, Any]:
-    """Keep the newest backups, and every file and all archived log that they need; returns what was removed.
+    """Remove all but the newest `keep` backups, with the files and the archived log that only they need.
 
-    Raises: Rejected, and nothing is removed, while a manifest cannot be read; ValueOutOfRange, Locked.
+    Returns:
+        A report of what was removed.
+
+    Raises:
+        Rejected: A manifest cannot be read; nothing is removed.
+        ValueOutOfRange: `keep` is less than 1.
+        Locked: Another process writes to the place.
     """
     with at_place(place, is_locked=True) as files:
         return prune_files(files, keep).to_dict()
@@ -193,8 +234,11 @@ def drill(
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> dict[str, Any]:
-    """Prove that a restore would succeed: restore into a scratch directory, verify the store there as `tidemark check`
-    does, and remove its files again. Returns a report, with `is_sound`; of a store with problems the files stay.
+    """Prove that a restore would succeed: restore into a scratch directory, check the store there, and remove its
+    files.
+
+    Returns:
+        A report with `is_sound`. The files of a store with problems stay.
 
     Raises: as `restore`.
     """
@@ -219,10 +263,12 @@ def drills(
     processes: int = 1,
     **options: Unpack[OpenKeywords],
 ) -> Iterator[dict[str, Any]]:
-    """The report of a `drill` now, and of another one at each multiple of so many seconds from the start; one that
-    takes longer than that leaves out what it has missed. It ends behind the first that is not sound, whose files stay.
+    """Yield the report of a `drill` now, and of another one at each multiple of the interval from the start.
 
-    Raises: as `drill`; what it raises ends the schedule.
+    A drill that takes longer than the interval skips what it has missed. The iteration ends after the first report that
+    is not sound, whose files stay.
+
+    Raises: as `drill`; an error ends the schedule.
     """
     time = SystemClock() if clock is None else clock
     due = time.monotonic()
@@ -237,7 +283,7 @@ def drills(
 
 
 def _position_writer(server_id: int, epoch: int) -> Callable[[Store], None]:
-    """Writes where a replica that is restored from a source goes on."""
+    """Return a function that writes the position at which a replica restored from a source continues."""
 
     def write(store: Store) -> None:
         with store.begin(kind=Transaction) as txn:

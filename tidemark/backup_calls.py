@@ -35,8 +35,8 @@ def backup(
 
 
 def begin_archive(opened: Opened, files: Files, place: Place, is_required: bool) -> Archiver:
-    """The archive of an open store. is_required: it must be there now, or nothing is begun; else a place that cannot be
-    had just now is tried again. Raises: Rejected without a place, ForeignFile, FileMissing, IoFailed, …
+    """Return the archive of an open store. is_required: fail if the place cannot be reached now, instead of trying
+    again later. Raises: Rejected without a place, ForeignFile, FileMissing, IoFailed, …
     """
     if place is None:
         raise Rejected("nothing is archived yet; give archive() a place, a path or a URI, the first time")
@@ -45,7 +45,7 @@ def begin_archive(opened: Opened, files: Files, place: Place, is_required: bool)
     def opened_place() -> Files:
         found = open_place(known[0], create=True)
         if isinstance(found, PosixFiles):
-            known[0] = found.directory  # the same one when it is opened again, wherever the process is by then
+            known[0] = found.directory  # the same place at the next opening, whatever the working directory is then
         return found
 
     sysfile = opened.keeper.content

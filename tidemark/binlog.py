@@ -1,4 +1,4 @@
-"""The binlog of a store: where the log is followed from when it is opened, and whether it tells what happened."""
+"""The binlog of a store: where it continues at an opening, and whether it agrees with the rows."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 def attach(
     files: Files, opened: Opened, values: Mapping[str, Any], completed: Callable[[], int] | None = None
 ) -> AttachedBinlog | None:
-    """Bring the binlog of a restarted store up to its log, None without `log_bin`. Nothing has been committed yet.
-    completed: of a node of a group, the newest epoch that all its members have.
+    """Bring the binlog of a restarted store up to its log, before anything is committed; None without `log_bin`.
+    completed: at a node of a group, the newest epoch that all its members have.
 
-    Durable on return: the epochs the binlog lacked, or the mark that the store goes on without it. Raises: Rejected,
-    BinlogDamaged, FileMissing, StorageFull.
+    Durable on return: the epochs that the binlog lacked, or the mark that the store continues without it. Raises:
+    Rejected, BinlogDamaged, FileMissing, StorageFull.
     """
     if values["log_bin"] is None:
         leave_mark(files)
         return None
     from tidemark.replication.injector.attached import (
-        AttachedBinlog,  # most stores have none, and it is a tenth of the start
+        AttachedBinlog,  # most stores have no binlog, and the import takes a tenth of the start
     )
 
     store, sysfile = opened.store, opened.sysfile
     point, epoch, newest_epoch, seam_epoch = FollowPoint(), 0, sysfile.closed_epoch, 0
     start = (opened.controls[0].start_lsn, opened.controls[0].start_sequence) if opened.controls else (0, 1)
-    is_copy = store.log.head_lsn == 0 and store.log.sequence > 1  # whole: the log begins with a later group
+    is_copy = store.log.head_lsn == 0 and store.log.sequence > 1  # no gap: the log begins with a later group
     if sysfile.is_before_seam(*start) or is_copy:
-        # Rows came without groups, through the epoch that is open until the local checkpoint of the copy.
+        # Copied rows came without groups, in epochs up to the one that is open until the local checkpoint of the copy.
         tables = tuple(table.definition for table in list(store.tables.values()))
         point, seam_epoch = FollowPoint(store.log.head_lsn, store.log.sequence, tables), store.epochs.current
     elif opened.controls:

@@ -1,10 +1,11 @@
-"""`tm.Channel`: the binlog of one store applied to another one, in this process or over the network.
+"""`tm.Channel`: apply the binlog of one store to another one, in this process or over the network.
 
-What is received and what is applied is kept in the replica (`replication/channel/channel.py`), so a channel object
-holds nothing that must be kept: close it, make it again, and it goes on. It belongs to the replica; closing that closes
+Received and applied changes are recorded in the replica (`replication/channel/channel.py`), so a channel object has no
+state to be kept: close it, create it again, and it continues. It belongs to the replica, and closing the replica closes
 it.
 
-Threads: a receiver and an applier, each started and stopped apart. Without them a caller steps the channel by hand.
+Threads: a receiver and an applier, each started and stopped separately. Without them a caller steps the channel by
+hand.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from tidemark.replication.wire.wire import TlsContext
 
 
 class Applied(NamedTuple):
-    """What became of a transaction of the source. `outcome` is "applied", "passed over" (it was applied before) or
-    "filtered"; `epoch` is the source's, 0 for a change of the schema, whose SQL is `statement`; `rows` were met by the
-    applier.
+    """The outcome of a transaction of the source.
+
+    `outcome` is "applied", "passed over" (it was applied before) or "filtered". `epoch` is the source's, 0 for a schema
+    change, whose SQL is `statement`. `rows` counts the rows the applier met.
     """
 
     source_id: int
@@ -47,7 +49,7 @@ class Applied(NamedTuple):
 
 
 class Channel:
-    """Brings what a source has logged into a replica. Use it with `with`, or close it."""
+    """Brings the logged changes of a source into a replica. Use it with `with`, or close it."""
 
     def __init__(
         self,
@@ -71,24 +73,36 @@ class Channel:
         heartbeat_from: int = 0,
         **options: Unpack[ChannelKeywords],
     ) -> None:
-        """Nothing is read or written yet, unless `skip_start` is False, which starts receiver and applier.
+        """Create the channel. It reads and writes nothing yet, unless `copy` or `skip_start=False` asks for it.
 
-        source: an open store that has a `log_bin`, or the address ("host:port") of one that is served (`tm.serve`),
-            with the `secret` (16 bytes or more) it is served with and, if it wants TLS, a client's context.
-        name: a replica may have several channels, each with a name and a source of its own.
-        copy: the first time, copy all tables of the source, as at the end of one epoch, into a replica that has none of
-            them, and go on behind it; returns when that is done. A copy that was broken off begins anew. progress:
-            called with (rows copied, rows in all, "rows").
-        conflict_role: of the replica, for NDB$EPOCH2: NONE, PRIMARY, SECONDARY or PASS; None leaves it as it is.
-        ignore_server_ids: servers whose changes are passed over.
-        replicate_do, replicate_ignore: patterns like shop.% of the tables that are applied, or not.
-        failed_source: server id of the source before this one, if only its epochs tell where to go on.
-        other_sources, failover_after_ms, heartbeat_from: more sources, in order of preference behind the first, met
-            with the same secret and tls. When the heartbeat row (`tm.serve`) of server `heartbeat_from`, whose changes
-            all of them bring, has not changed here for so long, the channel goes on with the next one.
+        Args:
+            source: An open store with a `log_bin`, or the address ("host:port") of a store that is served (`tm.serve`).
+            replica: The store that applies the changes.
+            name: A replica may have several channels, each with a name and a source of its own.
+            secret: Of a served source, 16 bytes or more.
+            tls: A client's context, for a source that is served with TLS.
+            skip_start: False starts receiver and applier at once.
+            copy: The first time, copy all tables of the source, as at the end of one epoch, into a replica that has
+                none of them, and continue after that epoch. Returns when the copy is done. An interrupted copy begins
+                again.
+            progress: Called with (rows copied, rows in all, "rows").
+            conflict_role: Of the replica, for NDB$EPOCH2: NONE, PRIMARY, SECONDARY or PASS; None leaves it as it is.
+            ignore_server_ids: Servers whose changes are skipped.
+            replicate_do: Patterns like shop.% of tables that are applied.
+            replicate_ignore: Patterns of tables that are not applied.
+            failed_source: Server id of the previous source, if only its epochs say where to continue.
+            heartbeat_ms: How often each side sends a sign of life.
+            other_sources: More sources, in order of preference after the first, reached with the same secret and tls.
+            failover_after_ms: Move to the next source when the heartbeat row has not changed here for so long.
+            heartbeat_from: The server whose heartbeat row (`tm.serve`) is watched; all sources must pass on its
+                changes.
 
-        Raises: Rejected for server id 0 or a source without binlog, PeerRefused for equal server ids or stores,
-        SchemaInvalid for options, for a name that is taken, and where a conflict function does not allow the channel.
+        Durable on return: the copy, with `copy=True`.
+
+        Raises:
+            Rejected: The server id is 0, or the source has no binlog.
+            PeerRefused: Server ids or stores are equal.
+            SchemaInvalid: An option is invalid, the name is taken, or a conflict function does not allow the channel.
         """
         replica.check_usable()
         own = replica.endpoint
@@ -104,7 +118,7 @@ class Channel:
         )
         self.name = self._options.name
         self._own = own
-        self._turn = threading.RLock()  # of calls that change what the channel is
+        self._turn = threading.RLock()  # held by calls that change the channel
         self._is_closed = False
         self._link = link_to(own, source, secret, tls)
         self._failover = self._failover_of(tuple(other_sources), failover_after_ms, secret, tls)
@@ -138,7 +152,7 @@ class Channel:
         return made
 
     def _build(self) -> None:
-        """Make its parts; nothing of a file is touched."""
+        """Create its parts; no file is touched."""
         own, link, options = self._own, self._link, self._options
         self._applier = own.new_applier(self.name, ApplierOptions.from_options(self._values))
         self.replica = ReplicaChannel(own.files, own.clock, own.site, self._applier, own.positions(self.name), options)
@@ -159,12 +173,12 @@ class Channel:
         self.applying = Worker(f"tidemark-applier-{self.name}", applying(self.replica), self.replica.wake)
 
     def _check(self, link: Link | None = None) -> None:
-        """What the conflict functions ask of channels. Raises: SchemaInvalid."""
+        """Check the rules of conflict functions for channels. Raises: SchemaInvalid."""
         peer = (link or self._link).store
         self._own.check_channels(None if peer is None else (peer.replication_rows(), peer.site.server_id))
 
     def _copy(self, is_wanted: bool, progress: Callable[[int, int, str], None] | None) -> None:
-        """The first copy, unless the replica has one. Durable: all of it, on return."""
+        """Make the first copy, unless the replica has one. Durable on return: all of it."""
         link, own, options = self._link, self._own, self._options
         if not is_wanted:
             if is_broken_off(own.store):
@@ -172,7 +186,7 @@ class Channel:
             return
         if (link.store is None or options.heartbeat_from) and not is_broken_off(own.store):
             if self.replica.relay.durable is not None:
-                return  # it has gone on behind its copy already; the source need not be there
+                return  # it continued after its copy already; the source need not be reachable
 
         def begin(source: Site) -> Callable[[Copied], None] | None:
             target = CopyTarget(own.store, own.site.server_id, source.server_id, progress)
@@ -196,14 +210,14 @@ class Channel:
             caller.close()
 
     def _learn(self, told: Settings) -> None:
-        """What a source far away says of its conflict functions. Raises: PeerRefused."""
+        """Check the conflict functions that a remote source has reported. Raises: PeerRefused."""
         try:
             self._own.check_channels((rows_of_settings(told), self.replica.source_id))
         except SchemaInvalid as error:
             raise PeerRefused(error.message, **error.evidence) from error
 
     def _tell(self) -> None:
-        """Let the source know how far this is."""
+        """Report to the source how far this channel is."""
         store, replica = self._link.store, self.replica
         if store is None:
             self._receiver.notify()
@@ -219,7 +233,7 @@ class Channel:
         self.close()
 
     def close(self) -> None:
-        """Stop it, and let go of both stores. What is received stays. Closing again does nothing."""
+        """Stop the channel and release both stores. Received changes stay. A second call does nothing."""
         with self._turn:
             if self._is_closed:
                 return
@@ -245,7 +259,7 @@ class Channel:
 
     # --- threads ----------------------------------------------------------------------------------
     def start(self, receiver: bool = True, applier: bool = True) -> None:
-        """Start the threads that are asked for and do not run. What they end with stands in `status`.
+        """Start the given threads that do not run yet. `status` has the errors they end with.
 
         Raises: SchemaInvalid where a conflict function does not allow the channel, Rejected if it is closed.
         """
@@ -262,7 +276,7 @@ class Channel:
                 self._watching.start()
 
     def stop(self, receiver: bool = True, applier: bool = True) -> None:
-        """Stop the threads that are asked for, and wait until they have: a transaction under way is applied first."""
+        """Stop the given threads, and wait until they have ended; a transaction under way is applied first."""
         with self._turn:
             self._stop(receiver, applier)
 
@@ -273,9 +287,11 @@ class Channel:
             self.applying.stop()
 
     def check_failover(self) -> bool:
-        """Look once whether another source must be tried, as a thread does behind `start`; whether the channel moved.
+        """Check once whether to move to another source, as a thread does after `start`; return whether the channel
+        moved.
 
-        What ran goes on. Nothing is looked at while another call changes the channel. Never without other sources.
+        Threads that ran run again after the move. While another call changes the channel, or without other sources,
+        nothing is checked.
         """
         if self._failover is None or not self._turn.acquire(blocking=False):
             return False
@@ -286,7 +302,9 @@ class Channel:
             self._turn.release()
 
     def _move(self, link: Link) -> None:
-        """Go on with another source: the relay log is thrown away, or not, when it is known who that is."""
+        """Continue with another source. Whether the relay log is discarded is decided when the identity of the source
+        is known.
+        """
         self._check(link)
         is_received, is_applied = self._is_received, self.is_applying or self._is_at_gap
         self._stop(True, True)
@@ -304,23 +322,25 @@ class Channel:
 
     @property
     def _is_at_gap(self) -> bool:
-        """Whether the applier has ended because this source lacks something, and not what all sources lack: a load."""
+        """Whether the applier has ended because this source lacks changes that another may have; all sources lack a
+        bulk load.
+        """
         error = self.applying.error
         return isinstance(error, EpochGap) and "load" not in error.evidence
 
     @property
     def is_receiving(self) -> bool:
-        """Whether the receiver's thread works."""
+        """Whether the receiver's thread runs."""
         return self.receiving.is_running
 
     @property
     def is_applying(self) -> bool:
-        """Whether the applier's thread works."""
+        """Whether the applier's thread runs."""
         return self.applying.is_running
 
     def check_running(self) -> None:
-        """Raises: what the receiver's or the applier's thread has ended with, if one has, but for what another source
-        may help with, if there is one.
+        """Raises: the error that ended the receiver's or the applier's thread, unless another source may help with
+        it.
         """
         if self.applying.error is not None and (self._failover is None or not self._is_at_gap):
             raise self.applying.error
@@ -329,7 +349,7 @@ class Channel:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether all is applied that the source had when it was heard of last."""
+        """Whether everything is applied that the source had when it was last heard of."""
         return self.replica.has_caught_up
 
     def _check_stopped(self, what: str) -> None:
@@ -340,10 +360,11 @@ class Channel:
 
     # --- by hand ----------------------------------------------------------------------------------
     def receive_next(self) -> bool:
-        """Take the next piece of the binlog of a source in the same process into the relay log; False if there is none.
+        """Take the next piece of the binlog of a source in the same process into the relay log; return False if there
+        is none.
 
-        Durable: the whole transactions received, on return. Raises: Rejected while the receiver runs or if the source
-        is at an address, PeerError in all its leaves, StorageFull.
+        Durable on return: the complete transactions received. Raises: Rejected while the receiver runs or if the source
+        is at an address, PeerError and its subclasses, StorageFull.
         """
         with self._turn:
             self._check_open()
@@ -352,12 +373,13 @@ class Channel:
             return self._receiver.receive_next()
 
     def apply_next(self) -> Applied | None:
-        """Apply the next transaction of the source: an epoch, whole, or a change of the schema. None if there is none.
+        """Apply the next transaction of the source, a whole epoch or a schema change; return None if there is none.
 
-        From a source in the same process it is received first, as far as the source has closed its epochs: call
-        `source.sync()`, or `advance_epoch()`, before. Durable: as a commit of the replica is.
-        Raises: Rejected while the applier runs, EpochGap, BinlogDamaged, and whatever stops an applier: nothing of the
-        transaction has happened then, and it is its turn again.
+        From a source in the same process it is received first, up to the source's last closed epoch: call
+        `source.sync()` or `advance_epoch()` before. Durable as a commit of the replica is.
+
+        Raises: Rejected while the applier runs, EpochGap, BinlogDamaged, and any error that stops an applier. Nothing
+        of the transaction is applied then, and the next call tries it again.
         """
         with self._turn:
             self._check_open()
@@ -369,10 +391,12 @@ class Channel:
             return applied
 
     def skip_incident(self) -> str:
-        """Pass over an incident of the source at which the applier has stopped, once its rows are here by other means:
-        those of a bulk load the source has not logged, loaded here too. Returns what the source says.
+        """Skip an incident of the source at which the applier has stopped; return the text that the source gives.
 
-        Durable: on return. Raises: Rejected while the applier runs, or if no incident comes next.
+        Call it after the lost rows were brought here by other means: the rows of a bulk load that the source has not
+        logged, loaded here too. Durable on return.
+
+        Raises: Rejected while the applier runs, or if the next event is no incident.
         """
         with self._turn:
             self._check_open()
@@ -381,7 +405,7 @@ class Channel:
             return self.replica.skip_incident()
 
     def apply_all(self) -> int:
-        """Apply everything there is, as `apply_next` does; how many transactions. Raises: see there."""
+        """Apply everything there is, as `apply_next` does; return how many transactions. Raises: as `apply_next`."""
         count = 0
         with self._turn:
             self._catch_up()
@@ -390,7 +414,7 @@ class Channel:
         return count
 
     def _catch_up(self) -> None:
-        """Let the binlog of a source in the same process have what is closed."""
+        """Bring the binlog of a source in the same process up to its closed epochs."""
         if self._link.store is not None:
             self._link.store.log().write_closed_epochs()
 
@@ -416,13 +440,13 @@ class Channel:
 
     # --- both stopped -----------------------------------------------------------------------------
     def reset(self) -> None:
-        """Throw the relay log away: what was received and not applied is fetched again.
+        """Discard the relay log. Changes that were received and not applied are fetched again.
 
-        Unless `clear_apply_status` is off, the rows of `mysql.ndb_apply_status` that no other channel goes by go too,
-        and the whole binlog of the source is applied again. They stay where its changes would pass for new ones the
-        second time: where a function of epochs (NDB$EPOCH and its kin) is here or at the source, where epochs of this
-        site have come back, and where the source was not heard of since the channel was made. The max replicated epoch
-        is what the rows say. Exceptions tables stay. Durable: on return. Raises: Rejected while it runs.
+        Unless `clear_apply_status` is off, the rows of `mysql.ndb_apply_status` that no other channel uses are deleted
+        too, and the whole binlog of the source is applied again. They stay where repeated changes would pass for new
+        ones: where a function of epochs (NDB$EPOCH and its kin) is set here or at the source, where epochs of this site
+        have come back, and where the source was not heard of since the channel was created. The max replicated epoch is
+        then that of the rows. Exceptions tables stay. Durable on return. Raises: Rejected while it runs.
         """
         with self._turn:
             self._check_stopped("nothing is reset")
@@ -438,13 +462,15 @@ class Channel:
         ignore_server_ids: Iterable[int] | None = None,
         failed_source: int = 0,
     ) -> None:
-        """Go on with another source, or another address of the same one. What was received and not applied is thrown
-        away; the new source's own row of `mysql.ndb_apply_status` says where to go on: an intermediate site has passed
-        it on. Without one, `failed_source` names the server whose epochs both have.
-        Of another server it is not known which epochs of this site it has: the max replicated epoch begins anew.
+        """Continue with another source, or with another address of the same one.
 
-        ignore_server_ids: None leaves them as they are. Durable: that the relay log is gone, on return. Raises:
-        Rejected while it runs, and as the constructor does; then nothing has changed.
+        Changes that were received and not applied are discarded. The new source's own row of `mysql.ndb_apply_status`,
+        passed on by an intermediate site, says where to continue. Without such a row, `failed_source` names the server
+        whose epochs both have. Which epochs of this site another server has is unknown, so the max replicated epoch
+        begins anew.
+
+        ignore_server_ids: None leaves them as they are. Durable on return: the removal of the relay log. Raises:
+        Rejected while it runs, and as the constructor does; nothing has changed then.
         """
         with self._turn:
             self._check_stopped("the source is not changed")
@@ -466,8 +492,8 @@ class Channel:
             self.replica.left_source = left
 
     def _left_source(self) -> int:
-        """The server whose changes were applied here until now; 0 if nothing tells."""
-        with suppress(BinlogDamaged, FileMissing):  # the relay log is thrown away as it is
+        """The server whose changes were applied here until now; 0 if it is unknown."""
+        with suppress(BinlogDamaged, FileMissing):  # the relay log is discarded unread
             return self.replica.relay.source_id or self.replica.left_source or self.source_id
         return self.replica.left_source or self.source_id
 
@@ -479,20 +505,20 @@ class Channel:
 
     @conflict_role.setter
     def conflict_role(self, wanted: Role | str | int) -> None:
-        """Raises: Rejected while an applier of the store runs, and for changes that must go through NONE."""
+        """Raises: Rejected while an applier of the store runs, and for a change of role that must go through NONE."""
         self._own.change_role(validated("conflict_role", wanted))
 
     # --- what is shown ----------------------------------------------------------------------------
     @property
     def source_id(self) -> int:
-        """Server id of the source; 0 as long as nobody knows it."""
+        """The server id of the source; 0 until it is known."""
         if self._link.store is not None:
             return self._link.store.site.server_id
         return self.replica.source_id
 
     def status(self) -> dict[str, Any]:
-        """How far it is, its counters, and the state of both threads; `receiver.error` is also what broke the last
-        attempt of a receiver that goes on trying.
+        """Its progress, its counters, and the state of both threads. `receiver.error` is also the error of the last
+        attempt of a receiver that retries.
         """
         receiver = self.receiving.status()
         return {

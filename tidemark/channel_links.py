@@ -1,4 +1,4 @@
-"""What a channel is given: its source, an open store or an address with what it takes to be let in, and its options."""
+"""The arguments of a channel: its source, an open store or an address with credentials, and its options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ChannelKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Link:
-    """Where a source is: an open store, or an address with what it takes to be let in."""
+    """A source: an open store, or an address with its credentials."""
 
     store: Endpoint | None
     address: tuple[str, int] | None
@@ -43,12 +43,14 @@ class Link:
 
     @property
     def shown(self) -> str:
-        """For people."""
+        """Its name for users."""
         return "this process" if self.address is None else f"{self.address[0]}:{self.address[1]}"
 
 
 def link_to(own: Endpoint, source: Source, secret: bytes | None, tls: TlsContext | None) -> Link:
-    """Raises: SchemaInvalid for what is no source, Rejected, PeerRefused for one in this process that cannot be."""
+    """Raises: SchemaInvalid for an invalid source, Rejected, PeerRefused for a store of this process that cannot be the
+    source.
+    """
     if isinstance(source, Database):
         if secret is not None or tls is not None:
             raise SchemaInvalid("a source in the same process needs neither secret nor tls; leave them out")
@@ -74,8 +76,8 @@ def channel_options(
     heartbeat_from: int,
     options: ChannelKeywords,
 ) -> tuple[dict[str, Any], ChannelOptions]:
-    """Every option of replication with its value, and those of the channel; see `tm.Channel`. Raises: SchemaInvalid,
-    InvalidName.
+    """Return every option of replication with its value, and those of the channel; see `tm.Channel`. Raises:
+    SchemaInvalid, InvalidName.
     """
     name = check_name(name)
     if not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:

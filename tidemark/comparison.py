@@ -1,4 +1,4 @@
-"""`diff` and `repair`: whether two copies hold the same rows, and making them equal (docs/verify.md)."""
+"""`diff` and `repair`: compare the rows of two copies, and make them equal (docs/verify.md)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BATCH_ROWS = 1_000
 
 
 def is_store(path: str) -> bool:
-    """Whether a store lies in a directory."""
+    """Whether a directory has a store."""
     try:
         files = PosixFiles(path)
     except (FileMissing, Rejected):
@@ -46,9 +46,9 @@ def is_store(path: str) -> bool:
 
 @contextmanager
 def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
-    """One side of a comparison, let go of behind the block.
+    """One side of a comparison, released at the end of the block.
 
-    Raises: FileMissing, Damaged, Incompatible, MemoryExhausted, StoreFailed, Rejected for what is no copy.
+    Raises: FileMissing, Damaged, Incompatible, MemoryExhausted, StoreFailed, Rejected for an invalid copy.
     """
     with ExitStack() as stack:
         number = None
@@ -63,7 +63,7 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
         elif isinstance(copy, Database):
             copy.check_usable()
             snapshot = copy.parts.store.snapshots.begin(copy.parts.store, engine_snapshot.Snapshot)
-            for _ in range(2):  # closing again does nothing; on the way into the first there may be no memory
+            for _ in range(2):  # a second close does nothing; the first may have failed for lack of memory
                 stack.callback(snapshot.close)
             yield SnapshotSide(snapshot, copy.parts.opened.identity[0])
         elif isinstance(copy, engine_snapshot.Snapshot):
@@ -98,17 +98,23 @@ def diff(
     data_memory: Size = "1 GiB",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Compare the rows of two copies, each as at one epoch, beside whoever writes.
+    """Compare the rows of two copies, each as at the end of one epoch, while writers continue.
 
-    A copy is an open store (a snapshot is taken), a `Snapshot`, a path (of a store, read as its last local checkpoint
-    has it, in `data_memory`; or a place of backups, read from its files), or `(place, number)` for one of its backups.
-    tables: names; None for all but those of the system. limit: stop behind so many rows that differ, None for never.
-    by: how ranges are cut, see docs/verify.md, section 3; None for what suits. progress: rows read of both sides.
+    A copy is an open store (a snapshot is taken), a `Snapshot`, a path, or `(place, number)` for a backup of a place. A
+    path leads to a store, whose last local checkpoint is read into `data_memory`, or to a place of backups, which is
+    read from its files.
 
-    Returns a report: `is_equal`; `differences`, one for each column that differs (`table`, `key`, `column`, `a`, `b`)
-    or row that only one side has (`only`; `column` None, the row as a dict in `a` or `b`); `schema`, what differs of
-    definitions; `tables`, what was looked at, with `is_complete` False where `limit` ended it. Floats are compared by
-    their bits.
+    Args:
+        tables: Names of tables; None: all except system tables.
+        limit: Stop after so many rows that differ; None: never.
+        by: How ranges are cut; see docs/verify.md, section 3. None: as suits the copies.
+        progress: Called with the rows read of both sides.
+
+    Returns:
+        A report. `is_equal`. `differences`: one for each column that differs (`table`, `key`, `column`, `a`, `b`), or
+        for a row that only one side has (`only`; `column` is None, and `a` or `b` has the row as a dict). `schema`: how
+        definitions differ. `tables`: the tables compared; `is_complete` is False where `limit` ended the comparison.
+        Floats are compared by their bits.
 
     Raises: SnapshotTooOld if writers change more than `snapshot_memory` holds meanwhile, NoSuchTable, FileMissing,
     Damaged, MemoryExhausted, Rejected, StoreFailed.
@@ -130,15 +136,19 @@ def repair(
     data_memory: Size = "1 GiB",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Make the rows of the other copy what `side` says; the other one must be an open `Database`.
+    """Make the rows of one copy equal to those of the copy that `side` names. The repaired copy must be an open
+    `Database`.
 
-    Everything goes through transactions of at most `batch_rows` rows. A row that somebody else has changed since the
-    comparison looked at it is left alone and counted in `skipped`. Definitions are reported and never changed; columns
-    that only the repaired copy has keep their values, and get their defaults in rows that are inserted.
+    All changes are made in transactions of at most `batch_rows` rows. A row that another transaction has changed since
+    the comparison is left alone and counted in `skipped`. Definitions are reported and never changed. Columns that only
+    the repaired copy has keep their values, and get their defaults in inserted rows.
 
-    Returns a report: `inserted`, `updated`, `deleted`, `skipped`; `schema` and `tables` as of `diff`. Durable on
-    return, as far as the store's `durability` says: all of it. Raises: as `diff`, and what writing rows raises; what
-    was committed before stays.
+    Returns:
+        A report: `inserted`, `updated`, `deleted`, `skipped`; `schema` and `tables` as of `diff`.
+
+    Durable on return: all changes, as the store's `durability` says.
+
+    Raises: as `diff`, and as calls that write rows. Transactions that were committed before the error stay.
     """
     _checked(None, by)
     if side not in ("a", "b"):

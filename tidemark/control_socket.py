@@ -1,17 +1,17 @@
 """The local socket through which the command line talks to an open store: one JSON object a line, both ways.
 
-Owns `control.sock` in the store's directory, made while the store is locked and removed before the lock is given up, so
-that a file found under a lock just taken is one that a killed owner left.
+Owns `control.sock` in the store's directory. It is created while the store is locked and removed before the lock is
+released. So a file found under a new lock was left by a process that was killed.
 
-What is asked here is done with all rights of this process: a backup goes wherever it may write. So only a process of
-the same user, or of root, is heard, as the system tells of its connection (SO_PEERCRED), and the mode of the file keeps
-others away before that. Such a process could do itself what it asks for.
+Commands run with all rights of this process: a backup goes wherever it may write. So only a process of the same user,
+or of root, is served, as the system reports it for the connection (SO_PEERCRED); the mode of the file keeps others away
+before that. Such a process could do itself what it asks for.
 
 A request is `{"command": name}`, with `"arguments": {...}` for commands that take any; the answer is `{"result": ...}`
-or `{"error": class, "message": text}`. One thread carries all connections, with a bound on their number, on the length
-of a line, and on the time until a line is whole or an answer is taken. With all places taken, the connection that has
-waited longest without saying a whole line is cut for the newest: connections without a word keep no other one away.
-Each command runs in a thread of its own, a daemon. Nothing here can make the store fail or keep its process alive.
+or `{"error": class, "message": text}`. One thread carries all connections, with bounds on their number, on the length
+of a line, and on the time until a line is complete or an answer is taken. When all places are taken, a new connection
+replaces the one that has waited longest without a complete line, so silent connections keep no other away. Each command
+runs in a daemon thread of its own. Nothing here can make the store fail or keep its process alive.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def _is_flag(value: object) -> bool:
 
 
 def _is_place(value: object) -> bool:
-    # A relative path would be one of this process, which is not where the client stands.
+    # A relative path would be resolved in this process, not in the client's directory.
     return isinstance(value, str) and (value.startswith("/") or "://" in value)
 
 
-# What each command takes; other arguments are refused before it is called.
+# The arguments of each command; others are refused before it is called.
 _ARGUMENTS: dict[str, dict[str, Callable[[object], bool]]] = {
     "backup": {"place": _is_place, "incremental": _is_flag, "verify": _is_flag},
     "archive": {"place": _is_place},
@@ -66,23 +66,23 @@ _ARGUMENTS: dict[str, dict[str, Callable[[object], bool]]] = {
 
 
 class _Client:
-    """One connection: it says a line, its command runs, it takes the answer; then its next line."""
+    """One connection: it sends a line, its command runs, it takes the answer; then it may send its next line."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self.connection = connection
         self.said = bytearray()
         self.answer = memoryview(b"")
-        self.is_busy = False  # its command runs, and the time is not its own
+        self.is_busy = False  # its command runs: no deadline
         self.deadline = deadline
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has yet to say a whole line."""
+        """Whether it has yet to send a complete line."""
         return not self.is_busy and not self.answer
 
 
 class _Done(NamedTuple):
-    """What became of a command: the line to send, or None if it ended in no way a client is told."""
+    """The outcome of a command: the line to send, or None if the client gets no answer."""
 
     client: _Client
     answer: bytes | None
@@ -92,7 +92,7 @@ class ControlSocket:
     """Serves the commands of one open store until `close`."""
 
     def __init__(self, files: PosixFiles, commands: Commands, clock: Clock) -> None:
-        """Listen. Raises: OSError if the system lends no socket here, or something else has its name."""
+        """Listen. Raises: OSError if the system has no socket for it, or something else has its name."""
         self._files = files
         self.commands = commands
         self._clock = clock
@@ -105,7 +105,7 @@ class ControlSocket:
         self._selector = selectors.PollSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            # Made now: later there may be no descriptor for it, when one is needed most.
+            # Created now: later, when it is needed most, there may be no descriptor for it.
             self._woken, self._waker = socket.socketpair()
             try:
                 self._woken.setblocking(False)
@@ -122,12 +122,12 @@ class ControlSocket:
             raise
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._listens_again = 0.0  # when, if the listener is left alone for a while
+        self._listens_again = 0.0  # when to accept again, if the listener pauses
         self._thread = threading.Thread(target=self._serve, name="tidemark-control", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening and remove the file; a command that runs is finished first, its answer may not arrive."""
+        """Stop listening and remove the file. A running command is finished first; its answer may not arrive."""
         if os.getpid() != self._pid:
             # A forked child: shutting the shared sockets down would silence the parent.
             for each in (self._listener, self._woken, self._waker, *self._clients):
@@ -136,7 +136,7 @@ class ControlSocket:
         self._is_stopped = True
         self._wake()
         self._thread.join()
-        self.commands = {}  # methods of the store's owner, which owns this
+        self.commands = {}  # methods of the owner of this socket: a reference circle
         self._log.close()
         if not self._files.remove_socket(NAME):
             _log.info("control socket %s left behind; the next to open the store removes it", NAME)
@@ -153,7 +153,7 @@ class ControlSocket:
                 client.deadline = last
                 if client.is_waiting:
                     self._drop(client)
-            while self._clients:  # commands that run, and answers on their way
+            while self._clients:  # running commands, and answers on their way
                 self._step()
         finally:
             for client in list(self._clients.values()):
@@ -162,7 +162,7 @@ class ControlSocket:
                 each.close()
 
     def _step(self) -> None:
-        """Wait for whatever comes first, and do it."""
+        """Wait for the next event and handle it."""
         ready = self._selector.select(self._patience())
         has_callers = False
         for key, _ in ready:
@@ -183,7 +183,7 @@ class ControlSocket:
         for client in [each for each in self._clients.values() if not each.is_busy and each.deadline <= now]:
             self._log.warning("control client cut off: no whole line, or no answer taken, in time")
             self._drop(client)
-        # Last: a client that has said its line by now is not cut for a newer one.
+        # Last: a client that has sent its line by now is not replaced by a newer one.
         if has_callers:
             self._accept(now)
         elif self._listens_again and self._listens_again <= now:
@@ -225,7 +225,7 @@ class ControlSocket:
         self._selector.register(connection, selectors.EVENT_READ, client)
 
     def _go_on(self, client: _Client) -> None:
-        """Take what it says, or give it more of its answer."""
+        """Take bytes of its line, or send more of its answer."""
         try:
             if client.answer:
                 client.answer = client.answer[client.connection.send(client.answer) :]
@@ -276,7 +276,7 @@ class ControlSocket:
         if connection in self._selector.get_map():
             self._selector.unregister(connection)
         try:
-            # The other side is to see its end even if a forked child has the descriptor too.
+            # The other side sees the end even if a forked child has the descriptor too.
             connection.shutdown(socket.SHUT_RDWR)
         except OSError as error:
             _log.debug("socket was shut down already: %s", error)
@@ -297,7 +297,7 @@ class ControlSocket:
 
     # --- commands ---------------------------------------------------------------------------------
     def _begin_command(self, client: _Client, line: bytes) -> None:
-        """Run what a line asks for in a thread of its own."""
+        """Run the command of a line in a thread of its own."""
         self._selector.unregister(client.connection)
         if sum(each.is_busy for each in self._clients.values()) >= COMMANDS_MAX:
             text = f"{COMMANDS_MAX} commands run already; ask again when one of them has ended"
@@ -343,7 +343,7 @@ class ControlSocket:
 
 
 def serve(files: PosixFiles, commands: Commands, clock: Clock) -> ControlSocket | None:
-    """A control socket, or None, with a warning, where there cannot be one: the store is open all the same."""
+    """Return a control socket, or None with a warning where there is none; the store is open all the same."""
     try:
         return ControlSocket(files, commands, clock)
     except OSError as error:
@@ -357,10 +357,10 @@ def ask(
     timeout_seconds: float | None = ASK_SECONDS,
     **arguments: Any,
 ) -> Any:
-    """Ask the process that has a store open; returns the command's result.
+    """Ask the process that has a store open, and return the command's result.
 
-    It is asked only if it is of this user, of root, or of the user whose directory it is. Raises: PeerError if nobody
-    answers or the answer makes no sense; what the command raised there; FileMissing.
+    The process is asked only if it is of this user, of root, or of the user that owns the directory. Raises: PeerError
+    if no process answers or the answer is invalid; the error the command raised there; FileMissing.
     """
     files = PosixFiles(directory)
     try:
@@ -396,21 +396,25 @@ def _line(document: dict[str, Any]) -> bytes:
 
 
 def _peer_of(connection: socket.socket) -> tuple[int, int]:
-    """(pid, user) of the process at the other end: of a server when it began to listen, of a client when it called."""
+    """Return (pid, user) of the process at the other end: of a server when it began to listen, of a client when it
+    connected.
+    """
     size = _CREDENTIALS.size
     pid, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return pid, user
 
 
 def _check_server(connection: socket.socket, files: PosixFiles) -> None:
-    """Raises: PeerError if a stranger listens, who may lend the socket its name in a directory open to all."""
+    """Raises: PeerError if another user's process listens, which may take the socket's name in a directory open to
+    all.
+    """
     pid, user = _peer_of(connection)
     if not (is_own_user(user) or user == files.owner):
         raise PeerError(f"process {pid}, which listens at {NAME} in {files.directory}, is of another user ({user})")
 
 
 def _read_line(connection: socket.socket, bytes_max: int) -> bytes:
-    """One line without its end; empty at the end of the stream. Raises: OSError for a line that is too long."""
+    """Return one line without its end; empty at the end of the stream. Raises: OSError for a line that is too long."""
     line = bytearray()
     while not line.endswith(b"\n"):
         piece = connection.recv(min(65_536, bytes_max + 1 - len(line)))

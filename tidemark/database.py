@@ -1,7 +1,6 @@
-"""An open store: lock, restart, threads; and their end.
+"""An open store: its lock, its restart, its threads, and how they end.
 
-Opening is recovering: whatever the last process left, `open` brings back every acknowledged transaction or says why it
-cannot.
+Opening a store is recovery: `open` restores every acknowledged transaction, or says why it cannot.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ RETRY_PAUSE_SECONDS = 0.001
 
 
 class Parts(NamedTuple):
-    """What an open store is made of: for the rooms below the API, the crash harness and tests. Not promised to users;
-    any version may change it.
+    """The parts of an open store, for the rooms below the API, the crash harness and tests. Not public: any version may
+    change it.
     """
 
     store: Store
@@ -83,7 +82,7 @@ class Parts(NamedTuple):
 
 @types_memory_errors("__init__", but=("run",))
 class Database(SchemaCalls, LoadCalls):
-    """One open store. Share it between threads; a transaction belongs to one. `with` closes it."""
+    """One open store. Threads may share it; a transaction belongs to one thread. `with` closes it."""
 
     def __init__(
         self,
@@ -98,8 +97,10 @@ class Database(SchemaCalls, LoadCalls):
         prepare: Callable[[Database], None] | None = None,
         completed: Callable[[], int] | None = None,
     ) -> None:
-        """The lock is taken here. restart: brings the store back, if not from its own files as they are. prepare: what
-        is to be done before anything else happens to the open store. completed: see `attach`.
+        """Lock the files and restart the store.
+
+        restart: recovers the store, if not from its own files as they are. prepare: runs before anything else happens
+        to the open store. completed: see `attach`.
         """
         self._files = files
         self._options = options
@@ -111,7 +112,7 @@ class Database(SchemaCalls, LoadCalls):
         files.lock()
         try:
             if through is not None:
-                leave_mark(files)  # a crash behind the cut must not find a binlog that knows more than the store
+                leave_mark(files)  # after a crash that follows the cut, the binlog must not have more than the store
             end = None if through is None else Through(through)
             self._opened = (restart or Restart(files, options, clock, end, progress).run)()
             self._store = self._opened.store
@@ -138,7 +139,7 @@ class Database(SchemaCalls, LoadCalls):
             raise
 
     def _assemble(self) -> None:
-        """Local checkpoints and clocks of a store that is open now."""
+        """Create local checkpoints and clocks of the open store."""
         opened, files = self._opened, self._files
         sink = CopySink(self._store.latch)
         self._store.sink = sink
@@ -152,10 +153,10 @@ class Database(SchemaCalls, LoadCalls):
         self._control: ControlSocket | None = None
 
     def _start(self) -> None:
-        """The threads and the control socket."""
+        """Start the threads and the control socket."""
         opened, files = self._opened, self._files
         if self._options.background:
-            # What was replayed once need not be replayed again, and what was found damaged needs a successor.
+            # A new checkpoint spares the next restart this replay, and replaces a damaged one.
             self._clockwork.start(wants_lcp=opened.report.groups > 0 or bool(opened.unsound))
             if isinstance(files, PosixFiles):
                 self._control = serve(
@@ -174,7 +175,10 @@ class Database(SchemaCalls, LoadCalls):
 
     # --- life ------------------------------------------------------------------------------------
     def close(self) -> None:
-        """Roll open transactions back, make what is committed durable, close all files. Closing again does nothing."""
+        """Roll back open transactions, make everything committed durable, and close all files.
+
+        A second call does nothing. Durable on return: every committed transaction.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -196,7 +200,7 @@ class Database(SchemaCalls, LoadCalls):
                     self._binlog.close()
                     store.log.flush()
                 if self._clockwork.archiver is not None:
-                    self._clockwork.archiver.step()  # what it lacks the log has for the next opening
+                    self._clockwork.archiver.step()  # the next opening writes the missing epochs from the log
                 self._clockwork.raise_floor()
         finally:
             if self._archiver is not None:
@@ -205,7 +209,7 @@ class Database(SchemaCalls, LoadCalls):
                 store.disk.close()
                 self._files.close_all()
             finally:
-                # Ctrl-C in the middle of closing: whatever is still open, nobody may commit to it any more (F117).
+                # Ctrl-C in the middle of closing: parts may be open still, but no thread may commit any more (F117).
                 self._files.unlock()
                 store.failure.latch(StoreClosed("the store is closed; open it again"))
 
@@ -217,7 +221,9 @@ class Database(SchemaCalls, LoadCalls):
 
     @property
     def locator(self) -> Locator:
-        """Where the store is, to be sent to another process. Raises: Unsupported for a store without a directory."""
+        """The place of the store, to be sent to another process. Raises: Unsupported for a store without a
+        directory.
+        """
         if self._directory is None:
             raise Unsupported("this store lies in no directory that another process could open")
         return Locator(self._directory)
@@ -227,7 +233,7 @@ class Database(SchemaCalls, LoadCalls):
 
     @property
     def parts(self) -> Parts:
-        """What this store is made of; see `Parts`."""
+        """The parts of this store; see `Parts`."""
         return Parts(
             self._store,
             self._files,
@@ -242,16 +248,22 @@ class Database(SchemaCalls, LoadCalls):
 
     @property
     def restart_report(self) -> dict[str, Any]:
-        """What opening found and did, phase by phase."""
+        """What the opening found and did, phase by phase."""
         return self._opened.report.to_dict()
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(self, log_exclusive_reads: bool | None = None) -> Transaction:
         """Begin a transaction of this thread; use it with `with`.
 
-        log_exclusive_reads: whether rows it reads with an exclusive lock travel to other sites as read, so that they
-        conflict there; None is what the option of the store says. Raises: StoreFailed, RedoOverloaded,
-        BinlogOverloaded, MemoryExhausted.
+        Args:
+            log_exclusive_reads: Whether rows that this transaction reads with an exclusive lock are replicated as read,
+                so that a change of another site to them is a conflict. None: as the store's option says.
+
+        Raises:
+            StoreFailed: The store is closed or has failed.
+            RedoOverloaded: The log has no room.
+            BinlogOverloaded: The log has no room because the binlog has not caught up.
+            MemoryExhausted: There is no room for another transaction.
         """
         binlog = self._binlog
         if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
@@ -261,8 +273,17 @@ class Database(SchemaCalls, LoadCalls):
         return self._store.begin(kind=Transaction)
 
     def run(self, work: Callable[[Transaction], R], retries: int = 5) -> R:
-        """Run work(txn) and commit; again, up to `retries` times, when the transaction was rolled back by a Retryable
-        error.
+        """Run work(txn) in a transaction and commit it.
+
+        Args:
+            work: Called with a `Transaction`. It may be called again, so it should have no effect outside the
+                transaction.
+            retries: How often to run it again after a Retryable error has rolled the transaction back.
+
+        Returns:
+            The result of the last call of `work`.
+
+        Durable on return: the transaction, with `durability="commit"`.
         """
         if retries < 0:
             raise SchemaInvalid(f"retries must be 0 or more, got {retries}")
@@ -277,21 +298,25 @@ class Database(SchemaCalls, LoadCalls):
         raise StoreFailed("unreachable: the last attempt returns or raises")
 
     def snapshot(self) -> Snapshot:
-        """All tables as at the end of the epoch this closes, to be read beside writers; use it with `with`.
+        """Close the open epoch and show all tables as at its end, while writers continue; use it with `with`.
 
-        Durable on return: what it shows. Raises: StoreFailed, LimitExceeded.
+        Durable on return: all rows that the snapshot shows.
+
+        Raises:
+            StoreFailed: The store is closed or has failed.
+            LimitExceeded: Too many snapshots are open.
         """
         self.check_usable()
         return self._store.snapshots.begin(self._store, Snapshot)
 
     @property
     def binlog(self) -> AttachedBinlog | None:
-        """The binlog, to be rotated and purged by; None for a store that was opened without `log_bin`."""
+        """The binlog, to rotate and purge it; None for a store opened without `log_bin`."""
         return self._binlog
 
     @property
     def endpoint(self) -> Endpoint:
-        """This store as channels and other sites meet it: for `tm.Channel` and `tm.serve`. Raises: StoreFailed."""
+        """This store as channels and other sites see it, for `tm.Channel` and `tm.serve`. Raises: StoreFailed."""
         with self._catalog_turn:
             if self._endpoint is None:
                 self.check_usable()
@@ -304,18 +329,27 @@ class Database(SchemaCalls, LoadCalls):
             return self._endpoint
 
     def changes(self, since: int = 0, tables: Sequence[str] | None = None, *, follow: bool = False) -> Changes:
-        """Row changes of closed epochs behind `since`, from the store's binlog: an iterator of epochs, each with
-        `batches()` (Arrow), `rows()` (named tuples: epoch, table, operation, before, after), `to_arrow(table)`.
+        """Iterate over the row changes of closed epochs after `since`, from the store's binlog.
 
-        tables: names; None for all but those of the system. follow: wait for new epochs at the end, until `close()`.
-        Use it with `with`: the binlog keeps what is being read. To go on later give the `epoch` of the last one taken.
-        What is given out is durable. Rows are in the types of the store. Which tables, changes and images there are is
-        what the binlog has: images before only where the table's `binlog_type` logs them (6 to 9; the default 0 is
-        what log_update_as_write and log_updated_only say), whole ones only with 3 and 7. An operation is "write",
-        "update" or "delete"; a write is an insert, or an update where updates are logged as writes.
+        Each epoch has `batches()` (Arrow), `rows()` (named tuples with epoch, table, operation, before, after) and
+        `to_arrow(table)`. Use the iterator with `with`: while it is open, the epochs it has yet to read are not purged.
+        To continue later, pass the `epoch` of the last one read.
 
-        Raises: PositionLost if what follows `since` was purged, or not logged; EpochGap for an epoch that is not closed
-        yet, Rejected without a binlog, StoreFailed.
+        Every change read is durable. Rows have the types of the store. Which tables, changes and images there are
+        depends on what the binlog has: images before a change only where the table's `binlog_type` logs them (6 to 9;
+        the default 0 follows `log_update_as_write` and `log_updated_only`), whole ones only with 3 and 7. An operation
+        is "write", "update" or "delete". A write is an insert, or an update where updates are logged as writes.
+
+        Args:
+            since: An epoch, as `sync` returns it.
+            tables: Names of tables; None for all except system tables.
+            follow: At the end, wait for new epochs until `close()`.
+
+        Raises:
+            PositionLost: The epochs after `since` were purged or not logged.
+            EpochGap: `since` is not closed yet.
+            Rejected: The store has no binlog.
+            StoreFailed: The store is closed or has failed.
         """
         self.check_usable()
         from tidemark.replication.injector.changes import Changes
@@ -325,27 +359,39 @@ class Database(SchemaCalls, LoadCalls):
         return made
 
     def wait_applied(self, epoch: int, timeout_ms: int = 10_000, at: Sequence[int] | None = None) -> None:
-        """Wait until everything of an epoch of this store, and before it, is applied at its replicas.
+        """Wait until an epoch of this store, and everything before it, is applied at its replicas.
 
-        epoch: as `sync` returns it. at: server ids of sites; None are all that were heard of since the store was
-        opened: replicas of it, by a channel in this process or a connection to `serve`, and the sites they pass its
-        changes on to (`log_replica_updates`), through chains and circles, as each tells the one before it. A site of
-        which nothing was told yet is waited for if it is named. An epoch that has nothing for a site, because it was
-        not logged on the way there, needs not arrive. Raises: PeerTimeout naming who lacks it (`servers`) and what is
-        known of all (`applied`), Rejected without a binlog, if no replica was heard of, or if `at` names this site or
-        none, StoreFailed.
+        An epoch that has nothing for a site, because it was not logged on the way there, does not have to arrive.
+
+        Args:
+            epoch: As `sync` returns it.
+            timeout_ms: How long to wait.
+            at: Server ids of sites. None: all sites heard of since the store was opened. These are replicas of this
+                store (through a channel in this process or a connection to `serve`) and the sites that they pass its
+                changes on to (`log_replica_updates`), through chains and circles, as each site reports to the one
+                before it. A named site is waited for even if it has not been heard of yet.
+
+        Raises:
+            PeerTimeout: A site has not applied the epoch in time. The error names these sites (`servers`) and what is
+                known of all (`applied`).
+            Rejected: The store has no binlog, no replica was heard of, or `at` names this site or none.
+            StoreFailed: The store is closed or has failed.
         """
         self.endpoint.reach.wait(epoch, timeout_ms, at)
 
     def outcome(self, txid: int) -> str:
-        """What became of a transaction: "committed", "aborted", or "unknown" if it is older than the kept log."""
+        """Return the outcome of a transaction: "committed", "aborted", or "unknown" if it is older than the kept
+        log.
+        """
         self.check_usable()
         return find_outcome(self._store, self._files, self._opened.identity[0], txid)
 
     # --- time ------------------------------------------------------------------------------------
     def sync(self) -> int:
-        """Make everything committed so far durable and close its epoch; returns that epoch. Durable on return: that,
-        and a floor in the sysfile: a log that is found to end before it is RedoDamaged. Raises: StoreFailed.
+        """Make everything committed so far durable and close its epoch; return that epoch.
+
+        Durable on return: that, and a floor in the sysfile. A log that ends before the floor is reported as RedoDamaged
+        at the next opening. Raises: StoreFailed.
         """
         self.check_usable()
         closed = self._clockwork.advance_epoch()
@@ -354,21 +400,29 @@ class Database(SchemaCalls, LoadCalls):
         return closed
 
     def advance_epoch(self) -> int:
-        """Close the open epoch if it has commits; the newest closed epoch. The clock of `background=False`."""
+        """Close the open epoch if it has commits; return the newest closed epoch. With `background=False` this is the
+        clock.
+        """
         self.check_usable()
         return self._clockwork.advance_epoch()
 
     def advance_gci(self) -> None:
-        """Begin the next GCI and write the sysfile, as time does it otherwise: UNDO records of what was committed until
-        now may be left out of the log. Durable on return: everything committed before. Raises: StoreFailed.
+        """Begin the next GCI and write the sysfile, as the clock does otherwise.
+
+        UNDO records of earlier commits may be left out of the log from then on. Durable on return: everything committed
+        before. Raises: StoreFailed.
         """
         self.check_usable()
         self._clockwork.advance_gci()
 
     def checkpoint(self, progress: Progress | None = None) -> dict[str, Any]:
-        """Make one local checkpoint now; returns a report. Durable on return: the state at the end of its epoch.
+        """Make one local checkpoint now and return a report.
 
-        Raises: StorageFull if the disk is full (the checkpoint before stays in force), StoreFailed.
+        Durable on return: the state at the end of the checkpoint's epoch.
+
+        Raises:
+            StorageFull: The disk is full; the previous checkpoint stays in force.
+            StoreFailed: The store is closed or has failed.
         """
         self.check_usable()
         return self._clockwork.local_checkpoint(progress).to_dict()
@@ -376,11 +430,25 @@ class Database(SchemaCalls, LoadCalls):
     def backup(
         self, place: Any, *, incremental: bool = False, verify: bool = True, progress: Progress | None = None
     ) -> dict[str, Any]:
-        """Back all tables up as at the end of one epoch, beside writers, to a path or a URI that pyarrow knows.
+        """Back up all tables as at the end of one epoch, while writers continue.
 
-        incremental: only what changed since the newest backup there. verify: read back what was written. Returns a
-        report: number, epoch, rows, bytes. Durable on return: the backup. Raises: SnapshotTooOld if writers change more
-        than `snapshot_memory` holds, StorageFull, ForeignFile, Locked, StoreFailed.
+        Args:
+            place: A path, or a URI that pyarrow knows.
+            incremental: Back up only rows that have changed since the newest backup in the place.
+            verify: Read back what was written.
+            progress: Called with (done, total, unit).
+
+        Returns:
+            A report with number, epoch, rows and bytes.
+
+        Durable on return: the backup.
+
+        Raises:
+            SnapshotTooOld: Writers changed more than `snapshot_memory` holds meanwhile.
+            StorageFull: The place has no room.
+            ForeignFile: The place belongs to another store.
+            Locked: Another process writes to the place.
+            StoreFailed: The store is closed or has failed.
         """
         self.check_usable()
         from tidemark.backup_calls import backup
@@ -388,12 +456,22 @@ class Database(SchemaCalls, LoadCalls):
         return backup(self._opened, place, self._server_id, incremental, verify, progress)
 
     def archive(self, place: Any = None) -> dict[str, Any]:
-        """Close the open epoch and copy the log of all closed ones to a place of backups, so that any of them can be
-        restored. The first call names the place; from then on, until the store is closed, the log is not cut before it
-        is archived.
+        """Close the open epoch and copy the log of all closed epochs to a place of backups, so that any of them can be
+        restored.
 
-        Durable on return: everything committed before, in the archive. Returns a report: last epoch, LSN, bytes.
-        Raises: Rejected without a place, or with another one; StorageFull, ForeignFile, StoreFailed.
+        The first call names the place. From then on, until the store is closed, the log is not cut before it is
+        archived.
+
+        Returns:
+            A report with the last epoch, its LSN, and bytes.
+
+        Durable on return: everything committed before, in the archive.
+
+        Raises:
+            Rejected: No place was ever given, or another one is in use.
+            StorageFull: The place has no room.
+            ForeignFile: The place belongs to another store.
+            StoreFailed: The store is closed or has failed.
         """
         self.check_usable()
         from tidemark.backup_calls import same_archive
@@ -413,10 +491,14 @@ class Database(SchemaCalls, LoadCalls):
         return begin_archive(self._opened, self._files, place, is_required)
 
     def check(self, progress: Progress | None = None) -> dict[str, Any]:
-        """Verify the open store beside its users: every row and index entry, local checkpoints, log, sysfile, catalog.
+        """Verify the open store while others use it: rows, index entries, local checkpoints, log, sysfile and catalog.
 
-        Returns a report; `is_sound` is False if `problems` holds anything, each a line of what is wrong and where.
-        Raises: StoreFailed.
+        Returns:
+            A report. `is_sound` is False if `problems` has anything; each problem is a line that says what is wrong and
+            where.
+
+        Raises:
+            StoreFailed: The store is closed or has failed.
         """
         self.check_usable()
         opened = self._opened
@@ -424,7 +506,9 @@ class Database(SchemaCalls, LoadCalls):
         return check_live(self._store, self._files, opened.sysfile, self._catalog(), turn, progress).to_dict()
 
     def replication_rows(self) -> list[ReplicationRow]:
-        """The rows of `mysql.ndb_replication`; none if it is not there, or not as it must be. Raises: StoreFailed."""
+        """The rows of `mysql.ndb_replication`; none if the table is missing or has another definition. Raises:
+        StoreFailed.
+        """
         self.check_usable()
         from tidemark.replication_check import definitions_of, replication_rows
 
@@ -433,11 +517,21 @@ class Database(SchemaCalls, LoadCalls):
     def check_replication(
         self, channels: Sequence[str] = (), peer: Peer | None = None, **options: object
     ) -> dict[str, Any]:
-        """Look at system tables, exceptions tables and what `mysql.ndb_replication` says, before replication starts.
+        """Check system tables, exceptions tables and the rows of `mysql.ndb_replication` before replication starts.
 
-        options: those of `replication/settings/options.py`, `server_id` first of all; channels: names of those that
-        apply here; peer: the other side of a pair. Nothing is changed. Returns a report; `is_sound` is False if
-        `problems` holds anything. Raises: SchemaInvalid for options, StoreFailed.
+        Nothing is changed.
+
+        Args:
+            channels: Names of the channels that apply here.
+            peer: The other side of a pair.
+            options: Those of `replication/settings/options.py`, above all `server_id`.
+
+        Returns:
+            A report. `is_sound` is False if `problems` has anything.
+
+        Raises:
+            SchemaInvalid: An option is unknown or out of range.
+            StoreFailed: The store is closed or has failed.
         """
         self.check_usable()
         from tidemark.replication_check import check_replication
@@ -445,12 +539,19 @@ class Database(SchemaCalls, LoadCalls):
         return check_replication(self._store, lambda name: self[name].scan(), options, channels, peer)
 
     def check_binlog(self, progress: Progress | None = None) -> dict[str, Any]:
-        """Verify the binlog against the rows, as at the epoch this closes: what it says last of each key is so.
+        """Close the open epoch and verify that the binlog's last change of each key agrees with the row.
 
-        Returns a report; `is_sound` is False if `problems` holds anything. `is_whole` False: changes of this store need
-        not be in its binlog (it applies others' without logging them, or a table is not logged); then only what was
-        changed last by the binlog is judged, the rest is `unjudged`. Raises: Rejected without a binlog, BinlogDamaged,
-        FileMissing, SnapshotTooOld, StoreFailed.
+        Returns:
+            A report. `is_sound` is False if `problems` has anything. `is_whole` is False if changes of this store may
+            be missing from its binlog (it applies changes of others without logging them, or a table is not logged);
+            then only keys that the binlog changed last are judged, and the others are counted as `unjudged`.
+
+        Raises:
+            Rejected: The store has no binlog.
+            BinlogDamaged: A binlog file is damaged.
+            FileMissing: A binlog file is missing.
+            SnapshotTooOld: Writers changed more than `snapshot_memory` holds meanwhile.
+            StoreFailed: The store is closed or has failed.
         """
         from tidemark.binlog import check_binlog
 
@@ -458,9 +559,11 @@ class Database(SchemaCalls, LoadCalls):
         return check_binlog(self.endpoint, progress)
 
     def status(self) -> dict[str, Any]:
-        """Every counter, nested by room. `["log"]["held_by"]` tells what needs the log, the first being what keeps it
-        from being cut: `what` (a local checkpoint, the binlog, the archive, a node), from `lsn` on, `bytes` of it, and
-        `since_us`, the wall clock when it came to that LSN.
+        """Every counter, nested by room.
+
+        `["log"]["held_by"]` lists what needs the log; the first entry is what keeps it from being cut. Each has `what`
+        (a local checkpoint, the binlog, the archive, a node), `lsn` from which it needs the log, `bytes` of the log
+        from there, and `since_us`, the wall-clock time at which it reached that LSN.
         """
         return {
             **store_status(self._opened, self._lcp),
@@ -473,7 +576,7 @@ class Database(SchemaCalls, LoadCalls):
         }
 
     def _replication_status(self) -> ReplicationStatus:
-        """The status variables of replication; whoever counts one registers it there."""
+        """The status variables of replication; each module that counts one registers it there."""
         status, epochs = ReplicationStatus(), self._store.epochs
         status.gauge("epoch", lambda: epochs.current)
         if self._binlog is not None:
@@ -481,14 +584,14 @@ class Database(SchemaCalls, LoadCalls):
         return status
 
     def space_report(self) -> dict[str, Any]:
-        """How full the pages of disk columns are: tablespaces, and by table the extent search matrix, pages by fill and
-        a map of extents. Raises: StoreFailed.
+        """How full the pages of disk columns are: tablespaces, and for each table the extent search matrix, the pages
+        by fill and a map of extents. Raises: StoreFailed.
         """
         self.check_usable()
         return space_report(self._store)
 
     def _full_status(self) -> dict[str, Any]:
-        """What the control socket answers: `status` and how the store was opened."""
+        """The answer of the control socket: `status`, and how the store was opened."""
         return {**self.status(), "restart": self.restart_report}
 
 
@@ -498,9 +601,9 @@ def open_database(
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> Database:
-    """Open the store in a directory (a path or a `Locator`), making it if it is missing, and restart it.
+    """Open the store in a directory (a path or a `Locator`), creating it if it is missing, and restart it.
 
-    Raises: Locked (another process has it), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
+    Raises: Locked (another process has it open), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
     create=False.
     """
     parsed, replication = divided(options)
@@ -508,17 +611,17 @@ def open_database(
     try:
         return Database(files, parsed, SystemClock(), files.directory, through, progress, replication)
     except BaseException:
-        files.close_all()  # its lock may be another process's; harmless twice
+        files.close_all()  # the lock may belong to another process; a second close does nothing
         raise
 
 
 def check_store(
     path: str | os.PathLike[str], progress: Progress | None = None, **options: Unpack[OpenKeywords]
 ) -> dict[str, Any]:
-    """Verify the store in a directory, which nobody may have open; returns a report as `Database.check` does.
+    """Verify the store in a directory that no process has open; return a report as `Database.check` does.
 
-    Every file is read and the store is brought back in memory; but for the lock not one byte is written. Raises:
-    Locked, FileMissing if there is no store.
+    Every file is read, and the store is recovered in memory. Apart from the lock, no byte is written. Raises: Locked,
+    FileMissing if there is no store.
     """
     parsed = divided(options)[0]
     files = PosixFiles(path)

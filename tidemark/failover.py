@@ -1,7 +1,7 @@
-"""The sources of a channel in order of preference, and when it goes on with the next of them.
+"""The sources of a channel in order of preference, and when it moves to the next one.
 
-`replication/channel/failover.py` says when; where to go on at a source is asked of `mysql.ndb_apply_status` when the
-link to it is made (`ReplicaChannel.begin`), so nothing is kept here that a crash could lose.
+`replication/channel/failover.py` says when. Where to continue at a source is read from `mysql.ndb_apply_status` when
+the link to it is made (`ReplicaChannel.begin`), so nothing is kept here that a crash could lose.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHECK_SECONDS_MAX = 1.0
 
 
 class Failover:
-    """Of one channel. Its owner holds a lock around `check`."""
+    """The sources of one channel. Its owner holds a lock around `check`."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Failover:
         heartbeat_from: int,
         move: Callable[[Link], None],
     ) -> None:
-        """move: lets the channel go on with a source. See `failover_of`."""
+        """move: moves the channel to a source. See `failover_of`."""
         self._own = own
         self._name = name
         self._links = tuple(links)
@@ -50,13 +50,13 @@ class Failover:
         self._watch = HeartbeatWatch(self._after_s, len(links), own.clock.monotonic())
 
     def begin(self) -> None:
-        """Nobody applied until now."""
+        """Begin to watch now: nothing was applied until now."""
         self._watch.begin(self._own.clock.monotonic())
 
     def check(self, has_queue: bool) -> bool:
-        """Look at the row once, and move if it is time; whether it did.
+        """Look at the heartbeat row once and move if it is due; return whether the channel moved.
 
-        has_queue: something is received and not applied: then it is not the source that is late.
+        has_queue: received changes wait to be applied, so the applier is late and not the source.
         """
         now = self._own.clock.monotonic()
         self._watch.saw(newest(self._own.store, self._heartbeat_from), now)
@@ -72,13 +72,13 @@ class Failover:
         )
         try:
             self._move(link)
-        except Error as error:  # this one's turn passes, then the next is tried
+        except Error as error:  # the next source is tried after the time that this one has
             _log.error("channel %s: %s: %s", self._name, type(error).__name__, error.message)
             return False
         return True
 
     def watch(self, check: Callable[[], bool], is_at_work: Callable[[], bool]) -> Callable[[threading.Event], None]:
-        """The work of a thread: `check` again and again, while the channel's own threads are at work."""
+        """Return the work of a thread: `check` again and again, while the channel's own threads work."""
 
         def work(stopped: threading.Event) -> None:
             while not stopped.wait(min(self._after_s / CHECKS, CHECK_SECONDS_MAX)):
@@ -90,7 +90,7 @@ class Failover:
         return work
 
     def status(self) -> dict[str, Any]:
-        """What is shown of it."""
+        """Its counters and sources, for `status`."""
         return {
             "moves": self._watch.moves,
             "source": self._at + 1,
@@ -101,7 +101,9 @@ class Failover:
 
 
 def check_failover_options(own_id: int, sources: int, after_ms: int, heartbeat_from: int, taken: Filter) -> bool:
-    """Whether a channel has several sources to go to. Raises: SchemaInvalid for what does not go together."""
+    """Return whether a channel has several sources to move to. Raises: SchemaInvalid for options that exclude each
+    other.
+    """
     if not (sources or after_ms or heartbeat_from):
         return False
     if not (sources and after_ms and heartbeat_from):

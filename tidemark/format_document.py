@@ -1,7 +1,7 @@
-"""`docs/format.md` from the dtypes: `python -m tidemark.format_document [--write | --check]`.
+"""Generate `docs/format.md` from the dtypes: `python -m tidemark.format_document [--write | --check]`.
 
-Tables stand between markers and are generated; prose around them is written by hand. A field without a note, or a
-document that has drifted, is an error, so the document cannot say something else than the code.
+Tables between markers are generated; the prose around them is written by hand. A field without a note, or a document
+that differs, is an error, so the document always agrees with the code.
 """
 
 from __future__ import annotations
@@ -106,15 +106,15 @@ def sections() -> dict[str, list[str]]:
 
 
 def fingerprint() -> str:
-    """Hex digest over everything generated, every constant of the layouts and the format version: changes when any of
-    them does.
+    """Hex digest over everything generated, every constant of the layouts and the format version: it changes with any
+    of them.
     """
     digest = hashlib.sha256(str(FORMAT_VERSION).encode())
     for name, value in sorted(constants().items()):
         digest.update(f"{name}={value};".encode())
     for name, lines in sorted(sections().items()):
         if name in binlog.STRUCTURES:
-            continue  # MySQL's format, which no version of the store's changes
+            continue  # MySQL's format, which the version of the store does not change
         digest.update(name.encode())
         for line in lines:
             # Words may be improved without changing the format; offsets, sizes and types may not.
@@ -123,7 +123,7 @@ def fingerprint() -> str:
 
 
 def render(text: str) -> str:
-    """The document with every generated part renewed. Raises: SchemaInvalid if a marker is missing."""
+    """Return the document with every generated part renewed. Raises: SchemaInvalid if a marker is missing."""
     for name, lines in sections().items():
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
         if begin not in text or end not in text:
@@ -135,7 +135,7 @@ def render(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Check (the default) or write the document in the current directory; 1 if it has drifted."""
+    """Check (the default) or write the document in the current directory; return 1 if it differs."""
     files: Files = PosixFiles(FOLDER)
     file = files.open(NAME, "--write" in arguments)
     held = files.pread(file, 0, files.size(file)).decode()

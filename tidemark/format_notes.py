@@ -1,7 +1,7 @@
 """What each field on disk means, for `docs/format.md`; a field without a line here fails the check.
 
-Places of fields inside words come from the constants the code uses: the document and the format's fingerprint follow
-them.
+Positions of fields inside words come from the constants of the code, so the document and the fingerprint of the format
+follow them.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def _bits(mask: int, shift: int = 0) -> str:
 
 
 def _rest(shift: int) -> str:
-    """The bits of a word from `shift` on; the sign stays clear."""
+    """The bits of a word from `shift` on; the sign bit stays clear."""
     return f"{shift}–62"
 
 
@@ -341,7 +341,7 @@ def _load_record() -> list[tuple[int, str, str]]:
 
 
 def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
-    """(word, bits, meaning) of every field that is part of a word, from the constants the code uses."""
+    """(word, bits, meaning) of every field that is part of a word, from the constants of the code."""
     rowid = f"logical page << {ids.SLOT_BITS} | slot"
     return {
         **_disk_bit_fields(),
@@ -397,7 +397,7 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
     }
 
 
-# Constants of these modules are the format; which versions a program still reads is not.
+# Constants of these modules are the format; the versions a program still reads are not part of it.
 _FORMAT_MODULES = {
     "backup": backup,
     "catalog": catalog,
@@ -412,13 +412,13 @@ _FORMAT_MODULES = {
     "sysfile": sysfile,
     "view": view,
 }
-# The fingerprint covers names too, and these are the names that the format was fixed with.
+# The fingerprint covers names too; these are the names at the time the format was fixed.
 _NAMES = "engine.layout"
 _NO_FORMAT = frozenset({"FORMAT_VERSION_OLDEST"})
 
 
 def constants() -> dict[str, int]:
-    """Every whole number the layouts are made with: shifts, masks, kinds, sizes."""
+    """Every integer that the layouts are made of: shifts, masks, kinds, sizes."""
     found = {
         f"{_NAMES}.{key}.{name}": value
         for key, module in _FORMAT_MODULES.items()

@@ -1,4 +1,4 @@
-"""`db["test.account"]`: the calls of a transaction on one table, each its own transaction."""
+"""`db["test.account"]`: the calls of a transaction on one table, each a transaction of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 def partitions_of(table: Table) -> list[dict[str, Any]]:
-    """See `TableHandle.partitions`; one instant but for the rows."""
+    """See `TableHandle.partitions`. All but the row counts are of one instant."""
     by_number, partition = table.by_number, table.definition.partition
     bounds: list[dict[str, Any]] = [{} for _ in partition.numbers]
     if isinstance(partition, RangePartition):
@@ -43,7 +43,7 @@ def partitions_of(table: Table) -> list[dict[str, Any]]:
 
 
 def index_counters(table: Table) -> dict[str, Any]:
-    """The part of `status()` that tells of a table's indexes; nothing if it has none."""
+    """The part of `status()` about a table's indexes; empty if it has none."""
     counted: dict[str, dict[str, int]] = {}
     for index in table.listed_indexes():
         counters = index.tree.counters()
@@ -54,7 +54,9 @@ def index_counters(table: Table) -> dict[str, Any]:
 
 @types_memory_errors("__len__", but=("get",))
 class TableHandle:
-    """One table of an open store. Every writing call is a transaction: durable on return with `durability="commit"`."""
+    """One table of an open store. Every call that writes is a transaction, durable on return with
+    `durability="commit"`.
+    """
 
     __slots__ = ("_begin", "_failure", "table")
 
@@ -69,7 +71,7 @@ class TableHandle:
 
     @property
     def name(self) -> str:
-        """Qualified name, "database.table"."""
+        """The qualified name, "database.table"."""
         return self.table.newest.name
 
     @property
@@ -78,7 +80,9 @@ class TableHandle:
         return self.table.newest.definition
 
     def _alone(self, call: Callable[..., R], *arguments: Any) -> R:
-        """One call as a transaction. Not by `with`: a signal on the way into `__exit__` would leave it open (F117)."""
+        """Run one call as a transaction. A `with` would leave it open if a signal came on the way into `__exit__`
+        (F117).
+        """
         txn = self._begin()
         try:
             result = call(txn, self.table.newest, *arguments)
@@ -86,7 +90,7 @@ class TableHandle:
         except MemoryError as error:
             raise txn.out_of_memory(error) from error
         except BaseException:
-            # Interrupted before the hand-over it is rolled back; behind it, committed: outcome(txid) tells.
+            # A signal before the hand-over rolls it back; after it, it is committed: outcome(txid) tells which.
             txn.rollback()
             raise
         return result
@@ -101,14 +105,16 @@ class TableHandle:
         self._alone(row_operations.write, row)
 
     def get(self, key: Any, *, index: str | None = None) -> Any:
-        """The committed row with this key, of the table or of a unique index, as a named tuple, or None."""
+        """Return the committed row with this key, of the primary key or of a unique index, as a named tuple, or
+        None.
+        """
         if self._failure.first is not None:
             self._failure.check()
-        try:  # here: another call around it costs a twelfth of the whole
+        try:  # in line: one more call would take a twelfth of the time
             if index is not None:
                 return unique_calls.get(None, self.table.newest, key, index)
             table = self.table
-            if table.superseded_by is not None:  # asked here: a property costs a thirtieth of the whole call
+            if table.superseded_by is not None:  # in line: a property would take a thirtieth of the time
                 table = table.newest
             return row_operations.get_committed(table, key)
         except MemoryError as error:
@@ -132,16 +138,16 @@ class TableHandle:
         set: Mapping[str, Any] | None = None,
         index: str | None = None,
     ) -> bool:
-        """Insert a row, or update the one that has its key; True if inserted. See `Transaction.upsert`."""
+        """Insert a row, or update the row with its key; return True if it was inserted. See `Transaction.upsert`."""
         return self._alone(unique_upserts.upsert, row, set, index)
 
     # --- many rows -------------------------------------------------------------------------------
     def insert_many(self, data: Any, progress: Progress | None = None) -> int:
-        """Insert all rows of Arrow, pandas, polars, NumPy or Python data in one transaction; returns how many."""
+        """Insert all rows of Arrow, pandas, polars, NumPy or Python data in one transaction; return how many."""
         return self._alone(batch_operations.insert_many, data, progress)
 
     def write_many(self, data: Any, progress: Progress | None = None) -> int:
-        """Insert or replace all rows of `data` in one transaction; returns how many."""
+        """Insert or replace all rows of `data` in one transaction; return how many."""
         return self._alone(batch_operations.write_many, data, progress)
 
     def upsert_many(
@@ -151,34 +157,39 @@ class TableHandle:
         index: str | None = None,
         progress: Progress | None = None,
     ) -> int:
-        """`upsert` of all rows of `data` in one transaction; returns how many were inserted."""
+        """Upsert all rows of `data` in one transaction; return how many were inserted. See
+        `Transaction.upsert_many`.
+        """
         return self._alone(unique_upserts.upsert_many, data, set, index, progress)
 
     def update_many(self, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
-        """Change the given columns of the rows whose keys stand in `data`, in one transaction; returns how many."""
+        """Change the given columns of the rows with the keys in `data`, in one transaction; return how many."""
         if index is not None:
             return self._alone(unique_calls.update_many, data, index, progress)
         return self._alone(batch_operations.update_many, data, progress)
 
     def delete_many(self, keys: Any, *, index: str | None = None) -> int:
-        """Delete the rows with these keys in one transaction; returns how many. Raises: RowNotFound."""
+        """Delete the rows with these keys in one transaction; return how many. Raises: RowNotFound."""
         if index is not None:
             return self._alone(unique_calls.delete_many, keys, index)
         return self._alone(batch_operations.delete_many, keys)
 
     def update_where(self, changes: Mapping[str, Any], where: Where = None) -> int:
-        """Change some columns of all rows that `where` accepts (all rows without), in one transaction; returns how
-        many. New values are plain or expressions over the row as it was.
+        """Change some columns of all rows that `where` accepts, of all rows without it, in one transaction; return how
+        many.
+
+        New values are plain values, or expressions over the row as it was.
         """
         return self._alone(conditional_changes.update_where, changes, where)
 
     def delete_where(self, where: Expression | Program) -> int:
-        """Delete all rows that `where` accepts, in one transaction; returns how many."""
+        """Delete all rows that `where` accepts, in one transaction; return how many."""
         return self._alone(conditional_changes.delete_where, where)
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
-        """The committed rows with these keys, of the table or of a unique index, in their order; keys without a row are
-        left out.
+        """Return the committed rows with these keys, of the primary key or of a unique index, in the order of the keys.
+
+        Keys without a row are left out.
         """
         self._check_usable()
         if index is not None:
@@ -199,52 +210,66 @@ class TableHandle:
         reverse: bool = False,
         progress: Progress | None = None,
     ) -> Scan:
-        """A scan of the table: iterate it for named tuples, use `batches`, `to_arrow`, `to_pandas`, `to_numpy`, or add
-        rows up with `count`, `sum`, `min`, `max`, `mean`, `aggregate`.
+        """Return a scan of the table.
 
-        partitions: only rows of these. where: only rows for which this expression over `tidemark.col` is true, or that
-        this `Program` accepts; `limit` counts those. An expression may choose an index (`explain` says which): rows
-        have an order with `index` only. index: rows in the order of this index (`reverse`: descending),
-        from `lower` on and before `upper`, as Python's ranges have it; values of the leading columns as a tuple, of one
-        column also by itself; fewer than all stand for every key that begins with them. prefix: keys that begin with
-        it; of a str or bytes, values of the first column that do. progress: called behind each batch with (rows so far,
-        rows in all or -1, "rows"). Raises: NoSuchPartition, NoSuchColumn, NoSuchIndex, ProgramInvalid, TypeMismatch,
-        SchemaInvalid.
+        Iterate over it for named tuples; use `batches`, `to_arrow`, `to_pandas` or `to_numpy`; or add up rows with
+        `count`, `sum`, `min`, `max`, `mean` or `aggregate`.
+
+        Args:
+            columns: Names of the columns to read; None: all.
+            limit: Read at most so many rows.
+            partitions: Read only these partitions.
+            where: An expression over `tidemark.col` or a `Program`: read only rows that it accepts; `limit` counts
+                these. An expression may lead the scan to an index (`explain` says which). Rows have an order only with
+                `index`.
+            index: Read the rows in the order of this index, with `reverse` in descending order.
+            lower: The first key of the index to read: values of its leading columns as a tuple, or one value. Fewer
+                values than columns stand for every key that begins with them.
+            upper: The key to stop before, as the end of a Python range.
+            prefix: Read the keys that begin with it. A str or bytes also stands for all values of the first column that
+                begin with it.
+            progress: Called after each batch with (rows so far, rows in all or -1, "rows").
+
+        Raises: NoSuchPartition, NoSuchColumn, NoSuchIndex, ProgramInvalid, TypeMismatch, SchemaInvalid.
         """
         self._check_usable()
         by = ByIndex(index, lower, upper, prefix, reverse)
         return Scan(self.table.newest, None, columns, limit, None, partitions, where, by, progress)
 
     def explain(self, columns: Sequence[str] | None = None, where: Where = None, **options: Any) -> dict[str, Any]:
-        """How a scan with these arguments would find its rows now; see `Scan.explain`. Arguments and errors as
-        `scan`.
-        """
+        """Return how a scan with these arguments would find its rows now; see `Scan.explain`. Raises as `scan`."""
         return self.scan(columns, where=where, **options).explain()
 
     def indexes(self) -> list[dict[str, Any]]:
-        """The indexes: `name`, `columns`, `unique`, `entries`."""
+        """The indexes, each with `name`, `columns`, `unique`, `entries`."""
         self._check_usable()
         return [index.to_dict() for index in self.table.newest.listed_indexes()]
 
     def partitions(self) -> list[dict[str, Any]]:
-        """The partitions: `name`, `fragment` (its number), `rows`, and of ranges `upper`, of lists `values`."""
+        """The partitions, each with `name`, `fragment` (its number) and `rows`; ranges have `upper`, lists have
+        `values`.
+        """
         self._check_usable()
         return partitions_of(self.table.newest)
 
     def to_arrow(
         self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
     ) -> pa.Table:
-        """All committed rows as an Arrow table, or those a condition accepts. progress: as in `scan`."""
+        """Return all committed rows, or those that a condition accepts, as an Arrow table. progress: as for `scan`."""
         return self.scan(columns, where=where, progress=progress).to_arrow()
 
     def to_pandas(
         self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
     ) -> Any:
-        """All committed rows as a pandas DataFrame, or those a condition accepts. progress: as in `scan`."""
+        """Return all committed rows, or those that a condition accepts, as a pandas DataFrame. progress: as for
+        `scan`.
+        """
         return self.scan(columns, where=where, progress=progress).to_pandas()
 
     def to_numpy(self, where: Where = None, progress: Progress | None = None) -> Any:
-        """All committed rows as a structured NumPy array, or those a condition accepts. progress: as in `scan`."""
+        """Return all committed rows, or those that a condition accepts, as a structured NumPy array. progress: as for
+        `scan`.
+        """
         return self.scan(where=where, progress=progress).to_numpy()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

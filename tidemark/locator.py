@@ -1,4 +1,4 @@
-"""Where a store is: what travels between processes instead of a `Database`."""
+"""The place of a store, to be sent between processes instead of a `Database`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Locator:
-    """The directory of a store. It pickles, and `tm.open(locator)` opens the store, once nobody else has it open.
+    """The directory of a store. It can be pickled, and `tm.open(locator)` opens the store if no other process has it
+    open.
 
-    read_only: `tm.open(locator)` attaches to the last local checkpoint, whoever has the store open.
+    read_only: `tm.open(locator)` attaches to the last local checkpoint, even while another process has the store open.
     """
 
     directory: str

@@ -1,8 +1,9 @@
-"""The channel of a node group that is a replica site: made and run at whichever node leads, and nowhere else.
+"""The channel of a node group that is a replica site: created and run at the node that leads, and nowhere else.
 
-A life that ends closes its store, and that its channel; a thread here looks who leads, and makes the channel on the
-store of this node when it does. Where to go on is in `mysql.ndb_apply_status`, a table of the group, so nothing is kept
-here. What was applied and not acknowledged by every member is not in it for the next primary, and comes again.
+When a life of a node ends, it closes its store, and the store its channel. A thread here watches which node leads, and
+creates the channel on this node's store when it does. The position to continue at is in `mysql.ndb_apply_status`, a
+table of the group, so nothing is kept here. Changes that were applied but not acknowledged by every member are not in
+that position at the next primary, and come again.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class _Source(TypedDict):
 
 
 class NodeChannelKeywords(ChannelKeywords, _Source, total=False):
-    """What `tm.Channel` takes, but for the store and what is done by hand. Sources are addresses: the node that leads
-    is now in one process, now in another.
+    """The arguments of `tm.Channel` without the store and the calls by hand. Sources are addresses, because the node
+    that leads changes from process to process.
     """
 
     name: str
@@ -59,8 +60,8 @@ class NodeChannelKeywords(ChannelKeywords, _Source, total=False):
 
 
 def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[str, Any]:
-    """What a channel is made with, the group's secret if it has none of its own. Raises: SchemaInvalid, InvalidName,
-    Rejected for server id 0.
+    """Return the arguments of the channel, with the group's secret if it has none of its own. Raises: SchemaInvalid,
+    InvalidName, Rejected for server id 0.
     """
     if not server_id:
         raise Rejected("server_id 0 does not replicate; give the nodes another one", option="server_id")
@@ -72,7 +73,7 @@ def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[
     made: dict[str, Any] = {"secret": secret, **given}
     for name in ("ignore_server_ids", "replicate_do", "replicate_ignore", "other_sources"):
         value = made.get(name, ())
-        made[name] = (value,) if isinstance(value, str) else tuple(value)  # they are gone over in each life
+        made[name] = (value,) if isinstance(value, str) else tuple(value)  # each life iterates over them
     for each in (made["source"], *made["other_sources"]):
         if not isinstance(each, (str, tuple)):
             raise SchemaInvalid(f"a group's channel has sources at addresses like host:port, got {type(each).__name__}")
@@ -96,7 +97,7 @@ def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[
 
 
 class NodeChannel:
-    """See the module. `start` it, and `close` it behind the end of the node."""
+    """The channel of a group at one node. `start` it, and `close` it after the end of the node."""
 
     def __init__(
         self,
@@ -106,32 +107,32 @@ class NodeChannel:
         leading: Callable[[], Database | None],
         clock: Clock,
     ) -> None:
-        """secret: of the group. leading: the store of this node if it leads. Raises: SchemaInvalid, InvalidName,
-        Rejected for server id 0.
+        """secret: of the group. leading: returns the store of this node if it leads. Raises: SchemaInvalid,
+        InvalidName, Rejected for server id 0.
         """
         self._given: Mapping[str, Any] = _checked(given, secret, server_id)
         self._leading = leading
         self._clock = clock
         self._turn = threading.Lock()
-        self._at: Database | None = None  # the store that leads
-        self._error: Error | None = None  # what kept the channel from being made there
+        self._at: Database | None = None  # the store of this node while it leads
+        self._error: Error | None = None  # the error that kept the channel from being created there
         self._due_at = 0.0
         self.channel: Channel | None = None
         self._worker = Worker("tidemark-node-channel", self._run)
 
     def start(self) -> None:
-        """Look from now on."""
+        """Begin to watch which node leads."""
         self._worker.start()
 
     def close(self) -> None:
-        """Look no more; a channel that is here is closed, a first copy broken off by the end of its store."""
+        """Stop watching. A channel at this node is closed; the end of its store interrupts a first copy."""
         self._worker.stop()
         self._drop()
 
     def again(self) -> None:
-        """Start the channel, if it is here and has ended; make it, if it could not be made. Elsewhere: nothing.
+        """Start the channel if it is at this node and has ended; create it if that failed before. Elsewhere do nothing.
 
-        Raises: what starting a channel raises.
+        Raises: any error of starting a channel.
         """
         with self._turn:
             channel, self._due_at = self.channel, 0.0
@@ -148,8 +149,8 @@ class NodeChannel:
                 self._make(db)
 
     def _make(self, db: Database) -> None:
-        """Make and start it. What may pass is tried again; what ended it otherwise stands until `again`, or until this
-        node leads anew.
+        """Create and start the channel. Transient errors are retried; any other error stays until `again`, or until
+        this node leads anew.
         """
         given = dict(self._given)
         self._due_at = float("inf")
@@ -157,7 +158,7 @@ class NodeChannel:
             channel = Channel(given.pop("source"), db, skip_start=False, **given)
         except Error as error:
             if self._leading() is not db:
-                return  # the store was closed meanwhile
+                return  # the store was closed in between
             if is_passing(error):
                 self._due_at = self._clock.monotonic() + RETRY_SECONDS
             self._error = error
@@ -174,8 +175,8 @@ class NodeChannel:
             channel.close()
 
     def status(self) -> dict[str, Any]:
-        """`is_here`: whether it was made at this node. `error`: what keeps it from being made, or what receiver or
-        applier have ended with. `channel`: as `Channel.status`, None elsewhere.
+        """`is_here`: whether it was created at this node. `error`: the error that prevents its creation, or that
+        receiver or applier ended with. `channel`: as `Channel.status`, None elsewhere.
         """
         channel, error = self.channel, self._error
         if channel is not None:

@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.node")
 
 POLL_SECONDS = 0.01
-FOLDER = "node"  # of a store's directory: what the node of a group must not forget, and its lock
+FOLDER = "node"  # in the store's directory: the node's durable record, and its lock
 
 
 class DrivenStore:
     """A `Database` as the node drives it."""
 
     def __init__(self, db: Database, files: PosixFiles, applier: GroupApplier, lowest_epoch: int) -> None:
-        """lowest_epoch: the first one that may be opened here if this node leads."""
+        """lowest_epoch: the first epoch that may be opened here if this node leads."""
         self.db = db
         self.files: Files = files
         self.applier = applier
@@ -66,7 +66,7 @@ class DrivenStore:
         self._rules: TableRules | None = None
         values = db.parts.values
         if db.binlog is None and values["server_id"]:
-            # Members may have binlogs, and their logs say what this one's does.
+            # Members may have binlogs, and every log has the same records.
             self._rules = TableRules(values, lambda: replication_rows(db.parts.store))
             capture(db.parts.store, self._rules)
 
@@ -82,7 +82,7 @@ class DrivenStore:
             try:
                 make(store, NDB_APPLY_STATUS)
                 make(store, NDB_SCHEMA)
-            except Retryable as error:  # who names one makes it
+            except Retryable as error:  # naming one creates it
                 _log.warning("tables of replication are not made yet: %s", error.message)
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class StoreHome:
         completed: Callable[[], int],
         opened: Callable[[Database], None],
     ) -> None:
-        """completed: the newest epoch that all members have. opened: called with a store that is open now."""
+        """completed: the newest epoch that all members have. opened: called with a store after it was opened."""
         self._completed = completed
         self._opened = opened
         self._directory = directory
@@ -131,7 +131,7 @@ class StoreHome:
             lowest_epoch = store.epochs.current
             node = self._followed(db, files, lowest_epoch)
             if opened.keeper.content.closed_epoch:
-                # The primary may still be in the epoch of the last group here.
+                # The epoch of the last group here may be open at the primary still.
                 node.applier.start_at(opened.keeper.content.closed_epoch)
             made.append(node)
 
@@ -186,8 +186,8 @@ class StoreHome:
 
 
 def _binlog_name(files: Files, name: str | None, node: int) -> str | None:
-    """The base name of a node's binlog, by which a replica tells it from those of the other nodes. A store that had one
-    before it founded the group goes on with it.
+    """The base name of a node's binlog, which tells it apart from those of the other nodes. A store that had a binlog
+    before it founded the group keeps its name.
     """
     if name is None or files.exists(f"{BINLOG_FOLDER}/{name}.index"):
         return name
@@ -197,7 +197,7 @@ def _binlog_name(files: Files, name: str | None, node: int) -> str | None:
 def _replicas_at(
     address: str | tuple[str, int] | None, heartbeat_row_ms: int, replication: Mapping[str, Any]
 ) -> tuple[str, int] | None:
-    """Where replicas are served. Raises: SchemaInvalid."""
+    """The address at which replicas are served. Raises: SchemaInvalid."""
     if address is not None and replication["log_bin"] is None:
         raise SchemaInvalid("replicas are served from a binlog; give log_bin and server_id")
     if heartbeat_row_ms and address is None:
@@ -213,7 +213,9 @@ def _check_secret(
     listening: Iterable[tuple[str, int] | None],
     called: Iterable[tuple[str, int]],
 ) -> None:
-    """Raises: SchemaInvalid for a secret that is too weak where this node listens, or where it calls others."""
+    """Raises: SchemaInvalid for a secret that is too weak for the addresses at which this node listens or calls
+    others.
+    """
     for address in listening:
         if address is not None:
             check_secret_at(address, secret, tls[0])
@@ -222,7 +224,9 @@ def _check_secret(
 
 
 def _of_site(options: Options, replication: Mapping[str, Any]) -> dict[str, OptionValue]:
-    """The options that must be alike at all nodes, by name: what a commit waits for must not hang on who leads."""
+    """The options that must be equal at all nodes, by name: the durability of a commit must not depend on the
+    leader.
+    """
     values = {name: replication[name] for name in OF_SITE}
     return {**values, "conflict_role": values["conflict_role"].name, "durability": options.durability}
 
@@ -254,7 +258,7 @@ class _Gate:
         self._node.living().writing()
 
     def where(self) -> dict[str, Any]:
-        """See `Gate`. This node is the first of the members, if it is one."""
+        """See `Gate`. This node comes first among the members, if it is one."""
         view, is_open = self._node.living().view()
         at = {member.number: parse_address(member.address) for member in view.members}
         numbers = sorted(at, key=lambda number: (number != self._node.number, number))
@@ -262,15 +266,15 @@ class _Gate:
         return {"view": view.number, "primary": primary, "members": [at[number] for number in numbers]}
 
     def failed(self, error: Error) -> None:
-        """See `Gate`: whatever the store here has come to, the group goes on."""
+        """See `Gate`. Whatever the state of the store here, the group continues."""
         raise Abandoned(error.message)
 
 
 class NodeGroup:
-    """One node of a group, in this process. Use it with `with`, or close it.
+    """One node of a group of synchronous replicas, in this process. Use it with `with`, or close it.
 
-    `connect()` gives the group as its clients see it: transactions run at the primary, wherever that is, reads at this
-    node. `reading()` gives the store of this node itself, for reads that are to cost no call.
+    `connect()` returns the group as clients see it: transactions run at the primary, wherever that is, reads at this
+    node. `reading()` gives the store of this node itself, for reads without a call.
     """
 
     def __init__(
@@ -290,23 +294,33 @@ class NodeGroup:
         channel: NodeChannelKeywords | None = None,
         **options: Unpack[OpenKeywords],
     ) -> None:
-        """Begin, in threads of this process; `wait_member` waits until the node counts.
+        """Start the node in threads of this process. `wait_member` waits until it is a member.
 
-        path: directory of its store; made if it is missing. node: its number, 1 to 255. group: addresses at which the
-        nodes meet, "1=host:port,2=host:port,arbitrator=host:port"; the same at all nodes. secret: 16 bytes or more,
-        which all nodes and clients know. calls: where clients are served, in a form in which they can reach it.
-        listen: another address that leads to this node's in the group. found: make the group if this node knows of
-        none: one node of a group is given this, once; its store, if there is one, becomes the group's. tls: contexts of
-        who is called and of who calls. variant: how this node wishes to be brought up when it comes back, "rowid_sync",
-        "replay_log" or "delete_log" (docs/node-group.md, 4). options: as `tidemark.open`; memory, logs and tablespaces
-        must hold what the other nodes' do, and server_id is that of the site, the same at all nodes, as are the options
-        of the binlog. log_bin: the node's own binlog, whose name gets its number. replicas: where replica sites are
-        served from that (as `tm.serve`), with the same secret; heartbeat_row_ms: see there; the primary writes the row.
-        channel: makes the group a replica site: `source` and other arguments of `tm.Channel`, the same at all nodes;
-        the node that leads runs it, on from what `mysql.ndb_apply_status` says is applied. Its secret is the group's if
-        none is given.
+        Args:
+            path: The directory of its store; created if it is missing.
+            node: Its number, 1 to 255.
+            group: The addresses at which the nodes meet, "1=host:port,2=host:port,arbitrator=host:port"; the same at
+                all nodes.
+            secret: 16 bytes or more, known to all nodes and clients.
+            calls: Where clients are served, in a form in which they can reach it.
+            listen: Another address that leads to this node's in the group.
+            found: Create the group if this node knows of none. One node is given this, once; its store, if it has one,
+                becomes the group's.
+            tls: Contexts of a server and of a client.
+            variant: How this node rejoins: "rowid_sync", "replay_log" or "delete_log" (docs/node-group.md, section 4).
+            replicas: Where replica sites are served from this node's binlog (see `tm.serve`), with the same secret.
+            heartbeat_row_ms: See `tm.serve`; the primary writes the row.
+            channel: Makes the group a replica site: `source` and other arguments of `tm.Channel`, the same at all
+                nodes. The node that leads runs it, from the position in `mysql.ndb_apply_status`. The group's secret is
+                used if it has none.
+            options: As for `tidemark.open`. Memory, logs and tablespaces must hold what the other nodes' do.
+                `server_id` is that of the site, and it and the options of the binlog are the same at all nodes. The
+                name of `log_bin` gets the node's number.
 
-        Raises: Locked if another process has the directory, PeerError if an address is taken, SchemaInvalid.
+        Raises:
+            Locked: Another process has the directory.
+            PeerError: An address is taken.
+            SchemaInvalid: An argument is invalid.
         """
         configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
         place = configuration.address_of(node) if listen is None else parse_address(listen)
@@ -321,11 +335,11 @@ class NodeGroup:
         self._heartbeat_row_ms = heartbeat_row_ms
         self._server: CallServer | None = None
         self._channel = self._channel_of(channel, replication["server_id"])
-        compile_declared()  # a node that compiles falls silent, and is left out
+        compile_declared()  # a node that compiles kernels is silent, and the others exclude it
         directory = os.fspath(path)
         files = PosixFiles(directory, create=True)
         replication = {**replication, "log_bin": _binlog_name(files, replication["log_bin"], node)}
-        make_folder(files, FOLDER)  # with the rights of the store's directory
+        make_folder(files, FOLDER)  # with the permissions of the store's directory
         files.close_all()
         self._files = PosixFiles(os.path.join(directory, FOLDER))
         try:
@@ -354,11 +368,11 @@ class NodeGroup:
 
     @property
     def parts(self) -> GroupNode:
-        """The node behind this, for the rooms below the API and tests; not promised to users."""
+        """The node itself, for the rooms below the API and tests. Not public."""
         return self._node
 
     def _channel_of(self, given: NodeChannelKeywords | None, server_id: int) -> NodeChannel | None:
-        """What runs the group's channel here. Raises: SchemaInvalid, InvalidName, Rejected."""
+        """The runner of the group's channel here. Raises: SchemaInvalid, InvalidName, Rejected."""
         if given is None:
             return None
         return NodeChannel(given, self._secret, server_id, self._leading_database, SystemClock())
@@ -370,7 +384,7 @@ class NodeGroup:
         return store.db if isinstance(store, DrivenStore) else None
 
     def _serve_calls(self, store: bytes) -> str:
-        """Take calls of clients from now on; where."""
+        """Take calls of clients from now on; return the address."""
         if self._server is None:
             gate = _Gate(self._node)
             self._server = CallServer(
@@ -407,8 +421,10 @@ class NodeGroup:
         self.close()
 
     def close(self, leave: bool = True) -> None:
-        """End it. leave: in order, so that the others go on at once, another one as primary if this was it; else they
-        notice that it is gone. What is committed is durable here too. Again does nothing.
+        """End the node. A second call does nothing.
+
+        leave: leave the group first, so that the others continue at once, under another primary if this node was it;
+        otherwise they must detect its silence. Durable on return: every commit acknowledged here.
         """
         self._node.stop(leave)
         if self._channel is not None:
@@ -424,24 +440,26 @@ class NodeGroup:
         return "" if self._server is None else "{}:{}".format(*self._server.address)
 
     def status(self) -> dict[str, Any]:
-        """Who is who, as this node knows: node, state, view, members, primary, is_leading; links; copies under way; and
-        the group's `channel`, None if it has none: `is_here`, `error`, and `Channel.status` where it runs.
+        """The state of the group as this node knows it: node, state, view, members, primary, is_leading; links; copies
+        under way; and the group's `channel`, None if it has none: `is_here`, `error`, and `Channel.status` where it
+        runs.
 
-        Raises: what has ended the node. What has ended the channel is told, and ends nothing else.
+        Raises: the error that ended the node. An error of the channel is reported and ends nothing else.
         """
         self._check()
         return {**self._node.status(), "channel": None if self._channel is None else self._channel.status()}
 
     @property
     def channel(self) -> Channel | None:
-        """The group's channel while it is at this node: to be looked at, stopped, or taken past an incident. It is
-        closed when this node ceases to lead.
+        """The group's channel while it is at this node: to be inspected, stopped, or taken past an incident. It is
+        closed when this node stops leading.
         """
         return None if self._channel is None else self._channel.channel
 
     def start_channel(self) -> None:
-        """Have the group's channel go on behind an error that was seen to, if this node leads; elsewhere nothing is
-        done. Raises: Rejected for a group without one, and what starting a channel raises.
+        """Restart the group's channel after an error whose cause was removed, if this node leads; elsewhere do nothing.
+
+        Raises: Rejected for a group without one, and any error of starting a channel.
         """
         if self._channel is None:
             raise Rejected("the group was given no channel; give its nodes channel=")
@@ -452,8 +470,10 @@ class NodeGroup:
             raise self._node.error
 
     def wait_member(self, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Return when this node is a member of a view that is open. Raises: PeerTimeout, or PeerRefused if the others
-        refuse this node till then: an option that must be alike is not, for one; what has ended the node.
+        """Wait until this node is a member of an open view.
+
+        Raises: PeerTimeout, or PeerRefused if the others refuse this node until then (an option that must be equal
+        differs, for one); the error that ended the node.
         """
         clock = SystemClock()
         deadline = clock.monotonic() + timeout_ms / 1_000
@@ -468,7 +488,9 @@ class NodeGroup:
             clock.sleep(POLL_SECONDS)
 
     def connect(self, timeout_ms: int = TIMEOUT_MS) -> RemoteDatabase:
-        """The group as a client sees it, this node asked first. Close it. Raises: PeerTimeout, PeerError."""
+        """Return the group as a client sees it; reads go to this node first. Close it. Raises: PeerTimeout,
+        PeerError.
+        """
         self._check()
         if self._server is None:
             self.wait_member(timeout_ms)
@@ -477,10 +499,11 @@ class NodeGroup:
 
     @contextmanager
     def reading(self) -> Iterator[Database]:
-        """The store of this node, for reads within the block: they show everything that was acknowledged before it.
+        """Give the store of this node for the reads of a block. They see everything that was acknowledged before the
+        block.
 
-        What was read may be used behind the block only. Raises: NotPrimary (Retryable) at the beginning if this node
-        serves no reads, at the end if what was read may be older than it must.
+        Use what was read only after the block. Raises: NotPrimary (Retryable) at the beginning if this node serves no
+        reads, at the end if the rows read may be stale.
         """
         self._check()
         gate = _Gate(self._node)

@@ -1,4 +1,4 @@
-"""`tidemark.open`: the store in a directory, for reading and writing, or as its last local checkpoint has it."""
+"""`tidemark.open`: a store for reading and writing, or a read-only view of its last local checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidemark.engine.base.options import Size
     from tidemark.recovery.system_restart.load import Progress
 
-# The others are about writing, and a view does not write.
+# All other options concern writing.
 READ_ONLY_OPTIONS = ("data_memory",)
 
 
@@ -51,26 +51,38 @@ def open_or_attach(
     progress: Progress | None = None,
     **options: Any,
 ) -> Database | ReadOnlyDatabase:
-    """Open the store in a directory (a path or a `Locator`), making it if it is missing, and restart it.
+    """Open the store in a directory, creating it if it is missing, and restart it.
 
-    through: restart through this epoch and forget what came later.
-    read_only: attach to the last local checkpoint, whoever has the store open: no lock is taken, no byte written, and
-    what the log holds behind that checkpoint is not shown. Of the options only data_memory has a meaning then. None
-    is what a `Locator` says, and otherwise False.
-    progress: called with (rows loaded, rows in all, "rows") while the local checkpoint is loaded, from the loading
-    threads, one at a time; what it raises ends the opening.
-    options: those of `tidemark.Options`, and those of replication that belong to a store
-        (`replication/settings/options.py`): with `server_id` and `log_bin` its changes are logged in MySQL's format.
+    Args:
+        path: A directory, or a `Locator`.
+        through: Restart through this epoch and discard everything after it.
+        read_only: Attach to the last local checkpoint, whether or not another process has the store open. No lock is
+            taken and no byte is written; changes after that checkpoint are not shown. `data_memory` is the only option
+            with a meaning then. None: as the `Locator` says, otherwise False.
+        progress: Called with (rows loaded, rows in all, "rows") by the loading threads, one at a time, while the local
+            checkpoint is loaded. An exception it raises ends the opening.
+        options: Those of `tidemark.Options`, and the replication options of a store
+            (`replication/settings/options.py`). With `server_id` and `log_bin` the store logs its changes in MySQL's
+            format.
 
-    Raises: Locked (another process has it), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
-    create=False; with read_only as `ReadOnlyDatabase.refresh`.
+    Returns:
+        A `Database`, or a `ReadOnlyDatabase` with `read_only`.
+
+    Raises:
+        Locked: Another process has the store open.
+        Damaged: A file fails its checksum and no second copy replaces it.
+        Incompatible: The store was written by an incompatible version.
+        SchemaInvalid: An option is unknown or out of range.
+        FileMissing: There is no store, with `create=False`.
+
+    With `read_only` it raises as `ReadOnlyDatabase.refresh`. Durable on return: everything that the restart recovered.
     """
     if read_only is None:
         read_only = isinstance(path, Locator) and path.read_only
     if not isinstance(read_only, bool):
         raise SchemaInvalid(f"option read_only is {read_only!r}; give True or False", option="read_only")
     for name in options:
-        # Options know nothing of this one, and would advise redo_log.
+        # `Options` does not know this name and would suggest redo_log.
         if difflib.get_close_matches(name, ["read_only"], cutoff=0.8):
             raise SchemaInvalid(f"there is no option {name!r}; did you mean read_only?", option=name)
     if not read_only:

@@ -1,8 +1,8 @@
-"""A store read from its last local checkpoint, while another process may have it open and write.
+"""A store as its last local checkpoint has it, while another process may have it open and write.
 
-A `ReadOnlyDatabase` holds one view, a local checkpoint in private memory, and swaps it for a newer one in `refresh`:
-one assignment, after the new one is whole. Whatever is being read keeps the view it began with; views nobody reads any
-more are freed. Nothing here takes a lock, writes a byte, or is seen by the writer.
+A `ReadOnlyDatabase` holds one view, a local checkpoint in private memory. `refresh` replaces it by a newer one with one
+assignment, after the new view is complete. A read keeps the view it began with; a view is freed when no read uses it.
+Nothing here takes a lock, writes a byte, or is visible to the writer.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def _read_only(what: str) -> ReadOnly:
 
 
 class ReadTransaction(Transaction):
-    """Reads of one view, whatever `refresh` does meanwhile; belongs to the thread that began it.
+    """Reads of one view, unaffected by `refresh`, for the thread that began it.
 
-    There is nothing to commit or roll back: both only end it. Every writing call raises ReadOnly, and so does a lock:
-    the rows of a view cannot change, and those of the writer are not held by locks here.
+    There is nothing to commit or roll back: both only end it. Every call that writes raises ReadOnly, and so does a
+    lock: the rows of a view cannot change, and a lock here would not hold those of the writer.
     """
 
     __slots__ = ()
@@ -68,10 +68,10 @@ class ReadTransaction(Transaction):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.mem = store.mem
-        self.desc = 0  # kernels that read take it for "no transaction"
+        self.desc = 0  # kernels that read take 0 for "no transaction"
         self.buf = store.no_words
         self.thread = threading.get_ident()
-        self.txid = 0  # what has an id is in the log
+        self.txid = 0  # an id belongs to a transaction in the log
         self.is_ended = False
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
@@ -90,7 +90,7 @@ class ReadTransaction(Transaction):
         *,
         index: str | None = None,
     ) -> Any:
-        """The row of the view with this key as a named tuple, or None. Raises: ReadOnly for a lock."""
+        """Return the row of the view with this key as a named tuple, or None. Raises: ReadOnly for a lock."""
         if lock is not None:
             self.check()
             raise _read_only("no row was locked")
@@ -105,7 +105,7 @@ class ReadTransaction(Transaction):
         index: str | None = None,
         lock: Literal["shared", "exclusive"] | None = None,
     ) -> pa.RecordBatch:
-        """The rows of the view with these keys, see `Transaction.get_many`. Raises: ReadOnly for a lock."""
+        """Return the rows of the view with these keys; see `Transaction.get_many`. Raises: ReadOnly for a lock."""
         if lock is not None:
             self.check()
             raise _read_only("no row was locked")
@@ -121,7 +121,7 @@ class ReadTransaction(Transaction):
         where: Any = None,
         **by: Any,
     ) -> Scan:
-        """The rows of a table of the view, see `Transaction.scan`. Raises: ReadOnly for a lock."""
+        """Return a scan of a table of the view; see `Transaction.scan`. Raises: ReadOnly for a lock."""
         if lock is not None:
             self.check()
             raise _read_only("no row was locked")
@@ -133,7 +133,7 @@ class ReadTransaction(Transaction):
         self.is_ended = True
 
     def rollback(self) -> None:
-        """End the transaction; ending an ended one is allowed."""
+        """End the transaction; ending it twice is allowed."""
         self.is_ended = True
 
     @contextmanager
@@ -144,12 +144,12 @@ class ReadTransaction(Transaction):
 
 
 class ReadOnlyTable(TableHandle):
-    """One table of the current view: a handle follows `refresh`; scans under way do not."""
+    """One table of the current view. A handle follows `refresh`; scans under way do not."""
 
     __slots__ = ("_db", "_name", "_table_id")
 
     def __init__(self, db: ReadOnlyDatabase, table: Table) -> None:
-        # Nothing of a view is held here, or its memory would live as long as the handle.
+        # A handle holds nothing of a view, or it would keep the memory of that view.
         self._db = db
         self._failure = db._failure
         self._name = table.name
@@ -158,7 +158,7 @@ class ReadOnlyTable(TableHandle):
 
     @property
     def name(self) -> str:
-        """Qualified name in the view the handle was made from."""
+        """The qualified name in the view the handle was created from."""
         return self._name
 
     @property
@@ -171,7 +171,7 @@ class ReadOnlyTable(TableHandle):
 
 @types_memory_errors("__init__", but=("run",))
 class ReadOnlyDatabase:
-    """A store as its last local checkpoint has it. Share it between threads; `with` closes it."""
+    """A store as its last local checkpoint has it. Threads may share it; `with` closes it."""
 
     def __init__(
         self,
@@ -196,18 +196,18 @@ class ReadOnlyDatabase:
 
     @property
     def parts(self) -> View:
-        """What is shown, as the rooms below the API have it: for them and for tests, not promised to users."""
+        """The parts of the view, for the rooms below the API and for tests. Not public."""
         return self._view
 
     # --- life ------------------------------------------------------------------------------------
     def close(self) -> None:
-        """Close all files, after a refresh that may be running; handles and transactions refuse to work from here on.
+        """Close all files, after a refresh that may be running. Handles and transactions raise an error from then on.
 
-        Closing again does nothing.
+        A second call does nothing.
         """
         _open.discard(self)
         if self._failure.first is None:
-            # Descriptors a refresh reads from must not be given to other files; in a forked child nobody refreshes.
+            # No other file may get a descriptor that a refresh reads from; in a forked child no refresh runs.
             with self._refreshing:
                 self._files.close_all()
         else:
@@ -222,7 +222,7 @@ class ReadOnlyDatabase:
 
     @property
     def locator(self) -> Locator:
-        """Where the store is, to be sent to another process, which attaches to it read-only as well.
+        """The place of the store, to be sent to another process, which attaches to it read-only as well.
 
         Raises: Unsupported for a store without a directory.
         """
@@ -234,19 +234,20 @@ class ReadOnlyDatabase:
         raise Unsupported("an open store does not pickle; send db.locator and open that")
 
     def check_usable(self) -> None:
-        """Raise StoreFailed if the store is closed or was forked, or its directory cannot be read."""
+        """Raise StoreFailed if the store is closed, was inherited through a fork, or its directory is unreadable."""
         if self._failure.first is not None:
             self._failure.check()
 
     def refresh(self) -> int:
-        """Move to the newest intact local checkpoint; returns its epoch, the same as before if there is no newer one.
+        """Move to the newest intact local checkpoint; return its epoch, the same as before if there is no newer one.
 
-        The new view is loaded aside, beside the old one: twice the memory of the rows for that time. After a restart
-        through an older epoch the newest may be older than what was shown. Raises: FileMissing, LcpDamaged,
-        SysfileDamaged, ForeignFile, Incompatible, MemoryExhausted, SnapshotTooOld, which leave the view as it is;
-        IoFailed, if the directory was moved or cannot be read: open the store again.
+        The new view is loaded next to the old one, so rows take twice their memory for that time. After a restart
+        through an older epoch the newest checkpoint may be older than the current view.
+
+        Raises: FileMissing, LcpDamaged, SysfileDamaged, ForeignFile, Incompatible, MemoryExhausted, SnapshotTooOld,
+        which leave the view as it is; IoFailed if the directory was moved or is unreadable: open the store again.
         """
-        self.check_usable()  # before the latch: in a forked child nobody may be left to free it
+        self.check_usable()  # before the latch: in a forked child no thread may be left to release it
         with self._refreshing:
             self._files.check_place()
             self._view = self._attachment.newest(self._view)
@@ -254,12 +255,12 @@ class ReadOnlyDatabase:
 
     @property
     def epoch(self) -> int:
-        """What is shown is the store at the end of this epoch."""
+        """The epoch at whose end the view shows the store."""
         return self._view.epoch
 
     # --- reading ---------------------------------------------------------------------------------
     def tables(self, system: bool = False) -> list[str]:
-        """Names of the tables, "database.table", sorted; those of the system only with `system`."""
+        """The names of the tables, "database.table", sorted; with `system`, system tables too."""
         self.check_usable()
         return sorted(name for name in self._view.store.tables if system or not is_system_table(name))
 
@@ -284,12 +285,14 @@ class ReadOnlyDatabase:
         return ReadTransaction(self._view.store)
 
     def run(self, work: Callable[[ReadTransaction], R]) -> R:
-        """Run work(txn) in a transaction; nothing is ever rolled back here, so it runs once."""
+        """Run work(txn) in a transaction, once: nothing is ever rolled back here."""
         with self.transaction() as txn:
             return work(txn)
 
     def replication_rows(self) -> list[ReplicationRow]:
-        """The rows of `mysql.ndb_replication`; none if it is not there, or not as it must be. Raises: StoreFailed."""
+        """The rows of `mysql.ndb_replication`; none if the table is missing or has another definition. Raises:
+        StoreFailed.
+        """
         self.check_usable()
         from tidemark.replication_check import definitions_of, replication_rows
 
@@ -298,14 +301,14 @@ class ReadOnlyDatabase:
     def check_replication(
         self, channels: Sequence[str] = (), peer: Peer | None = None, **options: object
     ) -> dict[str, Any]:
-        """What `Database.check_replication` finds in the view."""
+        """Check the view as `Database.check_replication` does."""
         self.check_usable()
         from tidemark.replication_check import check_replication
 
         return check_replication(self._view.store, lambda name: self[name].scan(), options, channels, peer)
 
     def status(self) -> dict[str, Any]:
-        """What is shown and what it takes, nested as that of a `Database` as far as a view has it."""
+        """The view and the memory it takes, nested like the status of a `Database` where a view has the same."""
         view = self._view
         store = view.store
         return {
@@ -336,7 +339,7 @@ class ReadOnlyDatabase:
 
     # --- what only a Database does ---------------------------------------------------------------
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        """Raises: ReadOnly; StoreFailed if the store cannot be read either."""
+        """Raises: ReadOnly; StoreFailed if the store is unreadable, too."""
         self.check_usable()
         raise _read_only("nothing was written")
 

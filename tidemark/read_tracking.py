@@ -1,7 +1,7 @@
-"""Transactions whose reads with an exclusive lock travel to other sites (`log_exclusive_reads`).
+"""Transactions whose reads with an exclusive lock are replicated (`log_exclusive_reads`).
 
-A read that found a row is an update that changes nothing, here as in the binlog, by which NDB$EPOCH_TRANS and
-NDB$EPOCH2_TRANS see conflicts between reads and changes, and between reads. A row that was not found leaves nothing.
+A read that found a row is logged as an update that changes nothing. NDB$EPOCH_TRANS and NDB$EPOCH2_TRANS then see
+conflicts between reads and changes, and between reads. A read that found no row leaves nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TrackingTransaction(Transaction):
-    """A transaction that tells of its exclusive reads. What it costs: a record for each row read so."""
+    """A transaction that logs its exclusive reads, at the cost of a record for each row read."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ class _TrackedScan(Scan):
 
 
 def track_row(txn: Transaction, table: Table, row: Any) -> None:
-    """Let the read of one row (a tuple of all its columns) travel."""
+    """Log the read of one row (a tuple of all its columns)."""
     import pyarrow as pa
 
     names, key = table.format.names, {}

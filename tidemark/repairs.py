@@ -1,4 +1,4 @@
-"""Writing what one side of a comparison says into the store of the other, in bounded transactions."""
+"""Write the differences of a comparison into the store to be repaired, in bounded transactions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from tidemark.recovery.verification.definitions import Comparable
     from tidemark.session import Transaction
 
-_ATTEMPTS = 10  # at inserting rows while somebody else inserts some of them
+_ATTEMPTS = 10  # to insert rows while another transaction inserts some of them
 Keys = dict[str, Any]
 
 
 class Repair:
-    """Makes the rows of a store what groups of differences say; counts what it did."""
+    """Makes the rows of a store equal to those of the other side, group by group, and counts its changes."""
 
     def __init__(self, target: Database, is_a_right: bool, batch_rows: int) -> None:
         self._target = target
@@ -33,7 +33,7 @@ class Repair:
         self.inserted = self.updated = self.deleted = self.skipped = 0
 
     def to_dict(self) -> dict[str, int]:
-        """What was done so far."""
+        """The changes made so far."""
         return {
             "inserted": self.inserted,
             "updated": self.updated,
@@ -42,7 +42,7 @@ class Repair:
         }
 
     def apply(self, group: Group, table: Comparable) -> None:
-        """Repair the rows of a group. Raises: what writing them raises."""
+        """Repair the rows of a group. Raises: any error of the calls that write rows."""
         missing, surplus = group.only_a, group.only_b
         right, wrong = group.changed_a, group.changed_b
         if not self._is_a_right:
@@ -105,7 +105,7 @@ def _key_words(rows: pa.RecordBatch, table: Comparable) -> np.ndarray:
 
 
 def _places(rows: pa.RecordBatch, held: pa.RecordBatch, table: Comparable) -> np.ndarray:
-    """Where each row's key stands in `held`, -1 for nowhere."""
+    """The position of each row's key in `held`, -1 if it is not there."""
     wanted, there = _key_words(rows, table), _key_words(held, table)
     if not there.size:
         return np.full(wanted.size, -1)
@@ -116,7 +116,7 @@ def _places(rows: pa.RecordBatch, held: pa.RecordBatch, table: Comparable) -> np
 
 
 def _unchanged(txn: Transaction, table: Comparable, rows: pa.RecordBatch) -> np.ndarray:
-    """Which rows, locked now, are still what they were when they were compared."""
+    """The rows, now locked, that are still equal to what was compared."""
     held = txn.get_many(table.name, _keys(rows, table), list(table.columns), lock="exclusive")
     places = _places(rows, held, table)
     before, now = (digests(each.columns, each.num_rows).reshape(-1, 2) for each in (rows, held))

@@ -1,4 +1,6 @@
-"""`check --replication`: what is wrong with the replication of an open store, or of a view of one, before it starts."""
+"""`check --replication`: find what is wrong with the replication of an open store, or a view of one, before it
+starts.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ Scan = Callable[[str], Iterable[Any]]  # the rows of a table by name
 
 
 def replication_rows(definitions: Mapping[str, TableDefinition], scan: Scan) -> list[ReplicationRow]:
-    """The rows of `mysql.ndb_replication`; none if it is not there, or cannot be read."""
+    """The rows of `mysql.ndb_replication`; none if the table is missing or unreadable."""
     if not can_read_rows(definitions):
         return []
     return [row_of(row._asdict()) for row in scan(NDB_REPLICATION)]

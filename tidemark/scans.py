@@ -1,4 +1,4 @@
-"""Reading a table, or the rows a condition accepts: named tuples, Arrow, pandas and NumPy out of one scan, or sums.
+"""Read a table, or the rows that a condition accepts, as named tuples, Arrow, pandas, NumPy or aggregates.
 
 Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 """
@@ -39,12 +39,12 @@ FRAGMENT = "$FRAGMENT"
 _DIVISION = Context(prec=38)
 LOCKED_BATCH_ROWS = 1_000
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
-_FROM_PLACES = frozenset([ROWID, FRAGMENT])  # an index entry tells them without its row
+_FROM_PLACES = frozenset([ROWID, FRAGMENT])  # an index entry has them without its row
 
 
 @dataclass(frozen=True)
 class ByIndex:
-    """Which index a scan goes by, between which keys, and in which direction; `name` None: by none."""
+    """The index that a scan reads, its bounds and its direction; `name` None: no index."""
 
     name: str | None = None
     lower: Any = None
@@ -53,7 +53,7 @@ class ByIndex:
     reverse: bool = False
 
     def check(self) -> None:
-        """Raises: SchemaInvalid for what does not go together."""
+        """Raises: SchemaInvalid for arguments that exclude each other."""
         if self.name is None and self != ByIndex():
             raise SchemaInvalid("lower, upper, prefix and reverse belong to a scan by an index; name one with index=")
 
@@ -64,12 +64,12 @@ Progress = Callable[[int, int, str], None]
 
 @types_memory_errors("__iter__", "__next__", "__arrow_c_stream__")
 class Scan:
-    """One scan of one table, not yet begun; iterate it once, turn it into a table, or add its rows up.
+    """One scan of one table, not begun yet. Iterate over it once, convert it, or aggregate its rows.
 
-    Errors a condition meets in a row (an overflow, say) are Rejected, and name table and key.
+    An error that a condition meets in a row, an overflow for one, is Rejected and names table and key.
     """
 
-    _is_copied = False  # rows are added up where they lie, if they can be
+    _is_copied = False  # kernels aggregate the rows in place where possible
 
     def __init__(
         self,
@@ -104,11 +104,11 @@ class Scan:
         self._on_rows = progress
 
     def out_of_memory(self, error: MemoryError) -> Error:
-        """What a MemoryError in this scan is to its user: its transaction, if it has one, was rolled back."""
+        """The error that a MemoryError in this scan becomes; its transaction, if it has one, was rolled back."""
         return no_memory(error) if self._txn is None else self._txn.out_of_memory(error)
 
     def _batches_found(self) -> Iterator[ScanBatch]:
-        """`_found` of all that was asked for, with a word to the progress callback behind each batch."""
+        """Yield `_found` of all that was asked for, and report progress after each batch."""
         found = self._found(self._read, self._limit)
         return found if self._on_rows is None else self._told(found, self._on_rows)
 
@@ -122,7 +122,7 @@ class Scan:
             progress(done, total, "rows")
 
     def _found(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
-        """The rows as they come; disk parts are there if one of the columns is on disk."""
+        """Yield the rows as the scan finds them, disk parts included if a column is on disk."""
         if self._index is not None:
             return self._found_by_index(columns, limit)
         if self._condition is not None:
@@ -141,12 +141,12 @@ class Scan:
         return found if condition is None else accepted_batches(table, found, condition, limit)
 
     def _answers_alone(self, names: Sequence[str]) -> bool:
-        """Whether the named index needs no row for what is asked. A Program may ask for more than columns."""
+        """Whether the named index answers the scan without reading rows. A Program may read more than the columns."""
         is_known = self._condition is None or self._condition.expression is not None
         return is_known and self._index is not None and answers_alone(self._table, self._index, names)
 
     def _numbers(self) -> list[int]:
-        """Fragment numbers of the partitions that may have what is asked."""
+        """The numbers of the fragments that may have a row of the scan."""
         if self._condition is not None:
             return self._condition.numbers(self._table, self._partitions)
         return self._table.numbers_of(self._partitions)
@@ -161,7 +161,7 @@ class Scan:
         return {name: made[name]() for name in self._columns if name in HIDDEN}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow record batches."""
+        """Yield the rows as Arrow record batches."""
         if self._lock is not None:
             yield from self._locked_batches()
             return
@@ -175,7 +175,7 @@ class Scan:
         return decoded.select(self._columns)
 
     def schema(self) -> pa.Schema:
-        """Arrow schema of `batches`."""
+        """The Arrow schema of `batches`."""
         import pyarrow as pa
 
         plain = arrow_schema(self._table.definition, self._plain)
@@ -187,17 +187,17 @@ class Scan:
         )
 
     def to_arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
+        """Return all rows as an Arrow table."""
         import pyarrow as pa
 
         return pa.Table.from_batches(list(self.batches()), self.schema())
 
     def to_pandas(self) -> Any:
-        """All rows as a pandas DataFrame."""
+        """Return all rows as a pandas DataFrame."""
         return to_pandas(self.to_arrow())
 
     def to_numpy(self) -> Any:
-        """All rows as a structured NumPy array (no hidden columns)."""
+        """Return all rows as a structured NumPy array, without hidden columns."""
         return to_numpy(self.to_arrow(), self._table.definition)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -208,10 +208,16 @@ class Scan:
 
     # --- aggregates ------------------------------------------------------------------------------
     def aggregate(self, **functions: Any) -> Any:
-        """Several aggregates in one pass, as a named tuple: `aggregate(total=("sum", "b"), n=("count",))`.
+        """Compute several aggregates in one pass: `aggregate(total=("sum", "b"), n=("count",))`.
 
-        Each is a function (count, sum, min, max or mean) and a column's name or an expression; count needs none.
-        Raises: ProgramInvalid for columns that have no such aggregate (characters, bytes, Bool and Enum have count).
+        Each is a function (count, sum, min, max or mean) with the name of a column or an expression; count needs
+        neither.
+
+        Returns:
+            A named tuple.
+
+        Raises:
+            ProgramInvalid: The column has no such aggregate; characters, bytes, Bool and Enum have count only.
         """
         values = self._added_up(functions)
         row_class: Any = namedtuple("Row", functions, rename=True)  # type: ignore[misc]
@@ -237,7 +243,7 @@ class Scan:
         return [_mean(next(found), next(found)) if given[0] == "mean" else next(found) for given in functions.values()]
 
     def _counted(self) -> int | None:
-        """How many entries the named index has in the range, if that is the answer."""
+        """The number of entries that the named index has in the range, if that answers the scan."""
         if self._index is None or self._keys is None or self._condition is not None:
             return None
         if self._partitions is not None or self._is_copied:
@@ -246,12 +252,14 @@ class Scan:
         return count if count is None or self._limit is None else min(count, self._limit)
 
     def explain(self) -> dict[str, Any]:
-        """How the rows would be found now: `access` is "full scan", "index" or "index only" (no row is read), `index`
-        its name or None, `bounds` the ranges of it, `partitions` those looked at, `rows` about how many rows or entries
-        are looked at before a condition judges them.
+        """Return how the scan would find its rows now.
 
-        A range of a chosen index has the value of each column, or {"from": least, "above": …, "to": …, "below": …,
-        "prefix": …} of the last one; that of a named one the bounds as given.
+        Returns:
+            `access` is "full scan", "index" or "index only" (no row is read). `index` is the name of the index or None,
+            `bounds` its ranges, `partitions` those that are read. `rows` estimates how many rows or entries are read
+            before a condition judges them. A range of a chosen index has the value of each column, or {"from": least,
+            "above": …, "to": …, "below": …, "prefix": …} for the last one; that of a named index has the bounds as
+            given.
         """
         table, numbers = self._table, self._numbers()
         partition = table.definition.partition
@@ -274,23 +282,25 @@ class Scan:
         return found | {**_by(choice.index.name, choice.is_only), "bounds": choice.bounds, "rows": choice.rows}
 
     def count(self, column: str | Expression | None = None) -> int:
-        """How many rows; of a column: how many have no NULL there."""
+        """Return the number of rows; with a column, of rows that have no NULL in it."""
         return int(self._added_up({"value": ("count", column)})[0])
 
     def sum(self, column: str | Expression) -> Any:
-        """The sum without NULLs, None if there is nothing to add: exact for integers and decimals."""
+        """Return the sum without NULLs, exact for integers and decimals; None if there is no value."""
         return self._added_up({"value": ("sum", column)})[0]
 
     def min(self, column: str | Expression) -> Any:
-        """The least value, None if there is none. NaN is above everything."""
+        """Return the least value, None if there is none. NaN is greater than every other value."""
         return self._added_up({"value": ("min", column)})[0]
 
     def max(self, column: str | Expression) -> Any:
-        """The greatest value, None if there is none."""
+        """Return the greatest value, None if there is none."""
         return self._added_up({"value": ("max", column)})[0]
 
     def mean(self, column: str | Expression) -> Any:
-        """The sum divided by the count: a float, of decimals a Decimal of 38 digits; None if there is nothing."""
+        """Return the sum divided by the count as a float, of decimals as a Decimal of 38 digits; None if there is no
+        value.
+        """
         return self._added_up({"value": ("mean", column)})[0]
 
     # --- rows ------------------------------------------------------------------------------------
@@ -304,7 +314,7 @@ class Scan:
             yield from self._locked()
             return
         whole = self._columns == list(self._table.format.names)
-        # Making a class takes longer than a small scan.
+        # Creating a class takes longer than a small scan.
         row_class: Any = None if whole else namedtuple("Row", self._columns, rename=True)
         for batch in self._batches_found():
             if whole:
@@ -317,7 +327,7 @@ class Scan:
                 yield from map(row_class._make, zip(*columns, strict=True))
 
     def _locked(self) -> Iterator[Any]:
-        """Rows locked one by one; each is read again under its lock, and left out if it has gone meanwhile."""
+        """Lock rows one by one. Each is read again under its lock, and left out if it is gone."""
         if self._txn is None:
             raise SchemaInvalid("a scan with a lock needs a transaction")
         row_class: Any = namedtuple("Row", self._columns, rename=True)  # type: ignore[misc]
@@ -333,7 +343,7 @@ class Scan:
                 if left == 0:
                     return
                 row, is_last = self._lock_row(self._txn, key)
-                # By an index, rows may have moved out of the range by the time they are locked: those do not count.
+                # A row may have moved out of the range of the index before it was locked; it is left out.
                 if row is not None and self._is_in_range(row):
                     left = None if left is None else left - 1
                     yield row_class._make(row[place] for place in places)
@@ -341,7 +351,7 @@ class Scan:
                     return
 
     def _locked_batches(self) -> Iterator[pa.RecordBatch]:
-        """`_locked` as record batches: what they have is locked when they are given."""
+        """Yield `_locked` as record batches; all rows of a batch are locked when it is yielded."""
         import pyarrow as pa
 
         schema, rows = self.schema(), self._locked()
@@ -357,7 +367,7 @@ class Scan:
         return self._keys.holds([row[names.index(name)] for name in self._index_columns])
 
     def _lock_row(self, txn: Transaction, key: Any) -> tuple[Any, bool]:
-        """(the row under its lock, None if it is gone or no longer wanted; whether it is the last one)."""
+        """Return (the row under its lock, None if it is gone or no longer accepted; whether it is the last one)."""
         if self._condition is None:
             return row_operations.get(txn, self._table, key, self._lock), False
         entry = row_operations.get_entry(txn, self._table, key, self._lock)

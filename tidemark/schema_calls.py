@@ -50,7 +50,7 @@ READS = ("__contains__", "__getitem__", "check_usable", "indexes", "partitions",
 
 @types_memory_errors("__getitem__", "__contains__", reads=READS)
 class SchemaCalls:
-    """Tables, partitions, indexes and tablespaces of an open store."""
+    """The schema calls of an open store: tables, partitions, indexes and tablespaces."""
 
     _store: Store
     _files: Files
@@ -59,7 +59,7 @@ class SchemaCalls:
     _catalog_turn: threading.Lock
 
     def check_usable(self) -> None:
-        """Raise StoreFailed if the store has failed, is closed or was forked."""
+        """Raise StoreFailed if the store has failed, is closed, or was inherited through a fork."""
         if self._store.failure.first is not None:
             self._store.failure.check()
 
@@ -71,9 +71,21 @@ class SchemaCalls:
         partition: Partition | None = None,
         tablespace: str | None = None,
     ) -> TableHandle:
-        """Make a table. Durable on return. Raises: TableExists, SchemaInvalid, InvalidName, MemoryExhausted.
+        """Create a table.
 
-        tablespace: where columns with storage="disk" lie, "main" if None; only for tables that have such columns.
+        Args:
+            name: "database.table"; "table" alone is "main.table".
+            columns: Definitions of the columns.
+            primary_key: The name of a column, or several.
+            partition: How rows are divided among fragments; None: by hash.
+            tablespace: Where columns with storage="disk" are stored; None: "main". Only for tables with such columns.
+
+        Returns:
+            The handle of the table.
+
+        Durable on return: the table.
+
+        Raises: TableExists, SchemaInvalid, InvalidName, MemoryExhausted.
         """
         key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
         made = tuple(fresh(column) for column in columns)
@@ -81,7 +93,7 @@ class SchemaCalls:
         return self._create(definition)
 
     def create_replication_table(self) -> TableHandle:
-        """Make `mysql.ndb_replication`, which says how tables are logged and how conflicts are decided, without rows.
+        """Create `mysql.ndb_replication`, empty. Its rows say how tables are logged and how conflicts are decided.
 
         Durable on return. Raises: TableExists, MemoryExhausted.
         """
@@ -96,7 +108,7 @@ class SchemaCalls:
         return TableHandle(self._store, table)
 
     def _tell_of_exceptions(self, definition: TableDefinition) -> None:
-        """What is wrong with an exceptions table is told now, and not at the first conflict; and when it counts."""
+        """Report what is wrong with an exceptions table at its creation instead of at the first conflict."""
         from tidemark.replication.settings.setup import check_exceptions
 
         main = self._store.tables.get(definition.name.removesuffix(EXCEPTIONS_SUFFIX))
@@ -104,9 +116,11 @@ class SchemaCalls:
             _log.warning("%s", finding.text)
 
     def drop_table(self, name: str) -> None:
-        """Drop a table. Durable on return; its memory is free once no transaction looks at it.
+        """Drop a table.
 
-        Raises: NoSuchTable, SchemaInvalid for one that belongs to every store.
+        Its memory is free when no transaction uses it any more. Durable on return.
+
+        Raises: NoSuchTable, SchemaInvalid for a table that belongs to every store.
         """
         system_tables.refuse_change(name)
         self._store.drop_table(name)
@@ -120,23 +134,27 @@ class SchemaCalls:
         self._refresh_catalog()
 
     def add_column(self, table: str, column: Column) -> None:
-        """Give a table another column, behind the others, while it is in use; no row is rewritten. Durable on return.
+        """Add a column at the end of a table in use. No row is rewritten.
 
-        Rows that are there have its default, or NULL, and keep that when the default is changed. It is kept in memory;
-        it may be indexed. Raises: NoSuchTable, SchemaInvalid (the name is taken, neither default nor nullable, or the
-        rows may grow too long), Unsupported with storage="disk".
+        Existing rows have the column's default, or NULL, and keep that when the default changes later. The column is
+        stored in memory and may be indexed. Durable on return.
+
+        Raises:
+            NoSuchTable: There is no such table.
+            SchemaInvalid: The name is taken, the column has neither default nor NULL, or rows may become too long.
+            Unsupported: The column has storage="disk".
         """
         self._alter(table, lambda before: with_column(before, column), None)
 
     def drop_column(self, table: str, name: str) -> None:
-        """Drop a column while the table is in use; no row is rewritten. The name may be used again. Durable on return.
+        """Drop a column of a table in use. No row is rewritten, and the name may be used again. Durable on return.
 
         Raises: NoSuchTable, NoSuchColumn, SchemaInvalid for columns of the primary key or an index.
         """
         self._alter(table, lambda before: without_column(before, name), name)
 
     def rename(self, table: str, to: str) -> None:
-        """Give a table another name, "database.table" to move it to another database. Durable on return.
+        """Give a table another name; "database.table" moves it to another database. Durable on return.
 
         Raises: NoSuchTable, TableExists, InvalidName.
         """
@@ -151,35 +169,42 @@ class SchemaCalls:
         self._alter(table, lambda before: with_renamed_column(before, old, new), old)
 
     def set_default(self, table: str, column: str, default: Any = ABSENT) -> None:
-        """Let a column that is left out have this value from now on; without `default` it must be given, or is NULL.
-        Rows that are there keep what they have. Durable on return.
+        """Set the value that a column has in later rows that leave it out. Without `default` it must be given, or is
+        NULL.
 
-        Raises: NoSuchTable, NoSuchColumn, SchemaInvalid for what the column cannot hold.
+        Existing rows keep their values. Durable on return.
+
+        Raises: NoSuchTable, NoSuchColumn, SchemaInvalid for a value that the column cannot hold.
         """
         self._alter(table, lambda before: with_default(before, column, default), None)
 
     def widen_column(self, table: str, column: str, type: ColumnType) -> None:
-        """Let a column take more values, stored as before: a longer VarChar or VarBinary, or Text or Blob instead, more
-        members of an Enum, more digits of a Decimal before the point. Durable on return.
+        """Let a column take more values, stored as before.
 
-        Raises: NoSuchTable, NoSuchColumn, SchemaInvalid for other types and columns of an index; Unsupported for those
-        of the primary key and disk columns.
+        A VarChar or VarBinary may become longer, or Text or Blob; an Enum may get more members; a Decimal more digits
+        before the point. Durable on return.
+
+        Raises: NoSuchTable, NoSuchColumn, SchemaInvalid for other types and columns of an index; Unsupported for
+        columns of the primary key and disk columns.
         """
         self._alter(table, lambda before: with_wider_column(before, column, type), column)
 
     def add_partition(self, table: str, name: str, bound: Any) -> None:
-        """Give a table another partition: of ranges one behind the last, with its upper bound; of lists one with its
-        values. Durable on return. Raises: SchemaInvalid, NoSuchTable, LimitExceeded, MemoryExhausted.
+        """Add a partition: to ranges, one past the last with its upper bound; to lists, one with its values.
+
+        Durable on return. Raises: SchemaInvalid, NoSuchTable, LimitExceeded, MemoryExhausted.
         """
         system_tables.refuse_change(table)
         self._store.add_partition(table, name, bound)
         self._refresh_catalog()
 
     def drop_partition(self, table: str, name: str) -> None:
-        """Drop a partition of ranges or lists, rows and all; what would go to a range goes to the next one from now on.
-        Durable on return; its memory is free once no transaction looks at it.
+        """Drop a partition of ranges or lists with its rows.
 
-        Raises: NoSuchPartition, NoSuchTable, SchemaInvalid (the only one, or a hash).
+        Rows of a dropped range go to the next range from then on. The memory is free when no transaction uses it any
+        more. Durable on return.
+
+        Raises: NoSuchPartition, NoSuchTable, SchemaInvalid for the only partition, or partitions by hash.
         """
         system_tables.refuse_change(table)
         self._store.drop_partition(table, name)
@@ -197,15 +222,21 @@ class SchemaCalls:
         unique: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """Build an index over memory columns of a table while transactions go on; calls use it by its name. Durable on
-        return; whatever ends the build before, Ctrl-C among it, leaves no index.
+        """Build an index over memory columns of a table while transactions continue.
 
-        An ordered index is scanned. A unique one finds whole keys, and refuses what would give two rows one key from
-        then on; rows with a NULL in it are not in it.
+        An ordered index is scanned by its name. A unique index finds whole keys, and from then on refuses changes that
+        would give two rows one key; rows with a NULL in it have no entry. Transactions that are open at the beginning
+        are waited for, up to `lock_timeout_ms`.
 
-        Transactions that are open when it begins are waited for, up to `lock_timeout_ms`. progress: called with (rows
-        done, rows in all, "rows"). Raises: IndexExists, NoSuchTable, NoSuchColumn, SchemaInvalid, InvalidName,
-        LockTimeout, MemoryExhausted; with `unique` DuplicateKey, if two rows have one key.
+        Durable on return. Any error before that, Ctrl-C included, leaves no index.
+
+        Args:
+            columns: Names of memory columns.
+            unique: Whether the index is a unique one.
+            progress: Called with (rows done, rows in all, "rows").
+
+        Raises: IndexExists, NoSuchTable, NoSuchColumn, SchemaInvalid, InvalidName, LockTimeout, MemoryExhausted; with
+        `unique` DuplicateKey, if two rows have one key.
         """
         system_tables.refuse_change(table)
         names = (columns,) if isinstance(columns, str) else tuple(columns)
@@ -213,7 +244,7 @@ class SchemaCalls:
         self._refresh_catalog()
 
     def drop_index(self, table: str, name: str) -> None:
-        """Drop an index. Durable on return; scans by it end with NoSuchIndex. Raises: NoSuchTable, NoSuchIndex."""
+        """Drop an index. Scans by it end with NoSuchIndex. Durable on return. Raises: NoSuchTable, NoSuchIndex."""
         system_tables.refuse_change(table)
         self._store.drop_index(table, name)
         self._refresh_catalog()
@@ -223,14 +254,14 @@ class SchemaCalls:
         return self[table].indexes()
 
     def tables(self, system: bool = False) -> list[str]:
-        """Names of the tables, "database.table", sorted; those of the system only with `system`."""
+        """The names of the tables, "database.table", sorted; with `system`, system tables too."""
         self.check_usable()
         if not system:
             return sorted(name for name in list(self._store.tables) if not is_system_table(name))
         return sorted({*list(self._store.tables), *system_tables.MADE_BY_NAME})
 
     def _make_named(self, name: str) -> Table | None:
-        """A table that belongs to every store, when it is named for the first time."""
+        """Create a system table when it is first named."""
         table = system_tables.make(self._store, name)
         if table is not None:
             self._refresh_catalog()
@@ -253,10 +284,14 @@ class SchemaCalls:
         autoextend: bool = True,
         limit: Size | None = None,
     ) -> None:
-        """Make a tablespace, where disk columns lie, with a data file of `size`. Durable on return.
+        """Create a tablespace, which holds disk columns, with one data file. Durable on return.
 
-        It grows by itself with `autoextend`, up to `limit` in all. Sizes are bytes or text such as "64 MiB". Raises:
-        TablespaceExists, SchemaInvalid, InvalidName, StorageFull, MemoryExhausted.
+        Args:
+            size: Of the file, in bytes or as text such as "64 MiB".
+            autoextend: Whether the tablespace grows when it is full.
+            limit: The most that it may take in all.
+
+        Raises: TablespaceExists, SchemaInvalid, InvalidName, StorageFull, MemoryExhausted.
         """
         limit_bytes = None if limit is None else parse_size("limit", limit)
         page_bytes, extent_bytes = parse_size("page_size", page_size), parse_size("extent", extent)
@@ -271,18 +306,19 @@ class SchemaCalls:
         self._store.add_datafile(name, parse_size("size", size))
 
     def drop_tablespace(self, name: str) -> None:
-        """Drop a tablespace no table lies in. Durable on return; its files are removed once no kept local checkpoint
-        names it. Raises: NoSuchTablespace, TablespaceInUse.
+        """Drop a tablespace that holds no table. Durable on return.
+
+        Its files are removed when no kept local checkpoint names it. Raises: NoSuchTablespace, TablespaceInUse.
         """
         self._store.drop_tablespace(name)
 
     def tablespaces(self) -> list[str]:
-        """Names of the tablespaces, sorted."""
+        """The names of the tablespaces, sorted."""
         self.check_usable()
         return sorted(self._store.space.by_name)
 
     def _catalog(self) -> Catalog | None:
-        """The catalog, if the store lies in a directory."""
+        """The catalog, if the store is in a directory."""
         return None if self._directory is None else Catalog(self._files, self._directory, *self._opened.identity)
 
     def _definitions(self) -> list[TableDefinition]:
@@ -290,7 +326,9 @@ class SchemaCalls:
         return sorted(definitions, key=lambda each: each.table_id)
 
     def _open_catalog(self) -> None:
-        """Make the catalog anew unless it says what the restart found. A cache that cannot be read stops nobody."""
+        """Rebuild the catalog unless it agrees with what the restart found. A cache that cannot be read stops
+        nothing.
+        """
         catalog = self._catalog()
         if catalog is None:
             return
@@ -305,12 +343,12 @@ class SchemaCalls:
         self._refresh_catalog()
 
     def _refresh_catalog(self) -> None:
-        """Let the LMDB catalog follow; it is a cache, so what it cannot do is only reported (D15)."""
+        """Update the LMDB catalog. It is a cache, so a failure is only logged (D15)."""
         catalog = self._catalog()
         if catalog is None:
             return
         with self._catalog_turn:
-            # LMDB takes a path: what stands there must still be this store (F80).
+            # LMDB takes a path, which must still lead to this store (F80).
             self._files.check_place()
             try:
                 catalog.rewrite(self._store.log.durable_lsn, self._definitions())

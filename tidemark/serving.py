@@ -1,4 +1,4 @@
-"""`tm.serve`: the binlog of an open store offered to replicas over the network, by threads of this process."""
+"""`tm.serve`: offer the binlog of an open store to replicas over the network, with threads of this process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Serving:
             try:
                 self._endpoint.beat()
             except NotPrimary:
-                pass  # the primary of the group writes it
+                pass  # in a group, the primary writes it
             except Retryable as error:
                 _log.warning("no heartbeat row: %s", error.message)
             stopped.wait(self._pause_s)
@@ -59,7 +59,7 @@ class Serving:
         self.close()
 
     def close(self) -> None:
-        """Say goodbye to every replica and stop listening. Closing again does nothing."""
+        """Say goodbye to every replica and stop listening. A second call does nothing."""
         self._beating.stop()
         if self._listener.notify in self._log.on_written:
             self._log.on_written.remove(self._listener.notify)
@@ -67,7 +67,7 @@ class Serving:
             self._endpoint.remove(self)
 
     def status(self) -> dict[str, Any]:
-        """Where it listens, the replicas that are connected, and counts of connections (`Server.status`)."""
+        """The address, the connected replicas, and counts of connections (`Server.status`)."""
         return {
             "address": self.name,
             "tls": self._has_tls,
@@ -83,14 +83,14 @@ def serve(
     tls: TlsContext | None = None,
     heartbeat_row_ms: int = 0,
 ) -> Serving:
-    """Offer the binlog of an open store to replicas, until the result is closed, or the store.
+    """Offer the binlog of an open store to replicas, until the result or the store is closed.
 
-    address: where to listen, "host:port"; port 0 takes a free one, which `Serving.address` tells. secret: 16 bytes or
-    more, which replicas must know; it is not sent. tls: a server's context; without one everybody on the way can read
-    along, though nobody can alter anything.
-
-    heartbeat_row_ms: so often a row of `tidemark.heartbeat` is written, which replicas get as any other; how old it is
-    at a site stands in `status()["replication"]["heartbeat_seconds"]` there. 0: never.
+    Args:
+        address: Where to listen, "host:port"; port 0 takes a free one, which `Serving.address` has.
+        secret: 16 bytes or more, which replicas must know. It is not sent.
+        tls: A server's context. Without TLS any host on the path can read the changes, though none can alter them.
+        heartbeat_row_ms: How often to write a row of `tidemark.heartbeat`, which replicas get like any other; 0: never.
+            At a replica its age is in `status()["replication"]["heartbeat_seconds"]`.
 
     Raises: Rejected for server id 0 or a store without binlog, SchemaInvalid, PeerError if the address is taken.
     """

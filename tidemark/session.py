@@ -1,6 +1,6 @@
-"""What a user does inside a transaction; every call names its table.
+"""The calls of a transaction; each names its table.
 
-A thin face: each method finds the table and hands over to the engine.
+Each method finds the table and calls the engine.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _LOCKS = (None, "shared", "exclusive")
 
 
 def check_lock(lock: Lock) -> None:
-    """Raises: SchemaInvalid for what is no lock."""
+    """Raises: SchemaInvalid for an unknown kind of lock."""
     if lock not in _LOCKS:
         raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
 
 
 @types_memory_errors()
 class Transaction(EngineTransaction):
-    """An open transaction, used by the thread that began it; `with` commits at the end and rolls back on an exception.
+    """An open transaction, for the thread that began it. `with` commits at the end and rolls back on an exception.
 
-    Rows are mappings or sequences in column order. `Rejected` errors leave the transaction open and as it was before
-    the call; `Retryable` ones have rolled it back whole.
+    Rows are mappings, or sequences in column order. A `Rejected` error leaves the transaction open and as it was before
+    the call. A `Retryable` error has rolled it back as a whole.
     """
 
     __slots__ = ()
@@ -47,23 +47,42 @@ class Transaction(EngineTransaction):
         return self.store.table(name)
 
     def _scan_class(self, lock: Lock) -> type[Scan]:
-        """What reads for `scan`: transactions that do more with rows they lock have a class of their own."""
+        """The scan that `scan` creates; transactions that track their reads have a subclass."""
         return Scan
 
     def insert(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Insert one row. Raises: DuplicateKey, TypeMismatch, ValueOutOfRange, NotNullViolation, NoSuchColumn."""
+        """Insert one row.
+
+        Raises:
+            DuplicateKey: A row has this primary key, or this key of a unique index.
+            TypeMismatch: A value has the wrong type.
+            ValueOutOfRange: A value does not fit its column.
+            NotNullViolation: A column without NULL and without default has no value.
+            NoSuchColumn: The table has no column of that name.
+        """
         row_operations.insert(self, self._table(table), row)
 
     def write(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Insert one row, or replace the row with its key. Raises as `insert`, DuplicateKey excepted."""
+        """Insert one row, or replace the row with its key. Raises as `insert`, except DuplicateKey of the primary
+        key.
+        """
         row_operations.write(self, self._table(table), row)
 
     def get(self, table: str, key: Any, lock: Lock = None, *, index: str | None = None) -> Any:
-        """The row with this key as a named tuple, or None; own changes included. A lock is held to the end;
-        a key without a row is not locked, so another transaction may insert it meanwhile.
+        """Return the row with this key as a named tuple, or None; the transaction's own changes are seen.
 
-        index: the key is that of this unique index (a tuple for several columns), here and in every call that has it.
-        Raises: NoSuchIndex, Unsupported if the index is not unique.
+        Args:
+            key: A value, or a tuple for a key of several columns.
+            lock: "shared" or "exclusive": keep the row as it is until the transaction ends. A key without a row is not
+                locked, so another transaction may insert it meanwhile.
+            index: The unique index that the key is of; None: the primary key. All calls that have this argument take it
+                so.
+
+        Raises:
+            NoSuchIndex: The table has no index of that name.
+            Unsupported: The index is not unique.
+            LockTimeout: Another transaction held the row for `lock_timeout_ms`. The transaction was rolled back.
+            Deadlock: The lock would close a circle of waiters. The transaction was rolled back.
         """
         check_lock(lock)
         if index is not None:
@@ -73,18 +92,29 @@ class Transaction(EngineTransaction):
     def update(
         self, table: str, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None
     ) -> bool:
-        """Change some columns of one row, to plain values or to expressions over the row as it was (`col("n") + 1`).
+        """Change some columns of one row.
 
-        where: only if the row, as this transaction sees it under its lock, is accepted; False if it is not: nothing
-        has changed, and the row stays locked to the end. Raises: RowNotFound; Rejected for key columns (delete and
-        insert), and for what an expression meets in the row.
+        Args:
+            key: As for `get`.
+            changes: New values by column: plain values, or expressions over the row as it was (`col("n") + 1`).
+            where: Change the row only if this condition accepts it, as the transaction sees it under its lock.
+
+        Returns:
+            False if `where` does not accept the row. Nothing has changed then, and the row stays locked until the
+            transaction ends.
+
+        Raises:
+            RowNotFound: There is no row with this key.
+            Rejected: A key column is changed (delete the row and insert it), or an expression fails in this row.
         """
         if index is not None:
             return unique_calls.update(self, self._table(table), key, changes, where, index)
         return conditional_changes.update(self, self._table(table), key, changes, where)
 
     def delete(self, table: str, key: Any, where: Where = None, *, index: str | None = None) -> bool:
-        """Delete one row; with `where` only if it accepts the row as `update` does, else False. Raises: RowNotFound."""
+        """Delete one row. With `where`, only if it accepts the row as in `update`; otherwise return False. Raises:
+        RowNotFound.
+        """
         if index is not None:
             return unique_calls.delete(self, self._table(table), key, where, index)
         return conditional_changes.delete(self, self._table(table), key, where)
@@ -96,33 +126,44 @@ class Transaction(EngineTransaction):
         set: Mapping[str, Any] | None = None,
         index: str | None = None,
     ) -> bool:
-        """Insert a row, or update the one that has its primary key, or its key of the unique index; True if inserted.
+        """Insert a row, or update the row with its primary key or its key of the unique index.
 
-        set: what is updated then, to plain values or expressions over the row as it was (`{"n": col("n") + 1}`); None:
-        all columns given. The primary key stays. Two threads with one new key end with one row and both updates.
-        Raises: DuplicateKey if the row has another unique key that exists, and as `insert` and `update`.
+        Two threads that upsert one new key end with one row and both updates.
+
+        Args:
+            set: What is updated in an existing row: plain values, or expressions over the row as it was (`{"n":
+                col("n") + 1}`). None: all columns given. The primary key stays.
+
+        Returns:
+            True if the row was inserted.
+
+        Raises:
+            DuplicateKey: Another row has a unique key of this one.
+
+        It also raises as `insert` and `update`.
         """
         return unique_upserts.upsert(self, self._table(table), row, set, index)
 
     def update_where(self, table: str, changes: Mapping[str, Any], where: Where = None) -> int:
-        """Change some columns of all rows that `where` accepts, of all rows without; returns how many. All or none:
-        an error in one row leaves no trace. Rows are judged again under their locks.
+        """Change some columns of all rows that `where` accepts, of all rows without it; return how many.
+
+        Each row is judged again under its lock. An error in one row leaves all rows unchanged.
         """
         return conditional_changes.update_where(self, self._table(table), changes, where)
 
     def delete_where(self, table: str, where: Expression | Program) -> int:
-        """Delete all rows that `where` accepts; returns how many. All or none."""
+        """Delete all rows that `where` accepts, or none on an error; return how many."""
         return conditional_changes.delete_where(self, self._table(table), where)
 
     def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
-        """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; returns how many.
+        """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; return how many.
 
         Raises: as `insert`; `error.row` is the position in `data`.
         """
         return batch_operations.insert_many(self, self._table(table), data, progress)
 
     def write_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
-        """Insert or replace all rows of `data`, or none; returns how many."""
+        """Insert or replace all rows of `data`, or none on an error; return how many."""
         return batch_operations.write_many(self, self._table(table), data, progress)
 
     def upsert_many(
@@ -133,19 +174,20 @@ class Transaction(EngineTransaction):
         index: str | None = None,
         progress: Progress | None = None,
     ) -> int:
-        """`upsert` of all rows of `data` in their order, or of none; returns how many were inserted. Rows with one key
-        follow each other. Python rows must all give the same columns.
+        """Upsert all rows of `data` in their order, or none on an error; return how many were inserted.
+
+        Rows with the same key are applied one after the other. Python rows must all have the same columns.
         """
         return unique_upserts.upsert_many(self, self._table(table), data, set, index, progress)
 
     def update_many(self, table: str, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
-        """Change the given columns of the rows whose keys stand in `data`, all or none. Raises: RowNotFound."""
+        """Change the given columns of the rows with the keys in `data`, or of none on an error. Raises: RowNotFound."""
         if index is not None:
             return unique_calls.update_many(self, self._table(table), data, index, progress)
         return batch_operations.update_many(self, self._table(table), data, progress)
 
     def delete_many(self, table: str, keys: Any, *, index: str | None = None) -> int:
-        """Delete the rows with these keys, all or none; returns how many. Raises: RowNotFound."""
+        """Delete the rows with these keys, or none on an error; return how many. Raises: RowNotFound."""
         if index is not None:
             return unique_calls.delete_many(self, self._table(table), keys, index)
         return batch_operations.delete_many(self, self._table(table), keys)
@@ -159,8 +201,9 @@ class Transaction(EngineTransaction):
         index: str | None = None,
         lock: Lock = None,
     ) -> pa.RecordBatch:
-        """The rows with these keys, in their order, as an Arrow record batch; keys without a row are left out. Locks
-        are held to the end.
+        """Return the rows with these keys, in the order of the keys, as an Arrow record batch.
+
+        Keys without a row are left out. Locks are held until the transaction ends.
         """
         check_lock(lock)
         self.check()
@@ -184,13 +227,18 @@ class Transaction(EngineTransaction):
         reverse: bool = False,
         progress: Progress | None = None,
     ) -> Scan:
-        """The rows of a table, each as committed when reached or as this transaction has changed it: iterate it for
-        named tuples, or use what else a `Scan` has.
+        """Return a scan of the table: each row as committed when the scan reaches it, or as this transaction has
+        changed it.
 
-        partitions: only rows of these. where: only rows this expression or program accepts; `limit` counts those. With
-        a lock each row is judged again once it is held. index and what follows: as `TableHandle.scan`; what the
-        transaction changes while a scan by an index is open is seen as it was. Raises: NoSuchPartition, NoSuchColumn,
-        NoSuchIndex, ProgramInvalid, TypeMismatch, SchemaInvalid.
+        Iterate over it for named tuples, or use the other calls of `Scan`. With a lock, each row is judged again once
+        it is locked. Changes that this transaction makes while a scan by an index is open are not seen by that scan.
+
+        Args:
+            partitions: Read only these partitions.
+            where: An expression or `Program`: read only rows that it accepts; `limit` counts these.
+            index: This and the other arguments are those of `TableHandle.scan`.
+
+        Raises: NoSuchPartition, NoSuchColumn, NoSuchIndex, ProgramInvalid, TypeMismatch, SchemaInvalid.
         """
         check_lock(lock)
         self.check()

@@ -1,4 +1,4 @@
-"""`db.snapshot()`: every table as at the end of one epoch, read beside writers and never waiting for them."""
+"""`db.snapshot()`: every table as at the end of one epoch. A snapshot never waits for writers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Where = Expression | Program | None
 
 @types_memory_errors("__getitem__", "__contains__")
 class Snapshot(engine_snapshot.Snapshot):
-    """All tables of a store as at the end of an epoch; use it with `with`, by any thread.
+    """All tables of a store as at the end of one epoch; use it with `with`. Any thread may read it.
 
-    Writers go on and never wait for it. What they change is kept in `snapshot_memory`; past it the oldest snapshot is
-    given up, and every reading call of it raises SnapshotTooOld. Nothing else can be read than what was committed, and
-    is durable, when it was opened.
+    Writers continue and never wait for it. Old versions of rows that they change are kept in `snapshot_memory`. Past
+    that limit the oldest snapshot is dropped, and each of its reading calls raises SnapshotTooOld. A snapshot shows
+    only data that was committed and durable when it was opened.
     """
 
     def __enter__(self) -> Snapshot:
@@ -44,15 +44,16 @@ class Snapshot(engine_snapshot.Snapshot):
         self.close()
 
     def close(self) -> None:
-        """Show nothing any more, and let go of what was kept for it. Closing again does nothing."""
-        super().close()  # here, where a MemoryError becomes one of ours
+        """Release the versions kept for this snapshot. A second call does nothing."""
+        super().close()  # in this method, where a MemoryError becomes a typed error
 
     def __getitem__(self, name: str) -> SnapshotTable:
         return SnapshotTable(self, self.table_of(name))
 
     def table(self, name: str) -> SnapshotTable:
-        """A table, also as `snapshot[name]`; dropped since, it is still there. Raises: NoSuchTable, SnapshotClosed,
-        SnapshotTooOld, StoreFailed.
+        """Return a table, also as `snapshot[name]`, even if it was dropped since.
+
+        Raises: NoSuchTable, SnapshotClosed, SnapshotTooOld, StoreFailed.
         """
         return self[name]
 
@@ -60,7 +61,7 @@ class Snapshot(engine_snapshot.Snapshot):
         return name in self.by_name
 
     def tables(self, system: bool = False) -> list[str]:
-        """Names of the tables, "database.table", sorted; those of the system only with `system`."""
+        """The names of the tables, "database.table", sorted; with `system`, system tables too."""
         self.check()
         return sorted(name for name in self.by_name if system or not is_system_table(name))
 
@@ -69,7 +70,7 @@ class Snapshot(engine_snapshot.Snapshot):
 
 
 class SnapshotScan(Scan):
-    """One scan of a table of a snapshot, not yet begun; as `Scan`."""
+    """One scan of a table of a snapshot, not begun yet; see `Scan`."""
 
     _is_copied = True
 
@@ -96,7 +97,7 @@ class SnapshotScan(Scan):
         return accepted_batches(self._table, rows, condition, limit)
 
     def _rows_of(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
-        """The rows, whatever the condition says of them."""
+        """The rows, before the condition judges them."""
         table, condition = self._table, self._condition
         if self._index is not None and self._keys is not None:
             place = (self._snapshot, table, self._index, self._keys, self._by.reverse)
@@ -107,7 +108,7 @@ class SnapshotScan(Scan):
         return snapshot_reads.scan(self._snapshot, table, columns, limit, numbers, self._progress)
 
     def count(self, column: str | Expression | None = None) -> int:
-        """How many rows; of a column: how many have no NULL there."""
+        """Return the number of rows; with a column, of rows that have no NULL in it."""
         if column is None and self._condition is None and self._index is None and self._limit is None:
             return snapshot_reads.count(self._snapshot, self._table, self._table.numbers_of(self._partitions))
         return super().count(column)
@@ -115,9 +116,9 @@ class SnapshotScan(Scan):
 
 @types_memory_errors("__len__", "__contains__", "__getitem__")
 class SnapshotTable:
-    """One table of a snapshot, with the reading calls of a `TableHandle`, of the same names and meaning.
+    """One table of a snapshot, with the reading calls of a `TableHandle`.
 
-    Every call raises SnapshotTooOld once the snapshot was given up, SnapshotClosed once it was closed.
+    Every call raises SnapshotTooOld after the snapshot was dropped, and SnapshotClosed after it was closed.
     """
 
     __slots__ = ("_snapshot", "_table")
@@ -128,7 +129,7 @@ class SnapshotTable:
 
     @property
     def name(self) -> str:
-        """Qualified name, "database.table"."""
+        """The qualified name, "database.table"."""
         return self._table.name
 
     @property
@@ -137,11 +138,11 @@ class SnapshotTable:
         return self._table.definition
 
     def get(self, key: Any) -> Any:
-        """The row that had this key, as a named tuple, or None."""
+        """Return the row with this key as a named tuple, or None."""
         return snapshot_reads.get(self._snapshot, self._table, key)
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The rows that had these keys, in their order; keys without a row are left out."""
+        """Return the rows with these keys, in the order of the keys; keys without a row are left out."""
         table = self._table
         self._snapshot.check()
         encoded = encode_keys(table.format, keys)
@@ -162,9 +163,11 @@ class SnapshotTable:
         reverse: bool = False,
         progress: Progress | None = None,
     ) -> SnapshotScan:
-        """A scan of the table, as `TableHandle.scan`; an index is one that stood when the snapshot was opened.
+        """Return a scan of the table; see `TableHandle.scan`. An index is one that existed when the snapshot was
+        opened.
 
-        progress: called with (done, total, unit) behind each batch, pages of the table, or by an index rows and -1.
+        progress: called after each batch with (done, total, unit): pages of the table, or rows and -1 for a scan by an
+        index.
         """
         self._snapshot.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
@@ -172,44 +175,44 @@ class SnapshotTable:
 
     # --- aggregates ------------------------------------------------------------------------------
     def aggregate(self, where: Where = None, **functions: Any) -> Any:
-        """Several aggregates in one pass, as a named tuple; see `Scan.aggregate`."""
+        """Compute several aggregates in one pass; see `Scan.aggregate`."""
         return self.scan(where=where).aggregate(**functions)
 
     def count(self, column: str | Expression | None = None, where: Where = None) -> int:
-        """How many rows; of a column: how many have no NULL there."""
+        """Return the number of rows; with a column, of rows that have no NULL in it."""
         return self.scan(where=where).count(column)
 
     def sum(self, column: str | Expression, where: Where = None) -> Any:
-        """The sum without NULLs, None if there is nothing to add."""
+        """Return the sum without NULLs, None if there is no value."""
         return self.scan(where=where).sum(column)
 
     def min(self, column: str | Expression, where: Where = None) -> Any:
-        """The least value, None if there is none."""
+        """Return the least value, None if there is none."""
         return self.scan(where=where).min(column)
 
     def max(self, column: str | Expression, where: Where = None) -> Any:
-        """The greatest value, None if there is none."""
+        """Return the greatest value, None if there is none."""
         return self.scan(where=where).max(column)
 
     def mean(self, column: str | Expression, where: Where = None) -> Any:
-        """The sum divided by the count, None if there is nothing."""
+        """Return the sum divided by the count, None if there is no value."""
         return self.scan(where=where).mean(column)
 
     # --- whole tables ----------------------------------------------------------------------------
     def to_arrow(
         self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
     ) -> pa.Table:
-        """All rows as an Arrow table, or those a condition accepts."""
+        """Return all rows, or those that a condition accepts, as an Arrow table."""
         return self.scan(columns, where=where, progress=progress).to_arrow()
 
     def to_pandas(
         self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
     ) -> Any:
-        """All rows as a pandas DataFrame, or those a condition accepts."""
+        """Return all rows, or those that a condition accepts, as a pandas DataFrame."""
         return self.scan(columns, where=where, progress=progress).to_pandas()
 
     def to_numpy(self, where: Where = None, progress: Progress | None = None) -> Any:
-        """All rows as a structured NumPy array, or those a condition accepts."""
+        """Return all rows, or those that a condition accepts, as a structured NumPy array."""
         return self.scan(where=where, progress=progress).to_numpy()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Rows out of CSV, Parquet and Arrow files."""
+"""Read rows from CSV, Parquet and Arrow files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CSV = ".csv"
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather")
 READ_ROWS = 65_536
-# Values of one row of CSV may be as long as a block.
+# A row of CSV may be as long as a block.
 CSV_BLOCK_BYTES = 8 << 20
 
 
 @dataclass
 class Source:
-    """A file that is being read: its schema, its rows as far as it says so, and its batches."""
+    """An open file: its schema, its number of rows if the file has it, and its batches."""
 
     schema: pa.Schema
     rows: int | None
@@ -35,7 +35,7 @@ class Source:
 
 
 def suffix_of(path: UserPath) -> str:
-    """The suffix that tells the format; of `x.csv.gz` it is `.csv`. Raises: Rejected for an unknown one."""
+    """Return the suffix that names the format; of `x.csv.gz` it is `.csv`. Raises: Rejected for an unknown one."""
     stem, suffix = os.path.splitext(os.fspath(path).lower())
     if suffix in (".gz", ".bz2", ".zst"):
         suffix = os.path.splitext(stem)[1]
@@ -47,15 +47,15 @@ def suffix_of(path: UserPath) -> str:
 
 
 def open_source(path: UserPath, definition: TableDefinition | None) -> Source:
-    """Open a file for reading; CSV values are read as the types of the table's columns, if there is a table.
+    """Open a file for reading. CSV values are read as the types of the table's columns, if there is a table.
 
-    Raises: ArrowException, OSError; so do the batches, as they are read.
+    Raises: ArrowException, OSError; so do the batches while they are read.
     """
     import pyarrow as pa
 
     try:
         source = _opened(path, suffix_of(path), definition)
-        # pyarrow reads texts of a schema when they are asked for, and raises then.
+        # pyarrow decodes the texts of a schema on access, and raises then.
         for each in source.schema:
             each.name, getattr(each.type, "tz", None)
     except UnicodeDecodeError as error:
@@ -79,7 +79,9 @@ def _opened(path: UserPath, suffix: str, definition: TableDefinition | None) -> 
 
 
 def _validated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Arrow takes offsets and places in dictionaries as a file has them: they may lead anywhere in memory."""
+    """Validate a batch: Arrow takes offsets and dictionary indexes as a file has them, and they may lead anywhere in
+    memory.
+    """
     for batch in batches:
         batch.validate(full=True)
         yield batch
@@ -91,12 +93,12 @@ def _open_csv(path: UserPath, definition: TableDefinition | None) -> Source:
     columns = () if definition is None else definition.columns
     reader = csv.open_csv(
         path,
-        # One thread: only then does an error tell its row.
+        # One thread: only then does an error name its row.
         read_options=csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_BYTES),
         parse_options=csv.ParseOptions(newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             column_types={each.name: _csv_type(each.type) for each in columns},
-            # Nothing between two commas is NULL, "" is the empty text: as `dump` writes them.
+            # Nothing between two commas is NULL and "" is the empty text, as `dump` writes them.
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -110,12 +112,12 @@ def _open_csv(path: UserPath, definition: TableDefinition | None) -> Source:
 def _csv_type(kind: Any) -> pa.DataType:
     import pyarrow as pa
 
-    # Decimals are judged here: Arrow writes them out, whatever their exponent.
+    # Decimals are checked here: Arrow writes out all digits, whatever the exponent.
     return pa.string() if isinstance(kind, (Enum, Decimal)) else kind.arrow_type()
 
 
 def _with_decimals(batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Decimal]) -> Iterator[pa.RecordBatch]:
-    """Decimals, which were read as text. Raises: ArrowInvalid, as Arrow tells of others: line 1 is the header."""
+    """Convert decimals, which were read as text. Raises: ArrowInvalid like Arrow's own; line 1 is the header."""
     import pyarrow as pa
 
     line = 2
@@ -135,7 +137,7 @@ def _with_decimals(batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Decima
 
 
 def _without_nulls(batches: Iterable[pa.RecordBatch], texts: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Text columns that cannot be NULL take what other programs write for the empty text."""
+    """Replace NULL by the empty text in text columns without NULL, because other programs write the empty text so."""
     for batch in batches:
         for name in texts:
             place = batch.schema.get_field_index(name)

@@ -28,13 +28,15 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
 
 EXTENTS_PER_CALL = 256
-MAP_EXTENTS_MAX = 512  # of one table; what a picture can show
+MAP_EXTENTS_MAX = 512  # of one table; more do not fit a picture
 
 
 def space_report(store: Store) -> dict[str, Any]:
-    """Tablespaces, and for each table with disk columns: matrix, pages by fill, map of extents (plain values)."""
+    """Return tablespaces, and for each table with disk columns its matrix, pages by fill and map of extents, as plain
+    values.
+    """
     holder = object()
-    store.pin(holder)  # tables dropped meanwhile keep their extents
+    store.pin(holder)  # tables dropped in the meantime keep their extents
     try:
         tables = sorted(store.tables.values(), key=lambda table: table.name)
         found = {table.name: _table_report(store, table) for table in tables if _is_on_disk(store, table)}
@@ -75,7 +77,7 @@ def _table_report(store: Store, table: Table) -> dict[str, Any]:
 
 
 def _map_of(store: Store, table: Table, tablespace: int) -> list[dict[str, Any]]:
-    """Per cent used of each page of the first extents, in order of their place."""
+    """The used share of each page of the first extents in per cent, in order of their position."""
     pages, payload = int(store.mem[tablespace + TS_EXTENT_PAGES]), int(store.mem[tablespace + TS_PAYLOAD])
     out = np.zeros(EXTENTS_PER_CALL * (1 + pages), dtype=np.int64)
     found: list[tuple[int, list[int]]] = []

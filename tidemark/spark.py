@@ -1,6 +1,6 @@
 """Spark and the store: sessions, tables as DataFrames, bulk work on many cores (docs/spark.md).
 
-`import tidemark.spark` needs no Spark; its calls do (`pip install 'tidemark[spark]'`), and say what is missing.
+`import tidemark.spark` needs no Spark. Its calls do (`pip install 'tidemark[spark]'`), and say what is missing.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Pinned:
 
     @property
     def options(self) -> dict[str, str]:
-        """What names it to `spark.read.format("tidemark").options(...)`, the path included."""
+        """The options that name it to `spark.read.format("tidemark").options(...)`, including the path."""
         return {"path": self.directory, "lcp": str(self.lcp_id)}
 
     def close(self) -> None:
-        """Let it go: the next local checkpoints may remove it. Harmless twice."""
+        """Release it, so that later local checkpoints may remove it. A second call does nothing."""
         self._pin.release()
 
     def __enter__(self) -> Pinned:
@@ -81,11 +81,10 @@ class Pinned:
 
 
 def pinned(path: str | os.PathLike[str]) -> Pinned:
-    """Keep the newest local checkpoint of a store, which another process may have open, for reads that take long or
-    are repeated: the owner goes on making local checkpoints, but does not remove this one.
+    """Keep the newest local checkpoint of a store, which another process may have open, for long or repeated reads.
 
-    Memory columns only. Raises: FileMissing (no store, or no local checkpoint yet), Unsupported where the file system
-    has no locks.
+    The owner continues to make local checkpoints but does not remove this one. Memory columns only. Raises: FileMissing
+    (no store, or no local checkpoint yet), Unsupported where the file system has no locks.
     """
     return Pinned(path)
 
@@ -99,10 +98,13 @@ def read(
     where: Expression | None = None,
     options: Mapping[str, Any] = {},
 ) -> DataFrame:
-    """A table as a DataFrame: of the newest backup in a place, or of a local checkpoint of a store.
+    """Return a table as a DataFrame, from the newest backup in a place or from a local checkpoint of a store.
 
-    table: may be left out if there is one only. where: `tm.col("id") > 5`; rows are judged in the executors, before
-    they are decoded, as by a scan with this condition. options: the others of docs/spark.md, section 3.
+    Args:
+        table: May be omitted if there is only one.
+        where: A condition such as `tm.col("id") > 5`. Executors judge rows before decoding them, as a scan does.
+        options: Other options of docs/spark.md, section 3.
+
     Raises: FileMissing, NoSuchTable, NoSuchColumn, SchemaInvalid, BackupDamaged, LcpDamaged, SnapshotTooOld.
     """
     chosen = {**(place.options if isinstance(place, Pinned) else {"path": os.fspath(place)}), **options}
@@ -125,14 +127,19 @@ def changes(
     *,
     options: Mapping[str, Any] = {},
 ) -> DataFrame:
-    """Row changes of the epochs behind `since`, up to `until` (None: the newest in the binlog when it is read), of one
-    table of a store, which another process may have open. Columns `epoch`, `operation`, and the structs `before` and
-    `after` of all columns; what they mean, and which there are, is as of `Database.changes`.
+    """Return the row changes of a table in the epochs after `since`, from the binlog of a store.
 
-    table: may be left out if there is one only. options: the others of docs/spark.md, section 8.
-    Raises: FileMissing, NoSuchTable; and when it is read PositionLost for what was purged or not logged, EpochGap for
-    an epoch that is not one of the store, Rejected without a binlog, Unsupported for changes of the schema that rows do
-    not tell, BinlogDamaged.
+    Another process may have the store open. Columns are `epoch`, `operation`, and the structs `before` and `after` of
+    all columns, with the meaning they have in `Database.changes`.
+
+    Args:
+        table: May be omitted if there is only one.
+        until: The last epoch; None: the newest in the binlog when it is read.
+        options: Other options of docs/spark.md, section 8.
+
+    Raises: FileMissing, NoSuchTable. The read raises PositionLost for epochs that were purged or not logged, EpochGap
+    for an epoch that the store does not have, Rejected without a binlog, Unsupported for schema changes that rows
+    cannot show, BinlogDamaged.
     """
     chosen: dict[str, Any] = {"path": os.fspath(path), "changes": True, "since": since, **options}
     if until is not None:
@@ -152,11 +159,13 @@ def stream(
     max_epochs: int | None = None,
     options: Mapping[str, Any] = {},
 ) -> DataFrame:
-    """The same as a stream: the changes behind `starting_epoch`, or behind what the checkpoint of the query says, as
-    they come; with a sink that can be written to again, each exactly once.
+    """Return the changes of `changes` as a stream, from `starting_epoch` or the checkpoint of the query on.
 
-    max_epochs: of one batch (needs Spark 4.2). What the query has not taken yet is kept from purging while it runs.
-    Raises: as `changes`; a running query ends with its error, behind what was before it.
+    With a sink that can be written to again, each change arrives exactly once. Epochs that the query has yet to take
+    are not purged while it runs.
+
+    max_epochs: of one batch (needs Spark 4.2). Raises: as `changes`; a running query ends with its error, after the
+    changes before it.
     """
     chosen: dict[str, Any] = {"path": os.fspath(path), "changes": True, "startingEpoch": starting_epoch, **options}
     if max_epochs is not None:
@@ -176,14 +185,20 @@ def load(
     by_fragment: bool = False,
     progress: Progress | None = None,
 ) -> AdoptReport:
-    """Load the rows of a DataFrame into a table, visible at once or not at all: executors write load files, and the
-    store, which is open here, adopts them. Returns the report of `Database.adopt`.
+    """Load the rows of a DataFrame into a table, visible at once or not at all; return the report of `Database.adopt`.
 
-    directory: a path or URI all executors see; None: in the store's own directory, for executors of this machine.
-    by_fragment: shuffle the rows, so that each fragment has one file; without it each task writes one for each.
+    Executors write load files, and the store, which is open here, adopts them.
 
-    Durable on return: all rows. Raises: LoadRefused (values that are none of their columns, keys that are there
-    already; `examples` of both), NoSuchColumn, TypeMismatch, StorageFull; and nothing is loaded then.
+    Args:
+        directory: A path or URI that all executors see; None: in the store's own directory, for executors of this
+            machine.
+        by_fragment: Shuffle the rows, so that each fragment has one file; without it each task writes a file for each
+            fragment.
+
+    Durable on return: all rows.
+
+    Raises: LoadRefused (values that do not fit their column, keys that exist already; `examples` of both),
+    NoSuchColumn, TypeMismatch, StorageFull. Nothing is loaded then.
     """
     from tidemark.recovery.spark.load import write_load
 
@@ -197,7 +212,7 @@ def load(
     try:
         return db.adopt(job, progress=progress)
     except (Rejected, Retryable, Damaged):
-        # Nothing happened. Of any other error nobody knows: the log may name the files already.
+        # Nothing happened. After any other error the log may name the files already.
         give_up(job, published=True)
         raise
 
@@ -205,9 +220,10 @@ def load(
 def verify(
     spark: SparkSession, place: Place, number: int | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """`tidemark.backup.verify` on executors: every byte of the backups in a place (or of one), and of the archive.
+    """Run `tidemark.backup.verify` on executors: read every byte of the backups in a place (or of one), and of the
+    archive.
 
-    place: a path or URI all executors see. Raises: FileMissing if there is no such place, Rejected.
+    place: a path or URI that all executors see. Raises: FileMissing if there is no such place, Rejected.
     """
     with at_place(place) as files:
         where = files.directory if isinstance(files, PosixFiles) else place
@@ -228,11 +244,10 @@ def restore(
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> dict[str, Any]:
-    """`tidemark.backup.restore` on executors: fragments, and the archived log, are read and written there in parallel;
-    what binds them together is done here, and so is what a binlog has behind them. Arguments, report and errors are
-    those.
+    """Run `tidemark.backup.restore` on executors, with the same arguments, report and errors.
 
-    place and path: as all executors see them. Progress comes at the end of each of the two jobs.
+    Executors read and write fragments and the archived log in parallel. The driver combines them and applies a binlog
+    after them. Place and path are as all executors see them. Progress is reported at the end of each of the two jobs.
     """
     tasks = min(PROCESSES_MAX, jobs.cores(spark) * jobs.TASKS_PER_CORE)
     how: dict[str, Any] = {"number": number, "apply_status": apply_status, "verify": verify, "binlog": binlog}
@@ -249,7 +264,7 @@ def diff(
     numbers: tuple[int | None, int | None] = (None, None),
     limit: int | None = 1_000,
 ) -> dict[str, Any]:
-    """What differs between two copies that lie in files, digested on executors; the report is that of `tidemark.diff`.
+    """Compare two copies in files, digested on executors; the report is that of `tidemark.diff`.
 
     a, b: directories of stores (newest local checkpoint, memory columns) or places of backups, as all executors see
     them. numbers: of local checkpoints or backups. Raises: Damaged, FileMissing, NoSuchTable.

@@ -1,4 +1,4 @@
-"""The counters of an open store, nested by room: what `Database.status` has of them."""
+"""The counters of an open store, nested by room, for `Database.status`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE_BYTES = 32_768
 
 
 def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
-    """Counters of the engine and of local checkpoints, as plain values."""
+    """Return the counters of the engine and of local checkpoints as plain values."""
     store = opened.store
     return {
         "store": {

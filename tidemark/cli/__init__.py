@@ -1,4 +1,4 @@
-"""The command line: a thin shell over the API. Errors are one line; exit codes 0 done, 1 failed, 2 wrong usage."""
+"""The command line: a thin layer over the API. An error is one line; exit codes are 0 done, 1 failed, 2 wrong usage."""
 
 from __future__ import annotations
 

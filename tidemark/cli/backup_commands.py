@@ -27,7 +27,7 @@ _number = click.option("--number", type=int, help="This backup, not the newest t
 
 
 class _Group(click.Group):
-    """`backup STORE PLACE` beside `backup drill …`: what is no name of a command is a store."""
+    """`backup STORE PLACE` next to `backup drill …`: a word that names no command is a store."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
@@ -36,7 +36,7 @@ class _Group(click.Group):
 
 
 def until_of(text: str | None) -> int | datetime | None:
-    """What --until says. Raises: UsageError."""
+    """Return the value of --until. Raises: UsageError."""
     if text is None or text.isascii() and text.isdigit():
         return None if text is None else int(text)
     try:
@@ -46,7 +46,7 @@ def until_of(text: str | None) -> int | datetime | None:
 
 
 def absolute(place: str) -> str:
-    """A path as another process sees it; URIs are left alone."""
+    """Return a path as another process sees it; URIs stay as they are."""
     return place if "://" in place else str(Path(place).absolute())
 
 
@@ -60,7 +60,9 @@ def _time(wall_us: int) -> str:
 
 @click.group("backup", cls=_Group, short_help="Back a store up; list, verify, prune and try backups.")
 def backup() -> None:
-    """Back a store up beside its writers: tidemark backup STORE PLACE. PLACE is a path or a URI that pyarrow knows."""
+    """Back up a store while writers continue: tidemark backup STORE PLACE. PLACE is a path or a URI that pyarrow
+    knows.
+    """
 
 
 @backup.command("make", short_help="Back a store up (what `backup STORE PLACE` does).")
@@ -72,7 +74,7 @@ def backup() -> None:
 @json_option
 @one_line
 def make(store: Path, place: str, incremental: bool, no_verify: bool, data_memory: str, as_json: bool) -> None:
-    """Back a store up; if it is open elsewhere, its owner does it, and its writers go on."""
+    """Back up a store. If another process has it open, that process makes the backup, and its writers continue."""
     how = {"incremental": incremental, "verify": not no_verify}
     try:
         with open_store(store, data_memory) as db, reported("backup") as progress:
@@ -95,7 +97,7 @@ def _made_lines(report: dict[str, Any]) -> Iterator[str]:
 @json_option
 @one_line
 def list_backups(place: str, as_json: bool) -> None:
-    """The backups of a place, newest first, with those that are damaged or were not finished."""
+    """List the backups of a place, newest first, with damaged and unfinished ones."""
     from tidemark.backup import backups
 
     found = backups(place)
@@ -151,7 +153,7 @@ def _verified_lines(report: dict[str, Any]) -> Iterator[str]:
 @json_option
 @one_line
 def prune_place(place: str, keep: int, as_json: bool) -> None:
-    """Remove all but the newest backups. What an incremental that stays needs is never removed."""
+    """Remove all but the newest backups. Files that a kept incremental backup needs are never removed."""
     from tidemark.backup import prune
 
     report = prune(place, keep)
@@ -197,7 +199,7 @@ def _say_drill(report: dict[str, Any], as_json: bool) -> None:
 
 
 def seconds_of(text: str) -> float:
-    """What --every says. Raises: UsageError."""
+    """Return the value of --every. Raises: UsageError."""
     number, unit = text[:-1], text[-1:]
     if not number.isascii() or not number.isdigit() or unit not in _UNITS or int(number) < 1:
         raise click.UsageError(f"--every is a whole number with s, m, h or d, as 6h; got {text!r}")
@@ -211,8 +213,8 @@ def seconds_of(text: str) -> float:
 @json_option
 @one_line
 def archive(store: Path, place: str, data_memory: str, as_json: bool) -> None:
-    """Copy the log of closed epochs to a place of backups; a store that is open elsewhere goes on doing so until it is
-    closed.
+    """Copy the log of closed epochs to a place of backups. A process that has the store open continues to archive until
+    it closes the store.
     """
     try:
         with open_store(store, data_memory) as db:
@@ -254,8 +256,8 @@ def restore(
     data_memory: str,
     as_json: bool,
 ) -> None:
-    """Make a store in PATH, a directory that is missing or empty, of the backups and the archived log in PLACE, and
-    with --binlog of what the store's binlog has behind them.
+    """Restore the backups and the archived log in PLACE as a new store in PATH, a directory that is missing or empty.
+    With --binlog the changes after them in the store's binlog are applied too.
     """
     from tidemark import backup as face
 
@@ -289,7 +291,7 @@ def restore(
 
 
 def _binlog_lines(found: dict[str, Any] | None) -> Iterator[str]:
-    """The reach of a binlog."""
+    """The first and last epoch of a binlog, and its gaps."""
     if found is None:
         return
     sizes = sum(each["bytes"] for each in found["files"])

@@ -1,4 +1,4 @@
-"""`secret`, `serve` and `replicate`: the secret of a link, a store offered to replicas, and one that follows another
+"""`secret`, `serve` and `replicate`: a secret for links, a store offered to replicas, and a store that follows another
 store or a MySQL server.
 """
 
@@ -39,7 +39,7 @@ _given = click.option(
 
 
 def _options(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(those a store is opened with, those of a channel)."""
+    """Return (options of the store, options of the channel)."""
     store: dict[str, Any] = {}
     channel: dict[str, Any] = {}
     for each in given:
@@ -73,9 +73,9 @@ def _check_alive(db: tm.Database) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @one_line
 def secret(file: Path) -> None:
-    """Write 32 random bytes, as 64 hexadecimal digits, into a new FILE that only its owner may read.
+    """Write 32 random bytes, as 64 hexadecimal digits, to a new FILE that only its owner may read.
 
-    Each side of a link is given a copy. Links to other hosts take no shorter secret unless they have TLS.
+    Give each side of a link a copy. Links to other hosts without TLS accept no shorter secret.
     """
     try:
         file.touch(0o600, exist_ok=False)
@@ -114,10 +114,10 @@ def serve(
     data_memory: str,
     as_json: bool,
 ) -> None:
-    """Open STORE and serve its binlog until SIGTERM or SIGINT. The store is open in this process meanwhile.
+    """Open STORE and serve its binlog until SIGTERM or SIGINT. This process has the store open in the meantime.
 
-    The first line printed says where it listens. A store without a binlog gets one (-o log_bin=NAME, "binlog" if not
-    given); replicas get what is committed from then on.
+    The first line printed is the address. A store without a binlog gets one (-o log_bin=NAME, "binlog" if not given);
+    replicas get what is committed from then on.
     """
     options = {"log_bin": "binlog", **_options(given)[0]}
     if server_id is not None:
@@ -171,16 +171,16 @@ def replicate(
     as_json: bool,
     **mysql: Any,
 ) -> None:
-    """Apply what SOURCE logs to STORE, which is made if it is missing, until SIGTERM or SIGINT, or with --once until
-    all is applied that SOURCE has.
+    """Apply the changes of SOURCE to STORE, which is created if it is missing, until SIGTERM or SIGINT, or with --once
+    until all changes that SOURCE has are applied.
 
     SOURCE is HOST:PORT of a store that is served: --server-id and --secret-file are needed, --tls, --tls-ca, --tls-cert
-    and --tls-key as the source wants them, --name and --table as for others. Or it is mysql://user@host:port/: then the
-    password comes from --password-file or the environment variable TIDEMARK_MYSQL_PASSWORD. Where it stands is kept in
-    the store: started again, it goes on behind the last transaction applied.
+    and --tls-key as the source requires, --name and --table as for others. Or it is mysql://user@host:port/: then the
+    password comes from --password-file or the environment variable TIDEMARK_MYSQL_PASSWORD. The position is kept in the
+    store: when it is started again, it continues after the last transaction applied.
 
-    With --other-source, --failover-after-ms and --heartbeat-from it goes on with the next source when the heartbeat row
-    (serve --heartbeat-row-ms) of that server, whose changes all sources bring, has not changed here for so long.
+    With --other-source, --failover-after-ms and --heartbeat-from it moves to the next source when the heartbeat row
+    (serve --heartbeat-row-ms) of that server, whose changes all sources pass on, has not changed here for so long.
     """
     sources = {"other_sources": others, "failover_after_ms": failover_after_ms, "heartbeat_from": heartbeat_from}
     if "://" in source:
@@ -240,7 +240,7 @@ def _replicate(
 
 
 def _follow(db: tm.Database, channel: Channel, told: threading.Event, once: bool) -> None:
-    """Wait until told to stop, or all is applied. Raises: what receiver or applier ended with, StoreFailed."""
+    """Wait until a signal comes or all is applied. Raises: the error of receiver or applier, StoreFailed."""
     shown = 0
     with bar("applied", None, "transactions") as advance:
         while not told.wait(POLL_SECONDS):

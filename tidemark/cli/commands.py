@@ -1,4 +1,4 @@
-"""The `tidemark` script: every command of the modules beside this one, and the main job."""
+"""The `tidemark` script: the commands of the modules of this package, and the demo."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def commands() -> None:
 @json_option
 @one_line
 def demo(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: float, seed: int, as_json: bool) -> None:
-    """TPC-H refresh work from four threads, killed in the middle, restarted and checked; then the same tables in bulk:
-    loaded by Spark, backed up, changed, killed, restored to a point in time, and compared with what it must be.
+    """Load TPC-H rows, change them from four threads, kill the process, restart and check. Then do the same tables in
+    bulk: load them with Spark, back them up, change them, kill the process, restore to a point in time, and compare.
     """
     from tidemark.demo.bulk import Bulk
     from tidemark.demo.run import Demo

@@ -62,7 +62,7 @@ def log(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Print the REDO log, the UNDO log, the local checkpoints, the binlog or the relay log; reads only, also while the
+    """Print the REDO log, the UNDO log, the local checkpoints, the binlog or the relay log. Reads only, also while the
     store is open.
     """
     if what is None:
@@ -107,7 +107,7 @@ def _entries(files: PosixFiles, what: str, from_lsn: int | None) -> Iterator[dic
 def _events(
     files: PosixFiles, what: str, start: str | None, file: str | None, channel: str | None
 ) -> Iterator[dict[str, Any]]:
-    """The events of the binlog, or of every relay log there is; of the one that has the file, if one is named."""
+    """The events of the binlog, or of every relay log; of the one that has the file, if a file is named."""
     from tidemark.replication.binlog.listing import BinlogListing, bases
 
     files.read_errors_latch = False
@@ -135,7 +135,7 @@ def _events(
 
 
 def _position(start: str | None, file: str | None) -> Position | None:
-    """Where to begin: FILE:POSITION, a file's beginning, or a position of the file that is named apart."""
+    """Where to begin: FILE:POSITION, the beginning of a file, or a position in the file that is named separately."""
     if start is None:
         return None if file is None else Position(file, FIRST_POSITION)
     name, colon, place = start.rpartition(":")
@@ -148,7 +148,7 @@ def _position(start: str | None, file: str | None) -> Position | None:
 
 
 def entry_line(entry: dict[str, Any]) -> str:
-    """One entry for people: the kind, then names and values; epochs as GCI/micro GCI, ROWIDs as page:slot."""
+    """One entry as text: the kind, then names and values; epochs as GCI/micro GCI, ROWIDs as page:slot."""
     kind = entry["kind"]
     words = ["  " * INDENT.get(kind, OPERATION_INDENT) + kind]
     for name, value in entry.items():

@@ -1,4 +1,4 @@
-"""`replicate mysql://…`: row events of a MySQL or MariaDB server into a store."""
+"""`replicate mysql://…`: apply row events of a MySQL or MariaDB server to a store."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def _password_of(path: Path) -> str:
 
 
 def replicate_mysql(url: str, directory: Path, data_memory: str, **given: Any) -> dict[str, Any]:
-    """Take a server in until it is stopped, or with `once` to the end of its binlog; returns the last status.
+    """Replicate from a server until stopped, or with `once` to the end of its binlog; return the last status.
 
-    given: the options of `mysql_options`. Raises: click.UsageError, and what `Ingest.run` raises.
+    given: the options of `mysql_options`. Raises: click.UsageError, and as `Ingest.run`.
     """
     password = os.environ.get(PASSWORD_VARIABLE, "")
     if given["password_file"] is not None:

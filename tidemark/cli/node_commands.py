@@ -1,4 +1,4 @@
-"""`node` and `arbitrator`: what a node group consists of."""
+"""`node` and `arbitrator`: the processes of a node group."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def arbitrator(
     living: int | None,
     as_json: bool,
 ) -> None:
-    """Run the arbitrator of a node group until SIGTERM or SIGINT; DIRECTORY keeps what it has voted for.
+    """Run the arbitrator of a node group until SIGTERM or SIGINT. DIRECTORY keeps its votes.
 
-    The first line printed says where it listens. An empty DIRECTORY votes for nobody until it is said what happened:
-    --new-group, which does no harm where a record is, or --living.
+    The first line printed is the address. With an empty DIRECTORY it votes for no node until an option says why the
+    directory is empty: --new-group, which does no harm where there is a record, or --living.
     """
     if is_new and living is not None:
         raise click.UsageError("a group is new, or it lives already: give --new-group or --living")
@@ -81,7 +81,9 @@ def arbitrator(
 
 
 def _options(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(those of the store, as `tm.open` takes them, those of the channel). Raises: click.UsageError, SchemaInvalid."""
+    """Return (options of the store, as `tm.open` takes them; options of the channel). Raises: click.UsageError,
+    SchemaInvalid.
+    """
     store: dict[str, Any] = {}
     channel: dict[str, Any] = {}
     for each in given:
@@ -114,7 +116,7 @@ def _channel_options(command: Command) -> Command:
 def _channel(
     options: dict[str, Any], given: dict[str, Any], certificate: Path | None, key: Path | None
 ) -> NodeChannelKeywords | None:
-    """The channel that is asked for. options: those of --option. Raises: click.UsageError."""
+    """Return the arguments of the channel. options: those of --option. Raises: click.UsageError."""
     if given["source"] is None:
         if options or any(given.values()):
             raise click.UsageError("options of the group's channel need --source")
@@ -182,14 +184,14 @@ def node(
     as_json: bool,
     **of_channel: Any,
 ) -> None:
-    """Run a node until SIGTERM or SIGINT; DIRECTORY holds its store. It joins the group by itself, and again after
-    whatever has happened to it.
+    """Run a node until SIGTERM or SIGINT. DIRECTORY holds its store. The node joins the group by itself, and again
+    after any failure.
 
-    With --source the group is a replica site: whichever node leads follows that source, or with --other-source,
-    --failover-after-ms and --heartbeat-from the next one, as `replicate` does. The same at all nodes.
+    With --source the group is a replica site: the node that leads follows that source, or with --other-source,
+    --failover-after-ms and --heartbeat-from the next one, as `replicate` does. Give the same at all nodes.
 
-    A line is printed when it begins to serve, and whenever that changes: its state, the view, where clients call, and
-    whether the channel is here, or what it has ended with.
+    A line is printed when the node begins to serve and whenever that changes: its state, the view, the address for
+    clients, and whether the channel is here, or the error it ended with.
     """
     options, own = _options(given)
     channel = _channel(own, of_channel, tls_cert, tls_key)

@@ -1,4 +1,4 @@
-"""What all commands share: how they open a store, print for people and machines, and end."""
+"""The parts that all commands share: opening a store, printing for users and programs, and ending."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ read_only_option = click.option(
 
 
 def one_line(function: Callable[..., None]) -> Callable[..., None]:
-    """Turn an error of ours into one line and exit code 1."""
+    """Turn a Tidemark error into one line and exit code 1."""
 
     @wraps(function)
     def guarded(*args: Any, **keywords: Any) -> None:
@@ -43,10 +43,10 @@ def one_line(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def open_store(store: Path, data_memory: str, background: bool = False) -> tm.Database:
-    """Open a store that exists. Raises: Locked if another process has it, and all that opening raises."""
+    """Open an existing store. Raises: Locked if another process has it, and all that opening raises."""
     files = PosixFiles(store)
     try:
-        # Opening would leave a LOCK file where there is no store.
+        # Opening would leave a LOCK file in a directory without a store.
         if not any(files.exists(name) for name in NAMES):
             raise tm.FileMissing(f"there is no store in {files.directory}; check the path")
     finally:
@@ -56,8 +56,8 @@ def open_store(store: Path, data_memory: str, background: bool = False) -> tm.Da
 
 
 def open_for_reading(store: Path, data_memory: str, read_only: bool) -> tm.Database | tm.ReadOnlyDatabase:
-    """Open a store that exists; where another process has it, or with `read_only`, its last local checkpoint, and say
-    so on standard error.
+    """Open an existing store. If another process has it open, or with `read_only`, open its last local checkpoint and
+    say so on standard error.
 
     Raises: Locked if another process has it and it has no local checkpoint yet.
     """
@@ -70,7 +70,7 @@ def open_for_reading(store: Path, data_memory: str, read_only: bool) -> tm.Datab
 
 
 def attach_beside(store: Path, data_memory: str, locked: tm.Locked) -> tm.ReadOnlyDatabase:
-    """The last local checkpoint of a store that another process has open. Raises: Locked if there is none yet."""
+    """Open the last local checkpoint of a store that another process has open. Raises: Locked if there is none yet."""
     pid = locked.evidence.get("pid")
     holder = f"process {pid} has the store open" if pid else "another process has the store open"
     try:
@@ -80,7 +80,7 @@ def attach_beside(store: Path, data_memory: str, locked: tm.Locked) -> tm.ReadOn
 
 
 def attach(store: Path, data_memory: str, why: str) -> tm.ReadOnlyDatabase:
-    """The last local checkpoint of a store, named on standard error."""
+    """Open the last local checkpoint of a store, and name it on standard error."""
     db = tm.open(store, read_only=True, data_memory=data_memory)
     gci, micro = int(gci_of(db.epoch)), int(micro_of(db.epoch))
     number = db.status()["lcp"]["id"]
@@ -92,7 +92,7 @@ def attach(store: Path, data_memory: str, why: str) -> tm.ReadOnlyDatabase:
 
 # --- values ---------------------------------------------------------------------------------------
 def plain(value: Any) -> Any:
-    """A value that JSON has no form for, as the nearest it has: bytes in hexadecimal, times in ISO 8601."""
+    """Convert a value that JSON lacks to the nearest it has: bytes in hexadecimal, times in ISO 8601."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value).hex()
     if isinstance(value, (date, time, datetime)):
@@ -101,7 +101,7 @@ def plain(value: Any) -> Any:
 
 
 def finite(value: Any) -> Any:
-    """The value with NaN and infinities, which JSON has not, as text."""
+    """Convert NaN and infinities, which JSON lacks, to text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
@@ -118,7 +118,7 @@ def to_json(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value for people, on one line."""
+    """A value as text on one line."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -128,7 +128,7 @@ def cell(value: Any) -> str:
 
 
 def say(value: Any, as_json: bool, lines: Callable[[], Iterable[str]]) -> None:
-    """Print a result for people or as one JSON document."""
+    """Print a result as text or as one JSON document."""
     if as_json:
         click.echo(to_json(value))
         return
@@ -137,7 +137,9 @@ def say(value: Any, as_json: bool, lines: Callable[[], Iterable[str]]) -> None:
 
 
 def table_lines(rows: Iterable[Sequence[Any]], header: Sequence[str], look_ahead: int = 1_000) -> Iterator[str]:
-    """Aligned lines, numbers to the right; widths come from the first `look_ahead` rows, so that any number streams."""
+    """Aligned lines, numbers to the right. Widths come from the first `look_ahead` rows, so any number of rows
+    streams.
+    """
     iterator = iter(rows)
     first = [row for row, _ in zip(iterator, range(look_ahead), strict=False)]
     shown = [[cell(value) for value in row] for row in first]
@@ -181,7 +183,9 @@ def tree_lines(value: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
 # --- progress -------------------------------------------------------------------------------------
 @contextmanager
 def bar(title: str, total: int | None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error if that is a terminal; call what it gives with the amount done since."""
+    """A progress bar on standard error if that is a terminal; call the result with the amount done since the last
+    call.
+    """
     from tqdm import tqdm
 
     with tqdm(desc=title, total=total, unit=" " + unit, unit_scale=True, disable=None) as shown:
@@ -190,7 +194,7 @@ def bar(title: str, total: int | None, unit: str = "rows") -> Iterator[Callable[
 
 @contextmanager
 def reported(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """`bar` as the callback that long work takes as `progress=`."""
+    """`bar` as the callback that calls take as `progress=`."""
     with bar(title, None) as advance:
         seen = 0
 

@@ -1,4 +1,4 @@
-"""Commands about rows: scan, dump, load."""
+"""Commands for rows: scan, dump, load."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def scan(
 ) -> None:
     """Print the rows of a table, as a table or as JSON lines.
 
-    Of a store that another process has open, those of its last local checkpoint.
+    If another process has the store open, they are those of its last local checkpoint.
     """
     with open_for_reading(store, data_memory, read_only) as db:
         handle = db[table]
@@ -95,9 +95,9 @@ def scan(
 def dump(
     store: Path, table: str, file: Path, columns: str | None, read_only: bool, data_memory: str, as_json: bool
 ) -> None:
-    """Write a table into FILE (.csv, .parquet or .arrow), or to standard output as CSV.
+    """Write a table to FILE (.csv, .parquet or .arrow), or to standard output as CSV.
 
-    Of a store that another process has open, as its last local checkpoint has it.
+    If another process has the store open, the rows are those of its last local checkpoint.
     """
     import pyarrow as pa
 
@@ -151,7 +151,8 @@ def load(
 ) -> None:
     """Load rows from CSV, Parquet or Arrow files, one transaction per batch of rows.
 
-    Batches committed before an error stay; with --bulk nothing does. --mode write replaces rows that have the same key.
+    Batches that were committed before an error stay; with --bulk nothing stays. --mode write replaces rows with the
+    same key.
     """
     if bulk and (batch_rows is not None or mode != "insert"):
         raise click.UsageError("--bulk inserts all rows at once; leave --batch-rows and --mode out")
@@ -190,7 +191,7 @@ def _columns(path: Path, key: list[str], disk: tuple[str, ...]) -> list[tm.Colum
 
 
 def _reason(path: Path, error: Exception, done: int) -> str:
-    """Class, file and what is wrong on one line; rows are counted from 1 behind the header, `done` came before."""
+    """Class, file and error on one line; rows are counted from 1 after the header, `done` rows came before."""
     text = " ".join(str(error).split()).replace("; nothing was inserted", "")
     row = getattr(error, "row", None)
     if isinstance(row, int):
@@ -201,7 +202,7 @@ def _reason(path: Path, error: Exception, done: int) -> str:
 
 
 def _refusal(error: tm.LoadRefused) -> str:
-    """What is wrong with the rows of a load, some of them shown, on one line."""
+    """Why a load was refused, with some of its rows, on one line."""
     shown = []
     examples: Any = error.evidence.get("examples", ())
     for each in examples[:SHOWN_ROWS]:
@@ -212,7 +213,7 @@ def _refusal(error: tm.LoadRefused) -> str:
 
 
 class _Loading:
-    """Loads files one behind the other; `rows` counts what is committed."""
+    """Loads files one after the other; `rows` counts committed rows."""
 
     def __init__(self, db: tm.Database, table: str, batch_rows: int, mode: str) -> None:
         self._db = db
@@ -224,7 +225,7 @@ class _Loading:
         self.transactions = 0
 
     def load(self, path: Path) -> None:
-        """Load one file. Raises: ClickException, telling file, row and what is in."""
+        """Load one file. Raises: ClickException with file, row, and the number of rows loaded."""
         import pyarrow as pa
 
         done = 0
@@ -245,7 +246,7 @@ class _Loading:
             raise
 
     def load_bulk(self, paths: tuple[Path, ...]) -> None:
-        """Load all files at once. Raises: ClickException, telling what is wrong; nothing is in then."""
+        """Load all files at once. Raises: ClickException with what is wrong; nothing is loaded then."""
         import pyarrow as pa
 
         try:

@@ -1,4 +1,4 @@
-"""What commands share that run until they are told to end: secrets, TLS, signals; and nodes of a group."""
+"""The parts shared by commands that run until a signal: secrets, TLS, signals, and options of nodes."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _NODE_OPTIONS = (
 
 
 def with_options(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
-    """The command with these options, in this order."""
+    """Return the command with these options, in this order."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def other_sources(command: Command) -> Command:
-    """The options of a channel that has several sources: others, failover_after_ms, heartbeat_from."""
+    """The options of a channel with several sources: others, failover_after_ms, heartbeat_from."""
     return with_options(_OTHER_SOURCES, command)
 
 
@@ -60,14 +60,14 @@ def node_options(command: Command) -> Command:
 
 
 def group_of(text: str) -> GroupConfiguration:
-    """What --group says. Raises: SchemaInvalid."""
+    """Return the group that --group names. Raises: SchemaInvalid."""
     return GroupConfiguration.parse(text)
 
 
 def node_tls(
     certificate: Path | None, key: Path | None, authority: Path | None
 ) -> tuple[TlsContext, TlsContext] | None:
-    """TLS of a node, as who is called and as who calls; None if it is not asked for. Raises: click.UsageError."""
+    """Return the TLS contexts of a node, as server and as client; None without TLS. Raises: click.UsageError."""
     if certificate is None and key is None and authority is None:
         return None
     if certificate is None or key is None or authority is None:
@@ -79,15 +79,15 @@ def node_tls(
 
 
 def secret_of(path: Path | None) -> bytes:
-    """What a secret's file holds. Raises: click.UsageError if none is given; as `read_secret`."""
+    """Return the content of a secret file. Raises: click.UsageError if none is given; as `read_secret`."""
     if path is None:
         raise click.UsageError("give --secret-file: both sides prove that they know what it holds")
     return read_secret(path)
 
 
 def tls_context(make: Callable[[], T], key: Path | None) -> T:
-    """TLS of what the files hold. key: the one with the private key, if there is one. Raises: click.UsageError; as
-    `check_secret_file`.
+    """Return the TLS context of these files. key: the one with the private key, if there is one. Raises:
+    click.UsageError; as `check_secret_file`.
     """
     if key is not None:
         check_secret_file(key)
@@ -99,7 +99,7 @@ def tls_context(make: Callable[[], T], key: Path | None) -> T:
 
 @contextmanager
 def until_told() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set, so that what runs ends in its own time."""
+    """Return an event that SIGTERM and SIGINT set, so that the command ends in order."""
     told = threading.Event()
     kinds = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(each, lambda *_: told.set()) for each in kinds]

@@ -1,4 +1,4 @@
-"""Commands about a store as a whole: info, tables, partitions, status, report, checkpoint, check."""
+"""Commands for a whole store: info, tables, partitions, status, report, checkpoint, check."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tidemark.report import draw_space
 
 
 def ask_owner(store: Path, command: str, locked: tm.Locked, **arguments: Any) -> Any:
-    """What the process that has the store open answers; its lock is the error if it answers nothing."""
+    """Return the answer of the process that has the store open; without an answer raise the error of its lock."""
     try:
         return ask(store, command, 30.0 if command in ("status", "report") else None, **arguments)
     except tm.PeerError as error:
@@ -55,7 +55,7 @@ def ask_owner(store: Path, command: str, locked: tm.Locked, **arguments: Any) ->
 @json_option
 @one_line
 def info(store: Path, as_json: bool) -> None:
-    """What a store was made with and what its files hold; reads only, also while it is open."""
+    """Show how a store was created and what its files hold. Reads only, also while the store is open."""
     files = PosixFiles(store)
     try:
         found = _info(files)
@@ -119,7 +119,7 @@ def _info(files: PosixFiles) -> dict[str, Any]:
 
 
 def _storage_of(definition: TableDefinition) -> dict[str, str]:
-    """Which columns lie on disk, and where; empty for a table in memory."""
+    """Which columns are on disk, and where; empty for a table in memory."""
     on_disk = [column.name for column in definition.columns if column.is_disk]
     tablespace = (definition.tablespace or DEFAULT_NAME) if on_disk else ""
     return {"on_disk": ", ".join(on_disk), "tablespace": tablespace}
@@ -141,7 +141,7 @@ def _tablespaces_of(listing: StoreListing) -> dict[str, Any]:
 
 # --- tables ---------------------------------------------------------------------------------------
 def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[dict[str, Any]]:
-    """Columns and words of `ndb_show_tables`, rows added; below each table its indexes, which are not logged."""
+    """Columns and words of `ndb_show_tables`, plus rows; below each table its indexes, which are not logged."""
     found = []
     for name, table in sorted(tables.items(), key=lambda item: int(item[1]["id"])):
         if not system and is_system_table(name):
@@ -176,7 +176,7 @@ def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[d
 def tables(store: Path, system: bool, read_only: bool, data_memory: str, as_json: bool) -> None:
     """List the tables: id, type, state, logging, database, name, rows.
 
-    Of a store that another process has open, as that process answers, or as its last local checkpoint has them.
+    If another process has the store open, it answers, or they are those of its last local checkpoint.
     """
     try:
         with attach(store, data_memory, "read-only") if read_only else open_store(store, data_memory) as db:
@@ -189,8 +189,8 @@ def tables(store: Path, system: bool, read_only: bool, data_memory: str, as_json
 
 
 def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str, Any]:
-    """Tables of a store that is open elsewhere: from its owner; from its last local checkpoint; without rows, from its
-    log, where there is none yet.
+    """The tables of a store that another process has open: from that process; from its last local checkpoint; or,
+    without one, from its log, without rows.
     """
     try:
         answer = ask(store, "status")["tables"]
@@ -219,7 +219,7 @@ def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str
 def partitions(store: Path, table: str, read_only: bool, data_memory: str, as_json: bool) -> None:
     """List the partitions of TABLE: name, fragment number, bound or values, rows.
 
-    Of a store that another process has open, as its last local checkpoint has them.
+    If another process has the store open, they are those of its last local checkpoint.
     """
     with open_for_reading(store, data_memory, read_only) as db:
         found = [{name: _shown_bound(value) for name, value in each.items()} for each in db.partitions(table)]
@@ -227,7 +227,7 @@ def partitions(store: Path, table: str, read_only: bool, data_memory: str, as_js
 
 
 def _shown_bound(value: Any) -> Any:
-    """A bound, or values of one, with MAXVALUE as text."""
+    """A bound, or values of a list, with MAXVALUE as text."""
     if isinstance(value, (tuple, list)):
         return [_shown_bound(each) for each in value]
     return "MAXVALUE" if value is tm.MAXVALUE else value
@@ -240,7 +240,7 @@ def _shown_bound(value: Any) -> Any:
 @json_option
 @one_line
 def status(store: Path, data_memory: str, as_json: bool) -> None:
-    """Print every counter: of the process that has the store open, or after restarting it."""
+    """Print every counter, of the process that has the store open, or after restarting the store."""
     try:
         with open_store(store, data_memory) as db:
             found = {**db.status(), "restart": db.restart_report}
@@ -258,7 +258,7 @@ def status(store: Path, data_memory: str, as_json: bool) -> None:
 def report(store: Path, picture: Path | None, data_memory: str, as_json: bool) -> None:
     """Show how full the pages of disk columns are: search matrix, pages by fill, map of extents.
 
-    Of the process that has the store open, or after restarting it.
+    The figures are those of the process that has the store open, or come from restarting the store.
     """
     try:
         with open_store(store, data_memory) as db:
@@ -271,7 +271,7 @@ def report(store: Path, picture: Path | None, data_memory: str, as_json: bool) -
 
 
 def _without_maps(tables: dict[str, Any]) -> dict[str, Any]:
-    """What fits a terminal."""
+    """The part that fits a terminal."""
     return {
         name: {key: str(value) if isinstance(value, list) else value for key, value in each.items() if key != "map"}
         for name, each in tables.items()
@@ -284,7 +284,7 @@ def _without_maps(tables: dict[str, Any]) -> dict[str, Any]:
 @json_option
 @one_line
 def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
-    """Make a local checkpoint; if the store is open elsewhere, its owner makes it."""
+    """Make a local checkpoint. If another process has the store open, that process makes it."""
     try:
         with open_store(store, data_memory) as db, reported("local checkpoint") as progress:
             report = db.checkpoint(progress)
@@ -324,12 +324,12 @@ def check(
     data_memory: str,
     as_json: bool,
 ) -> None:
-    """Verify every file, and every row in memory; if the store is open elsewhere, its owner does it.
+    """Verify every file, and every row in memory. If another process has the store open, that process does it.
 
-    Nothing is changed. With --replication: system tables, exceptions tables and what mysql.ndb_replication says of each
-    table; of a store that is open elsewhere, as its last local checkpoint has them. With --binlog: whether what the
-    binlog says last of each key is what the store has; for that a store that nobody has open is opened. Exit code 1 if
-    anything is damaged, or set up wrong.
+    Nothing is changed. With --replication: check system tables, exceptions tables and the rows of
+    mysql.ndb_replication; of a store that another process has open, as its last local checkpoint has them. With
+    --binlog: check that the binlog's last change of each key agrees with the store; a store that no process has open is
+    opened for that. Exit code 1 if anything is damaged or set up wrong.
     """
     if replication and binlog:
         raise click.UsageError("--replication and --binlog are two things; ask for one")

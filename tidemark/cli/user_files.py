@@ -1,4 +1,4 @@
-"""The user's own files: rows out of CSV, Parquet and Arrow files, and into them."""
+"""The user's own files: read rows from CSV, Parquet and Arrow files, and write them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix that tells the format; of `x.csv.gz` it is `.csv`. Raises: UsageError for an unknown one."""
+    """Return the suffix that names the format; of `x.csv.gz` it is `.csv`. Raises: UsageError for an unknown one."""
     try:
         return sources.suffix_of(path)
     except Rejected as error:
@@ -26,7 +26,7 @@ def suffix_of(path: Path) -> str:
 
 
 def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """The same rows in tables of exactly `rows`, the last one of what is left."""
+    """The same rows in tables of exactly `rows` rows; the last one has the rest."""
     import pyarrow as pa
 
     pending: list[pa.RecordBatch] = []
@@ -49,9 +49,9 @@ def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table
 def write_rows(
     path: Path | None, schema: pa.Schema, batches: Iterable[pa.RecordBatch], advance: Callable[[int], None]
 ) -> int:
-    """Write batches to a file, or as CSV to standard output; returns the rows.
+    """Write batches to a file, or as CSV to standard output; return the number of rows.
 
-    The file appears under its name when it is whole; until then it is called `.part`. Raises: ArrowException, OSError.
+    The file gets its name when it is complete; until then it is called `.part`. Raises: ArrowException, OSError.
     """
     if path is None:
         return _write_all(sys.stdout.buffer, CSV, schema, batches, advance)
@@ -73,7 +73,7 @@ def _write_all(
     import pyarrow as pa
 
     if suffix == CSV:
-        # CSV has no dictionaries: Enum columns are text there.
+        # CSV has no dictionaries: Enum columns become text.
         schema = pa.schema(
             [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in schema]
         )

@@ -1,4 +1,4 @@
-"""The command `diff`, and what `check --binlog` does."""
+"""The command `diff`, and the work of `check --binlog`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ FAILED = 2
 
 
 def _copy(text: str, stack: ExitStack, data_memory: str) -> Any:
-    """What a name on the command line stands for: a store nobody has open is opened, so that its log counts too."""
+    """The copy that a name on the command line stands for. A store that no process has open is opened, so that its log
+    counts too.
+    """
     from tidemark.comparison import is_store
 
     place, hash_sign, number = text.rpartition("#")
@@ -53,8 +55,8 @@ def diff(
 ) -> None:
     """Compare two copies: directories of stores, places of backups (PLACE#3 is backup 3 there).
 
-    Exit code 0 if they are equal, 1 if they differ, 2 if that cannot be told. With --repair what the other side says is
-    written, through transactions; the exit code is 0 if both are equal then.
+    Exit code 0 if they are equal, 1 if they differ, 2 if the comparison failed. With --repair the rows of the other
+    side are written, in transactions; the exit code is 0 if both are equal then.
     """
     from tidemark import comparison
 
@@ -111,11 +113,11 @@ def _both(difference: dict[str, Any]) -> tuple[Any, Any]:
 
 # --- check --binlog -------------------------------------------------------------------------------
 def check_binlog(store: Path, given: Sequence[str], data_memory: str) -> dict[str, Any]:
-    """The report of `Database.check_binlog`, of a store that is opened for it.
+    """The report of `Database.check_binlog` for a store that is opened for it.
 
     given: NAME=VALUE, options of the site; name and server id of the binlog are those of its files if not given.
-    Raises: FileMissing for a store without a binlog or with several, Locked if another process has it, and what opening
-    raises.
+    Raises: FileMissing for a store without a binlog or with several, Locked if another process has it open, and as
+    opening.
     """
     from tidemark.replication.settings.options import parse_text
 
@@ -133,7 +135,7 @@ def check_binlog(store: Path, given: Sequence[str], data_memory: str) -> dict[st
 
 
 def _identity(store: Path) -> dict[str, Any]:
-    """Name and server id, as the files of the binlog have them."""
+    """Name and server id in the files of the binlog."""
     from tidemark.replication.binlog.index import BinlogIndex
     from tidemark.replication.binlog.listing import bases
     from tidemark.replication.binlog.scan import read_format
@@ -157,7 +159,7 @@ def _identity(store: Path) -> dict[str, Any]:
 
 
 def binlog_lines(report: dict[str, Any]) -> Iterator[str]:
-    """The report for people."""
+    """The report as text."""
     yield from (f"damaged: {problem}" for problem in report["problems"])
     if not report["is_whole"]:
         yield "note: not every change of this store is one its binlog has; only what it logged last was judged"

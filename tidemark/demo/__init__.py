@@ -1,1 +1,3 @@
-"""The main job of `make run`: TPC-H rows, refresh work from four threads, SIGKILL, restart, proof; then in bulk."""
+"""The demo of `make run`: TPC-H rows, refresh work from four threads, SIGKILL, restart, proof; then the same in
+bulk.
+"""

@@ -1,7 +1,7 @@
 """The second half of `make run`: TPC-H in bulk by Spark, a backup, changes, SIGKILL, and back to a point in time.
 
-Proof: what is restored to an epoch from the backup before the changes and the archived log is compared, row by row,
-with a backup that was made at that epoch. Where Spark finds no Java the native loader and restore do the same work.
+Proof: the backup before the changes and the archived log are restored to an epoch, and the result is compared row by
+row with a backup made at that epoch. Where Spark finds no Java, the native loader and restore do the same work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 FRAGMENTS = 4
-BATCHES_BEHIND = 10  # of changes behind the point in time, before the kill
+BATCHES_BEHIND = 10  # of changes after the point in time, before the kill
 BATCHES = [Column("number", Int64), Column("lines", Int32)]
 
 
@@ -50,7 +50,7 @@ class Bulk:
         self.spark: SparkSession | None = None
 
     def run(self) -> dict[str, Any]:
-        """Do it; returns the figures. Raises: DemoFailed if the restored store is not what it must be."""
+        """Run it; return the figures. Raises: DemoFailed if the restored store differs."""
         self._clear()
         self.folder.mkdir(parents=True, exist_ok=True)
         files = data.generate(self.folder, self.scale)
@@ -62,14 +62,14 @@ class Bulk:
             self._restart(batches)
             self._restore(epoch)
             self._compare()
-            self._clear()  # gigabytes; of a run that failed they stay, for study
+            self._clear()  # gigabytes; after a failed run they stay for analysis
         finally:
             if self.spark is not None:
                 self.spark.stop()
         return self.figures
 
     def _open(self) -> tm.Database:
-        # Archived from the first moment of each opening: a local checkpoint must not cut what no archive has.
+        # Archived from the beginning of each opening: a local checkpoint must not cut log that is not archived.
         return tm.open(self.store, data_memory=data.DATA_MEMORY, archive=self.place)
 
     def _clear(self) -> None:
@@ -114,7 +114,7 @@ class Bulk:
             self._tell(f"backup of {report['rows']:,} rows, read back", "backup", began, report["rows"])
 
     def _change_and_kill(self) -> tuple[int, int]:
-        """(epoch of the backup that says what is expected, batches acknowledged)."""
+        """Return (epoch of the backup with the expected rows, batches acknowledged)."""
         command = [sys.executable, "-m", "tidemark.demo.changes", self.store, self.place, self.expected, str(self.seed)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         epoch = batches = behind = 0

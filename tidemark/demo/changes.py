@@ -1,9 +1,9 @@
-"""The process that changes what was loaded in bulk, and gets killed.
+"""The process that changes rows loaded in bulk, and is killed.
 
-`python -m tidemark.demo.changes STORE ARCHIVE PLACE SEED`. Each batch is one transaction: quantities of lines change,
-lines go, lines come, and a row of `bulk.batches` says so. After BATCHES_BEFORE of them it makes a backup, which is what
-a restore to that moment must give; then it goes on. A line of JSON on standard output for each commit and for the
-backup, never before it is durable.
+`python -m tidemark.demo.changes STORE ARCHIVE PLACE SEED`. Each batch is one transaction: it changes quantities of
+lines, deletes lines, inserts lines, and adds a row to `bulk.batches`. After BATCHES_BEFORE batches it makes a backup,
+which a restore to that moment must equal; then it continues. It prints a line of JSON on standard output for each
+commit and for the backup, never before it is durable.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ FIRST_NEW_KEY = 1_000_000_000
 
 
 def changed(lines: pa.RecordBatch, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """New quantities for lines found by their keys."""
+    """Return new quantities for lines found by their keys."""
     rows = lines.select(["l_orderkey", "l_linenumber"]).to_pylist()
     return [{**row, "l_quantity": Decimal(int(rng.integers(1, 5_100))).scaleb(-2)} for row in rows]
 
 
 def batch(db: tm.Database, number: int, keys: list[int], rng: np.random.Generator) -> None:
-    """One transaction."""
+    """Run one transaction."""
     chosen = [(keys[place], 1) for place in rng.choice(len(keys), 3 * BATCH_ROWS, replace=False).tolist()]
     with db.transaction() as txn:
         found = txn.get_many("bulk.lineitem", chosen[:BATCH_ROWS])
@@ -48,7 +48,7 @@ def batch(db: tm.Database, number: int, keys: list[int], rng: np.random.Generato
 
 
 def tell(**what: int) -> None:
-    """One line, at once."""
+    """Print one line at once."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""TPC-H `orders` and `lineitem` from the published generator, and what an order's total must be."""
+"""TPC-H `orders` and `lineitem` from the published generator, and the rule for an order's total."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from tidemark.database import Database
 
 MONEY = Decimal(15, 2)
-COMMENT_STORAGE = "disk"  # of orders and lines: most of their bytes, far more than the page buffer
+COMMENT_STORAGE = "disk"  # of orders and lines: most of their bytes, much more than the page buffer
 PAGE_BUFFER_BYTES = 4 << 20
-LOAD_ROWS = 20_000  # of one transaction: what its changes may take of the UNDO log is promised before
+LOAD_ROWS = 20_000  # of one transaction: its changes reserve their room in the UNDO log
 ORDERS = [
     Column("o_orderkey", Int64),
     Column("o_custkey", Int64),
@@ -53,7 +53,7 @@ LINEITEM = [
     Column("l_shipmode", VarChar(10)),
     Column("l_comment", VarChar(44), storage=COMMENT_STORAGE),
 ]
-# One row per transaction, written inside it: what it did, so that its traces can be checked after a crash.
+# One row per transaction, written inside it, says what it did, so that its effects can be checked after a crash.
 REFRESH_LOG = [
     Column("thread", Int32),
     Column("sequence", Int64),
@@ -70,7 +70,7 @@ AMOUNT_DIGITS = 14
 
 
 def generate(folder: Path, scale: float) -> tuple[Path, Path]:
-    """Parquet files of orders and lineitem at a scale, made once. Raises: FileMissing without the generator."""
+    """Generate Parquet files of orders and lineitem at a scale, once. Raises: FileMissing without the generator."""
     orders, lines = folder / "orders.parquet", folder / "lineitem.parquet"
     if orders.exists() and lines.exists():
         return orders, lines
@@ -83,14 +83,14 @@ def generate(folder: Path, scale: float) -> tuple[Path, Path]:
 
 
 def read(path: Path, columns: list[Column]) -> pa.Table:
-    """A generated file with the columns of our table."""
+    """Read a generated file with the columns of the demo's table."""
     import pyarrow.parquet as parquet
 
     return parquet.read_table(path, columns=[column.name for column in columns])
 
 
 def load(db: Database, orders: pa.Table, lines: pa.Table) -> None:
-    """Make the tables and fill them, LOAD_ROWS in a transaction."""
+    """Create the tables and fill them, LOAD_ROWS in a transaction."""
     partition = HashPartition(4)
     tables = (
         (db.create_table("tpch.orders", ORDERS, "o_orderkey", partition), orders),
@@ -103,7 +103,7 @@ def load(db: Database, orders: pa.Table, lines: pa.Table) -> None:
 
 
 def disk_figures(db: Database) -> dict[str, Any]:
-    """What lies on disk pages, and what page buffer and UNDO log have done for it in this opening."""
+    """The content of disk pages, and the work of page buffer and UNDO log in this opening."""
     status, report = db.status()["disk"], db.space_report()
     (buffer,), undo = status["page_buffer"].values(), status["undo"]
     (tablespace,) = report["tablespaces"].values()
@@ -130,15 +130,15 @@ def cents(column: Any) -> Any:
 
 
 def changed_comment(amount_cents: int, before: str = "") -> str:
-    """The comment of a row that refresh work has written: it repeats the row's own price, so that it can be proved.
+    """The comment of a row that refresh work has written: it repeats the row's own price, so that it can be verified.
 
-    It is no shorter than the one before: most of them stay in their places on their pages.
+    It is no shorter than the comment before, so most comments stay in their places on their pages.
     """
     return f"{CHANGED}{amount_cents:0{AMOUNT_DIGITS}d}".ljust(len(before))
 
 
 def line_cents(price: Any, discount: Any, tax: Any) -> Any:
-    """What a line adds to its order's total, in cents, rounded down at each step as the benchmark's generator does."""
+    """A line's share of its order's total in cents, rounded down at each step as the benchmark's generator does."""
     return price * (100 - discount) // 100 * (100 + tax) // 100
 
 

@@ -1,8 +1,8 @@
-"""The process that gets killed: four threads of refresh transactions, each acknowledged on standard output.
+"""The process that is killed: four threads of refresh transactions, each acknowledged on standard output.
 
 `python -m tidemark.demo.refresh DIRECTORY SEED`. A line "thread sequence" is printed after the commit has returned,
-never before; once in a while a line of JSON tells what page buffer and UNDO log have done. Each thread works on the
-orders whose key leaves its number modulo the number of threads, so what it did can be decided.
+never before; at intervals a line of JSON has the figures of page buffer and UNDO log. Each thread works on the orders
+whose key modulo the number of threads is its number, so its effects can be decided.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Refresher:
         self.acks = acks
 
     def run(self) -> None:
-        """Transactions until the process is killed."""
+        """Run transactions until the process is killed."""
         work = (self.insert_order, self.delete_order, self.change_price)
         while True:
-            # What this thread remembers changes once the commit has returned: a retried transaction leaves no trace.
+            # The state of this thread changes after the commit has returned: a retried transaction leaves no trace.
             remember = self.db.run(work[int(self.rng.integers(0, 3))])
             remember()
             self.acks(f"{self.number} {self.sequence}\n")
             self.sequence += 1
 
     def log(self, txn: tm.Transaction, operation: str, key: int, lines: int, total: int) -> None:
-        """The transaction's own trace."""
+        """Write the transaction's own trace."""
         txn.insert("tpch.refresh_log", (self.number, self.sequence, operation, key, lines, total))
 
     def line(self, key: int, number: int) -> tuple[Any, ...]:
@@ -68,7 +68,7 @@ class Refresher:
         return (key, 1, 1, number, quantity, *money, "N", "O", DAY, DAY, DAY, "NONE", "MAIL", comment)
 
     def insert_order(self, txn: tm.Transaction) -> Callable[[], None]:
-        """RF1: a new order with its lines."""
+        """RF1: insert a new order with its lines."""
         key = self.next_key
         lines = [self.line(key, number) for number in range(1, int(self.rng.integers(2, LINES_MAX + 2)))]
         total = sum(line_cents(*(whole_cents(value) for value in line[5:8])) for line in lines)
@@ -91,7 +91,7 @@ class Refresher:
         return [line for line in found if line is not None]
 
     def delete_order(self, txn: tm.Transaction) -> Callable[[], None]:
-        """RF2: an old order and its lines go."""
+        """RF2: delete an old order and its lines."""
         place = int(self.rng.integers(0, len(self.keys)))
         key = self.keys[place]
         txn.delete("tpch.orders", key)
@@ -106,7 +106,7 @@ class Refresher:
         return remember
 
     def change_price(self, txn: tm.Transaction) -> Callable[[], None]:
-        """A line's price changes, and the order's total with it; the comments of both say so."""
+        """Change a line's price, and the order's total with it; the comments of both repeat the prices."""
         key = self.keys[int(self.rng.integers(0, len(self.keys)))]
         order = txn.get("tpch.orders", key, lock="exclusive")
         lines = self.lines_of(txn, key)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Say = Callable[[str], None]
-WARM_ACKS = 100  # the time of a round begins when so many transactions are acknowledged: then all kernels are compiled
+WARM_ACKS = 100  # a round is timed from so many acknowledged transactions on: all kernels are compiled then
 
 
 class DemoFailed(Error):
@@ -48,7 +48,7 @@ class Demo:
         self.disk: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
-        """Do it; returns the figures. Raises: DemoFailed at the first violation."""
+        """Run it; return the figures. Raises: DemoFailed at the first violation."""
         shutil.rmtree(self.folder / "store", ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.say(f"TPC-H at scale {self.scale}, {self.rounds} rounds of about {self.seconds:g} s, seed {self.seed}")
@@ -104,7 +104,7 @@ class Demo:
             raise DemoFailed(f"round {number}: {violations[0]} (seed {self.seed}); keep {self._store()} for study")
         held, disk = self._sequences(tables["refresh_log"]), self.disk
         in_flight = sum(held.values()) - sum(self.acked.values())
-        # What was in flight and made it counts from now on: the next round goes on behind it.
+        # A transaction that was in flight and is there counts from now on: the next round continues after it.
         self.acked = held
         self.say(
             f"round {number}: killed after {acks:,} acknowledged transactions; all there, {in_flight} in flight"
@@ -123,7 +123,9 @@ class Demo:
         return {int(number): int(sequences[threads == number].max()) for number in np.unique(threads)}
 
     def _work_and_kill(self, number: int) -> int:
-        """Let the refresh process work, kill it in the middle; acknowledged transactions of this round."""
+        """Let the refresh process work and kill it in the middle; return the transactions acknowledged in this
+        round.
+        """
         command = [sys.executable, "-m", "tidemark.demo.refresh", self._store(), str(self.seed + number)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         counted = 0

@@ -1,4 +1,6 @@
-"""What must hold after a crash: every acknowledged transaction whole, nothing else but one in flight per thread."""
+"""The rules after a crash: every acknowledged transaction is there as a whole, and besides these at most one in flight
+per thread.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-LINES_OF_ORDER = 8  # a line's number is below
+LINES_OF_ORDER = 8  # a line's number is below it
 
 
 def check(
     orders: pa.Table, lines: pa.Table, log: pa.Table, acked: dict[int, int], loaded: tuple[pa.Table, pa.Table]
 ) -> list[str]:
-    """Every violation found, in words; empty if all is well.
+    """Return every violation found, in words; empty if there is none.
 
     acked: newest acknowledged sequence by thread. loaded: orders and lines as they were at the beginning.
     """
@@ -45,7 +47,7 @@ def line_comments(lines: pa.Table) -> tuple[Any, Any, pa.Array]:
 
 
 def check_comments(what: str, held: tuple[Any, Any, pa.Array], loaded: tuple[Any, Any, pa.Array]) -> list[str]:
-    """Each comment, which lies on disk, is the one that was loaded, or repeats the price it was changed with."""
+    """Each comment, which is on disk, is the one that was loaded, or repeats the price of its change."""
     import pyarrow as pa
     import pyarrow.compute as compute
 
@@ -67,7 +69,7 @@ def check_comments(what: str, held: tuple[Any, Any, pa.Array], loaded: tuple[Any
 
 
 def check_log(log: pa.Table, acked: dict[int, int]) -> list[str]:
-    """Each thread's sequences are 1 to n without a gap, n being the last acknowledged or the one behind it."""
+    """Each thread's sequences are 1 to n without a gap, n being the last acknowledged or the next one."""
     found = []
     threads, sequences = np.asarray(log.column("thread")), np.asarray(log.column("sequence"))
     for number in range(THREADS):
@@ -97,7 +99,7 @@ def check_totals(orders: pa.Table, lines: pa.Table) -> list[str]:
 
 
 def check_effects(orders: pa.Table, lines: pa.Table, log: pa.Table, initial_keys: Any) -> list[str]:
-    """What the newest transaction on each order did is what the tables show; orders nobody touched are all there."""
+    """The tables show the effect of the newest transaction on each order; all other orders are unchanged."""
     order = np.lexsort((np.asarray(log.column("sequence")), np.asarray(log.column("order_key"))))
     keys = np.asarray(log.column("order_key"))[order]
     newest = order[np.append(keys[1:] != keys[:-1], True)] if keys.size else order

@@ -1,1 +1,1 @@
-"""A store of another process: what its clients call, and what carries it out there (docs/clients.md)."""
+"""A store of another process: the client's calls, and their execution in that process (docs/clients.md)."""

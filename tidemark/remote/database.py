@@ -27,7 +27,7 @@ TIMEOUT_MS = 10_000
 
 
 class RemoteDatabase:
-    """What `connect` gives: the calls of a `Database` that make sense from outside. Share it between threads."""
+    """The result of `connect`: the calls of a `Database` that other processes may make. Threads may share it."""
 
     def __init__(
         self, seeds: Sequence[Address], secret: bytes, tls: TlsContext | None, timeout_ms: int, clock: Clock
@@ -43,7 +43,7 @@ class RemoteDatabase:
             raise
 
     def close(self) -> None:
-        """Close the links; transactions under way are rolled back. Closing again does nothing."""
+        """Close the links; transactions under way are rolled back. A second call does nothing."""
         self._is_closed = True
         self.links.close()
 
@@ -66,8 +66,8 @@ class RemoteDatabase:
         return RemoteTransaction(self.links, self._definition, log_exclusive_reads)
 
     def run(self, work: Callable[[RemoteTransaction], R], retries: int = 5) -> R:
-        """Run work(txn) and commit; again, up to `retries` times, when it was rolled back by a Retryable error, the
-        loss of the primary among them.
+        """Run work(txn) in a transaction and commit it; see `Database.run`. The loss of the primary is a Retryable
+        error, too.
         """
         if retries < 0:
             raise SchemaInvalid(f"retries must be 0 or more, got {retries}")
@@ -106,7 +106,9 @@ class RemoteDatabase:
         return dict(self.links.ask_primary(["store", "status", [], {}]))
 
     def outcome(self, txid: int) -> str:
-        """What became of a transaction: "committed", "aborted", or "unknown" if it is older than the kept log."""
+        """Return the outcome of a transaction: "committed", "aborted", or "unknown" if it is older than the kept
+        log.
+        """
         return str(self.links.ask_primary(["store", "outcome", [txid], {}]))
 
     def check(self) -> dict[str, Any]:
@@ -122,7 +124,7 @@ class RemoteDatabase:
         return int(self.links.ask_primary(["store", "sync", [], {}]))
 
     def where(self) -> dict[str, Any]:
-        """Who is who: `view` (its number), `primary` and `members` as (host, port)."""
+        """The nodes: `view` (its number), `primary` and `members` as (host, port)."""
         return dict(self.links.read(["where"]))
 
     def _read(self, method: str, *arguments: Any) -> Any:
@@ -131,7 +133,9 @@ class RemoteDatabase:
 
     # --- schema ----------------------------------------------------------------------------------
     def _change(self, method: str, *arguments: Any, **named: Any) -> None:
-        """A change of the schema, made once: if the link breaks on the way whoever asked has to look."""
+        """Make a schema change once. If the link breaks before the answer, the caller has to check whether it was
+        made.
+        """
         self._check_usable()
         links = self.links
         address = links.primary()
@@ -230,12 +234,16 @@ def connect(
     tls: TlsContext | None = None,
     timeout_ms: int = TIMEOUT_MS,
 ) -> RemoteDatabase:
-    """Connect to a store that takes calls: a node group (`tidemark node`), or one store (`tm.serve_calls`).
+    """Connect to a node group (`tidemark node`), or to one store (`tm.serve_calls`).
 
-    nodes: "host:port,host:port", or a sequence of addresses; any that is up is enough, the others are learned of it.
-    secret: that of the group. timeout_ms: so long it is tried to find a node that can do what is asked; a takeover
-    within it is not noticed but for transactions that were open, which raise PrimaryLost (Retryable: `run` does them
-    again). Raises: PeerTimeout if no node answers, PeerError, SchemaInvalid.
+    Args:
+        nodes: "host:port,host:port", or a sequence of addresses. One that is up is enough; it names the others.
+        secret: That of the group.
+        tls: A client's context.
+        timeout_ms: How long to look for a node that can execute a call. A takeover within this time is visible only to
+            open transactions, which raise PrimaryLost (Retryable: `run` repeats them).
+
+    Raises: PeerTimeout if no node answers, PeerError, SchemaInvalid.
     """
     texts = nodes.split(",") if isinstance(nodes, str) else list(nodes)
     seeds = [parse_address(each.strip() if isinstance(each, str) else each) for each in texts]

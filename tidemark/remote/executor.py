@@ -1,7 +1,7 @@
-"""The calls of one client, carried out on the store of this process.
+"""Executes the calls of one client on the store of this process.
 
-A transaction of a client is one of the thread that serves its link: it ends with the link, rolled back. What may be
-called is named here; arguments are judged by the calls themselves.
+A transaction of a client belongs to the thread that serves its link; when the link ends, it is rolled back. The calls
+that a client may make are named here; the calls themselves check their arguments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCANS_MAX = 16  # open at once on one link
 PAGE_BYTES = 4 << 20  # of a scan, more or less
 
 SAVEPOINTS_MAX = 1_000  # open at once on one link
-# What arguments raise that are of the wrong type, size or shape.
+# Errors of arguments of the wrong type, size or shape.
 _INVALID = (
     *(TypeError, AttributeError, LookupError, ValueError, ArithmeticError),
     *(NotImplementedError, RecursionError, MemoryError),
@@ -74,7 +74,7 @@ OF_SCHEMA = frozenset(
         "drop_tablespace",
     ]
 )
-OF_ROWS = frozenset(["tables", "tablespaces"])  # what was committed shows
+OF_ROWS = frozenset(["tables", "tablespaces"])  # only committed rows show
 FINAL_OUTCOME = "final_outcome"
 OPEN = "open"
 OF_PRIMARY = frozenset(["outcome", "sync", FINAL_OUTCOME])
@@ -83,35 +83,35 @@ OF_SCAN = frozenset(["count", "sum", "min", "max", "mean", "aggregate", "explain
 
 
 class Gate(Protocol):
-    """Whether this process may do it now: a node of a group may not always."""
+    """Whether this process may execute a call now: a node of a group not always may."""
 
     def database(self) -> Database:
-        """The store as it is open now. Raises: Retryable if it is not."""
+        """The store as it is open now. Raises: Retryable if it is not open."""
         ...
 
     def reading(self) -> int:
-        """Asked before rows are read; for `shown`. Raises: Retryable if another node has to do it."""
+        """Called before rows are read; returns a token for `shown`. Raises: Retryable if another node must do it."""
         ...
 
     def shown(self, token: int) -> None:
-        """Asked behind it. Raises: Retryable if what was read might be older than what was acknowledged."""
+        """Called after the read. Raises: Retryable if the rows may be older than an acknowledged commit."""
         ...
 
     def writing(self) -> None:
-        """Raises: Retryable if another node has to do it."""
+        """Raises: Retryable if another node must do it."""
         ...
 
     def failed(self, error: Error) -> None:
-        """The store here failed, or an outcome is not known here. Raises: Abandoned if other nodes can tell."""
+        """The store here failed, or an outcome is unknown here. Raises: Abandoned if other nodes may know it."""
         ...
 
     def where(self) -> dict[str, Any]:
-        """Who is who: `primary` and `members` as addresses, `view`."""
+        """The nodes: `primary` and `members` as addresses, `view`."""
         ...
 
 
 class Executor:
-    """See the module."""
+    """Executes the calls of one client; see the module."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -139,7 +139,9 @@ class Executor:
         }
 
     def answer(self, what: Any) -> Any:
-        """What comes of a call: [verb, arguments ...]. Raises: what it meets; FrameRejected for what is no call."""
+        """Return the result of a call [verb, arguments ...]. Raises: the errors of the call; FrameRejected for an
+        invalid call.
+        """
         is_call = isinstance(what, list) and what and isinstance(what[0], str)
         verb = self._verbs.get(what[0]) if is_call else None
         if verb is None:
@@ -150,12 +152,12 @@ class Executor:
             self._gate.failed(error)
             raise
         except _INVALID as error:
-            # Of what a client's own classes refuse nothing comes here: it has another version, or is none.
+            # The classes of a client refuse such a value themselves: this peer has another version, or is no client.
             _log.warning("call %s of a client: %r", what[0], error)
             raise Rejected(f"call {what[0]} has invalid arguments: {error}") from error
 
     def close(self) -> None:
-        """The link has ended, or may not go on with its transaction, which is rolled back."""
+        """The link has ended, or must not continue its transaction, which is rolled back."""
         self._scans.clear()
         if self._txn is not None and not self._txn.is_ended:
             self._txn.rollback()
@@ -173,7 +175,7 @@ class Executor:
         return self._gate.database()
 
     def _read(self, work: Callable[[], R]) -> R:
-        """What is read here and may be shown."""
+        """Run a read, and return its result if it may be shown."""
         token = self._gate.reading()
         found = work()
         self._gate.shown(token)
@@ -190,7 +192,7 @@ class Executor:
         try:
             self._gate.writing()
         except Error:
-            txn.rollback()  # for its client it has ended
+            txn.rollback()  # its client regards it as ended
             raise
         txn.commit(txn.store.waits_for_disk)
 
@@ -241,14 +243,14 @@ class Executor:
         if method == FINAL_OUTCOME:
             return self._read(lambda: self._final_outcome(*arguments, **named))
         if method in OF_ROWS | OF_PRIMARY:
-            # Of an outcome too: one that was primary would call aborted what the next one has committed.
+            # An outcome too: a previous primary would report as aborted what the next one has committed.
             return self._read(lambda: getattr(self._db, method)(*arguments, **named))
         if method not in OF_STORE:
             raise FrameRejected(f"a store has no call {method!r}")
         return getattr(self._db, method)(*arguments, **named)
 
     def _final_outcome(self, txid: int) -> str:
-        """As `Database.outcome`, or "open": "unknown" will never be known then."""
+        """As `Database.outcome`, or "open": "unknown" never changes afterwards."""
         was_open = is_open(self._db.parts.store, txid)
         told = self._db.outcome(txid)
         return OPEN if was_open and told == "unknown" else told
@@ -271,7 +273,7 @@ class Executor:
         return self._db[table].scan(**named)
 
     def _scan(self, table: str, is_of_txn: bool, named: dict[str, Any]) -> tuple[int, Any]:
-        """(number of the scan, its first batch: one without rows, for the schema)."""
+        """Return (number of the scan, its first batch, which has the schema and no rows)."""
         import pyarrow as pa
 
         self._gate.reading()
@@ -284,7 +286,7 @@ class Executor:
         return number, pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
 
     def _next(self, number: int) -> Any:
-        """The next rows, None behind the last."""
+        """Return the next rows, None after the last."""
         return self._read(lambda: self._page(number))
 
     def _page(self, number: int) -> pa.Table | None:
@@ -323,4 +325,4 @@ class Executor:
 
 
 class Undone(Exception):
-    """A client's savepoint ends without what was done in it."""
+    """Ends a client's savepoint so that its changes are undone."""

@@ -1,7 +1,7 @@
-"""Links of a client: to the node that executes transactions and to those that serve reads, wherever they are now.
+"""The links of a client to the node that executes transactions and to those that serve reads.
 
-A link serves one call, or one transaction, at a time; those at rest are kept for the next one. Which nodes there are is
-asked of any of them, again whenever one breaks or says that it is not the one: until `timeout_ms` is over.
+A link serves one call or one transaction at a time; idle links are kept for the next. Any node can name the others.
+When a link breaks, or a node reports that it is the wrong one, the nodes are asked again, until `timeout_ms` is over.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Address = tuple[str, int]
 SPARE_LINKS = 8
 MEMBERS_MAX = 64  # more than a group can have
 PAUSE_SECONDS = 0.02
-SECONDS_MAX = 86_400.0  # of one answer; a poll counts milliseconds in 32 bits
+SECONDS_MAX = 86_400.0  # of one answer; poll takes milliseconds in 32 bits
 
 
 class Links:
-    """See the module. Share it between threads."""
+    """The links of one client; see the module. Threads may share it."""
 
     def __init__(
         self, seeds: Iterable[Address], secret: bytes, tls: TlsContext | None, clock: Clock, timeout_ms: int
@@ -38,18 +38,18 @@ class Links:
         self._secret = secret
         self._tls = tls
         self._timeout_s = timeout_ms / 1_000
-        self._attempt = threading.local()  # of `until`: the deadline of what this thread asks for
+        self._attempt = threading.local()  # of `until`: the deadline of this thread's call
         self._mutex = threading.Lock()
         self.spares: dict[Address, list[CallLink]] = {}
-        self._store: str | None = None  # all nodes are copies of this one
+        self._store: str | None = None  # all nodes are copies of this store
         self._members: list[Address] = []
-        self._told: list[Address] = []  # of the newest view: asked again although they did not answer
+        self._told: list[Address] = []  # of the newest view: asked again even after they did not answer
         self._primary: Address | None = None
         self._is_closed = False
 
     # --- links -----------------------------------------------------------------------------------
     def take(self, address: Address) -> CallLink:
-        """A link to one node, to be given back. Raises: PeerError."""
+        """Take a link to one node, to be given back. Raises: PeerError."""
         with self._mutex:
             spares = self.spares.get(address)
             if spares:
@@ -62,7 +62,7 @@ class Links:
         return link
 
     def give(self, address: Address, link: CallLink) -> None:
-        """Give a link back that nothing is open on."""
+        """Give back a link on which nothing is open."""
         with self._mutex:
             spares = self.spares.setdefault(address, [])
             if not link.is_broken and not self._is_closed and len(spares) < SPARE_LINKS:
@@ -71,7 +71,7 @@ class Links:
         link.close()
 
     def close(self) -> None:
-        """Close the links at rest; those in use close when they are given back."""
+        """Close the idle links; those in use close when they are given back."""
         with self._mutex:
             self._is_closed = True
             links = [link for spares in self.spares.values() for link in spares]
@@ -81,7 +81,7 @@ class Links:
 
     # --- who is where ----------------------------------------------------------------------------
     def primary(self) -> Address:
-        """Where transactions are executed. Raises: PeerTimeout if nobody has said so in time."""
+        """The node that executes transactions. Raises: PeerTimeout if no node has named it in time."""
         return self.until(self.known_primary)
 
     def known_primary(self) -> Address:
@@ -93,7 +93,7 @@ class Links:
         return self._primary
 
     def learn(self) -> None:
-        """Ask all for the view; the newest answer counts. Raises: PeerError, NotPrimary if nobody knows one."""
+        """Ask all nodes for the view; the newest answer counts. Raises: PeerError, NotPrimary if no node knows one."""
         newest = -1
         last: PeerError | NotPrimary = PeerError("no address is known")
         for address in dict.fromkeys([*self._members, *self._told, *self._seeds]):
@@ -121,7 +121,7 @@ class Links:
         return told
 
     def forget(self, address: Address) -> None:
-        """A node is gone, or is not what it was: its links are closed, and who is who is asked again."""
+        """A node is gone, or has changed its role: close its links, and ask for the view again."""
         with self._mutex:
             links = self.spares.pop(address, [])
         for link in links:
@@ -130,8 +130,8 @@ class Links:
             self._primary = None
 
     def until(self, work: Callable[[], T]) -> T:
-        """What `work` gives; again while it raises PeerError, NotPrimary or PrimaryLost, until time is over. Raises:
-        PeerTimeout then.
+        """Return the result of `work`; repeat it while it raises PeerError, NotPrimary or PrimaryLost, until time is
+        over. Raises: PeerTimeout then.
         """
         before = getattr(self._attempt, "deadline", None)
         deadline = self.clock.monotonic() + self._timeout_s if before is None else before
@@ -145,7 +145,7 @@ class Links:
                     if isinstance(error, PeerRefused):
                         raise
                     if why is None or not isinstance(error, PeerTimeout):
-                        why = error  # the last attempts end for want of time, which says nothing
+                        why = error  # the last attempts fail for lack of time, which says nothing
                     if self.clock.monotonic() >= deadline:
                         raise PeerTimeout(f"no node answered within {self._timeout_s:g} s: {why.message}") from why
                     self.clock.sleep(PAUSE_SECONDS)
@@ -153,18 +153,20 @@ class Links:
             self._attempt.deadline = before
 
     def _rest_s(self) -> float:
-        """Seconds of this thread's attempt that are left: above 0, and no more than a socket takes."""
+        """Seconds left for this thread's call: above 0, and no more than a socket takes."""
         deadline = getattr(self._attempt, "deadline", None)
         rest_s = self._timeout_s if deadline is None else deadline - self.clock.monotonic()
         return min(max(0.001, rest_s), SECONDS_MAX)
 
     # --- calls that may be made again ------------------------------------------------------------
     def read(self, what: Any) -> Any:
-        """The answer of any node to a call that changes nothing. Raises: what it raised; PeerTimeout."""
+        """Return any node's answer to a call that changes nothing. Raises: the error of the call; PeerTimeout."""
         return self.until(lambda: self._ask(self._reader(), what))
 
     def read_on(self, work: Callable[[Address, CallLink], T]) -> T:
-        """What `work` gives with a link to a node that serves reads, which is its own then; see `read`."""
+        """Return the result of `work` with a link to a node that serves reads; `work` then owns the link. See
+        `read`.
+        """
 
         def attempt() -> T:
             address = self._reader()
@@ -180,7 +182,7 @@ class Links:
         return self.until(attempt)
 
     def ask_primary(self, what: Any) -> Any:
-        """The answer of the primary to a call that does the same when it is made twice. Raises as `read`."""
+        """Return the primary's answer to a call that may be repeated. Raises: as `read`."""
         return self.until(lambda: self._ask(self.known_primary(), what))
 
     def _reader(self) -> Address:
@@ -189,7 +191,7 @@ class Links:
         return self._members[0] if self._members else self.known_primary()
 
     def link(self, address: Address) -> CallLink:
-        """`take`; who cannot be reached is asked last from now on."""
+        """`take`; a node that is unreachable is asked last from now on."""
         try:
             return self.take(address)
         except PeerError:
@@ -197,7 +199,7 @@ class Links:
             raise
 
     def _gone(self, address: Address) -> None:
-        """Ask others first from now on."""
+        """Ask other nodes first from now on."""
         self.forget(address)
         self._members = [each for each in self._members if each != address]
 
@@ -215,7 +217,7 @@ class Links:
 
 
 def _is_view(told: dict[str, Any]) -> bool:
-    """Whether an answer names a view, its nodes, and which of them is primary, if any is."""
+    """Whether an answer names a view, its nodes, and its primary, if it has one."""
     primary, members = told.get("primary"), told.get("members")
     if type(told.get("view")) is not int or not isinstance(members, (list, tuple)) or len(members) > MEMBERS_MAX:
         return False

@@ -1,4 +1,4 @@
-"""A scan that is carried out in another process, page by page as it is read."""
+"""A scan that another process executes, read page by page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Progress = Callable[[int, int, str], None]
 
 
 class RemoteScan:
-    """As `Scan`: iterate it once, turn it into a table, or have its rows added up there."""
+    """A scan as `Scan` is: iterate over it once, convert it, or aggregate its rows in the other process."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class RemoteScan:
         definition: Callable[[str], TableDefinition] | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        """named: the arguments of `Scan`. ask: makes one call over the link the scan is read by; close: called when it
-        has been read to its end, or is given up.
+        """named: the arguments of `Scan`. ask: makes one call over the link of the scan. close: called when the scan
+        was read to its end or is abandoned.
         """
         self._table = table
         self._named = dict(named)
@@ -45,19 +45,19 @@ class RemoteScan:
         self._rows: Iterator[Any] | None = None
 
     def _open(self) -> int:
-        """Begin it there; its number."""
+        """Begin the scan in the other process; return its number."""
         number, empty = self._ask("scan", self._table, self._is_of_txn, self._named)
         self._schema = empty.schema
         return int(number)
 
     def schema(self) -> pa.Schema:
-        """Arrow schema of `batches`."""
+        """The Arrow schema of `batches`."""
         if self._schema is None:
-            self._end(self._open(), False)  # whoever asks for it need not read
+            self._end(self._open(), False)  # the caller need not read the rows
         return self._schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow record batches."""
+        """Yield the rows as Arrow record batches."""
         number, done, is_read = self._open(), 0, False
         try:
             while (page := self._ask("next", number)) is not None:
@@ -75,7 +75,7 @@ class RemoteScan:
             if not is_read:
                 self._ask("end", number)
         except Error:
-            pass  # what could not be ended there ended with its link
+            pass  # a scan that could not be ended there ended with its link
         finally:
             self._close()
 
@@ -90,17 +90,17 @@ class RemoteScan:
         return next(self._rows)
 
     def to_arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
+        """Return all rows as an Arrow table."""
         import pyarrow as pa
 
         return pa.Table.from_batches(list(self.batches()), self.schema())
 
     def to_pandas(self) -> Any:
-        """All rows as a pandas DataFrame."""
+        """Return all rows as a pandas DataFrame."""
         return to_pandas(self.to_arrow())
 
     def to_numpy(self) -> Any:
-        """All rows as a structured NumPy array (no hidden columns)."""
+        """Return all rows as a structured NumPy array, without hidden columns."""
         definition = self._definition or (lambda table: self._ask("definition", table))
         return to_numpy(self.to_arrow(), definition(self._table))
 

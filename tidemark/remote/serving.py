@@ -1,4 +1,4 @@
-"""`tm.serve_calls`: an open store offered to clients of other processes, by threads of this one."""
+"""`tm.serve_calls`: offer an open store to clients of other processes, with threads of this process."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 
 class Alone:
-    """The gate of a store that is no node of a group: it may always do everything."""
+    """The gate of a store outside a group: every call is allowed."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self.address: tuple[str, int] = ("", 0)
 
     def database(self) -> Database:
-        """The one there is."""
+        """The store."""
         return self._db
 
     def reading(self) -> int:
-        """Nothing is in the way."""
+        """Every read is allowed."""
         return 0
 
     def shown(self, token: int) -> None:
-        """Nothing is in the way."""
+        """Every row may be shown."""
 
     def writing(self) -> None:
-        """Nothing is in the way."""
+        """Every change is allowed."""
 
     def failed(self, error: Error) -> None:
-        """Nobody else can tell."""
+        """No other process knows the outcome."""
 
     def where(self) -> dict[str, Any]:
         """One node, which is the primary."""
@@ -44,7 +44,7 @@ class Alone:
 
 
 class CallServing:
-    """A store whose calls are taken. Use it with `with`, or close it before the store."""
+    """A store that is offered to clients. Use it with `with`, or close it before the store."""
 
     def __init__(self, db: Database, address: tuple[str, int], secret: bytes, tls: TlsContext | None) -> None:
         db.check_usable()
@@ -63,11 +63,11 @@ class CallServing:
         self.close()
 
     def status(self) -> dict[str, Any]:
-        """Where it listens, and counts of connections: served, not proved yet, failed and evicted since the start."""
+        """The address, and counts of connections: served, not authenticated yet, failed and evicted since the start."""
         return {"address": self.name, "connections": self._server.connections()}
 
     def close(self) -> None:
-        """End all links; calls under way are carried out, open transactions rolled back. Again does nothing."""
+        """End all links: calls under way complete, open transactions are rolled back. A second call does nothing."""
         self._server.close()
 
 
@@ -76,10 +76,12 @@ def serve_calls(
 ) -> CallServing:
     """Offer an open store to clients of other processes (`tm.connect`), until the result is closed.
 
-    address: where to listen, "host:port"; port 0 takes a free one, which `address` of the result tells. secret: 16
-    bytes or more, which clients must know; it is not sent. tls: a server's context; without one everybody on the way
-    can read along, though nobody can alter anything. Raises: PeerError if the address is taken, SchemaInvalid,
-    StoreFailed.
+    Args:
+        address: Where to listen, "host:port"; port 0 takes a free one, which `address` of the result has.
+        secret: 16 bytes or more, which clients must know. It is not sent.
+        tls: A server's context. Without TLS any host on the path can read the calls, though none can alter them.
+
+    Raises: PeerError if the address is taken, SchemaInvalid, StoreFailed.
     """
     place = parse_address(address)
     check_secret_at(place, secret, tls)

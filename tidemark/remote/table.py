@@ -21,12 +21,12 @@ Progress = Callable[[int, int, str], None]
 
 
 class RemoteTable:
-    """One table, as `TableHandle` is one of this process. Every writing call is a transaction at the primary; reads are
-    of any node, and see every commit that was acknowledged.
+    """One table, with the calls of `TableHandle`. Every call that writes is a transaction at the primary. Any node
+    serves reads, and they see every acknowledged commit.
     """
 
     def __init__(self, links: Links, transaction: Callable[[], RemoteTransaction], name: str) -> None:
-        """links, transaction: of the database; the second begins one."""
+        """links, transaction: of the database; the second begins a transaction."""
         self._links = links
         self._transaction = transaction
         self.name = name
@@ -122,7 +122,7 @@ class RemoteTable:
         reverse: bool = False,
         progress: Progress | None = None,
     ) -> RemoteScan:
-        """See `TableHandle.scan`. If its node is lost on the way it raises PeerError: begin it again."""
+        """See `TableHandle.scan`. If its node is lost during the scan it raises PeerError: begin the scan again."""
         by = ByIndex(index, lower, upper, prefix, reverse)
         by.check()
         named = {"columns": columns, "limit": limit, "partitions": partitions, "where": where}
@@ -183,14 +183,14 @@ class RemoteTable:
 
 
 class _Reader:
-    """The link one scan is read by, taken with its first call and given back at its end."""
+    """The link of one scan, taken with its first call and given back at its end."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
         self._taken: tuple[Address, CallLink] | None = None
 
     def ask(self, *what: Any) -> Any:
-        """One call. Raises: what it raised there; PeerError, and the scan must be begun again."""
+        """Make one call. Raises: the error of the call; PeerError, and the scan must be begun again."""
         if self._taken is not None:
             return self._taken[1].ask(list(what))
         answer, self._taken = self._links.read_on(lambda address, link: (link.ask(list(what)), (address, link)))

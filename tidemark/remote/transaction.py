@@ -1,4 +1,4 @@
-"""A transaction that is executed in another process."""
+"""A transaction that another process executes."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ Progress = Callable[[int, int, str], None]
 
 
 class RemoteTransaction:
-    """An open transaction of another process, as `Transaction` is one of this; used by the thread that began it.
+    """An open transaction of another process, with the calls of `Transaction`, for the thread that began it.
 
-    `Rejected` errors leave it open and as it was before the call; `Retryable` ones have rolled it back whole,
-    `PrimaryLost` among them: the process that executed it is gone, and nothing of it was committed.
+    A `Rejected` error leaves it open and as it was before the call. A `Retryable` error has rolled it back as a whole;
+    `PrimaryLost` is one: the process that executed it is gone, and nothing of it was committed.
     """
 
     def __init__(
         self, links: Links, definition: Callable[[str], TableDefinition], log_exclusive_reads: bool | None = None
     ) -> None:
-        """Begin. Raises: PeerTimeout if no node executes transactions; StoreFailed, Retryable as there."""
+        """Begin. Raises: PeerTimeout if no node executes transactions; StoreFailed, Retryable as in the other
+        process.
+        """
         self._links = links
         self._definition = definition
         self._thread = threading.get_ident()
@@ -52,7 +54,7 @@ class RemoteTransaction:
         self.is_ended = False
 
     def _begun(self, log_exclusive_reads: bool | None) -> tuple[Address, CallLink, int]:
-        """A link to the primary with a transaction open on it."""
+        """Return a link to the primary with an open transaction."""
         links = self._links
 
         def begin() -> tuple[Address, CallLink, int]:
@@ -76,7 +78,7 @@ class RemoteTransaction:
             raise WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
 
     def ask(self, *what: Any) -> Any:
-        """One call of it. Raises: what it raised there; PrimaryLost."""
+        """Make one call of it. Raises: the error of the call; PrimaryLost."""
         self.check()
         try:
             return self.link.ask(list(what))
@@ -93,7 +95,7 @@ class RemoteTransaction:
             ) from error
         except Error:
             raise
-        except BaseException:  # Ctrl-C: the link was shut with the answer still to come, and rolls it back there
+        except BaseException:  # Ctrl-C: the link was closed before the answer came, and that rolls it back there
             self._lose()
             raise
 
@@ -108,8 +110,10 @@ class RemoteTransaction:
 
     # --- end -------------------------------------------------------------------------------------
     def commit(self) -> None:
-        """Commit: durable on return at every live node of the group. If the answer is lost, the group is asked what
-        became of it. Raises: PrimaryLost if it was not committed; CommitUnanswered with the `txid` if nobody can tell.
+        """Commit: durable on return at every live node of the group.
+
+        If the answer is lost, the group is asked for the outcome. Raises: PrimaryLost if it was not committed;
+        CommitUnanswered with the `txid` if no node knows.
         """
         self.check()
         try:
@@ -130,7 +134,7 @@ class RemoteTransaction:
         links, txid = self._links, self.txid
 
         def outcome() -> str:
-            links.primary()  # who executes transactions now knows every commit that was acknowledged
+            links.primary()  # the present primary knows every acknowledged commit
             told = str(links.ask_primary(["store", FINAL_OUTCOME, [txid], {}]))
             if told == OPEN:
                 raise PrimaryLost(f"transaction {txid} is neither known as committed nor as aborted")
@@ -154,7 +158,7 @@ class RemoteTransaction:
             raise PrimaryLost("the transaction's process was lost before it committed; run it again", txid=txid)
 
     def rollback(self) -> None:
-        """Undo everything; ending an ended one is allowed."""
+        """Undo everything; ending it twice is allowed."""
         if self.is_ended:
             return
         try:
@@ -166,7 +170,7 @@ class RemoteTransaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo what the block did if it raises, and nothing else; the transaction goes on."""
+        """Undo the changes of the block if it raises, and only those; the transaction continues."""
         self.ask("savepoint")
         try:
             yield
@@ -225,7 +229,7 @@ class RemoteTransaction:
         return int(self._do("delete_where", table, where))
 
     def _many(self, method: str, table: str, data: Any, progress: Progress | None, fill_in: bool, **named: Any) -> int:
-        """Send the rows batch by batch, all or none; the sum of what the calls give."""
+        """Send the rows batch by batch, all or none; return the sum of the results."""
         total = done = 0
         with self.savepoint():
             for batch in to_columns(data, self._definition(table), fill_in=fill_in):
