@@ -127,7 +127,7 @@ class RelayLog:
         self.cut()
         assert self._file is not None
         try:
-            # Includes bytes that a dead process had written and not synced: they are acknowledged and applied after this.
+            # Includes unsynced bytes of a dead process: they are acknowledged and applied from now on.
             write_again(self.files, self._file, run.offset_of(self._whole))
         except StorageFull as error:
             # On a full disk the content can be applied; receiving waits for room.
