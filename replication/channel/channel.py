@@ -1,14 +1,14 @@
-"""One channel of a replica: its relay log between what receives and what applies.
+"""One channel of a replica: its relay log between the receiver and the applier.
 
-What receives (`receiver.py`) calls `begin`, `append`, `sync`, `heard`; what applies calls `apply_next`. Both may be
-stopped and started apart, and in two threads; neither knows of the other but through the relay log.
+The receiver (`receiver.py`) calls `begin`, `append`, `sync`, `heard`; the applier's thread calls `apply_next`. Both may
+be stopped and started separately, in two threads; they communicate through the relay log alone.
 
-Invariants: (C1) where to go on is never kept beside the data: what is applied says `mysql.ndb_apply_status`, whose row
-commits with the rows, what is received says the relay log's end. (C2) What the relay log has not, from what is applied
-on, is fetched again: a relay log that does not reach back to it is thrown away, never skipped over. (C3) An epoch is
-handed to the applier once unless it failed; what `ndb_apply_status` has is passed over (F89). (C4) A relay file is
-removed only when what was applied of it is durable. (C5) Where to go on is settled, and the relay log thrown away,
-between two steps of the applier: `_turn` is held by each of them.
+Invariants: (C1) the position to continue at is never stored apart from the data: `mysql.ndb_apply_status`, whose row
+commits with the rows, says what is applied, and the end of the relay log what is received. (C2) What the relay log
+lacks, from the applied position on, is fetched again: a relay log that does not reach back to it is discarded, never
+skipped over. (C3) An epoch is passed to the applier once unless it failed; epochs that `ndb_apply_status` has are
+skipped (F89). (C4) A relay file is removed only when what was applied of it is durable. (C5) The position to continue
+at is settled, and the relay log discarded, between two steps of the applier: each of them holds `_turn`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ DEFAULT_NAME = "main"
 
 @dataclass(frozen=True)
 class ChannelOptions:
-    """Of one channel. `failed_source`: the server whose epochs tell where to go on, for a new source that replicated
-    from it; 0: those of the source itself. `heartbeat_from`: the same, of a channel that has several sources and may
-    find another one at its link than before.
+    """Options of one channel. `failed_source`: the server whose epochs say where to continue, for a new source that
+    replicated from it; 0: the epochs of the source itself. `heartbeat_from`: the same, for a channel with several
+    sources, whose link may lead to another source than before.
     """
 
     name: str = DEFAULT_NAME
@@ -53,12 +53,12 @@ class ChannelOptions:
     heartbeat_from: int = 0
 
     def filter(self, own_id: int) -> Filter:
-        """What the channel takes at a site. Raises: SchemaInvalid."""
+        """The changes that the channel takes at a site. Raises: SchemaInvalid."""
         return Filter.of((own_id, *self.ignore_server_ids), self.replicate_do, self.replicate_ignore)
 
 
 def check_name(name: str) -> str:
-    """The name of a channel, which becomes that of a folder. Raises: InvalidName."""
+    """Return the name of a channel, which becomes that of a folder. Raises: InvalidName."""
     if not isinstance(name, str) or re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name) is None:
         raise InvalidName(f"a channel's name has 1 to 64 of the characters a-z, 0-9, _ and -, got {str(name)[:80]!r}")
     return name
@@ -66,7 +66,7 @@ def check_name(name: str) -> str:
 
 @dataclass
 class Progress:
-    """What a channel has done since it was made."""
+    """The progress of a channel since it was created."""
 
     applied: int = 0
     passed_over: int = 0
@@ -74,11 +74,13 @@ class Progress:
     applied_epoch: int = 0
     applied_commit_us: int | None = None
     heard: Heartbeat | None = None
-    backlog: int = 0  # transactions not applied when reading the relay log began, less those received before
+    backlog: int = (
+        0  # transactions not applied when the reader of the relay log was opened, minus those received before
+    )
 
     @property
     def done(self) -> int:
-        """Transactions passed on."""
+        """Transactions handled."""
         return self.applied + self.passed_over + self.filtered
 
 
@@ -101,9 +103,9 @@ class ReplicaChannel:
             raise Rejected("server_id 0 does not replicate; open the store with another one", option="server_id")
         self.own = own
         self.progress = Progress()
-        self.left_source = 0  # server that has confirmed epochs of this site, until a source is met
+        self.left_source = 0  # server that has confirmed epochs of this site, until a source is known
         self.on_settings: Callable[[Settings], None] = lambda settings: None
-        self.on_progress: Callable[[], None] = lambda: None  # more was received, or applied
+        self.on_progress: Callable[[], None] = lambda: None  # called when more was received or applied
         self.onward_of: Callable[[int], tuple[tuple[int, int], ...]] = lambda source_id: ()
         self._files = files
         self._clock = clock
@@ -116,11 +118,13 @@ class ReplicaChannel:
         self._reader: RelayReader | None = None
         self._pending: RelayTransaction | None = None
         self._applied_at: Position | None = None
-        self._row_at: Position | None = None  # what of it `ndb_apply_status` says: statements leave no row
+        self._row_at: Position | None = None  # the part of it in `ndb_apply_status`: statements leave no row
 
     @property
     def relay(self) -> RelayLog:
-        """Opened by the first use. Raises: BinlogDamaged, FileMissing: `reset` helps, or `discard_relay`."""
+        """The relay log, opened on first use. Raises: BinlogDamaged, FileMissing: `reset` or `discard_relay` removes
+        it.
+        """
         with self._mutex:
             if self._relay is None:
                 self._relay = RelayLog(
@@ -129,7 +133,7 @@ class ReplicaChannel:
             return self._relay
 
     def close(self) -> None:
-        """Close its files; harmless twice. Nobody may receive or apply."""
+        """Close its files. No thread may receive or apply. A second call does nothing."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -140,7 +144,8 @@ class ReplicaChannel:
 
     # --- receiving --------------------------------------------------------------------------------
     def begin(self, source: Site) -> Start:
-        """Where to go on with a source, whom the link has found out; what a broken link left is thrown away.
+        """Return where to continue with a source, whose identity the link has found out; discard the rest of a broken
+        link.
 
         Raises: PeerRefused if the relay log is another server's, BinlogDamaged, FileMissing.
         """
@@ -161,7 +166,7 @@ class ReplicaChannel:
         relay.cut()
         begin = relay.begin
         if begin is not None and source.binlog not in ("", base_of(begin.file)):
-            # Another node of the same site: the same epochs in other files. What is not applied comes again.
+            # Another node of the same site: the same epochs in other files. Changes that are not applied come again.
             relay.reset()
             relay.expect(source.server_id)
         self.progress.heard = None
@@ -176,7 +181,7 @@ class ReplicaChannel:
             relay.reset()
             relay.expect(source.server_id)
         if row is not None:
-            # The relay log will begin behind that row: a crash must not go back to before it.
+            # The relay log will begin after that row: a crash must not go back to before it.
             self._positions.make_durable()
             return self._start(epoch=row.epoch)
         return self._start_behind_failed(source)
@@ -185,8 +190,9 @@ class ReplicaChannel:
         return Start(**where, window_bytes=self.options.window_bytes, heartbeat_ms=self.options.heartbeat_ms)
 
     def _leave_for(self, source: Site, relay: RelayLog) -> None:
-        """The relay log is of another source. Of sources that bring the same epochs the row of one is old as soon as
-        another has brought more, so it goes, before the relay log does: a crash in between finds all this again.
+        """Discard the relay log of another source. Of sources with the same epochs, the row of one is stale once
+        another has brought more, so the row is deleted before the relay log: a crash in between finds the same state
+        again.
         """
         origin = self.options.heartbeat_from
         if self._row_of(origin) is None and self._row_of(source.server_id) is None:
@@ -204,8 +210,8 @@ class ReplicaChannel:
         )
 
     def _start_behind_failed(self, source: Site) -> Start:
-        """Nothing of this source was applied, nor heard of through another one: its whole binlog, unless it brings
-        what the failed source sent.
+        """Nothing of this source was applied or passed on by another one: begin with its whole binlog, unless it brings
+        the changes of the failed source.
         """
         options = self.options
         failed = options.failed_source or options.heartbeat_from
@@ -231,11 +237,11 @@ class ReplicaChannel:
         return epoch
 
     def heard(self, heartbeat: Heartbeat) -> None:
-        """How far the source is."""
+        """The source has reported its end."""
         self.progress.heard = heartbeat
 
     def learn(self, settings: Settings) -> None:
-        """The conflict functions of the source. Raises: PeerRefused."""
+        """Check the conflict functions of the source. Raises: PeerRefused."""
         self.on_settings(settings)
 
     @property
@@ -245,16 +251,18 @@ class ReplicaChannel:
 
     @property
     def onward(self) -> tuple[tuple[int, int], ...]:
-        """(server id, newest epoch of the source that is applied there) of the sites this one passes it on to."""
+        """(server id, newest epoch of the source that is applied there) for each site to which this one passes changes
+        on.
+        """
         return self.onward_of(self.source_id)
 
     # --- applying ---------------------------------------------------------------------------------
     def apply_next(self) -> RelayTransaction | None:
-        """Apply the next transaction of the relay log, or pass over what is applied or filtered out; None if there is
-        none. Durable: as the applier says.
+        """Apply the next transaction of the relay log, or skip it if it is applied or filtered out; return None if
+        there is none. Durable as the applier says.
 
-        Raises: EpochGap where the source says that something is missing, BinlogDamaged (file, position), and what the
-        applier raises; then it is the same transaction's turn again.
+        Raises: EpochGap where the source says that something is missing, BinlogDamaged (file, position), and the errors
+        of the applier; the next call tries the same transaction.
         """
         with self._turn:
             return self._apply_next()
@@ -278,7 +286,7 @@ class ReplicaChannel:
         return transaction
 
     def apply_all(self) -> int:
-        """Apply everything the relay log has; how many transactions were passed on."""
+        """Apply everything in the relay log; return how many transactions were handled."""
         count = 0
         while self.apply_next() is not None:
             count += 1
@@ -302,14 +310,15 @@ class ReplicaChannel:
         return self._reader.next()
 
     def _place_in(self, relay: RelayLog, row: StatusRow) -> Position | None:
-        """Where what is applied ends in this binlog; None if that came out of another node's."""
+        """The applied position in this binlog; None if it is one in another node's binlog."""
         begin, end = relay.begin, row.end
         return end if begin is None or end is None or base_of(end.file) == base_of(begin.file) else None
 
     def _may_go_on(self, relay: RelayLog) -> bool:
-        """Whether the relay log has what follows; False if it ends before what is applied: the receiver begins anew.
+        """Whether the relay log has what follows; False if it ends before the applied position: the receiver begins
+        anew.
 
-        Raises: EpochGap if it begins behind that.
+        Raises: EpochGap if it begins after that position.
         """
         applied, begin, durable = self._applied_at, relay.begin, relay.durable
         if applied is None or relay.covers(applied):
@@ -324,26 +333,26 @@ class ReplicaChannel:
         )
 
     def _count(self, relay: RelayLog, start: Place | None) -> int:
-        """Transactions in the relay log from a place on."""
+        """The number of transactions in the relay log from a position on."""
         reader = RelayReader(self._files, relay, start)
         count = 0
         try:
             while reader.next() is not None:
                 count += 1
         except (BinlogDamaged, LimitExceeded):
-            return count  # the applier will meet it, behind what is whole
+            return count  # the applier will meet the damage after the intact part
         finally:
             reader.close()
         return count
 
     @property
     def mark(self) -> tuple[int, Position | None]:
-        """Something else whenever there is more to apply."""
+        """A value that differs whenever there is more to apply."""
         relay = self.relay
         return relay.generation, relay.durable
 
     def wait_for_more(self, mark: tuple[int, Position | None], seconds: float, stopped: threading.Event) -> None:
-        """Wait until there is more than there was at a mark, or somebody wakes it; at most so long."""
+        """Wait until there is more than at a mark, until `wake`, or at most for the given time."""
         with self.relay.changed:
             if self.mark == mark and not stopped.is_set():
                 self.relay.changed.wait(seconds)
@@ -357,18 +366,18 @@ class ReplicaChannel:
 
     @property
     def received_epoch(self) -> int:
-        """The newest epoch that is whole and safe in the relay log, 0 if none is."""
+        """The newest epoch that is complete and durable in the relay log, 0 if there is none."""
         relay = self._relay
         return 0 if relay is None else relay.epoch
 
     @property
     def source_id(self) -> int:
-        """Whose binlog the relay log has, 0 while nobody knows."""
+        """The server whose binlog the relay log has, 0 while it is unknown."""
         relay = self._relay
         return 0 if relay is None else relay.source_id
 
     def close_reader(self) -> None:
-        """The next transaction is looked for from what `ndb_apply_status` says."""
+        """Look for the next transaction from the position in `ndb_apply_status` on."""
         if self._reader is not None:
             self._reader.close()
         self._reader = self._pending = None
@@ -384,7 +393,7 @@ class ReplicaChannel:
         if transaction.statement is not None:
             query = transaction.statement
             self._applier.statement(query.statement, query.database, transaction.source_id)
-            # Executed once more it may meet what later ones have made: tables that changed names, for one.
+            # A second execution might meet the results of later statements: renamed tables, for one.
             self._note_end(transaction)
         else:
             self._applier.apply(transaction)
@@ -395,9 +404,10 @@ class ReplicaChannel:
         self._positions.note(StatusRow(self.relay.source_id, self.progress.applied_epoch, *at))
 
     def skip_incident(self) -> str:
-        """Pass over what the source says is missing, which is what comes next: somebody has seen to it. What it says.
+        """Skip the incident that comes next, whose cause an operator has dealt with; return the text of the source.
 
-        Nobody may apply. Durable: on return. Raises: Rejected if something else comes next, and nothing is skipped.
+        No thread may apply. Durable on return. Raises: Rejected if the next event is no incident; nothing is skipped
+        then.
         """
         with self._turn:
             transaction = self._pending
@@ -429,34 +439,35 @@ class ReplicaChannel:
 
     # --- both stopped -----------------------------------------------------------------------------
     def discard_relay(self) -> None:
-        """Throw the relay log away, whatever state it is in; what is not applied is fetched again. Durable: on return.
+        """Discard the relay log, whatever state it is in; changes that are not applied are fetched again. Durable on
+        return.
 
-        Nobody may receive or apply.
+        No thread may receive or apply.
         """
         self.close()
         remove_relay_log(self._files, self.name)
 
     def leave_source(self, left: int, met: int) -> None:
-        """`discard_relay` where another source follows the server `left`: `met` is its id, 0 until it is met."""
+        """`discard_relay` when another source replaces the server `left`: `met` is its id, 0 until it is known."""
         if met not in (0, left):
             self._positions.unconfirm()
         self.discard_relay()
 
     def reset(self) -> None:
-        """Throw the relay log away, and, unless `clear_apply_status` is off, what is known to be applied, where that
-        may come again. Of a source that was not heard of yet that is not known: it stays. Receiver and applier are
-        stopped. Durable: on return.
+        """Discard the relay log and, unless `clear_apply_status` is off, the applied position, where changes may be
+        applied again. Without word from the source that is unknown, and the position stays. Receiver and applier are
+        stopped. Durable on return.
         """
         self.discard_relay()
         if self.options.clear_apply_status and self.progress.heard is not None:
             self._positions.clear()
         self.progress = Progress()
-        self._applier.start()  # the max replicated epoch is what the rows left say
+        self._applier.start()  # the max replicated epoch is that of the remaining rows
 
     # --- what is shown ----------------------------------------------------------------------------
     def lag(self) -> dict[str, Any]:
-        """`epochs`: transactions received and not applied. `seconds`: by the source's clock, how old what was applied
-        last is, 0.0 if it is the newest; None while nobody knows.
+        """`epochs`: transactions received and not applied. `seconds`: the age of the last applied transaction by the
+        source's clock, 0.0 if it is the newest; None while it is unknown.
         """
         progress = self.progress
         relay = self._relay
@@ -464,7 +475,7 @@ class ReplicaChannel:
         seconds = None
         if progress.heard is not None:
             durable = None if relay is None else relay.durable
-            # A source says how far it is where it has nothing more to send: without a relay log nothing was missing.
+            # A source reports its end when it has nothing more to send: without a relay log nothing was missing.
             if not queued and (durable is None or is_behind(durable, progress.heard.end)):
                 seconds = 0.0
             elif progress.applied_commit_us is not None:
@@ -473,7 +484,7 @@ class ReplicaChannel:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether everything is applied that the source had when it was heard of last."""
+        """Whether everything is applied that the source had when it was last heard of."""
         relay = self._relay
         has_begun = self._reader is not None or (relay is not None and relay.durable is None)
         return has_begun and self._pending is None and self.lag()["seconds"] == 0.0

@@ -1,10 +1,10 @@
-"""An open store as other sites meet it: who it is, its binlog to be read, its rows of `ndb_apply_status`, its channels.
+"""An open store as other sites see it: its identity, its binlog to read, its rows of `ndb_apply_status`, its channels.
 
-Everything a channel or a listener needs of a store comes from here, so that neither knows how a store is opened. One
-`Endpoint` belongs to one open store and is made when the first of them wants it.
+Channels and listeners get everything they need of a store from here, so neither knows how a store is opened. One
+`Endpoint` belongs to one open store and is created when the first of them needs it.
 
-Invariants: (N1) what is read of the binlog is durable (`BinlogEnd` is asked of the writer); (N2) channels of one store
-have different names and count apart, and what status shows is the sum.
+Invariants: (N1) bytes read from the binlog are durable (the writer gives `BinlogEnd`); (N2) channels of one store have
+different names and count separately, and status shows the sum.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from tidemark.replication.settings.status import Counters
 
 
-# Of the server's counts of what an applier does to the store, those that something here is: `api_..._replica`.
+# Of the server's counters of an applier's operations, those that exist here: `api_..._replica`.
 API_COUNTS = ("trans_start_count", "trans_commit_count", "trans_abort_count", "trans_close_count", "pk_op_count")
 
 
 class OpenStore(NamedTuple):
-    """What an open store gives: `values` are those of `options.settings`, `identity` its UUID and incarnation."""
+    """The parts of an open store: `values` are those of `options.settings`, `identity` its UUID and incarnation."""
 
     store: Store
     files: Files
@@ -76,7 +76,7 @@ class _IndexRows:
         return map(_index_row, found_rows(self._store, "epoch", epoch))
 
     def of_origin(self, server_id: int, epoch: int) -> Iterable[IndexRow]:
-        """The rows that tell of this epoch of another site, or a later one."""
+        """The rows with this epoch of another site, or a later one."""
         rows = map(_index_row, found_rows(self._store, "orig_server_id", server_id))
         return [row for row in rows if row.orig_epoch >= epoch]
 
@@ -94,7 +94,9 @@ def _index_row(row: Mapping[str, Any]) -> IndexRow:
 
 
 class _ReturningApplier(Applier):
-    """An applier that tells in which own epoch one of its source was applied, and what came back of this site's own."""
+    """An applier that knows in which own epoch an epoch of its source was applied, and which own epochs have come
+    back.
+    """
 
     brought: Callable[[int, int, int], None] = staticmethod(lambda source_id, epoch, own_epoch: None)
     returned: Callable[[int, int], None] = staticmethod(lambda server_id, epoch: None)
@@ -108,7 +110,7 @@ class _ReturningApplier(Applier):
 
 
 class StoreApplier:
-    """What brings the transactions of one channel into a store, as `channel.Applier`."""
+    """Applies the transactions of one channel to a store, as `channel.Applier`."""
 
     def __init__(self, endpoint: Endpoint, options: ApplierOptions, counters: Counters) -> None:
         self._endpoint = endpoint
@@ -121,12 +123,12 @@ class StoreApplier:
         self.epoch = 0  # of its source
 
     def start(self) -> None:
-        """Read settings anew."""
+        """Read the settings again."""
         self.applier.tables.site = self._endpoint.settings
         self.applier.start()
 
     def apply(self, transaction: RelayTransaction) -> Applied:
-        """One epoch transaction. Raises: see `Applier.apply`."""
+        """Apply one epoch transaction. Raises: see `Applier.apply`."""
         counts = self.counts
         try:
             applied = self.applier.apply(transaction)  # type: ignore[arg-type]  # of a relay log
@@ -142,7 +144,7 @@ class StoreApplier:
         return applied
 
     def statement(self, text: str, database: str, server_id: int) -> None:
-        """One change of the schema, made at the server of this id; a Retryable is tried again as for transactions.
+        """Apply one schema change, made at the server of this id; a Retryable is retried as for transactions.
 
         Raises: see `apply_statement`.
         """
@@ -166,7 +168,7 @@ def _settings_row(row: ReplicationRow) -> dict[str, Any]:
 
 
 def rows_of_settings(settings: Settings) -> list[ReplicationRow]:
-    """The rows a source has told."""
+    """The rows that a source has sent."""
     return [
         ReplicationRow(each["db"], each["table_name"], each["server_id"], None, each["conflict_fn"])
         for each in settings.rows
@@ -174,13 +176,13 @@ def rows_of_settings(settings: Settings) -> list[ReplicationRow]:
 
 
 class Member(Protocol):
-    """A channel of a store, or whoever serves its binlog: what the store must know of it."""
+    """A channel of a store, or a server of its binlog: what the store must know of it."""
 
     name: str
 
     @property
     def source_id(self) -> int:
-        """Server id of its source, 0 if it has none or nobody knows it yet."""
+        """Server id of its source, 0 if it has none or it is unknown."""
         ...
 
     @property
@@ -189,11 +191,11 @@ class Member(Protocol):
         ...
 
     def status(self) -> dict[str, Any]:
-        """What is shown of it."""
+        """Its part of the status."""
         ...
 
     def close(self) -> None:
-        """Stop it, and let go of the store."""
+        """Stop it, and release the store."""
         ...
 
 
@@ -217,13 +219,13 @@ class Endpoint:
             self._applied_in,
         )
         self._role: Role = opened.values["conflict_role"]
-        self.has_epoch_peer = False  # a source has told of a function that compares epochs
+        self.has_epoch_peer = False  # a source has reported a function that compares epochs
         self.channels: dict[str, Member] = {}
         self.servings: list[Member] = []
         self._register(opened.status)
 
     def _register(self, status: ReplicationStatus) -> None:
-        """The status variables that appliers know; each is asked when status is."""
+        """Register the status variables that appliers know; status reads each when it is asked."""
 
         def newest(value: Callable[[StoreApplier], int]) -> Callable[[], int]:
             return lambda: max(map(value, list(self._appliers.values())), default=0)
@@ -241,12 +243,12 @@ class Endpoint:
     # --- who it is --------------------------------------------------------------------------------
     @property
     def clock(self) -> Clock:
-        """The store's."""
+        """The store's clock."""
         return self.store.clock
 
     @property
     def site(self) -> Site:
-        """Who this is. Raises: Rejected for server id 0."""
+        """The identity of this site. Raises: Rejected for server id 0."""
         server_id = self.opened.values["server_id"]
         if not server_id:
             raise Rejected("server_id 0 does not replicate; open the store with another one", option="server_id")
@@ -255,7 +257,7 @@ class Endpoint:
 
     @property
     def settings(self) -> SiteSettings:
-        """What set-up of tables asks for, with the role there is now."""
+        """The settings for the set-up of tables, with the present role."""
         options = self.store.options
         made = SiteSettings.from_options(self.opened.values, options.gcp_interval_ms, options.epoch_interval_ms)
         return replace(made, role=self._role)
@@ -272,19 +274,19 @@ class Endpoint:
         beat(self.store, self.site.server_id)
 
     def log(self) -> AttachedBinlog:
-        """The binlog. Raises: Rejected for a store without."""
+        """The binlog. Raises: Rejected for a store without one."""
         if self.binlog is None:
             raise Rejected("a source needs a binlog; open the store with log_bin", option="log_bin")
         return self.binlog
 
     def source_binlog(self) -> SourceBinlog:
-        """A reader of the binlog for one replica; close it. Raises: Rejected without a binlog."""
+        """Return a reader of the binlog for one replica; close it. Raises: Rejected without a binlog."""
         binlog = self.log()
         holder = object()
 
         def end() -> BinlogEnd:
             binlog.check_servable()
-            epoch = binlog.handled_epoch  # first: what is written meanwhile lies behind it
+            epoch = binlog.handled_epoch  # first: what is written in the meantime comes after it
             return BinlogEnd(epoch, binlog.durable_end())
 
         def keep(place: Place | None) -> None:
@@ -308,7 +310,7 @@ class Endpoint:
         )
 
     def _copy(self, request: bytes) -> Generator[bytes]:
-        """The pieces of a first copy; of the binlog nothing that follows is purged before its end."""
+        """Yield the pieces of a first copy; the binlog after its start is not purged before its end."""
         do, ignore = unpack_request(request)
         try:
             wanted = wanted_of(do, ignore)
@@ -319,7 +321,7 @@ class Endpoint:
 
     @contextmanager
     def kept_binlog(self) -> Iterator[None]:
-        """Nothing of the binlog from here on is purged meanwhile. Raises: Rejected without a binlog."""
+        """Keep the binlog from here on from being purged during the block. Raises: Rejected without a binlog."""
         binlog, holder = self.log(), object()
         binlog.pin(holder, binlog.writer.end)
         try:
@@ -333,8 +335,8 @@ class Endpoint:
 
     # --- as a replica -----------------------------------------------------------------------------
     def positions(self, name: str) -> Positions:
-        """The rows of `ndb_apply_status` as a channel of this name sees them. A reset keeps those other channels go by,
-        and all where changes that come a second time would pass for new ones.
+        """The rows of `ndb_apply_status` as a channel of this name sees them. A reset keeps the rows that other
+        channels use, and all rows where repeated changes would pass for new ones.
         """
 
         def kept() -> frozenset[int] | None:
@@ -351,9 +353,9 @@ class Endpoint:
         return Positions(self.store, kept, own_id)
 
     def _is_judged_once(self) -> bool:
-        """Whether changes of sources must not be applied a second time: a function here, or at a source, compares
-        epochs, which tell nothing of rows deleted since, nor of what this site has changed and the source confirmed; or
-        this site's own epochs have come back, so that changes of both sites have met already.
+        """Whether changes of sources must not be applied a second time: a function here or at a source compares epochs,
+        which say nothing of rows deleted since, nor of changes of this site that the source has confirmed; or this
+        site's own epochs have come back, so that changes of both sites have met already.
         """
         if self.has_epoch_peer or any(goes_by_epochs(row.conflict_fn) for row in self.replication_rows()):
             return True
@@ -361,7 +363,7 @@ class Endpoint:
         return any(row["server_id"] == own_id for row in rows_of(made_table(self.store, NDB_APPLY_STATUS)))
 
     def new_applier(self, name: str, options: ApplierOptions) -> StoreApplier:
-        """The applier of the channel of this name, whose counts are shown with those of all others, and go on."""
+        """Create the applier of the channel of this name. Its counts are added to those of all others, and continue."""
         with self._mutex:
             counters = self._counters.get(name)
             if counters is None:
@@ -374,14 +376,14 @@ class Endpoint:
             return made
 
     def replication_rows(self) -> list[ReplicationRow]:
-        """The rows of `mysql.ndb_replication`; none if it is not there, or not as it must be."""
+        """The rows of `mysql.ndb_replication`; none if the table is missing or has another definition."""
         table = self.store.tables.get(NDB_REPLICATION)
         if table is None or verify(table.definition):
             return []
         return [row_of(row) for row in rows_of(table)]
 
     def check_channels(self, peer: tuple[list[ReplicationRow], int] | None = None) -> None:
-        """Refuse what the conflict functions here cannot have: see `channel_rules`. Raises: SchemaInvalid."""
+        """Refuse channels that the conflict functions here do not allow; see `channel_rules`. Raises: SchemaInvalid."""
         if peer is not None and any(goes_by_epochs(row.conflict_fn) for row in peer[0]):
             self.has_epoch_peer = True
         rows = self.replication_rows()
@@ -397,14 +399,16 @@ class Endpoint:
         return self._role
 
     def change_role(self, wanted: Role) -> None:
-        """Change it, for all channels. Raises: Rejected while one applies, and for changes that go through NONE."""
+        """Change it, for all channels. Raises: Rejected while one applies, and for a change that must go through
+        NONE.
+        """
         with self._mutex:
             is_running = any(each.is_applying for each in self.channels.values())
             self._role = change_role(self._role, wanted, is_running)
 
     # --- members ----------------------------------------------------------------------------------
     def add_channel(self, channel: Member) -> None:
-        """Raises: SchemaInvalid if there is one of this name."""
+        """Add a channel. Raises: SchemaInvalid if there is one of this name."""
         with self._mutex:
             if channel.name in self.channels:
                 raise SchemaInvalid(
@@ -413,7 +417,7 @@ class Endpoint:
             self.channels[channel.name] = channel
 
     def remove(self, member: Member) -> None:
-        """It is closed; harmless twice."""
+        """Remove a closed member. A second call does nothing."""
         with self._mutex:
             if self.channels.get(member.name) is member:
                 del self.channels[member.name]
@@ -421,19 +425,19 @@ class Endpoint:
                 self.servings.remove(member)
 
     def add_serving(self, serving: Member) -> None:
-        """It serves the binlog from now on."""
+        """Add a server of the binlog."""
         with self._mutex:
             self.servings.append(serving)
 
     def close(self) -> None:
-        """Stop all channels, and whoever serves."""
+        """Stop all channels and servers."""
         with self._mutex:
             members = [*self.channels.values(), *self.servings]
         for each in members:
             each.close()
 
     def status(self) -> dict[str, Any]:
-        """Of all channels, by name, and of whoever serves."""
+        """The status of all channels, by name, and of servers."""
         with self._mutex:
             channels, servings = list(self.channels.values()), list(self.servings)
         return {

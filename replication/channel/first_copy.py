@@ -1,13 +1,14 @@
-"""The first copy of a replica: every table of a source as at the end of one closed epoch, brought into a store that has
-none of them; the channel goes on behind that epoch.
+"""The first copy of a replica: every table of a source as at the end of one closed epoch, copied into a store that has
+none of them. The channel continues after that epoch.
 
-`Copied` is what travels, in this order: all tables, their rows in batches, then their indexes and the epoch.
+`Copied` is sent in this order: all tables, their rows in batches, then their indexes and the epoch.
 
 Order of writes of the replica (`CopyTarget`): the names of the tables, marks in `mysql.tidemark_first_copy`, durable;
 the tables; their rows, in transactions of a batch each; the indexes; in one transaction the source's row of
-`mysql.ndb_apply_status`, and no marks; durable. Invariants: (P1) with marks of the source the copy is not whole: it
-begins anew, and what it had made is dropped first; a channel without a copy is refused. (P2) The row is there only
-behind what it stands for. Marks are rows, so they are where the tables are: at every node of a group, in a backup.
+`mysql.ndb_apply_status`, and the removal of the marks; durable. Invariants: (P1) while there are marks of the source,
+the copy is incomplete: it begins anew, and its tables are dropped first; a channel without a copy is refused. (P2) The
+row exists only after the rows it stands for. Marks are rows, so they are where the tables are: at every node of a
+group, in a backup.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ RETRY_PAUSE_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """A table to be made, by the statement that makes it; `rows` are those it has, of all tables about as many."""
+    """A table to be created, by its statement; `rows` is the approximate number of rows of all tables."""
 
     name: str
     statement: str
@@ -63,7 +64,7 @@ class CopiedRows:
 
 @dataclass(frozen=True)
 class CopiedEnd:
-    """Statements that make the indexes; the source's epoch; how far it had applied others, by server id."""
+    """Statements that create the indexes; the source's epoch; the applied positions of the source, by server id."""
 
     statements: tuple[tuple[str, str], ...]
     epoch: int
@@ -75,8 +76,8 @@ Copied = CopiedTable | CopiedRows | CopiedEnd
 
 # --- at the source --------------------------------------------------------------------------------
 def copy_of(store: Store, wanted: Filter, reach: Callable[[int], None]) -> Generator[Copied]:
-    """Everything a first copy consists of. Writers go on meanwhile; the snapshot ends with the iterator. reach: returns
-    when the binlog has an epoch, before which the copy is not whole.
+    """Yield everything of a first copy. Writers continue; the snapshot ends with the iterator. reach: returns when the
+    binlog has an epoch, which the copy needs to be complete.
 
     Raises: SnapshotTooOld where writers have changed more than `snapshot_memory` holds, LimitExceeded, StoreFailed.
     """
@@ -102,7 +103,7 @@ def copy_of(store: Store, wanted: Filter, reach: Callable[[int], None]) -> Gener
 
 
 def _positions(snapshot: Snapshot) -> tuple[tuple[int, int], ...]:
-    """How far the source had applied others when the snapshot was taken."""
+    """The applied positions of the source when the snapshot was taken."""
     if NDB_APPLY_STATUS not in snapshot.by_name:
         return ()
     table = snapshot.table_of(NDB_APPLY_STATUS)
@@ -116,19 +117,19 @@ def _positions(snapshot: Snapshot) -> tuple[tuple[int, int], ...]:
 
 # --- at the replica -------------------------------------------------------------------------------
 def _marked(store: Store) -> list[tuple[int, str]]:
-    """(source, table) of every table that a copy is making, or has left."""
+    """(source, table) of every table that a copy is creating, or has left."""
     if TIDEMARK_FIRST_COPY not in store.tables:
         return []
     return [(row["source_id"], row["table_name"]) for row in rows_of(store.table(TIDEMARK_FIRST_COPY))]
 
 
 def is_broken_off(store: Store) -> bool:
-    """Whether a first copy has begun here and did not come to its end."""
+    """Whether a first copy has begun here and was interrupted."""
     return bool(_marked(store))
 
 
 class CopyTarget:
-    """The replica's side of one copy: `begin`, then everything of `Copied` in its order."""
+    """The replica's side of one copy: `begin`, then every item of `Copied` in its order."""
 
     def __init__(self, store: Store, own_id: int, source_id: int, progress: Progress | None) -> None:
         self.store = store
@@ -138,12 +139,12 @@ class CopyTarget:
         self._tables: dict[str, CopiedTable] = {}
         self._is_made = False
         self._done = 0
-        self.epoch = 0  # of the source, when it is whole
+        self.epoch = 0  # of the source, when the copy is complete
 
     def begin(self, is_positioned: bool) -> bool:
-        """Make room for a copy; False if there is one, which `is_positioned` says: the source's row is there.
+        """Prepare for a copy; return False if there is one, as `is_positioned` says: the source's row is there.
 
-        Durable: that what an earlier copy left is gone. Raises: SchemaInvalid, StoreFailed.
+        Durable on return: the removal of what an earlier copy left. Raises: SchemaInvalid, StoreFailed.
         """
         left = self._left()
         for name in left:
@@ -153,13 +154,13 @@ class CopyTarget:
         return bool(left) or not is_positioned
 
     def _left(self) -> list[str]:
-        """Tables that an earlier copy of this source has left, or may have made."""
+        """Tables that an earlier copy of this source has left, or may have created."""
         return [name for source_id, name in _marked(self.store) if source_id == self._source_id]
 
     def take(self, item: Copied) -> None:
-        """The next of what travels. Durable: with `CopiedEnd` everything, on return.
+        """Take the next item. Durable on return of `CopiedEnd`: everything.
 
-        Raises: Rejected if a table is there already, and what the store's calls raise.
+        Raises: Rejected if a table is there already, and the errors of the store's calls.
         """
         if isinstance(item, CopiedTable):
             self._tables[item.name] = item
@@ -206,7 +207,7 @@ class CopyTarget:
 
         def positions(txn: Transaction) -> None:
             for server_id, epoch in end.positions:
-                # Epochs of this site are of a store that is no more.
+                # Epochs of this site belong to a store that no longer exists.
                 if server_id not in (self._own_id, self._source_id):
                     write_at(txn, server_id, epoch)
             write_at(txn, self._source_id, end.epoch)
@@ -222,7 +223,7 @@ class CopyTarget:
             delete(txn, table, (self._source_id, name))
 
     def _run(self, any_value: int, author: int, work: Callable[[Transaction], Any]) -> None:
-        """One transaction; again where it was rolled back by a Retryable."""
+        """Run one transaction; repeat it where it was rolled back by a Retryable."""
         for attempt in range(RETRIES + 1):
             try:
                 self._try(any_value, author, work)
@@ -243,7 +244,7 @@ class CopyTarget:
 
 
 def copy_within(store: Store, wanted: Filter, reach: Callable[[int], None], take: Callable[[Copied], None]) -> None:
-    """A copy from a store of the same process. Raises: as both sides do."""
+    """Copy from a store of the same process. Raises: as both sides do."""
     items = copy_of(store, wanted, reach)
     try:
         for item in items:
@@ -253,5 +254,5 @@ def copy_within(store: Store, wanted: Filter, reach: Callable[[int], None], take
 
 
 def wanted_of(do: Sequence[str], ignore: Sequence[str]) -> Filter:
-    """What a channel's patterns let pass. Raises: SchemaInvalid."""
+    """The tables that pass a channel's patterns. Raises: SchemaInvalid."""
     return Filter.of((), do, ignore)

@@ -1,9 +1,9 @@
-"""How far somebody is behind: epochs on their way, where they are, and since when.
+"""Lag: epochs on their way, where they are, and since when.
 
-Epochs are no consecutive numbers, so they are counted, not subtracted: a trail keeps those that set out and which
-stations they passed. At a source epochs set out when they are in the binlog, and come back around the circle as the max
-replicated epoch; at a replica they set out when the relay log has them. Memory is bounded: of a trail that grows too
-long the oldest epochs are forgotten, and counts become "at least".
+Epochs are not consecutive numbers, so they are counted, not subtracted: a trail keeps the epochs that have set out and
+the stations they have passed. At a source epochs set out when they are in the binlog, and return around the circle as
+the max replicated epoch; at a replica they set out when the relay log has them. Memory is bounded: a trail that grows
+too long forgets its oldest epochs, and counts become "at least".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EPOCHS_MAX = 1 << 16
 
 
 class Stretch(NamedTuple):
-    """The epochs between two stations: behind the first, and up to the second. 0 if there are none."""
+    """The epochs between two stations: after the first, up to the second. 0 if there are none."""
 
     epochs: int
     oldest: int
@@ -25,7 +25,7 @@ class Stretch(NamedTuple):
 
 
 class EpochTrail:
-    """Epochs that have set out and not passed the last station; `stations` are in the order epochs pass them.
+    """Epochs that have set out and not passed the last station; `stations` are in the order in which epochs pass them.
 
     Any thread may call it.
     """
@@ -41,8 +41,8 @@ class EpochTrail:
         self._mutex = threading.Lock()
 
     def set_out(self, epoch: int, wall_us: int) -> None:
-        """An epoch sets out; `wall_us` is when it was committed. One that is not newer than all before is passed over:
-        after a restart epochs may be told again.
+        """An epoch sets out; `wall_us` is when it was committed. An epoch that is not newer than all before is ignored:
+        after a restart epochs may be reported again.
         """
         with self._mutex:
             if epoch <= self.newest:
@@ -53,7 +53,9 @@ class EpochTrail:
             self._forget()
 
     def passed(self, station: str, epoch: int) -> None:
-        """All epochs up to this one have passed a station; it never goes back. Raises: KeyError for no station."""
+        """All epochs up to this one have passed a station; it never goes back. Raises: KeyError for an unknown
+        station.
+        """
         with self._mutex:
             self._passed[station] = max(self._passed[station], epoch)
             self._forget()
@@ -84,8 +86,8 @@ class EpochTrail:
         return found
 
     def to_dict(self, now_us: int) -> dict[str, Any]:
-        """Lag in epochs and in seconds (age of the oldest epoch that has not passed the last station), and by station
-        how many epochs are on their way to it, and the newest that passed it.
+        """Lag in epochs and in seconds (age of the oldest epoch that has not passed the last station), and for each
+        station the number of epochs on their way to it, and the newest that has passed it.
         """
         with self._mutex:
             stretches = self._stretches()

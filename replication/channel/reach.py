@@ -1,10 +1,10 @@
-"""How far the epochs of this site have come: into each replica's relay log and store, on to the sites behind it, and
-back around the circle.
+"""How far the epochs of this site have come: into each replica's relay log and store, to the sites after it, and back
+around the circle.
 
-Sites tell it themselves. A replica tells its source (acknowledgements of a session, a channel in this process) what it
-has received and applied, and what is applied at the sites it passes its source's changes on to, as those have told it:
-so what a site has applied goes back along the way the changes came, through chains and around circles. What comes back
-in rows of `mysql.ndb_apply_status` tells it too. A site that was heard of once counts until the store is closed:
+Sites report it themselves. A replica reports to its source (in acknowledgements of a session, or as a channel in this
+process) what it has received and applied, and what is applied at the sites to which it passes the source's changes on,
+as those have reported. So reports travel back along the way of the changes, through chains and around circles. Rows of
+`mysql.ndb_apply_status` that return are reports, too. A site that was heard of once counts until the store is closed:
 "everywhere" never shrinks because a link broke.
 """
 
@@ -29,8 +29,8 @@ _LOOK_SECONDS = 0.5
 
 
 class _Brought:
-    """Epochs of one source, by the own epochs they were applied in. Of too many every second one is forgotten, which
-    makes what is told of sites further on late, and never early.
+    """Epochs of one source, by the own epochs in which they were applied. When there are too many, every second one is
+    dropped; reports about sites further on are then late, and never early.
     """
 
     def __init__(self, own_epoch: int, epoch: int) -> None:
@@ -45,13 +45,13 @@ class _Brought:
             del self._own_epochs[1:-1:2], self._epochs[1:-1:2]
 
     def through(self, own_epoch: int) -> int:
-        """The newest that was applied in this own epoch or before; 0 if that is not known."""
+        """The newest that was applied in this own epoch or before; 0 if it is unknown."""
         place = bisect_right(self._own_epochs, own_epoch)
         return self._epochs[place - 1] if place else 0
 
 
 class Reach:
-    """Of one open store. Any thread may call it."""
+    """The reach of one open store. Any thread may call it."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class Reach:
         is_circular: Callable[[], bool] = lambda: True,
         applied_in: Callable[[int], tuple[int, int]] = lambda source_id: (0, 0),
     ) -> None:
-        """values: of the options of replication. is_circular: whether anything can come back, by a channel here;
-        otherwise what is applied is confirmed.
-        applied_in: (own epoch, epoch) of what was applied last of a source, before this store was opened.
+        """values: of the options of replication. is_circular: whether changes can return, through a channel here;
+        otherwise an applied epoch is confirmed. applied_in: (own epoch, epoch) of the last epoch of a source applied
+        before this store was opened.
         """
         self._clock = clock
         self._binlog = binlog
@@ -77,7 +77,7 @@ class Reach:
         self.heard: dict[int, int] = {}  # by server id
         self._brought: dict[int, _Brought] = {}  # by server id of the source
         self._trails: dict[int, EpochTrail] = {}
-        self.on_change: list[Callable[[], None]] = []  # what is told to sources may be more now
+        self.on_change: list[Callable[[], None]] = []  # called when there may be more to report to sources
         if binlog is not None:
             binlog.on_epoch.append(self._set_out)
             if self._passes_on:
@@ -102,7 +102,7 @@ class Reach:
         return trail
 
     def _rise(self, server_id: int, epoch: int) -> bool:
-        """Whether that is news."""
+        """Record an epoch; return whether it is news."""
         known = self.heard.get(server_id, -1)
         if server_id == self._own_id or epoch <= known:
             return False
@@ -112,7 +112,7 @@ class Reach:
 
     # --- what is heard ----------------------------------------------------------------------------
     def told(self, server_id: int, received: int, applied: int, onward: Iterable[tuple[int, int]] = ()) -> None:
-        """A replica has these epochs in its relay log, and in its store; and these are applied at sites further on."""
+        """A replica has these epochs in its relay log and in its store, and these are applied at sites further on."""
         with self._changed:
             trail = self._trail(server_id)
             trail.passed(RECEIVED, received)
@@ -124,7 +124,7 @@ class Reach:
             self._tell()
 
     def returned(self, server_id: int, epoch: int) -> None:
-        """A row came back that says that a site has applied an epoch of this one."""
+        """A returned row says that a site has applied an epoch of this one."""
         with self._changed:
             for trail in self._trails.values():
                 trail.passed(CONFIRMED, epoch)
@@ -146,18 +146,18 @@ class Reach:
     # --- what is told -----------------------------------------------------------------------------
     @property
     def applied(self) -> dict[int, int]:
-        """The newest epoch of this site that each other one is known to have applied, by server id."""
+        """The newest epoch of this site that is known to be applied at each other one, by server id."""
         with self._changed:
             return dict(self.heard)
 
     def onward(self, source_id: int) -> tuple[tuple[int, int], ...]:
-        """(server id, newest epoch of a source that is applied there) of the sites this one passes its changes on to,
-        in order; none if it does not (`log_replica_updates`).
+        """(server id, newest epoch of a source that is applied there) of the sites to which this one passes its changes
+        on, in order; none if it does not (`log_replica_updates`).
         """
         binlog = self._binlog
         if binlog is None or not self._passes_on:
             return ()
-        handled, newest = binlog.handled_epoch, binlog.newest_epoch  # in this order: what is newer is not handled yet
+        handled, newest = binlog.handled_epoch, binlog.newest_epoch  # in this order: newer reports are not handled yet
         with self._changed:
             brought = self._brought.get(source_id)
             applied = sorted(self.heard.items())
@@ -165,7 +165,7 @@ class Reach:
             before = _Brought(*self._applied_in(source_id))
             with self._changed:
                 brought = self._brought.setdefault(source_id, before)
-        # What was not logged here needs not arrive there.
+        # Changes that were not logged here do not have to arrive there.
         return tuple(
             (server_id, 0 if brought is None else brought.through(handled if epoch >= newest else epoch))
             for server_id, epoch in applied
@@ -186,7 +186,7 @@ class Reach:
                 sites = list(self.heard) if at is None else list(at)
                 if not sites:
                     raise Rejected("no replica was heard of since the store was opened; name server ids with at=")
-                is_logged = binlog.has_through(epoch)  # first: what is newer than the binlog's newest is not logged
+                is_logged = binlog.has_through(epoch)  # first: an epoch newer than the binlog's newest is not logged
                 wanted = min(epoch, binlog.newest_epoch)
                 lacking = [each for each in sites if self.heard.get(each, -1) < wanted]
                 if is_logged and not lacking:

@@ -1,8 +1,9 @@
-"""What brings a source's binlog into a channel's relay log: out of a store of the same process, or over the network.
+"""Receivers, which bring a source's binlog into a channel's relay log, from a store of the same process or over the
+network.
 
-Both go on by `ReplicaChannel.begin` whenever they begin anew, and begin anew after whatever broke them off; what no new
-attempt can mend (another secret, a lost position, a gap) ends them. And the threads that receivers and appliers run in:
-each has one owner, is told to stop and joined, and keeps the error it ended with.
+Both call `ReplicaChannel.begin` whenever they start again, and start again after any interruption. An error that a new
+attempt cannot mend (another secret, a lost position, a gap) ends them. Also the threads of receivers and appliers: each
+has one owner, is stopped and joined, and keeps the error it ended with.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ from tidemark.replication.wire.sessions import CHUNK_BYTES, Binlog
 
 _log = logging.getLogger("tidemark.replication")
 
-IDLE_SECONDS = 1.0  # who waits is woken; this is for what nobody tells
+IDLE_SECONDS = 1.0  # waiters are woken; this limit is for changes without a wake-up
 RECONNECT_SECONDS = 0.5
 RECONNECT_SECONDS_MAX = 30.0
 
 
 def is_passing(error: Error) -> bool:
-    """Whether connecting again may help: the link broke, the other side was silent, or proved nothing; a full disk."""
+    """Whether connecting again may help: the link broke, the other side was silent or proved nothing, or the disk is
+    full.
+    """
     return isinstance(error, (Retryable, PeerTimeout, PeerUnproved, FrameRejected)) or type(error) is PeerError
 
 
@@ -54,8 +57,9 @@ class LocalReceiver:
         self.trouble: str | None = None
 
     def receive_next(self) -> bool:
-        """Take the next chunk into the relay log; False if there is none. Durable: the whole transactions received, on
-        return. Raises: PeerError in all its leaves, BinlogDamaged, StorageFull; the next call begins anew.
+        """Take the next chunk into the relay log; return False if there is none. Durable on return: the complete
+        transactions received. Raises: PeerError and its subclasses, BinlogDamaged, StorageFull; the next call begins
+        anew.
         """
         try:
             if self._at is None:
@@ -74,7 +78,7 @@ class LocalReceiver:
             raise
 
     def run(self, stopped: threading.Event) -> None:
-        """Receive until told to stop. Raises: as `receive_next`, but for what passes."""
+        """Receive until stopped. Raises: as `receive_next`, except for transient errors."""
         while not stopped.is_set():
             try:
                 self._news.clear()
@@ -94,21 +98,21 @@ class LocalReceiver:
         self._news.set()
 
     def wake(self) -> None:
-        """Let `run` look whether it was told to stop."""
+        """Let `run` check whether it was stopped."""
         self._news.set()
 
     def restart(self) -> None:
-        """The next call begins anew: the relay log was thrown away."""
+        """The next call begins anew: the relay log was discarded."""
         self._at = None
 
     def close(self) -> None:
-        """Close the binlog's file; harmless twice."""
+        """Close the binlog's file. A second call does nothing."""
         self._at = None
         self._binlog.close()
 
 
 class NetworkReceiver:
-    """Receives over the network; connects again, later each time, while that may help."""
+    """Receives over the network; connects again, with growing pauses, while that may help."""
 
     def __init__(self, channel: ReplicaChannel, address: tuple[str, int], link: LinkOptions, clock: Clock) -> None:
         self._channel = channel
@@ -120,7 +124,7 @@ class NetworkReceiver:
         self.trouble: str | None = None
 
     def run(self, stopped: threading.Event) -> None:
-        """Receive until told to stop. Raises: what connecting again cannot mend."""
+        """Receive until stopped. Raises: an error that connecting again cannot mend."""
         pause = RECONNECT_SECONDS
         while not stopped.is_set():
             before = self._channel.relay.durable
@@ -153,26 +157,26 @@ class NetworkReceiver:
         return self._channel.begin(source)
 
     def notify(self) -> None:
-        """More was applied: the source is told."""
+        """More was applied: report it to the source."""
         with self._mutex:
             if self._caller is not None:
                 self._caller.notify()
 
     def wake(self) -> None:
-        """Let a call under way return, behind `stopped.set()`."""
+        """Let a call under way return, after `stopped.set()`."""
         with self._mutex:
             if self._caller is not None:
                 self._caller.stop()
 
     def restart(self) -> None:
-        """Each call begins anew."""
+        """Nothing to do: each call begins anew."""
 
     def close(self) -> None:
-        """It holds nothing."""
+        """Nothing to close."""
 
 
 class Receiver(Protocol):
-    """Either of them. trouble: what broke the last attempt to receive, None while it receives."""
+    """Either receiver. trouble: the error of the last attempt to receive, None while it receives."""
 
     trouble: str | None
 
@@ -184,7 +188,7 @@ class Receiver(Protocol):
 
 
 class Worker:
-    """A thread with an owner: started, told to stop, joined; `error` is what ended it, None if it was told to."""
+    """A thread with an owner: started, stopped, joined; `error` is the error that ended it, None if it was stopped."""
 
     def __init__(
         self, name: str, work: Callable[[threading.Event], None], wake: Callable[[], None] = lambda: None
@@ -198,7 +202,7 @@ class Worker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread works."""
+        """Whether the thread runs."""
         return self.thread is not None and self.thread.is_alive()
 
     def start(self) -> None:
@@ -211,7 +215,7 @@ class Worker:
         self.thread.start()
 
     def stop(self) -> None:
-        """Tell it to stop, and wait until it has."""
+        """Stop it, and wait until it has ended."""
         self._stopped.set()
         self._wake()
         if self.thread is not None and self.thread is not threading.current_thread():
@@ -237,7 +241,7 @@ class Worker:
 
 
 def applying(channel: ReplicaChannel) -> Callable[[threading.Event], None]:
-    """The work of an applier's thread: everything the relay log has and gets, until told to stop."""
+    """The work of an applier's thread: apply everything that the relay log has and gets, until stopped."""
 
     def work(stopped: threading.Event) -> None:
         channel.close_reader()

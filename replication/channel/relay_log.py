@@ -1,18 +1,17 @@
 """The relay log: what a channel has received of its source's binlog and its applier may still need.
 
-Files `relay/<channel>.NNNNNN` in the binlog's format, the format description marked as that of a relay log, and as in
-use while the file is the newest. Behind it an artificial ROTATE names the source's server id, file and position; behind
-that stand the source's own bytes, as they came: positions in their headers are those of the source.
+Files `relay/<channel>.NNNNNN` in the binlog's format, with the format description marked as that of a relay log, and as
+in use while the file is the newest. After it an artificial ROTATE names the source's server id, file and position.
+After that are the source's own bytes, as they came: positions in their headers are those of the source.
 
 Invariants: (R1) a file holds consecutive bytes of one file of the source, and begins between two transactions; the next
 one begins where it ends, or with the source's next file. (R2) Every event was verified before a byte of it was written.
-(R3) A file counts from the moment the index names it; all before it is durable then, so only the newest can be torn:
-opening cuts it behind its last whole transaction, and the rest is fetched again (F68, F87). (R4) `durable` only names
-ends of transactions that are synced; nothing behind it is acknowledged or applied.
-Order of writes of a new file: old file synced; new file with its two events, sync, directory; index; in-use flag of
-the old file cleared, sync.
-Purged files leave the index before they are removed. One thread receives, another one reads; `changed` is notified
-when there is more to read.
+(R3) A file counts from the moment the index names it. Everything before it is durable then, so only the newest can be
+torn: an opening cuts it after its last complete transaction, and the rest is fetched again (F68, F87). (R4) `durable`
+only names ends of transactions that are synced; nothing past it is acknowledged or applied. Order of writes of a new
+file: old file synced; new file with its two events, sync, directory; index; in-use flag of the old file cleared, sync.
+Purged files leave the index before they are removed. One thread receives, another one reads; `changed` is notified when
+there is more to read.
 """
 
 from __future__ import annotations
@@ -42,30 +41,30 @@ PIECE_BYTES = 256 << 10
 
 
 class Run(NamedTuple):
-    """One file: the source's file and position its bytes begin with, and where they begin in it."""
+    """One file: the source's file and position at which its bytes begin, and where they begin in the relay file."""
 
     name: str
     source: Position
     begin: int
 
     def offset_of(self, position: int) -> int:
-        """Where a position of the source's file stands."""
+        """The offset of a position of the source's file."""
         return self.begin + position - self.source.position
 
 
 def number_of(file: str) -> int:
-    """The number of a binlog file of a source, 0 for what is none."""
+    """The number of a binlog file of a source, 0 for another name."""
     number = file.rpartition(".")[2]
     return int(number) if number.isascii() and number.isdigit() else 0
 
 
 def base_of(file: str) -> str:
-    """The base name of the binlog a file belongs to."""
+    """The base name of the binlog that a file belongs to."""
     return file.rpartition(".")[0]
 
 
 def is_behind(later: Position, earlier: Position) -> bool:
-    """Whether a place of a source's binlog lies at another one or behind it; False if they are of two binlogs."""
+    """Whether a position of a source's binlog is equal to or after another one; False if they are of two binlogs."""
     if base_of(later.file) != base_of(earlier.file):
         return False
     return (number_of(later.file), later.position) >= (number_of(earlier.file), earlier.position)
@@ -77,19 +76,19 @@ class RelayLog:
     def __init__(
         self, files: Files, clock: Clock, channel: str, server_id: int = 1, file_bytes: int = FILE_BYTES
     ) -> None:
-        """Recover what is there. channel: base name of the files; server_id: this site's. Durable: the cut of a torn
-        end, on return.
+        """Recover the relay log. channel: base name of the files; server_id: this site's. Durable on return: the cut of
+        a torn end.
 
-        Raises: BinlogDamaged, FileMissing (`remove_relay_log` helps), StorageFull.
+        Raises: BinlogDamaged, FileMissing (`remove_relay_log` removes it), StorageFull.
         """
         self.files = files
         self._clock = clock
         self._server_id = server_id
         self._file_bytes = file_bytes
         self.changed = threading.Condition()
-        self.generation = 0  # raised when everything in it was thrown away
-        self.source_id = 0  # whose binlog it is, 0 while it is empty
-        self.epoch = 0  # newest whole epoch that is durable, 0 if none is in it
+        self.generation = 0  # incremented when everything in it was discarded
+        self.source_id = 0  # the server whose binlog it is, 0 while it is empty
+        self.epoch = 0  # newest complete epoch that is durable, 0 if there is none
         self._file: File | None = None
         self._stream: EventStream | None = None
         make_folder(files, FOLDER)
@@ -100,9 +99,9 @@ class RelayLog:
             self.index.remove(strangers)
         self._runs = [self._read_run(name) for name in self.index.names]
         self._durable: Position | None = None
-        self._whole = 0  # position behind the last transaction written, in the newest file's file of the source
+        self._whole = 0  # position after the last transaction written, in the source's file of the newest relay file
         self._written_epoch = 0
-        self.received = self._written_count = 0  # whole transactions since it was opened
+        self.received = self._written_count = 0  # complete transactions since it was opened
         if self._runs:
             self._recover()
 
@@ -122,16 +121,16 @@ class RelayLog:
         return Run(name, Position(*source), begin)
 
     def _recover(self) -> None:
-        """Find the end of the newest file, and cut what is torn."""
+        """Find the end of the newest file, and cut a torn tail."""
         run = self._runs[-1]
         self._whole, self._written_epoch = self._look_through(run)
         self.cut()
         assert self._file is not None
         try:
-            # Also what a process that died had written and not synced: it is acknowledged and applied from now on.
+            # Includes unsynced bytes of a dead process: they are acknowledged and applied from now on.
             write_again(self.files, self._file, run.offset_of(self._whole))
         except StorageFull as error:
-            # What is here can be applied on a full disk, and receiving waits for room.
+            # On a full disk the content can be applied; receiving waits for room.
             _log.warning("%s could not be written again (%s)", run.name, error.message)
             self.files.fdatasync(self._file)
         for older in self._runs[-2:-1]:
@@ -139,13 +138,13 @@ class RelayLog:
         for older in reversed(self._runs[:-1]):
             if self._written_epoch:
                 break
-            # What is wrong in an older file is for the applier to meet.
+            # The applier reports damage in an older file.
             self._written_epoch = self._look_through(older)[1]
         self.epoch = self._written_epoch
         self._durable = Position(run.source.file, self._whole)
 
     def _end(self, run: Run) -> None:
-        """Mark a file that another one follows as whole. Durable: on return."""
+        """Mark a file that another one follows as complete. Durable on return."""
         file = self.files.open(self.index.path(run.name), writable=True)
         try:
             end_use(self.files, file)
@@ -153,7 +152,7 @@ class RelayLog:
             self.files.close(file)
 
     def _look_through(self, run: Run) -> tuple[int, int]:
-        """(position of the source behind the last whole transaction, newest epoch or 0) of a file."""
+        """(position of the source after the last complete transaction, newest epoch or 0) of a file."""
         stream = EventStream(run.source.file, run.source.position, self.source_id, Origin(run.name, run.begin))
         file = self.files.open(self.index.path(run.name))
         offset = run.begin
@@ -162,7 +161,7 @@ class RelayLog:
                 stream.feed(piece)
                 offset += len(piece)
         except (BinlogDamaged, LimitExceeded) as error:
-            # Torn by a crash, or damaged since: the source has it, from the end of what is whole (F68).
+            # Torn by a crash, or damaged since: the source has it, from the end of the intact part (F68).
             _log.warning("the relay log ends early: %s", error.message)
         finally:
             self.files.close(file)
@@ -177,24 +176,26 @@ class RelayLog:
 
     @property
     def durable(self) -> Position | None:
-        """The end of the last whole transaction that is safe, as a place in the source's binlog; None while empty."""
+        """The end of the last complete durable transaction, as a position in the source's binlog; None while it is
+        empty.
+        """
         with self.changed:
             return self._durable
 
     @property
     def second_begin(self) -> Position | None:
-        """Where the oldest file but one begins in the source's binlog; None if there is none."""
+        """Where the second-oldest file begins in the source's binlog; None if there is none."""
         with self.changed:
             return self._runs[1].source if len(self._runs) > 1 else None
 
     @property
     def size_bytes(self) -> int:
-        """Of all its files."""
+        """The size of all its files."""
         with self.changed:
             return sum(self.files.size(self.index.path(run.name)) for run in self._runs)
 
     def covers(self, position: Position) -> bool:
-        """Whether reading can go on at this place."""
+        """Whether a reader can continue at this position."""
         with self.changed:
             if self._durable is None:
                 return False
@@ -206,7 +207,7 @@ class RelayLog:
             return list(self._runs)
 
     def readable_to(self, run: Run) -> int | None:
-        """How far a file may be read, an offset; None for the size of one that another one follows."""
+        """The offset up to which a file may be read; None for the size of a file that another one follows."""
         with self.changed:
             if not self._runs or self._runs[-1].name != run.name:
                 return None
@@ -216,7 +217,9 @@ class RelayLog:
 
     # --- receiving --------------------------------------------------------------------------------
     def expect(self, source_id: int) -> None:
-        """Before the first bytes: whose binlog comes. Raises: Rejected if the relay log is another server's."""
+        """Before the first bytes: name the server whose binlog comes. Raises: Rejected if the relay log is another
+        server's.
+        """
         with self.changed:
             if self._runs and self.source_id != source_id:
                 raise Rejected(
@@ -227,9 +230,10 @@ class RelayLog:
             self.source_id = source_id
 
     def append(self, events: Events) -> None:
-        """Verify bytes of the source and write them behind those before. Durable: nothing, but files left behind.
+        """Verify bytes of the source and append them. Durable on return: only the files before the newest.
 
-        Raises: BinlogDamaged for what is no binlog, EpochGap, LimitExceeded, StorageFull, IoFailed; call `cut` then.
+        Raises: BinlogDamaged for bytes that are no binlog, EpochGap, LimitExceeded, StorageFull, IoFailed; call `cut`
+        then.
         """
         at = events.at
         with self.changed:
@@ -250,14 +254,14 @@ class RelayLog:
             self._note(written)
 
     def _note(self, written: list[Boundary]) -> None:
-        """Transactions are written whole."""
+        """Transactions were written completely."""
         for boundary in written:
             self._whole = boundary.end
             self._written_epoch = max(self._written_epoch, boundary.epoch)
             self._written_count += boundary.is_transaction
 
     def _check_order(self, boundaries: list[Boundary]) -> None:
-        """Raises: EpochGap if an epoch comes behind a later one, or twice."""
+        """Raises: EpochGap if an epoch comes after a later one, or twice."""
         newest = self._written_epoch
         for boundary in boundaries:
             if boundary.epoch and boundary.epoch <= newest:
@@ -268,7 +272,9 @@ class RelayLog:
             newest = boundary.epoch or newest
 
     def _go_on_at(self, at: Position) -> EventStream:
-        """The stream that takes bytes from this place on, in a new file if the last one is full or of another file."""
+        """The stream that takes bytes from this position on, in a new file if the last one is full or of another source
+        file.
+        """
         stream = self._stream
         if stream is None:
             return self._begin_stream(at)
@@ -296,7 +302,7 @@ class RelayLog:
             self.files.pwrite(self._file, self._runs[-1].offset_of(position), data)
 
     def _begin_file(self, at: Position) -> None:
-        """Durable: everything before, the new file and its name in the index, on return."""
+        """Begin a new file. Durable on return: everything before it, the new file, and its name in the index."""
         if self._file is not None:
             self.files.fdatasync(self._file)
             self.files.close(self._file)
@@ -314,7 +320,7 @@ class RelayLog:
         )
         path = self.index.path(name)
         if self.files.exists(path):
-            self.files.unlink(path)  # of an attempt the disk was too full for
+            self.files.unlink(path)  # of an attempt for which the disk was too full
         file = self.files.create(path)
         try:
             self.files.pwrite(file, 0, head)
@@ -332,7 +338,7 @@ class RelayLog:
         self._durable = self._durable or at
 
     def sync(self) -> int:
-        """Make everything received durable; the newest whole epoch in it. Durable: on return. Raises: SyncFailed."""
+        """Make everything received durable; return its newest complete epoch. Durable on return. Raises: SyncFailed."""
         with self.changed:
             stream = self._stream
             if stream is not None and self._file is not None:
@@ -345,9 +351,9 @@ class RelayLog:
             return self.epoch
 
     def cut(self) -> None:
-        """Throw away what is behind the last whole transaction received: a link broke in it, or it was refused.
+        """Discard the bytes after the last complete transaction: a link broke in it, or it was refused.
 
-        Durable: what stays, on return.
+        Durable on return: the rest.
         """
         with self.changed:
             if not self._runs:
@@ -363,7 +369,7 @@ class RelayLog:
 
     # --- leaving ----------------------------------------------------------------------------------
     def purge(self, applied: Position) -> list[str]:
-        """Remove the files of which everything is applied, and durably so; their names. Durable: on return."""
+        """Remove the files of which everything is applied, durably; return their names. Durable on return."""
         with self.changed:
             count = 0
             while count + 1 < len(self._runs) and is_behind(applied, self._runs[count + 1].source):
@@ -375,7 +381,7 @@ class RelayLog:
             return gone
 
     def reset(self) -> None:
-        """Throw everything away. Durable: on return."""
+        """Discard everything. Durable on return."""
         with self.changed:
             self.close()
             names = list(self.index.names)
@@ -389,7 +395,7 @@ class RelayLog:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """Close its file; harmless twice. What is not synced may be lost."""
+        """Close its file. Unsynced bytes may be lost. A second call does nothing."""
         with self.changed:
             if self._file is not None:
                 self.files.close(self._file)
@@ -397,11 +403,11 @@ class RelayLog:
 
 
 def remove_relay_log(files: Files, channel: str) -> None:
-    """Remove a relay log whatever state it is in, for one that does not open. Durable: on return."""
+    """Remove a relay log in whatever state, for one that does not open. Durable on return."""
     if not files.exists(FOLDER):
         return
     own = [name for name in files.list(FOLDER) if name.rpartition(".")[0] == channel]
-    # The index first, and for good: without it files are strangers, which the next opening removes.
+    # The index first, durably: without it the files are unnamed, and the next opening removes them.
     for names in ([name for name in own if "index" in name], [name for name in own if "index" not in name]):
         for name in names:
             files.unlink(f"{FOLDER}/{name}")

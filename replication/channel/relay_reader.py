@@ -1,8 +1,8 @@
-"""Reading a relay log transaction by transaction, for the applier.
+"""Reads a relay log transaction by transaction, for the applier.
 
-A transaction is found, and every byte of it verified, before anybody sees it; its events are then read again, as often
-as the applier makes passes over them, from the page cache as a rule. Memory is one piece and one event.
-What is wrong in a relay file is BinlogDamaged, naming file and position; nothing behind it is applied.
+A transaction is found, and every byte of it verified, before it is returned. Its events are then read again, once for
+each pass of the applier, usually from the page cache. Memory is one piece and one event. Damage in a relay file is
+BinlogDamaged, naming file and position; nothing after it is applied.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _MAPS_MAX = 1_024
 
 @dataclass(frozen=True)
 class RelayTransaction:
-    """One epoch transaction, or one change of the schema, as the source wrote it.
+    """One epoch transaction, or one schema change, as the source wrote it.
 
-    `start` and `end` are its place in the source's binlog, `source_id` the server that wrote it. `epoch` is 0 if it
-    names none; `statement` is the change of the schema, None for rows; `incident` what the source says is missing;
-    `commit_us` is the source's time, µs since 1970, None if it says none.
+    `start` and `end` are its positions in the source's binlog, `source_id` the server that wrote it. `epoch` is 0 if it
+    names none; `statement` is the schema change, None for rows; `incident` says what is missing, in the source's words;
+    `commit_us` is the source's time, µs since 1970, None if it is unknown.
     """
 
     start: Position
@@ -55,15 +55,15 @@ class RelayTransaction:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the channel's filter leaves anything of it to do; rows always do: they move the position."""
+        """Whether the channel's filter leaves anything of it to do; rows always do, because they move the position."""
         return self.statement is None or self._filter.takes_statement(self.statement, self.source_id)
 
     def finish(self) -> Position:
-        """The place behind it."""
+        """The position after it."""
         return self.end
 
     def events(self) -> Iterator[ReadEvent]:
-        """Its events, those that the channel filters out excepted; positions are the source's. May be called again.
+        """Its events, except those that the channel filters out; positions are the source's. May be called again.
 
         Raises: BinlogDamaged, IoFailed.
         """
@@ -91,8 +91,8 @@ class RelayTransaction:
             yield ReadEvent(at, Position(self.start.file, position), header, event, raw, is_boundary)
 
     def _passed(self) -> Iterator[ReadEvent]:
-        """The events that pass the filter. Of a statement whose last rows do not, an event without rows stays: readers
-        of table maps go by it.
+        """The events that pass the filter. An event without rows replaces a filtered last event of a statement: readers
+        of table maps depend on it.
         """
         names: dict[int, str] = {}
         for read in self._all():
@@ -123,10 +123,10 @@ def _parse(header: e.EventHeader, raw: bytes, origin: Origin, maps: dict[bytes, 
 
 
 class RelayReader:
-    """A place in a relay log that moves forward. One thread at a time may call it; another one may append."""
+    """A position in a relay log that moves forward. One thread at a time may call it; another one may append."""
 
     def __init__(self, files: Files, relay: RelayLog, start: Position | None, taken: Filter | None = None) -> None:
-        """start: a place between transactions of the source's binlog; None is the relay log's beginning.
+        """start: a position between transactions of the source's binlog; None is the relay log's beginning.
 
         Raises: Rejected if the relay log does not cover it.
         """
@@ -153,13 +153,15 @@ class RelayReader:
         return run, EventStream(run.source.file, position, self._relay.source_id, shown)
 
     def close(self) -> None:
-        """Close the file it is in; harmless twice."""
+        """Close its file. A second call does nothing."""
         if self._open is not None:
             self._files.close(self._open)
             self._open = None
 
     def next(self) -> RelayTransaction | None:
-        """The next transaction, None if no whole one is there yet. Raises: BinlogDamaged, LimitExceeded, IoFailed."""
+        """Return the next transaction, None if no complete one is there yet. Raises: BinlogDamaged, LimitExceeded,
+        IoFailed.
+        """
         while True:
             while self._ready:
                 boundary = self._ready.popleft()
@@ -188,7 +190,7 @@ class RelayReader:
         )
 
     def _read_on(self) -> bool:
-        """Take the next piece, in the next file behind the end of one; False if there is none yet."""
+        """Take the next piece, from the next file at the end of one; return False if there is none yet."""
         if self._run is None or self._stream is None:
             self._run, self._stream = self._begin(None)
             if self._run is None:
@@ -206,7 +208,7 @@ class RelayReader:
 
     def _next_run(self, run: Run, stream: EventStream) -> bool:
         origin = Origin(run.name, run.offset_of(stream.position))
-        # By number: the file itself may be purged when everything in it is applied.
+        # By number: the file itself may be purged once everything in it is applied.
         number = number_of(run.name)
         following = next((each for each in self._relay.runs() if number_of(each.name) > number), None)
         if following is None:

@@ -1,5 +1,6 @@
-"""What conflict functions ask of channels, looked at before one is made: NDB$EPOCH and NDB$EPOCH_TRANS compare with one
-peer's epochs, so at most one channel applies their tables, and they have one primary, so one side of a pair has them.
+"""The rules of conflict functions for channels, checked before one is created. NDB$EPOCH and NDB$EPOCH_TRANS compare
+with one peer's epochs, so at most one channel applies their tables; and they have one primary, so one side of a pair
+has them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def check_functions(
     channels: Sequence[str],
     peer: tuple[Sequence[ReplicationRow], int] | None = None,
 ) -> None:
-    """Refuse channels that the functions of a site's tables cannot have. `rows` are those of `mysql.ndb_replication`,
+    """Refuse channels that the functions of a site's tables do not allow. `rows` are those of `mysql.ndb_replication`,
     `channels` the names of all channels that will apply here, `peer` the rows and the server id of the other side of a
     pair, where they are known. Raises: SchemaInvalid, naming the rows, or the channels, and the table.
     """

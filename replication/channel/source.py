@@ -1,11 +1,11 @@
 """The binlog of this site as a session of a replica reads it: `protocol.sessions.Binlog` over its files.
 
-Invariants: (S1) nothing behind the end the writer calls synced is served, so nothing of an epoch leaves before it is
-durable here; (S2) positions are those of the files, and what was served once never changes; (S3) where a replica goes
-on is never guessed: what was purged is `PositionLost`, what this binlog has not is `EpochGap`.
+Invariants: (S1) nothing past the writer's synced end is served, so nothing of an epoch leaves before it is durable
+here; (S2) positions are those of the files, and bytes that were served never change; (S3) where a replica continues is
+never guessed: purged epochs are `PositionLost`, epochs that this binlog does not have are `EpochGap`.
 
-Files are opened and closed by the session's own thread. A file that is purged while it is read is read to its end; what
-comes behind it must still be there. A failed read is told to the replica and fails nothing here.
+The session's own thread opens and closes files. A file that is purged while it is read is read to its end; the file
+after it must still be there. A failed read is reported to the replica and fails nothing here.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ _INDEX_READS = 3
 
 
 class BinlogEnd(NamedTuple):
-    """How far a binlog may be read: the newest epoch in it, and the end that is synced."""
+    """How far a binlog may be read: its newest epoch, and its synced end."""
 
     epoch: int
     end: Place
 
 
 class IndexRow(NamedTuple):
-    """What of a row of `mysql.ndb_binlog_index` tells where to go on. `orig_server_id` 0 is the site itself."""
+    """The part of a row of `mysql.ndb_binlog_index` that says where to continue. `orig_server_id` 0 is the site
+    itself.
+    """
 
     epoch: int
     file: str
@@ -73,12 +75,12 @@ class IndexRows(Protocol):
         ...
 
     def of_origin(self, server_id: int, epoch: int) -> Iterable[IndexRow]:
-        """The rows that tell of this epoch of another site, or a later one."""
+        """The rows with this epoch of another site, or a later one."""
         ...
 
 
 class SourceBinlog:
-    """A reader of the binlog for one replica. One thread at a time may call it; `close` it behind the last call."""
+    """A reader of the binlog for one replica. One thread at a time may call it; `close` it after the last call."""
 
     def __init__(
         self,
@@ -94,9 +96,9 @@ class SourceBinlog:
         settings: Callable[[], Settings] = lambda: Settings(()),
         copy: Callable[[bytes], Generator[bytes]] | None = None,
     ) -> None:
-        """end: asked before every read, from the session's thread. closed_epoch: newest epoch the store has closed, it
-        may be newer than any in the binlog. may_lag: whether another node decides which epochs there are, so that one
-        that is not here may come yet. keep: told the place whose file must not be purged, None at the end.
+        """end: called before every read, in the session's thread. closed_epoch: newest epoch the store has closed,
+        possibly newer than any in the binlog. may_lag: whether another node decides which epochs there are, so that a
+        missing one may come yet. keep: called with the position whose file must not be purged, None at the end.
         """
         self.files = files
         self._server_id = server_id
@@ -118,7 +120,7 @@ class SourceBinlog:
             return self._settings()
 
     def copy(self, request: bytes) -> Generator[bytes]:
-        """The pieces of a first copy. Raises: PeerRefused if there is none to be had, PeerError where it breaks off."""
+        """Yield the pieces of a first copy. Raises: PeerRefused if there is none, PeerError where it is interrupted."""
         if self._copy is None:
             raise PeerRefused("no first copy is to be had here")
         with self._told():
@@ -129,7 +131,7 @@ class SourceBinlog:
                 raise PeerError(f"the copy broke off: {error.message}") from error
 
     def close(self) -> None:
-        """Close the file it is in; harmless twice."""
+        """Close the file it reads. A second call does nothing."""
         if self._copying is not None:
             self._copying.close()
             self._copying = None
@@ -142,15 +144,15 @@ class SourceBinlog:
             self._open = None
 
     def newest(self) -> tuple[int, Position]:
-        """Newest epoch that may leave the site, and where it ends."""
+        """The newest epoch that may leave the site, and where it ends."""
         with self._told():
             epoch, end = self._end()
         return epoch, Position(*end)
 
     # --- where to begin ---------------------------------------------------------------------------
     def locate(self, start: Start) -> Position:
-        """Where a replica goes on. Raises: PositionLost, EpochGap, PeerError if the binlog cannot be read, or does not
-        reach as far yet.
+        """Return where a replica continues. Raises: PositionLost, EpochGap, PeerError if the binlog is unreadable or
+        does not reach that far yet.
         """
         with self._told():
             if start.file:
@@ -185,8 +187,8 @@ class SourceBinlog:
         return at
 
     def _check_next(self, at: Position, limit: int, epoch: int) -> None:
-        """What follows a position must be events, and of later epochs: otherwise the position is one of a history this
-        binlog has not. Raises: EpochGap.
+        """Check that later epochs follow a position; otherwise it is a position of a history that this binlog does not
+        have. Raises: EpochGap.
         """
         stream = EventStream(at.file, at.position, self._server_id)
         file = self._file(at.file)
@@ -217,7 +219,7 @@ class SourceBinlog:
         return self._oldest(f"what follows epoch {epoch}") if found is None else found
 
     def _by_rows(self, epoch: int) -> Position | None:
-        """By the row of the epoch itself; rows of other epochs do not say that nothing lies between."""
+        """Find the epoch by its own row; rows of other epochs do not say that nothing is in between."""
         if self._index_rows is None:
             return None
         names = self._index().names
@@ -227,7 +229,9 @@ class SourceBinlog:
         return None
 
     def _behind_origin(self, start: Start) -> Position:
-        """At the first transaction that brought the origin's epoch, or a later one: others of this site stand in it."""
+        """Begin at the first transaction with the origin's epoch or a later one: it may contain changes of this site,
+        too.
+        """
         rows = () if self._index_rows is None else self._index_rows.of_origin(start.origin, start.epoch)
         first = min(rows, key=lambda row: (row.epoch, row.orig_epoch), default=None)
         if first is not None:
@@ -261,9 +265,9 @@ class SourceBinlog:
 
     # --- bytes ------------------------------------------------------------------------------------
     def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
-        """The next bytes, at most so many, and where they begin; None at the end of what may leave the site.
+        """Return the next bytes, at most so many, and where they begin; None at the end of what may leave the site.
 
-        Raises: PositionLost, EpochGap, PeerError if the binlog cannot be read.
+        Raises: PositionLost, EpochGap, PeerError if the binlog is unreadable.
         """
         with self._told():
             while True:
@@ -307,7 +311,7 @@ class SourceBinlog:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What is wrong with the binlog's files is told to the replica, in words without paths."""
+        """Report what is wrong with the binlog's files to the replica, in words without paths."""
         try:
             yield
         except (BinlogDamaged, FileMissing, FileTruncated, LimitExceeded) as error:

@@ -1,7 +1,7 @@
-"""The status variables of one open store put together: each from where the table in `status.py` says it is counted.
+"""The status variables of one open store: each from the place where the table in `status.py` says it is counted.
 
-Rooms that count or know something register it here; what nobody has registered is 0, as at a server that does not
-replicate. Reading costs nobody a lock: values are of about the same instant.
+Rooms that count or know a variable register it here. A variable that no room has registered is 0, as at a server that
+does not replicate. Reading takes no lock: values are of about the same instant.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tidemark.replication.settings.status import BY_NAME, VARIABLES, Counters, f
 
 
 class ReplicationStatus:
-    """`counters` are those of appliers, and their sums are shown; everything else is a gauge, asked when status is.
-    `trails` tell of epochs on their way, by the name of who follows them: a channel, or the binlog.
+    """`counters` are those of appliers, and their sums are shown; everything else is a gauge, read when status is.
+    `trails` have the epochs on their way, by the name of their follower: a channel, or the binlog.
     """
 
     def __init__(self) -> None:
@@ -24,14 +24,14 @@ class ReplicationStatus:
         self._gauges: dict[str, Callable[[], int]] = {}
 
     def gauge(self, name: str, value: Callable[[], int]) -> None:
-        """Let a variable, by any of its names, be what `value` returns from now on.
+        """Let a variable, by any of its names, be the result of `value` from now on.
 
         Raises: KeyError if there is none of this name.
         """
         self._gauges[BY_NAME[name].name] = value
 
     def new_counters(self) -> Counters:
-        """The counters of one more applier; what it has counted stays when it is gone."""
+        """Return the counters of one more applier; they stay in the sums after it is gone."""
         made = Counters()
         self.counters.append(made)
         return made
@@ -45,7 +45,7 @@ class ReplicationStatus:
         return gauge() if gauge is not None else sum(each.totals.get(found.name, 0) for each in self.counters)
 
     def variables(self) -> dict[str, int]:
-        """Every variable by the name the server shows."""
+        """Every variable by the name that the server shows."""
         return {shown_name(each): self.value(each.name) for each in VARIABLES}
 
     def to_dict(self, now_us: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where a MySQL server is, how it is talked to, and which of its tables are wanted."""
+"""The address of a MySQL server, its TLS, and the tables that are wanted of it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tidemark.replication.settings.pattern import matches
 
 SCHEME = "mysql"
 PORT = 3306
-# A server's own databases, and those that only look like some.
+# A server's own databases, and virtual ones.
 SERVER_DATABASES = frozenset(("mysql", "sys", "information_schema", "performance_schema"))
 
 
 @dataclass(frozen=True)
 class Tls:
-    """TLS of the connection: PEM files of the authority, and of a certificate of one's own with its key, "" for none.
+    """TLS of the connection: PEM files of the authority, and of the client's certificate with its key, "" for none.
 
     With an authority the server's certificate is verified, with `verifies_name` also that it is of this host.
     """
@@ -40,14 +40,14 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """For messages, and the name of a source that was given none."""
+        """For messages, and the default name of a source."""
         return self.socket or f"{self.host}:{self.port}"
 
 
 def parse_address(url: str, password: str = "", tls: Tls | None = None) -> Address:
-    """The address of `mysql://user@host:port/` or `mysql://user@localhost/?socket=/path/of/socket`.
+    """Parse `mysql://user@host:port/` or `mysql://user@localhost/?socket=/path/of/socket`.
 
-    Raises: SchemaInvalid; a password in the URL among others, since command lines are seen by everybody.
+    Raises: SchemaInvalid; also for a password in the URL, because any user of the machine can see command lines.
     """
     try:
         parts = urlsplit(url)
@@ -69,7 +69,7 @@ def parse_address(url: str, password: str = "", tls: Tls | None = None) -> Addre
 
 @dataclass(frozen=True)
 class Filter:
-    """Which tables are wanted: those that a pattern of `tables` matches (all if there is none) and none of `ignored`.
+    """The wanted tables: those that a pattern of `tables` matches (all if there is none) and none of `ignored`.
 
     Patterns are `database.table` with MySQL's wildcards `%` and `_`, compared without letter case. A server's own
     databases are never wanted.

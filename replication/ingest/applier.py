@@ -1,12 +1,12 @@
-"""Whole transactions of a source into the store, exactly once.
+"""Applies complete transactions of a source to the store, exactly once.
 
-Rows wait as the bytes they came as until a group of whole source transactions is applied: changes of one table that
-follow each other in the same form are one batch then. The row of the source goes into the same transaction of the
-store, so that rows and position are there together or not at all. A source transaction that is too large to wait has a
-transaction of the store to itself, which is spooled as any other, and is applied while it comes.
+Rows wait as the bytes they came as until a group of complete source transactions is applied: consecutive changes of one
+table in the same form are one batch then. The row of the source is written in the same transaction of the store, so
+rows and position are there together or not at all. A source transaction that is too large to wait has a transaction of
+the store to itself, which is spooled like any other, and is applied while it arrives.
 
 Order of a schema change: rows before it are committed; step n is made durable as begun; the step; after the last one
-the position behind the statement.
+the position after the statement.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.txn.transaction import Transaction
 
-# Bytes of rows that wait before they are applied, and source transactions that are put together at most.
+# Limits of rows that wait, in bytes, and of source transactions that are applied together.
 WAITING_BYTES_MAX = 4 << 20
 GROUP_TRANSACTIONS_MAX = 2_000
 
 
 @dataclass
 class _Run:
-    """Bodies that follow each other in one table and form."""
+    """Consecutive bodies of one table in one form."""
 
     target: Target
     origin: Origin
@@ -61,7 +61,7 @@ class _Runs:
         self.bytes += len(body)
 
     def take(self, others: _Runs) -> None:
-        """Put later changes behind these."""
+        """Append later changes."""
         if not self.runs:
             self.runs, self.bytes, self._newest = others.runs, others.bytes, others._newest
             return
@@ -71,7 +71,7 @@ class _Runs:
 
 
 class Applier:
-    """Takes the steps of a stream. One thread at a time; whoever meets an error begins anew from `standing`."""
+    """Takes the steps of a stream. One thread at a time; after an error the caller begins again from `standing`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Applier:
         tolerates: bool = False,
         skipped: frozenset[tuple[str, int]] = frozenset(),
     ) -> None:
-        """standing: as read from the store. skipped: (file, position) of statements to pass over."""
+        """standing: as read from the store. skipped: (file, position) of statements to skip."""
         self._store, self._db = store, db
         self.standing = standing
         self._wanted, self._skipped = wanted, skipped
@@ -100,7 +100,7 @@ class Applier:
         return self._whole_place is None
 
     def begin_in(self, file: str, created_s: int) -> None:
-        """Keep when the file was begun that the stream begins in, if the row of the source does not say yet."""
+        """Record when the first file of the stream was begun, if the row of the source does not have it yet."""
         if created_s and not self.standing.file_created_s and file == self.standing.file:
             standing = replace(self.standing, file_created_s=created_s)
             standing.save(self._store)
@@ -109,8 +109,8 @@ class Applier:
     def step(self, step: Step) -> None:
         """Take a step.
 
-        Raises: Unsupported, BinlogDamaged, DuplicateKey, RowNotFound, ValueOutOfRange and what else a row meets in the
-        store; Retryable errors. After any of them nothing is left of what was not committed.
+        Raises: Unsupported, BinlogDamaged, DuplicateKey, RowNotFound, ValueOutOfRange and other errors of rows;
+        Retryable errors. After any of them uncommitted changes are gone.
         """
         try:
             if isinstance(step, Change):
@@ -126,7 +126,7 @@ class Applier:
             raise
 
     def give_up(self) -> None:
-        """Forget what was not committed; harmless twice."""
+        """Drop everything uncommitted. A second call does nothing."""
         self._whole, self._current = _Runs(), _Runs()
         self._whole_place, self._whole_transactions = None, 0
         large, self._large, self._large_rows = self._large, None, 0
@@ -134,7 +134,7 @@ class Applier:
             large.rollback()
 
     def flush(self) -> None:
-        """Apply and commit the whole transactions that wait. Raises: as `step`."""
+        """Apply and commit the complete transactions that wait. Raises: as `step`."""
         place = self._whole_place
         if place is None:
             return
@@ -160,7 +160,7 @@ class Applier:
             self._spill()
 
     def _spill(self) -> None:
-        """Apply what has come of a large transaction, in one of its own."""
+        """Apply what has arrived of a large transaction, in a transaction of its own."""
         if self._large is None:
             self.flush()
             self._large = self._store.begin()
@@ -182,7 +182,7 @@ class Applier:
     def _commit(self, place: Place, is_transaction: bool) -> None:
         has_changes, self._has_changes = self._has_changes, False
         if not is_transaction and (place.file, place.position) == (self.standing.file, self.standing.position):
-            return  # where the stream began: a schema change that was begun there is still under way
+            return  # the beginning of the stream: a schema change that was begun there is still under way
         if self._large is not None:
             self._spill()
             txn, rows = self._large, self._large_rows
@@ -197,7 +197,7 @@ class Applier:
             self.flush()
 
     def _undo(self, place: Place) -> None:
-        """The source has undone the transaction that has just come."""
+        """The source has undone the transaction that has just arrived."""
         self._current, self._has_changes = _Runs(), False
         large, self._large, self._large_rows = self._large, None, 0
         if large is not None:
@@ -245,7 +245,7 @@ class Applier:
             try:
                 schema.make(each, self._db, self._store)
             except Rejected as error:
-                # Nothing has happened, and what is found there the next time is not this step's work.
+                # Nothing has happened; whatever is found next time is not the result of this step.
                 replace(self.standing, step=number - 1).save(self._store)
                 raise schema.refused(error, step.text, step.origin) from error
 

@@ -1,4 +1,4 @@
-"""What a server must be set to before its row events can be taken in; each refusal names the remedy."""
+"""The settings a server must have before its row events can be applied; each refusal names the remedy."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from tidemark.engine.base.errors import PeerRefused, Unsupported
 
-# Variable, values that will do (small letters), what to set. Variables a server does not have are as they must be,
-# unless they are in `_NEEDED`.
+# Variable, valid values (small letters), what to set. A variable that a server does not have counts as valid,
+# unless it is in `_NEEDED`.
 _SETTINGS = (
     ("log_bin", ("on", "1"), "start it with --log-bin"),
     ("binlog_format", ("row",), "SET GLOBAL binlog_format=ROW and reconnect its clients"),
@@ -24,7 +24,7 @@ SERVER_ID_MAX = (1 << 32) - 1
 
 
 def check_settings(shown: str, variables: Mapping[str, str], own_id: int) -> int:
-    """The server's id. Raises: PeerRefused, naming the first setting that will not do, and what to do."""
+    """Return the server's id. Raises: PeerRefused, naming the first invalid setting, and what to do."""
     for name, accepted, remedy in _SETTINGS:
         value = variables.get(name)
         if value is None and name in _NEEDED:
@@ -40,7 +40,7 @@ def check_settings(shown: str, variables: Mapping[str, str], own_id: int) -> int
 
 
 def check_server_id(own_id: int) -> None:
-    """Raises: PeerRefused for what is no server id of a replica."""
+    """Raises: PeerRefused for an invalid server id of a replica."""
     if not 1 <= own_id <= SERVER_ID_MAX:
         raise PeerRefused(f"a server id is 1 to {SERVER_ID_MAX}, got {own_id}", setting="server_id")
 
@@ -57,8 +57,8 @@ def check_keys(tables: Iterable[tuple[str, bool]]) -> None:
 
 
 def check_engines(tables: Iterable[tuple[str, str, bool]]) -> None:
-    """`tables`: names, engines, and whether these have transactions. Raises: Unsupported naming those without, of whose
-    rows nobody can say at which position of the binlog they are.
+    """`tables`: names, engines, and whether these have transactions. Raises: Unsupported naming those without: the
+    binlog position of their rows in a snapshot is unknown.
     """
     without = sorted(f"{name} ({engine})" for name, engine, is_transactional in tables if not is_transactional)
     if without:

@@ -27,8 +27,8 @@ CONNECT_TIMEOUT_S = 10
 QUERY_TIMEOUT_S = 3_600
 READ_BYTES = 256 << 10
 HEARTBEAT_S = 5
-SILENCES_MAX = 4  # heartbeats that may be missing
-POSITION_MAX = (1 << 32) - 1  # what a server can be asked for
+SILENCES_MAX = 4  # missing heartbeats allowed
+POSITION_MAX = (1 << 32) - 1  # the most that a server accepts
 # Connections lost, refused for the moment (1040, 1203), ended (1053, 1317, 1927, 3169); locks (1205, 1213).
 _LOST = (2002, 2003, 2006, 2013, 2014, 1053, 1927, 1040, 1203, 1317, 3169, 1205, 1213)
 _REFUSED_LOGIN = (1044, 1045, 1251, 1698, 2059)
@@ -41,7 +41,7 @@ Row = tuple[Any, ...]
 
 
 class TableChanged(PeerError):
-    """A table was altered since the snapshot was taken; the copy begins anew."""
+    """A table was altered since the snapshot was taken; the copy begins again."""
 
 
 def libraries() -> tuple[Any, Any]:
@@ -58,7 +58,7 @@ def libraries() -> tuple[Any, Any]:
 
 
 def peer_error(address: Address, error: Exception) -> Error:
-    """What an error of the server or of the connection means here."""
+    """Translate an error of the server or of the connection."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = " ".join(str(error.args[-1] if error.args else error).split())
     where = address.shown
@@ -140,11 +140,11 @@ class Client:
         return {str(name).lower(): str(value) for name, value in self.rows("SHOW GLOBAL VARIABLES")}
 
     def select(self, sql: str) -> Result:
-        """A query whose rows are read as the bytes they come as. Raises: PeerError."""
+        """A query whose rows are read as raw bytes. Raises: PeerError."""
         return Result(self, sql, self._address, self._errors)
 
     def close(self) -> None:
-        """Close the connection; harmless twice."""
+        """Close the connection. A second call does nothing."""
         with suppress(*self._errors):
             self.connection.close()
 
@@ -156,7 +156,7 @@ class Client:
 
 
 class Result:
-    """The rows of a query, on their way: packets nobody has looked at."""
+    """The rows of a query that are still to be read, as raw packets."""
 
     def __init__(self, client: Client, sql: str, address: Address, errors: tuple[type[Exception], ...]) -> None:
         pymysql, _ = libraries()
@@ -168,16 +168,16 @@ class Result:
             self._result.init_unbuffered_query()
         except errors as error:
             raise peer_error(address, error) from error
-        # Its rows are read here; the library must not look for them when the object goes.
+        # The rows are read here; the library must not look for them when the object is deleted.
         self._result.unbuffered_active = False
 
     @property
     def columns(self) -> int:
-        """How many columns the rows have."""
+        """The number of columns."""
         return int(self._result.field_count)
 
     def is_over(self, packet: Any) -> bool:
-        """Whether a packet, of which these bytes are there, ends the rows. Raises: PeerError if it says an error."""
+        """Whether a packet, of which these bytes are there, ends the rows. Raises: PeerError if it is an error."""
         if len(packet) <= r.PACKET_HEADER_BYTES:
             return False
         size, first = int.from_bytes(bytes(packet[:3]), "little"), int(packet[r.PACKET_HEADER_BYTES])
@@ -190,9 +190,9 @@ class Result:
         return first == r.PACKET_END and size < r.PACKET_END_BYTES_MAX
 
     def read_into(self, room: memoryview) -> int:
-        """Bytes that have come, waited for. Raises: PeerTimeout if there are no more."""
+        """Wait for bytes and read them. Raises: PeerTimeout if none arrive."""
         try:
-            # What the library has read ahead comes first; `readinto1` would wait for more behind it.
+            # Bytes that the library has read ahead come first; `readinto1` would wait for more after them.
             piece = self._connection._rfile.read1(min(len(room), READ_BYTES))
         except self._errors as error:
             raise peer_error(self._address, error) from error
@@ -206,7 +206,7 @@ class BinlogStream:
     """The events of a server's binlog from a position on, as bytes."""
 
     def __init__(self, address: Address, server_id: int, file: str, position: int, once: bool) -> None:
-        """Connect and ask for the binlog. once: up to its present end; else for ever.
+        """Connect and ask for the binlog. once: up to its present end; otherwise without end.
 
         Raises: Unsupported, PeerTimeout, PeerUnauthenticated, PeerRefused, PositionLost.
         """
@@ -236,7 +236,7 @@ class BinlogStream:
         )
         self._packets: Any = None
         try:
-            # The first event of a stream is a ROTATE that names its file. Everything behind it is read here.
+            # The first event of a stream is a ROTATE that names its file. Everything after it is read here.
             if self._reader.fetchone() is None:
                 raise PositionLost(f"{address.shown} sends nothing from {file} at {position}; copy anew", file=file)
         except PeerError:
@@ -248,7 +248,7 @@ class BinlogStream:
         self._packets = self._connections[0]
 
     def _connect(self, **settings: Any) -> Any:
-        """Connect for mysql-replication, which by itself would hide a lost connection and go on in the middle of a
+        """Connect for mysql-replication, which by itself would hide a lost connection and continue in the middle of a
         transaction.
         """
         pymysql, _ = libraries()
@@ -262,18 +262,18 @@ class BinlogStream:
                     raise peer_error(address, error) from error
 
         if "db" in settings:
-            settings["database"] = settings.pop("db")  # the name of today
+            settings["database"] = settings.pop("db")  # the current name
         connection = Connection(**settings)
         self._connections.append(connection)
         return connection
 
     @property
     def file(self) -> str:
-        """The file the stream began in."""
+        """The first file of the stream."""
         return str(self._reader.log_file)
 
     def events(self) -> Iterator[bytes]:
-        """The bytes of each event; ends at the end of the binlog if that was asked for. Raises: PeerError."""
+        """Yield the bytes of each event; end at the end of the binlog if that was asked for. Raises: PeerError."""
         read = self._packets._read_packet
         while True:
             try:
@@ -287,10 +287,12 @@ class BinlogStream:
             yield data[1:]
 
     def close(self) -> None:
-        """Close the connections, from any thread; whoever reads gets a PeerTimeout. Harmless twice."""
+        """Close the connections, from any thread; a thread that reads gets a PeerTimeout. A second call does
+        nothing.
+        """
         for connection in self._connections:
             with suppress(*self._errors):
-                # Shut first: who waits in a read would not see that it is closed.
+                # Shut down first: a thread that waits in a read would not notice the close.
                 connection._sock.shutdown(_BOTH_WAYS)
             with suppress(*self._errors):
                 connection._force_close()

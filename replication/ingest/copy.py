@@ -1,11 +1,11 @@
-"""The first copy of a source's tables: all of them as at one position of its binlog, which is where the stream begins.
+"""The first copy of a source's tables: all of them as at one position of its binlog, at which the stream begins.
 
-The rows are those of one consistent snapshot of the server. MariaDB says at which position it took the snapshot; of a
-MySQL server all tables are locked for the moment between snapshot and position. Values come as text, exact for every
-type, and are read column by column.
+The rows are those of one consistent snapshot of the server. MariaDB reports the position of the snapshot; of a MySQL
+server all tables are locked for the moment between snapshot and position. Values come as text, exact for every type,
+and are read column by column.
 
-A copy that is not whole is begun again: the tables it has named in the row of the source are dropped, which nobody but
-the copy can have made, since a copy refuses to begin where one of them exists.
+An incomplete copy is begun again: the tables it has named in the row of the source are dropped. Only the copy can have
+created them, because a copy refuses to begin where one of them exists.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.txn.transaction import Transaction
 
-# Of keys, not of constraints: these are shown to nobody who may only read.
+# Of keys, not of constraints: a user who may only read does not see those.
 _TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM information_schema.statistics k
     WHERE k.table_schema = t.table_schema AND k.table_name = t.table_name AND k.index_name = 'PRIMARY')
     FROM information_schema.tables t WHERE t.table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
@@ -75,12 +75,12 @@ def _text(value: Any) -> str:
 
 
 def current_position(client: Client) -> tuple[str, int]:
-    """Where the server's binlog ends now. Raises: PeerError, Unsupported."""
+    """The present end of the server's binlog. Raises: PeerError, Unsupported."""
     for statement in ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"):
         try:
             row = client.row(statement)
         except PeerRefused:
-            continue  # one of the two is unknown to each release
+            continue  # each release knows only one of the two
         if row is not None:
             return str(row[0]), int(row[1])
     raise Unsupported(
@@ -98,10 +98,10 @@ class Copy:
         self._wanted, self._progress = wanted, progress
 
     def run(self, begun: Standing) -> Standing:
-        """Copy all wanted tables; returns the row of the source, from which the stream goes on. begun: the row so far,
-        which names the tables an earlier try may have left. Durable on return.
+        """Copy all wanted tables; return the row of the source, from which the stream continues. begun: the row so far,
+        which names the tables that an earlier attempt may have left. Durable on return.
 
-        Raises: TableExists, Unsupported, ValueOutOfRange for what has no place in the store, PeerError.
+        Raises: TableExists, Unsupported, ValueOutOfRange for values that the store cannot hold, PeerError.
         """
         at = self._snapshot()
         names = [name for name, _ in tables_of(self._client, self._wanted)]
@@ -187,12 +187,12 @@ class Copy:
 
 
 def _expression(name: str, kind: ColumnType, served: str) -> str:
-    """What to select so that the text of a value is the value."""
+    """What to select so that the text of a value is exact."""
     column = quoted(name)
     if served in ("bit", "set"):
         return f"{column}+0"
     if isinstance(kind, Floating) and kind.bits == 32:
-        return f"{column}*1e0"  # a FLOAT is shown with six digits, a DOUBLE with all it has
+        return f"{column}*1e0"  # a FLOAT is shown with six digits, a DOUBLE with all
     return column
 
 
@@ -217,7 +217,7 @@ def _array(kind: ColumnType, values: pa.Array, shown: str) -> pa.Array:
         if kind == Timestamp:
             return text.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
         if kind == Time:
-            # Arrow reads no time of day; a TIME of another day, which the store has not, is refused too.
+            # Arrow reads no time of day; a TIME outside one day, which the store lacks, is refused, too.
             moment = pc.binary_join_element_wise(
                 pa.scalar("1970-01-01", pa.large_string()), text, pa.scalar(" ", pa.large_string())
             )

@@ -1,7 +1,7 @@
-"""A source taken in: connected, checked, copied if asked for, followed, and connected again when it is lost.
+"""Ingest of a source: connect, check, copy if asked for, follow, and connect again when the connection is lost.
 
-Everything goes on from the row of the source in the store (`standing.py`), never from memory, so that a new connection,
-a new process and a crash are the same.
+Everything continues from the row of the source in the store (`standing.py`), never from memory, so a new connection, a
+new process and a crash are the same.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _log = logging.getLogger("tidemark.ingest")
 
 PAUSE_FIRST_S = 0.1
 PAUSE_LONGEST_S = 30.0
-# Where to begin if the store does not know the source: where the binlog ends now, behind a copy of all wanted tables.
+# Where to begin if the store does not know the source: at the present end of the binlog, or after a copy of all tables.
 CURRENT, COPY = "current", "copy"
 
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """How a source is taken in.
+    """How a source is replicated.
 
-    server_id: this side's, 1 to 2³² − 1, another one than any replica of the source has. source: the name of the row
+    server_id: this side's, 1 to 2³² − 1, different from that of any replica of the source. source: the name of the row
     that keeps the position; the address if "". start: where to begin the first time, COPY, CURRENT or (file, position);
-    None wants a row that is there. once: end where the binlog ends instead of waiting for more. tolerates: take
-    missing and existing rows for no difference. skipped: (file, position) of statements to pass over.
+    None requires an existing row. once: end at the end of the binlog instead of waiting for more. tolerates: accept
+    missing and existing rows. skipped: (file, position) of statements to skip.
     """
 
     server_id: int
@@ -67,7 +67,7 @@ class IngestOptions:
 
 
 class Ingest:
-    """One source and one store. `run` in one thread; `stop` and `status` from any."""
+    """One source and one store. One thread calls `run`; any thread may call `stop` and `status`."""
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class Ingest:
         options: IngestOptions,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> None:
-        """progress: called behind each group of transactions and each batch of a copy with (rows since the start of
-        this object, -1, "rows").
+        """progress: called after each group of transactions and each batch of a copy with (rows since the start of this
+        object, -1, "rows").
         """
         self._db, self._store = db, store
         self._address, self._options = address, options
@@ -95,13 +95,13 @@ class Ingest:
         self._last_error = ""
 
     def run(self) -> None:
-        """Take the source in until `stop`, or with `once` to the end of its binlog. Durable on return: all of it, as
-        far as the store's durability goes.
+        """Replicate from the source until `stop`, or with `once` to the end of its binlog. Durable on return:
+        everything, as the store's durability says.
 
-        A lost connection, and what is Retryable, is tried again for ever once a first connection was made; a store that
-        is full is not, for that needs somebody. Raises: MemoryExhausted, StorageFull, PeerRefused, PeerUnauthenticated,
+        After a first connection, a lost connection and Retryable errors are retried without limit. A full store is not
+        retried, because it needs an operator. Raises: MemoryExhausted, StorageFull, PeerRefused, PeerUnauthenticated,
         PositionLost, Unsupported, BinlogDamaged, DuplicateKey, RowNotFound, ValueOutOfRange, TableExists, StoreFailed;
-        PeerTimeout if the server is not there at the first try.
+        PeerTimeout if the server is unreachable at the first attempt.
         """
         attempt = 0
         is_known = False
@@ -130,7 +130,9 @@ class Ingest:
             self._state = "stopped"
 
     def stop(self) -> None:
-        """Let `run` return soon; from any thread, harmless twice. What is not committed comes again the next time."""
+        """Let `run` return soon; any thread may call it. Uncommitted changes come again the next time. A second call
+        does nothing.
+        """
         self._stop.set()
         stream = self._stream
         if stream is not None:
@@ -142,7 +144,7 @@ class Ingest:
         return self._stop.is_set()
 
     def status(self) -> dict[str, Any]:
-        """Where it stands: state, file, position, GTID, counts, and how many seconds it is behind the source."""
+        """State, file, position, GTID, counts, and the lag in seconds."""
         at = self._standing
         prefetch = self._prefetch
         waiting = 0 if prefetch is None else prefetch.waiting_bytes
@@ -163,13 +165,13 @@ class Ingest:
 
     # --- before the stream -----------------------------------------------------------------------
     def _prepare(self, client: Client) -> None:
-        """Check the server, and have the row of the source. Raises: PeerRefused, Unsupported."""
+        """Check the server, and return the row of the source. Raises: PeerRefused, Unsupported."""
         server_id = check_settings(self._address.shown, client.variables(), self._options.server_id)
         if INGEST not in self._store.tables:
             try:
                 self._db.create_table(INGEST, INGEST_TABLE.columns, INGEST_TABLE.primary_key)
             except TableExists:
-                pass  # another source of this store was quicker
+                pass  # another source of this store has created it in the meantime
         found = read_standing(self._store, self.source)
         if found is not None and found.server_id != server_id:
             raise PeerRefused(
@@ -182,7 +184,7 @@ class Ingest:
             self._begin(client, server_id, found)
 
     def _begin(self, client: Client, server_id: int, found: Standing | None) -> None:
-        """Make the row of a source that was not taken in before, or not copied whole."""
+        """Create the row of a source that is new, or was not copied completely."""
         options = self._options
         start = COPY if found is not None else options.start
         check_keys(copy.tables_of(client, options.wanted))
@@ -212,7 +214,7 @@ class Ingest:
 
     # --- the stream ------------------------------------------------------------------------------
     def _follow(self) -> None:
-        """Apply events from where the row of the source stands."""
+        """Apply events from the position in the row of the source."""
         options, at = self._options, self._standing
         assert at is not None
         stream = BinlogStream(self._address, options.server_id, at.file, at.position, options.once)

@@ -1,5 +1,5 @@
-"""Events read ahead of their use by a thread, in bounded memory: the network works while rows are applied, and whoever
-applies sees whether more has come already.
+"""A thread that reads events ahead, in bounded memory: the network works while rows are applied, and the applier sees
+whether more events have arrived.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WAITING_BYTES_MAX = 16 << 20
 
 
 class Prefetch:
-    """What an iterator gives, in its order. `close` first ends what the iterator waits for, by `interrupt`."""
+    """The items of an iterator, in its order. `close` first ends the iterator's wait, with `interrupt`."""
 
     def __init__(self, events: Iterator[bytes], interrupt: Callable[[], None]) -> None:
         self._events, self._interrupt = events, interrupt
@@ -47,17 +47,17 @@ class Prefetch:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the next event has not come yet."""
+        """Whether the next event has not arrived yet."""
         return not self._waiting
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of events that have come and are not used yet."""
+        """Bytes of events that have arrived and are not used yet."""
         return self._bytes
 
     def next(self) -> bytes | None:
-        """The next event, waited for; None behind the last one. Raises: what the iterator has raised, behind what came
-        before it.
+        """Wait for the next event; None after the last one. Raises: the iterator's error, after the events before
+        it.
         """
         with self._turn:
             self._turn.wait_for(lambda: self._waiting or self._is_over)
@@ -73,7 +73,7 @@ class Prefetch:
             return None
 
     def close(self) -> None:
-        """End the thread; harmless twice."""
+        """End the thread. A second call does nothing."""
         with self._turn:
             self._is_closed = True
             self._turn.notify_all()

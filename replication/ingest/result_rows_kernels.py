@@ -42,11 +42,11 @@ def _find_row(cells, cell, octets, at, end, columns):
 
 @kernel("int64(int64[::1], int64[::1], Array(uint8, 1, 'C', readonly=True), int64, int64, int64)", nogil=True)
 def find_result_cells(cells, ends, octets, start, stop, columns):
-    """Where the values of the rows in bytes start … stop lie, `columns` cells a row; ends[i] gets where row i ends.
+    """Find the values of the rows in bytes start … stop, `columns` cells a row; ends[i] gets the end of row i.
 
-    It goes on to what is no whole packet of a row: the end of the bytes, the packet that ends the result or says an
-    error, or one as long as a packet can be, which is only the beginning of a row. Returns how many rows, at most
-    ends.size; -1 - row of one that contradicts its own lengths.
+    It stops at anything but a complete packet of a row: the end of the bytes, the packet that ends the result or is an
+    error, or one of maximal length, which is only the beginning of a row. Returns the number of rows, at most
+    ends.size; -1 - row for a row that contradicts its own lengths.
     """
     if columns < 1 or columns * ends.size > cells.size or start < 0 or stop > octets.size:
         return -1

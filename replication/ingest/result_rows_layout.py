@@ -1,12 +1,12 @@
-"""Query results as a MySQL server sends them: packets, and the values of a row of text. Constants only;
-nothing of it is kept.
+"""Query results as a MySQL server sends them: packets, and the values of a row of text. Constants only; nothing of it
+is stored.
 """
 
 from __future__ import annotations
 
 PACKET_HEADER_BYTES = 4  # three of length, one of sequence
-PACKET_BYTES_MAX = (1 << 24) - 1  # a packet as long as this goes on in the next one
-# First bytes of packets that are no rows.
+PACKET_BYTES_MAX = (1 << 24) - 1  # a packet of this length continues in the next one
+# First bytes of packets other than rows.
 PACKET_ERROR = 0xFF
 PACKET_END = 0xFE
 PACKET_END_BYTES_MAX = 9  # a row may begin with the same byte, and is longer

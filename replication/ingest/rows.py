@@ -1,7 +1,7 @@
 """Row events of a source as changes of a table of the store, in batches.
 
-What comes is what the source had, so a row that is missing or there already means that the two sides differ; that
-stops, unless it is asked to be tolerated. No Python per row but for keys that come again within a batch.
+Events have the rows of the source, so a missing or an existing row means that the two sides differ. That stops the
+ingest, unless it is to be tolerated. There is no Python per row, except for keys that come again within a batch.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _flags(column: pa.Array, origin: Origin) -> pa.Array:
 
 
 class RowApplier:
-    """Applies row bodies to tables of a store. tolerates: missing and existing rows are no difference."""
+    """Applies row bodies to tables of a store. tolerates: accept missing and existing rows."""
 
     def __init__(self, store: Store, tolerates: bool = False) -> None:
         self._store = store
@@ -137,7 +137,7 @@ class RowApplier:
         self._targets: dict[tuple[str, int, bytes | None, bytes | None], Target] = {}
 
     def target(self, found: TableMap, rows: e.Rows, origin: Origin) -> Target:
-        """What applies rows like these. Raises: NoSuchTable, NoSuchColumn, Unsupported, LimitExceeded."""
+        """The target for rows like these. Raises: NoSuchTable, NoSuchColumn, Unsupported, LimitExceeded."""
         try:
             table = self._store.table(found.name)
         except NoSuchTable as error:
@@ -155,7 +155,7 @@ class RowApplier:
         return made
 
     def apply(self, txn: Transaction, target: Target, body: e.Buffer, origin: Origin) -> int:
-        """Apply the rows of a body; returns how many.
+        """Apply the rows of a body; return how many.
 
         Raises: BinlogDamaged, ValueOutOfRange, DuplicateKey, RowNotFound; Retryable errors have rolled back.
         """
@@ -199,14 +199,14 @@ class RowApplier:
             # A value of a unique key may pass from row to row: in the order of the source.
             parts = [batch.slice(part.start, part.stop - part.start) for part in stretches(numbers)]
         else:
-            # All rows of the batch give the same columns, so that the last one of a key is what remains.
+            # All rows of the batch have the same columns, so the last row of a key remains.
             parts = [batch.take(last_of_each(numbers))]
         for part in parts:
             self._check(target, apply_updates(txn, target.table, part), origin)
         return None
 
     def _move(self, txn: Transaction, target: Target, rows: DecodedRows, origin: Origin) -> None:
-        """Updates that give rows other keys: the old rows go, the new ones come."""
+        """Updates that change keys: delete the old rows, insert the new ones."""
         import pyarrow as pa
 
         old = target.batch(rows.before, target.keys, origin)
@@ -237,7 +237,7 @@ class RowApplier:
 
 
 def _located(error: Error, origin: Origin) -> Error:
-    """The same error with the place in the source's binlog, and what to do."""
+    """The same error with the position in the source's binlog, and what to do."""
     if str(error.message).startswith(origin.file):
         return error
     evidence: dict[str, Any] = {**error.evidence, "file": origin.file, "position": origin.position}
@@ -245,7 +245,7 @@ def _located(error: Error, origin: Origin) -> Error:
 
 
 def _moves(target: Target, rows: DecodedRows) -> bool:
-    """Whether a row gets another key."""
+    """Whether the key of a row changes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -253,7 +253,7 @@ def _moves(target: Target, rows: DecodedRows) -> bool:
         after = rows.after.get(position)
         before = rows.before[position]
         if after is not None and not after.equals(before):
-            if pa.types.is_dictionary(after.type):  # an ENUM: equal members have equal places
+            if pa.types.is_dictionary(after.type):  # an ENUM: equal members have equal numbers
                 after, before = after.indices, before.indices
             if pc.any(pc.not_equal(after, before)).as_py():
                 return True

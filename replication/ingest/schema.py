@@ -1,10 +1,11 @@
-"""Statements of a source as changes of the store's schema, in steps that can be made again after a crash.
+"""Statements of a source as changes of the store's schema, in steps that can be repeated after a crash.
 
-A statement becomes steps, one change of one table each. Whoever makes a step again (the row of the source says so) asks
-the schema first whether it has happened; what a step leaves is never what it found, so that the answer is certain.
+A statement becomes steps, one change of one table each. Before a step is repeated (the row of the source names it), the
+schema is asked whether it has happened. The result of a step always differs from the state before it, so the answer is
+certain.
 
-TINYINT(1) takes −128 to 127 at a server, so it is Int8 here and not Bool. NOT NULL added later to a column that takes
-NULL changes nothing here. What a server would fill into rows that are there, and no row event tells, is Unsupported.
+TINYINT(1) takes −128 to 127 at a server, so it is Int8 here and not Bool. NOT NULL added later to a column with NULL
+changes nothing here. If a server fills values into existing rows that no row event shows, the statement is Unsupported.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ _DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+EXISTS\s+)?{
 _TRUNCATE = re.compile(
     rf"TRUNCATE\s+(?:TABLE\s+)?{_NAME}(?:\.{_NAME})?\s*(?:(?:NO)?WAIT(?:\s+\d+)?)?\s*\Z", re.IGNORECASE
 )
-# A statement about one table, or one sequence, which a server keeps as a table.
+# A statement about one table, or one sequence, which a server stores as a table.
 _TABLE_NAMED = re.compile(
     r"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?(?:TABLE|SEQUENCE)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
     rf"{_NAME}(?:\.{_NAME})?(?![\s]*[,.])",
     re.IGNORECASE,
 )
-# What changes no table of rows, or only one that nobody else sees.
+# Statements that change no table of rows, or only one that no other session sees.
 _HARMLESS = re.compile(
     r"(?:GRANT|REVOKE|FLUSH|ANALYZE|OPTIMIZE|REPAIR|INSTALL|UNINSTALL|SET\s+PASSWORD|SET\s+DEFAULT)\b"
     r"|(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?(?:AGGREGATE\s+)?(?:ALGORITHM\s*=\s*\w+\s+)?"
     r"(?:DEFINER\s*=\s*\S+\s+)?(?:SQL\s+SECURITY\s+\w+\s+)?"
     r"(?:PROCEDURE|FUNCTION|EVENT|TRIGGER|VIEW|USER|ROLE|SERVER|PACKAGE|(?:/\*!\d+\s*)?TEMPORARY)\b"
     r"|RENAME\s+USER\b"
-    # Of a table only what no row shows.
+    # Clauses of a table that no row shows.
     r"|ALTER\s+TABLE\s+\S+\s+(?:ENGINE|AUTO_INCREMENT|COMMENT|ROW_FORMAT|FORCE|KEY_BLOCK_SIZE|STATS_\w+)\b[^,]*\Z",
     re.IGNORECASE,
 )
@@ -85,20 +86,20 @@ class Schema(Protocol):
 
 @dataclass(frozen=True)
 class Truncate(s.TableChange):
-    """All rows of a table go; the only step that is a transaction."""
+    """Delete all rows of a table; the only step that is a transaction."""
 
 
 @dataclass(frozen=True)
 class DropDatabase(s.Statement):
-    """All tables of a database go; what is left of them, if it is begun again."""
+    """Drop all tables of a database; if it is begun again, those that are left."""
 
     database: str
     wanted: Filter
 
 
 def steps_of(text: str, database: str, wanted: Filter, origin: Origin, store: Store | None = None) -> list[s.Statement]:
-    """What a statement changes of wanted tables, step by step. store: where CREATE TABLE … LIKE looks, which is the
-    same each time, since no other change comes between.
+    """The changes of a statement to wanted tables, step by step. store: where CREATE TABLE … LIKE looks; the result is
+    the same each time, because no other change comes in between.
 
     Raises: Unsupported, naming file, position and statement.
     """
@@ -122,7 +123,7 @@ def _like(step: s.Statement, store: Store) -> list[s.Statement]:
 
 
 def refused(error: Rejected, text: str, origin: Origin) -> Unsupported:
-    """The error of a statement that cannot be made here, with its place and the way on."""
+    """The error of a statement that the store cannot execute, with its position and the way to continue."""
     return Unsupported(
         f"{origin.shown}: {error.message} (the statement is {text[:_SHOWN_CHARACTERS]!r}); make it here by hand and"
         f" go on with --skip {origin.file}:{origin.position}",
@@ -153,7 +154,7 @@ def _unquoted(quoted: str | None, plain: str | None) -> str:
 
 
 def _may_concern(text: str, database: str, wanted: Filter) -> bool:
-    """Whether a statement nobody understands may change a wanted table, as far as its words tell."""
+    """Whether an unknown statement may change a wanted table, as far as its words tell."""
     if (named := _TABLE_NAMED.match(text)) and not re.search(r"\b(?:RENAME|LIKE|EXCHANGE)\b", text, re.IGNORECASE):
         names = [_unquoted(named[at], named[at + 1]) for at in (1, 3) if named[at] or named[at + 1]]
         return wanted.wants(".".join(names if len(names) > 1 else [database, *names]))
@@ -178,7 +179,7 @@ def _table_of(statement: s.Statement) -> str:
 
 
 def _served(column: Column) -> Column:
-    """A column as a server means it: its TINYINT(1) is a number."""
+    """A column as a server means it: TINYINT(1) is a number."""
     if not isinstance(column.type, Boolean):
         return column
     default = column.default if column.default in (ABSENT, None) else int(column.default)
@@ -208,7 +209,7 @@ def _split(statement: s.Statement, text: str) -> list[s.Statement]:
 
 
 def _added(statement: s.AddColumn, text: str) -> list[s.Statement]:
-    """ADD COLUMN: rows that are there get what the server gives them, if that can be known."""
+    """ADD COLUMN: existing rows get the value that the server gives them, if it can be known."""
     column = statement.column
     if column.has_default:
         return [statement]
@@ -221,7 +222,7 @@ def _added(statement: s.AddColumn, text: str) -> list[s.Statement]:
 
 
 def _implicit(column: Column) -> Any:
-    """What a server gives a new column that is NOT NULL in rows that are there."""
+    """The value that a server gives a new NOT NULL column in existing rows."""
     kind = column.type
     if isinstance(kind, (Integer, Boolean)):
         return 0 if isinstance(kind, Integer) else False
@@ -240,7 +241,7 @@ def _implicit(column: Column) -> Any:
 
 # --- steps ----------------------------------------------------------------------------------------
 def has_happened(step: s.Statement, store: Store) -> bool:
-    """Whether a step that was begun has been made. Steps that change nothing the second time answer False."""
+    """Whether a begun step has happened. Steps that change nothing the second time answer False."""
     if isinstance(step, s.CreateTable):
         return _is_made(step.definition, store)
     if isinstance(step, s.DropTable):
@@ -271,7 +272,9 @@ def _is_made(definition: TableDefinition, store: Store) -> bool:
 
 
 def make(step: s.Statement, db: Schema, store: Store) -> None:
-    """Make a step. Durable on return. Raises: Rejected for what the store cannot do, NoSuchTable among it."""
+    """Make a step. Durable on return. Raises: Rejected for changes that the store does not support, NoSuchTable among
+    others.
+    """
     if isinstance(step, s.CreateTable):
         _create(step, db, store)
     elif isinstance(step, DropDatabase):
@@ -298,7 +301,7 @@ def make(step: s.Statement, db: Schema, store: Store) -> None:
     elif isinstance(step, s.CreateIndex):
         db.create_index(step.table, step.index.name, step.index.columns, step.index.is_unique)
     elif isinstance(step, s.DropIndex):
-        # One over parts of values was never made here.
+        # An index over parts of values was never created here.
         if any(index.name == step.index for index in store.table(step.table).definition.indexes):
             db.drop_index(step.table, step.index)
     elif isinstance(step, s.AddPartition):
@@ -308,7 +311,7 @@ def make(step: s.Statement, db: Schema, store: Store) -> None:
 
 
 def truncate(step: Truncate, txn: Transaction) -> int:
-    """Delete all rows of a table; returns how many."""
+    """Delete all rows of a table; return how many."""
     table = txn.store.table(step.table)
     return delete_where(txn, table, ~col(table.definition.primary_key[0]).is_null())
 
@@ -335,7 +338,7 @@ def _change(step: s.ChangeColumn, db: Schema, store: Store) -> None:
         raise Unsupported(f"{step.table}.{wanted.name} cannot be made to take NULL")
     if wanted.type != there.type:
         db.widen_column(step.table, wanted.name, wanted.type)
-    # A column that takes NULL here, as it did at the source before, may not have a default of its own any more.
+    # A column that takes NULL here, as it did at the source before, must lose its default.
     if wanted.default != there.default:
         db.set_default(step.table, wanted.name, wanted.default)
 
@@ -361,7 +364,7 @@ def _row(kinds: list[ColumnType], literals: list[Any]) -> Any:
 
 
 def table_of_text(text: str, database: str) -> tuple[TableDefinition, tuple[IndexDefinition, ...]]:
-    """(definition without indexes, its indexes) of what SHOW CREATE TABLE says. Raises: Unsupported."""
+    """(definition without indexes, its indexes) from the text of SHOW CREATE TABLE. Raises: Unsupported."""
     (statement,) = parse(text, database)
     if not isinstance(statement, s.CreateTable):
         raise Unsupported(f"{text[:_SHOWN_CHARACTERS]!r} makes no table")

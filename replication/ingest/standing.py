@@ -1,8 +1,8 @@
-"""How far a source has been taken in: one row for each source in an ordinary table of the store.
+"""The position of a source: one row for each source in an ordinary table of the store.
 
-The row is written in the transaction of the rows it counts, so that both are there or neither. A schema change is no
-part of a transaction: before its n-th step `step` n is made durable, and whoever finds it there asks the schema whether
-that step has happened.
+The row is written in the transaction of the rows it counts, so both are there or neither. A schema change is not part
+of a transaction: before its n-th step, `step` n is made durable, and a process that finds it there asks the schema
+whether that step has happened.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 INGEST = "mysql.tidemark_ingest"
 COPYING, STREAMING = "copying", "streaming"
-# Definition of the table, here and nowhere else.
+# The only definition of the table.
 INGEST_TABLE: Final = TableDefinition(
     0,
     1,
@@ -36,13 +36,15 @@ INGEST_TABLE: Final = TableDefinition(
         Column("state", Enum(COPYING, STREAMING)),
         Column("file", VarChar(255)),
         Column("position", UInt64),
-        Column("file_created_s", UInt32),  # of the file, since 1970: another one of its name has another; 0: not known
-        Column("step", UInt32),  # of the statement at the position, the one begun; 0: none
+        Column(
+            "file_created_s", UInt32
+        ),  # of the file, since 1970: a later file of the same name has another; 0: unknown
+        Column("step", UInt32),  # the begun step of the statement at the position; 0: none
         Column("gtid", VarChar(255)),
         Column("transactions", UInt64),
         Column("changed_rows", UInt64),
         Column("committed", Timestamp, nullable=True),  # at the source
-        Column("copied", Text, nullable=True),  # tables a copy that is not whole may have made, a line each
+        Column("copied", Text, nullable=True),  # tables that an incomplete copy may have created, a line each
     ),
     ("source",),
 )
@@ -67,7 +69,7 @@ class Standing:
     copied: str | None = None
 
     def behind(self, place: Place, transactions: int, rows: int) -> Standing:
-        """The standing behind a place, so many transactions and rows later."""
+        """The standing after a position, so many transactions and rows later."""
         when = _EPOCH + timedelta(seconds=place.timestamp_s) if place.timestamp_s else self.committed
         return replace(
             self,
@@ -82,7 +84,7 @@ class Standing:
         )
 
     def write(self, txn: Transaction) -> None:
-        """Put the row into a transaction."""
+        """Write the row in a transaction."""
         row: dict[str, Any] = {column.name: getattr(self, column.name) for column in INGEST_TABLE.columns}
         write(txn, txn.store.table(INGEST), row)
 
@@ -98,7 +100,7 @@ class Standing:
 
 
 def read_standing(store: Store, source: str) -> Standing | None:
-    """The row of a source, None without one. Raises: PeerRefused if the table is another one."""
+    """The row of a source, None without one. Raises: PeerRefused if the table has another definition."""
     if INGEST not in store.tables:
         return None
     table = store.table(INGEST)

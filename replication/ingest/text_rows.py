@@ -1,4 +1,4 @@
-"""Rows of a query as columns of text: packets are read as they come, and kernels take them apart.
+"""Rows of a query as columns of text: packets are read as they come, and kernels find their values.
 
 A row is one packet, or several if it is longer than a packet may be; such a row is a batch of its own.
 """
@@ -30,7 +30,9 @@ _PREFIXES = {r.LENGTH_2: 2, r.LENGTH_3: 3, r.LENGTH_8: 8}
 
 
 def select(client: Client, sql: str) -> Iterator[tuple[int, list[pa.Array]]]:
-    """(rows, a large_binary array for each column) of a query, batch by batch, in bounded memory. Raises: PeerError."""
+    """Yield (rows, a large_binary array for each column) of a query, batch by batch, in bounded memory. Raises:
+    PeerError.
+    """
     result = client.select(sql)
     columns = result.columns
     rows_max = max(1, min(BATCH_ROWS, _CELLS_MAX // columns))
@@ -105,7 +107,7 @@ def _fill(result: Result, data: bytearray, size: int) -> None:
 
 
 def _values(payload: bytes, columns: int) -> list[bytes | None]:
-    """The values of a whole row. Raises: PeerRefused if they do not end where it ends."""
+    """The values of a complete row. Raises: PeerRefused if they do not end where it ends."""
     row: list[bytes | None] = []
     at = 0
     for _ in range(columns):

@@ -1,8 +1,8 @@
 """A server's events as steps: rows, ends of transactions, statements; without I/O.
 
-Invariant: a position is given only where no transaction is open, so that whatever goes on from one meets whole
-transactions. What would lose changes (statements instead of rows, compressed or partial rows, distributed transactions)
-ends with Unsupported that names file, position and what to set at the server.
+Invariant: a position is given only where no transaction is open, so a stream that continues there has whole
+transactions. An event that would lose changes (statements instead of rows, compressed or partial rows, distributed
+transactions) is Unsupported, with file, position and what to set at the server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SAVEPOINT = re.compile(r"(?:SAVEPOINT|RELEASE\s+SAVEPOINT)\b", re.IGNORECASE)
 _ROLLBACK_TO = re.compile(r"ROLLBACK\s+(?:WORK\s+)?TO\b", re.IGNORECASE)
 _XA = re.compile(r"XA\s", re.IGNORECASE)
 _COMMENTS = re.compile(r"\s*(?:/\*(?!M?!)(?:[^*]|\*(?!/))*\*/\s*|--[ \t][^\n]*\n\s*|#[^\n]*\n\s*)*")
-# Settings of the server that make it write what is not read here: event type, what it is, what to set.
+# Events of server settings that are not supported: event type, what it is, what to set.
 _REFUSED = {
     b.XA_PREPARE_EVENT: ("a distributed transaction (XA)", "commit it without XA at the source"),
     b.PARTIAL_UPDATE_ROWS: ("an update of parts of JSON", "set binlog_row_value_options='' at the source"),
@@ -40,13 +40,13 @@ _REFUSED = {
 }
 
 
-# Written between transactions, some of them behind the last one: with them the position is where the binlog ends.
+# Written between transactions, some of them after the last one: with them the position is the end of the binlog.
 _MARKS = (b.PREVIOUS_GTIDS_EVENT, 161, 163)
 
 
 class Place(NamedTuple):
-    """A position between transactions, the GTID of what ends there ("" if it has none), and when that was committed and
-    the file begun (seconds since 1970, 0 if nobody says).
+    """A position between transactions, the GTID of the transaction that ends there ("" if it has none), and when that
+    was committed and the file begun (seconds since 1970, 0 if unknown).
     """
 
     file: str
@@ -81,7 +81,7 @@ class Rollback:
 
 @dataclass(frozen=True)
 class StatementText:
-    """A statement that is no change of rows. `place` is behind it; None within a transaction, whose rows follow."""
+    """A statement other than a change of rows. `place` is after it; None within a transaction, whose rows follow."""
 
     text: str
     database: str
@@ -103,7 +103,7 @@ class TransactionReader:
     """Follows the events of a stream that begins between two transactions."""
 
     def __init__(self, file: str, position: int, created_s: int = 0) -> None:
-        """created_s: when the file was begun as it was known before, 0 if it was not."""
+        """created_s: when the file was begun, as known before; 0 if unknown."""
         self.file, self.position = file, position
         self.created_s = created_s
         self._is_first_format = True
@@ -115,7 +115,7 @@ class TransactionReader:
         self._parsed: dict[bytes, e.Event] = {}
 
     def step(self, raw: bytes) -> Step | None:
-        """What the next event means, None if nothing. Raises: BinlogDamaged, Unsupported, LimitExceeded."""
+        """The meaning of the next event, None if it has none. Raises: BinlogDamaged, Unsupported, LimitExceeded."""
         origin = Origin(self.file, self.position)
         header = e.parse_header(raw, origin)
         if header.type in (b.ROTATE_EVENT, b.HEARTBEAT_EVENT, b.HEARTBEAT_V2_EVENT):
@@ -148,7 +148,7 @@ class TransactionReader:
         return None
 
     def _described(self, event: e.FormatDescription, header: e.EventHeader, origin: Origin) -> None:
-        """A file's own description comes first, from wherever in it the stream begins."""
+        """A file's own description comes first, wherever in the file the stream begins."""
         self._has_checksum = event.checksum == b.CHECKSUM_CRC32
         self._is_mariadb = b"MariaDB" in event.server_version
         is_first, self._is_first_format = self._is_first_format, False
@@ -162,7 +162,7 @@ class TransactionReader:
         self.created_s = header.timestamp_s
 
     def _advance(self, header: e.EventHeader) -> None:
-        """Go behind an event; what the server made up for this stream has no place in the file."""
+        """Move past an event. Events that the server created for this stream have no position in the file."""
         if header.flags & b.FLAG_ARTIFICIAL or not header.end_position:
             return
         position = self.position >> _POSITION_BITS << _POSITION_BITS | header.end_position
@@ -197,7 +197,7 @@ class TransactionReader:
         return event
 
     def _begin(self, event: e.Event, origin: Origin) -> None:
-        """GTIDs come before what they name; MariaDB's also begins a transaction."""
+        """GTIDs come before the transaction they name; MariaDB's also begins it."""
         if isinstance(event, e.Gtid):
             self._gtid = f"{_uuid(event.source)}:{event.number}" if event.number else ""
         elif isinstance(event, e.Other) and event.type == b.MARIADB_GTID_EVENT:

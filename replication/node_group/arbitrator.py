@@ -1,9 +1,9 @@
-"""The arbitrator: a voter without rows, for views that can break into two halves.
+"""The arbitrator: a voter without rows, for views that can split into two halves.
 
-It votes as members do (`votes.py`). A directory without a record is not an arbitrator: a lost disk is not told from an
-empty one, and an arbitrator that had forgotten its vote could vote twice, for two living sides. So it refuses until an
-operator has said what to begin with: `first_view` for a group that is to be made, or the view of the side that lives,
-behind having made sure that there is no other one.
+It votes as members do (`votes.py`). Without a record it must not vote: a lost disk looks like an empty one, and an
+arbitrator that forgot its vote could vote twice, for two living sides. So it refuses until an operator says how to
+begin: with `first_view` for a new group, or with the view of the side that lives, after making sure that there is no
+other side.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ NO_RECORD = "this arbitrator has no record: if its disk was lost, an operator mu
 
 
 class Arbitrator:
-    """Its state machine; `record` is what its files hold, None if they hold none."""
+    """Its state machine; `record` is the content of its files, None if they are empty."""
 
-    due_at = float("inf")  # it never begins anything
+    due_at = float("inf")  # it never starts an exchange
 
     def __init__(self, store: bytes, record: Record | None) -> None:
         self._store = store
@@ -44,9 +44,9 @@ class Arbitrator:
         return None if self._voter is None else self._voter.journal.record
 
     def begin(self, view: View, now: float) -> list[Action]:
-        """An operator's word: begin with this view. Its record is durable behind the write that is returned.
+        """Begin with this view, on an operator's order. The record is durable after the returned write.
 
-        Only for an arbitrator without a record; one that has a record keeps it.
+        Only for an arbitrator without a record; an existing record stays.
         """
         if self._voter is not None:
             return []
@@ -55,7 +55,7 @@ class Arbitrator:
         return journal.change(now)
 
     def step(self, event: Event, now: float) -> list[Action]:
-        """Take an event; returns what to do."""
+        """Take an event; return the actions."""
         if isinstance(event, Written):
             return [] if self._voter is None else self._voter.journal.written(event.version, now)
         if not isinstance(event, Received):
@@ -83,7 +83,7 @@ class Arbitrator:
     def _vote(
         self, voter: Voter, sender: int, base: View, now: float, vote: Callable[[], list[Action]]
     ) -> list[Action]:
-        """Vote for a successor of `base`: of the newest view there is, and for one of its members."""
+        """Vote for a successor of `base`, if it is the newest view, for a candidate that is one of its members."""
         view = voter.journal.record.view
         if base.number < view.number:
             return voter.journal.behind(Send(sender, ViewIs(view)))
@@ -93,6 +93,6 @@ class Arbitrator:
             return [Send(sender, Refused(f"only members of view {base.number} ask for its successor"))]
         if ARBITRATOR not in base.voters:
             return []
-        # Views this arbitrator has no vote on pass it by; their members know them.
+        # This arbitrator does not hear of views without its vote; their members know them.
         actions = voter.adopt(base, now) if base.number > view.number else []
         return actions + vote()

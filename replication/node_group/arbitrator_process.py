@@ -1,8 +1,8 @@
-"""The arbitrator as a process: its machine over a carrier, and a directory with the two copies of its record.
+"""The arbitrator as a process: its state machine over a carrier, and a directory with both copies of its record.
 
-One thread takes events in their order; what a message changes is written and synced before its answer is sent, as the
-machine has it. A vote that cannot be written ends the process: an arbitrator that is silent holds nobody up but where
-its vote is needed.
+One thread takes events in their order. A change is written and synced before its answer is sent, as the machine
+requires. A vote that cannot be written ends the process: a silent arbitrator delays the group only where its vote is
+needed.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from tidemark.replication.node_group.view_file import ViewFile, read_record
 _log = logging.getLogger("tidemark.node")
 
 NO_STORE = bytes(16)
-EVENTS_MAX = 1_024  # more are dropped: everything is said again
+EVENTS_MAX = 1_024  # more are dropped: every message is repeated
 ASK_SECONDS = 0.1
 
 
 def check_begin(group: GroupConfiguration, living: int | None) -> None:
-    """Refuse what an arbitrator cannot begin with, before it has a directory. Raises: SchemaInvalid."""
+    """Check, before there is a directory, how an arbitrator is to begin. Raises: SchemaInvalid."""
     group.address_of(ARBITRATOR)
     if living is not None:
         group.address_of(living)
 
 
 class ArbitratorProcess:
-    """An arbitrator that runs, until `close` or its disk fails."""
+    """A running arbitrator, until `close` or until its disk fails."""
 
     def __init__(
         self,
@@ -63,13 +63,12 @@ class ArbitratorProcess:
         is_new: bool = False,
         living: int | None = None,
     ) -> None:
-        """Begin with the record of the directory, whose lock the caller holds, and listen: at the group's address for
-        it, or at another one that leads here.
+        """Begin with the record of the directory, whose lock the caller holds, and listen at the group's address for it
+        or at another address that leads here.
 
-        Without a record it refuses every vote until an operator says which case it is. is_new: the group is to be made;
-        the first node that asks so makes it, and no record of a group that has a view already is taken for a new one.
-        living: the disk was lost; the view is asked of this node. The operator vouches that its side is the only one
-        that lives.
+        Without a record it refuses every vote until an operator says which case it is. is_new: a new group; the first
+        node that asks creates it, and a group that has a view already is not taken for a new one. living: the disk was
+        lost; this node is asked for the view. The operator vouches that its side is the only one alive.
 
         Raises: SchemaInvalid, ViewDamaged, ForeignFile, Incompatible, Rejected, PeerError if the address is taken.
         """
@@ -120,12 +119,12 @@ class ArbitratorProcess:
         self._thread.start()
 
     def close(self) -> None:
-        """Come to an end: the vote that is being written is, and links are shut. Again does nothing."""
+        """Stop: a vote that is being written is finished, and links are closed. A second call does nothing."""
         self._is_closed = True
         try:
             self._events.put_nowait(None)
         except queue.Full:
-            pass  # it looks behind each event
+            pass  # the thread checks after each event
         if self._thread.ident is not None:
             self._thread.join()
         self._carrier.close()
@@ -136,14 +135,16 @@ class ArbitratorProcess:
             self._file.close()
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until it has ended by itself; whether it has. Raises: what ended it."""
+        """Wait until the arbitrator has ended, at most for the given time; return whether it has. Raises: the error
+        that ended it.
+        """
         self._ended.wait(seconds)
         if self._error is not None:
             raise self._error
         return self._ended.is_set()
 
     def status(self) -> dict[str, Any]:
-        """Where it listens; store and view of its record, None and 0 without one; the links to the nodes."""
+        """Its address; store and view of its record, None and 0 without one; the links to the nodes."""
         record = None if self._machine is None else self._machine.record
         return {
             "address": f"{self.address[0]}:{self.address[1]}",
@@ -185,7 +186,7 @@ class ArbitratorProcess:
         now = self._clock.monotonic()
         if now >= self._ask_at:
             self._ask_at = now + ASK_SECONDS
-            # A node answers who knows an older view with its own.
+            # A node answers a peer with an older view with its own view.
             self._carrier.send(self._living, Ping(0, 0, False, False, False))
         try:
             return self._events.get(timeout=ASK_SECONDS)
@@ -198,7 +199,7 @@ class ArbitratorProcess:
         view = self._begins_with(event)
         if view is None:
             if self._store == NO_STORE:
-                self._speak_of(event.store)  # as of theirs, or nodes would not hear why it refuses
+                self._speak_of(event.store)  # with the store of the peers, or nodes would not learn why it refuses
             if self._is_new and isinstance(event.message, Prepare) and event.message.base.number == 0:
                 return [Send(event.sender, Refused(f"this arbitrator is given another group: {self._group}"))]
             return [] if isinstance(event.message, Refused) else Arbitrator(event.store, None).step(event, 0.0)
@@ -211,7 +212,7 @@ class ArbitratorProcess:
         return machine.step(event, self._clock.monotonic())
 
     def _begins_with(self, event: Received) -> View | None:
-        """The view an arbitrator without a record may begin with; None if it may not."""
+        """The view with which an arbitrator without a record may begin; None if it must not."""
         message = event.message
         if event.store == NO_STORE:
             return None
@@ -227,7 +228,7 @@ class ArbitratorProcess:
             self._carrier.become(store.hex(), self._clock.wall_us())
 
     def _do(self, actions: list[Action]) -> None:
-        """Carry out actions; what follows from a write comes behind it. Raises: what a write raises."""
+        """Execute actions; those that depend on a write follow it. Raises: the error of a write."""
         pending = deque(actions)
         while pending:
             action = pending.popleft()

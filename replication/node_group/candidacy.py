@@ -1,4 +1,6 @@
-"""One attempt at the successor of a view: ask who is there and how far, propose, count votes."""
+"""One attempt at the successor of a view: ask which nodes are there and how far their logs are, propose, count
+votes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from tidemark.replication.node_group.view import Ballot, Member, View
 
 
 class Candidacy:
-    """Of one node, in one ballot. `deadline`: until then nodes are waited for that may still answer."""
+    """An attempt of one node, in one ballot. `deadline`: until then it waits for nodes that may still answer."""
 
     def __init__(self, base: View, ballot: Ballot, deadline: float, is_leaving: bool) -> None:
         self.base = base
@@ -22,7 +24,7 @@ class Candidacy:
 
     # --- asking -----------------------------------------------------------------------------------
     def ask(self, joiners: Iterable[int]) -> list[Action]:
-        """Ask, or ask again, whoever has not answered; nodes that join are no voters but must be there."""
+        """Ask, or ask again, the nodes that have not answered. Joining nodes have no vote but must answer, too."""
         base, ballot = self.base, self.ballot
         if self.proposed is None:
             wanted = sorted((base.numbers | base.voters | set(joiners) | {ballot.node}) - self.promises.keys())
@@ -31,7 +33,7 @@ class Candidacy:
         return [Send(each, Accept(base, ballot, self.proposed)) for each in wanted]
 
     def is_promised(self) -> bool:
-        """Whether enough voters have promised, the candidate among those that told their logs."""
+        """Whether enough voters have promised, the candidate among those whose logs are known."""
         return self.ballot.node in self.promises and len(self.base.voters & self.promises.keys()) >= self.base.quorum
 
     def waits_for(self, nodes: Iterable[int], now: float) -> bool:
@@ -40,11 +42,11 @@ class Candidacy:
 
     # --- proposing --------------------------------------------------------------------------------
     def propose(self, joining: Mapping[int, Member], given_up: set[int], own: Member) -> View:
-        """The view to propose.
+        """Return the view to propose.
 
-        One that a voter has voted for may be chosen already: then only that one. Else those whose logs are known; the
-        primary is who has the furthest, so that no log of theirs has to be cut. `joining`: nodes outside the view that
-        have everything that was acknowledged.
+        A view that a voter has voted for may be chosen already, so only that view may be proposed. Otherwise the
+        members are the nodes whose logs are known, and the primary is the node with the longest log, so that no
+        member's log has to be cut. `joining`: nodes outside the view that have everything that was acknowledged.
         """
         told = [each for node, each in self.promises.items() if node in self.base.voters]
         best = max(told, key=lambda each: each.accepted_ballot)
@@ -56,7 +58,7 @@ class Candidacy:
         there = [
             Member(number, self.promises[number].address) for number in sorted(base.numbers & self.promises.keys())
         ] or [own]
-        # Who leaves stays as long as nobody else is there: the last one cannot leave.
+        # A node that leaves stays while no other node is there: the last node cannot leave.
         members = [member for member in there if member.number not in gone] or there
         primary = max(members, key=lambda each: (self._last(each), each.number == base.primary, -each.number))
         members += [member for number, member in sorted(joining.items()) if number in self.promises]
@@ -68,11 +70,11 @@ class Candidacy:
 
     # --- counting ---------------------------------------------------------------------------------
     def is_decided(self) -> bool:
-        """Whether a quorum has voted for what was proposed."""
+        """Whether a quorum has voted for the proposal."""
         return self.proposed is not None and len(self.votes & self.base.voters) >= self.base.quorum
 
 
 def order_of(view: View, number: int) -> int:
-    """Place of a node among the candidates for a view's successor: its primary is 0, then by number."""
+    """The position of a node among the candidates for a view's successor: its primary is 0, then by number."""
     others = sorted(view.numbers - {view.primary})
     return 0 if number == view.primary else 1 + others.index(number) if number in others else len(others) + 1

@@ -1,4 +1,4 @@
-"""What nodes tell each other beside what their view machines say, and beside node restart."""
+"""Messages between nodes besides those of the view machines and of node restart."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class EpochIs(NamedTuple):
-    """From the primary: the epoch is open from the group of this sequence on. One that is lost is implied by the next
-    one, or by the header of the next group.
+    """From the primary: the epoch is open from the group of this sequence on. If it is lost, the next one, or the
+    header of the next group, implies it.
     """
 
     view: int
@@ -16,17 +16,17 @@ class EpochIs(NamedTuple):
 
 
 class EpochWanted(NamedTuple):
-    """From a member: somebody waits there for the end of an epoch (a local checkpoint, a snapshot)."""
+    """From a member: a thread there waits for the end of an epoch (a local checkpoint, a snapshot)."""
 
     view: int
 
 
 class CopyWanted(NamedTuple):
-    """Begins a conversation: the node wants to be brought up to the primary."""
+    """Begins a conversation: the node is to be brought up to the primary."""
 
 
 class FileWanted(NamedTuple):
-    """In a conversation: a file that a group names."""
+    """In a conversation: requests a file that a group names."""
 
     name: str
 

@@ -1,7 +1,7 @@
-"""What carries the messages of a node group between processes: links to all other nodes, kept up for ever.
+"""Carries the messages of a node group between processes: links to all other nodes, reconnected without limit.
 
-Messages of the view machines go out through a bounded queue and a thread for each node, and nobody who sends waits.
-Each comes once or not at all, those of one kind in their order. A node restart has links of its own, on which both
+Messages of the view machines pass through a bounded queue and a thread for each node, and no sender waits. Each message
+arrives once or not at all, messages of one kind in their order. A node restart has links of its own, on which both
 sides wait (`conversation.py`). Rules: docs/node-group.md, section 12.
 """
 
@@ -38,7 +38,7 @@ _LANES = {Groups: GROUPS}
 
 @dataclass(frozen=True)
 class Secrets:
-    """What links inside a site need: the shared secret, and TLS for both directions or for none."""
+    """The credentials of links inside a site: the shared secret, and TLS for both directions or for neither."""
 
     secret: bytes = field(repr=False)
     server_tls: TlsContext | None = None
@@ -59,14 +59,14 @@ class Carrier:
         gone: Callable[[int], None],
         serve: Callable[[Conversation], None],
     ) -> None:
-        """Listen; nobody is connected, and nothing comes, before `start`, up to which `peers` may change.
+        """Listen. No node is connected and no message is delivered before `start`; until then `peers` may change.
 
-        own: store, number and incarnation of this node. peers: where the others are met, its own number passed over.
+        own: store, number and incarnation of this node. peers: addresses of the other nodes; its own number is skipped.
 
-        received: node, UUID of its store (zeros if it has none) and message; by one thread at a time for each node.
-        gone: a link broke, and the node's machine refuses another. Both must not block: they hold up what comes from
-        that node. serve: a conversation another node has begun, in a thread of its own; it is closed behind it, and
-        what it raises as PeerError the other side is told.
+        received: called with node, UUID of its store (zeros if it has none) and message, by one thread at a time for
+        each node. gone: called when a link broke and the node's host refuses another. Both must not block, because
+        messages of that node wait for them. serve: called with a conversation that another node has begun, in a thread
+        of its own; the conversation is closed afterwards, and a PeerError it raises is reported to the other side.
 
         Raises: PeerError if the address is taken, SchemaInvalid.
         """
@@ -90,7 +90,7 @@ class Carrier:
         self.address = self._server.address
 
     def start(self) -> None:
-        """Connect to all others, and take what they send."""
+        """Connect to all other nodes, and take their messages."""
         others = [node for node in self._peers if node != self._own.node]
         self._server.own = self._own = replace(self._own, others=frozenset(others))
         for node in others:
@@ -103,8 +103,8 @@ class Carrier:
             sender.start()
 
     def close(self) -> None:
-        """End all links and conversations, small messages that wait being sent first; half a second for each node that
-        takes nothing. Callbacks under way are waited for. Again does nothing.
+        """End all links and conversations. Waiting small messages are sent first, for at most half a second for each
+        node that takes nothing. Running callbacks are waited for. A second call does nothing.
         """
         with self._mutex:
             if self._is_closed:
@@ -120,10 +120,10 @@ class Carrier:
 
     # --- out --------------------------------------------------------------------------------------
     def send(self, node: int, message: Any) -> bool:
-        """Have a message sent; never blocks. Words in it must not change any more.
+        """Queue a message; never block. Its words must not change any more.
 
-        False if it was dropped: there is no link, no room, or no such node. It may be lost afterwards too. Raises:
-        LimitExceeded for a message that no node would take.
+        Returns False if it was dropped: there is no link, no room, or no such node. A queued message may be lost, too.
+        Raises: LimitExceeded for a message that no node would take.
         """
         sender = self.senders.get(node)
         if sender is None:
@@ -136,7 +136,7 @@ class Carrier:
         return sender.send(lane, parts)
 
     def is_connected(self, node: int) -> bool:
-        """Whether there is a link by which messages go to this node."""
+        """Whether there is a link that carries messages to this node."""
         sender = self.senders.get(node)
         return sender is not None and sender.is_connected
 
@@ -145,8 +145,8 @@ class Carrier:
         return self.senders[node].outbox.waiting_bytes
 
     def status(self) -> dict[int, dict[str, Any]]:
-        """For each other node: whether it is connected, why it is refused, if it is, or refuses this one; bytes that
-        wait, messages dropped since the start.
+        """For each other node: whether it is connected, why one side refuses the other, bytes that wait, messages
+        dropped since the start.
         """
         return {
             node: {
@@ -159,14 +159,14 @@ class Carrier:
         }
 
     def refusal(self) -> PeerRefused | None:
-        """Why no other node is connected, if one refuses this one, or is refused."""
+        """Why no other node is connected, if one refuses this node or is refused."""
         senders = [sender for node, sender in self.senders.items() if node != ARBITRATOR]
         if any(each.is_connected for each in senders):
             return None
         return next((each.refused for each in senders if each.refused is not None), None)
 
     def become(self, store: str, incarnation: int) -> None:
-        """This node has a store now, or another incarnation of it: said on links that are made anew for it."""
+        """This node has a store now, or another incarnation of it. Links are made again to announce it."""
         self._server.own = self._own = replace(self._own, store=store, incarnation=incarnation)
         for sender in self.senders.values():
             sender.renew()
@@ -181,7 +181,7 @@ class Carrier:
         wake = Wake()
         try:
             conversation = Conversation(met, wake, self._clock, partial(self._ended, wake=wake))
-        except PeerError:  # it was over at once
+        except PeerError:  # it ended at once
             met.wire.close()
             wake.close()
             raise
@@ -215,14 +215,14 @@ class Carrier:
                 raise
 
     def _listen(self, party: NodeParty, claim: Claim, met: Met, wake: Wake) -> None:
-        """Take what a node sends until it ends, or another link takes its place."""
+        """Take the messages of a node until it ends, or until another link replaces this one."""
         wire, store = met.wire, bytes.fromhex(party.store)
         claim.take(party, IN, wire)
         try:
             self.senders[party.node].hurry()
             wire.wait_long()
             with claim.delivering:
-                pass  # what the link before it brought is handled
+                pass  # the messages of the link before it are handled
             pieces = Pieces(FRAME_NODE_PIECE, MESSAGE_BYTES_MAX)
             frames = iter(met.early)
             while not self._is_closed:

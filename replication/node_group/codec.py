@@ -1,11 +1,11 @@
 """Messages of a node group and of a node restart as bytes, and back.
 
-A message is a head, MessagePack with the number of its kind and its fields, and behind it *sections*: what is long, as
-it stands in memory, each at a multiple of eight bytes. The head tells how long each section is. Words are not copied on
-their way out; on their way in they are views of the bytes that came if those may be written, for kernels take no arrays
-that are read-only, and else copied once.
+A message is a head, MessagePack with the number of its kind and its fields, followed by *sections*: long fields, as
+they are in memory, each at a multiple of eight bytes. The head has the size of each section. Words are not copied on
+their way out. On their way in they are views of the received bytes if these are writable, because kernels take no
+read-only arrays; otherwise they are copied once.
 
-What cannot be is `FrameRejected`, before more than the bytes that came is allocated (F108).
+An invalid message is `FrameRejected`, before more memory is allocated than the received bytes (F108).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from tidemark.replication.wire.frames import Buffer
 
 TEXT_CHARACTERS_MAX = 2_000
 FILE_PART_BYTES_MAX = 256 << 10
-MESSAGE_BYTES_MAX = 1 << 32  # a slice may be one row, and that two gigabytes
+MESSAGE_BYTES_MAX = 1 << 32  # a slice may be one row of two gigabytes
 HEAD_BYTES_MAX = 64 << 10
-HEAD_ITEMS_MAX = 256  # of one list of a head: a list that is announced is allocated
+HEAD_ITEMS_MAX = 256  # of one list of a head: a list is allocated at its announced length
 STORE_BYTES = 16
 _SIZE = struct.Struct("<I")
 
@@ -57,7 +57,7 @@ class Out:
         self.sections: list[Buffer] = []
 
     def section(self, data: Buffer) -> None:
-        """Put a section; its size is told in the head."""
+        """Append a section; the head gets its size."""
         self.head.append(len(data))
         if len(data):
             self.sections.append(data)
@@ -65,13 +65,13 @@ class Out:
                 self.sections.append(bytes(-len(data) % 8))
 
     def words(self, words: Words) -> None:
-        """Put words."""
+        """Append words."""
         if words.dtype != np.int64 or words.ndim != 1:
             raise TypeError("words are a row of int64")
         self.section(np.ascontiguousarray(words).data.cast("B") if words.size else b"")
 
     def blobs(self, blobs: list[Buffer]) -> None:
-        """Put any number of pieces: their sizes, then all of them."""
+        """Append any number of pieces: their sizes, then all of them."""
         self.words(np.fromiter(map(len, blobs), dtype=np.int64, count=len(blobs)))
         for each in blobs:
             if len(each):
@@ -81,8 +81,9 @@ class Out:
 
 
 class _In:
-    """A message that has come, taken apart field by field. What does not fit raises FrameRejected, or what Python
-    raises for it."""
+    """A received message, decoded field by field. A field that does not fit raises FrameRejected, or a Python error
+    that stands for it.
+    """
 
     def __init__(self, data: Buffer) -> None:
         (size,) = _SIZE.unpack_from(data)
@@ -116,7 +117,7 @@ class _In:
         return _number(self.next())
 
     def bytes(self, size: int) -> Buffer:
-        """The next so many bytes behind the head."""
+        """The next so many bytes after the head."""
         if not 0 <= size <= len(self._data) - self._at:
             raise _wrong("it is shorter than it says")
         found = self._data[self._at : self._at + size]
@@ -129,11 +130,11 @@ class _In:
         return _as_words(self.bytes(self.number()))
 
     def blobs(self) -> list[Buffer]:
-        """Pieces put by `blobs`."""
+        """Pieces appended by `blobs`."""
         return [self.bytes(size) for size in self.words().tolist()]
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Check that nothing is left."""
         if self._at != len(self._data) or any(True for _ in self._head):
             raise _wrong("it has more than its fields")
 
@@ -173,7 +174,7 @@ def _flag(value: Any) -> bool:
 
 
 def _cleaned(text: str) -> str:
-    """A text as it may be shown and logged at another node: one line, not too long."""
+    """A text fit to be shown and logged at another node: one line, of limited length."""
     return "".join(each if each.isprintable() else " " for each in text[:TEXT_CHARACTERS_MAX])
 
 
@@ -307,7 +308,7 @@ SINCE: Field = (_put_since, _take_since)
 TABLES: Field = (_put_tables, _take_tables)
 SHAPES: Field = (_put_shapes, _take_shapes)
 
-# In the order of their numbers, which both sides must agree about; fields in the order of each class.
+# In the order of their numbers, which must be equal at both sides; fields in the order of each class.
 _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (group.Ping, (NUMBER, NUMBER, FLAG, FLAG, FLAG)),
     (group.Pong, (NUMBER, NUMBER, FLAG, NUMBER)),
@@ -351,14 +352,14 @@ def values_of(message: Any) -> tuple[Any, ...]:
     if isinstance(message, tuple):
         return message
     if isinstance(message, restart.GroupPart):
-        # What else its array holds is not the joiner's.
+        # The rest of its array is of no use to the joiner.
         words = message.words[message.start : message.stop]
         return (message.sequence, message.epoch, words, 0, words.size, message.is_last, message.tablespaces)
     return tuple(getattr(message, name) for name in type(message).__dataclass_fields__)
 
 
 def _check(message: Any) -> None:
-    """What no field can tell alone."""
+    """Check conditions between fields."""
     if isinstance(message, carried.FilePart):
         end = message.offset + len(message.data)
         if len(message.data) > FILE_PART_BYTES_MAX or end > message.size_bytes:
@@ -374,10 +375,10 @@ def _check(message: Any) -> None:
 
 
 def encode(message: Any) -> list[Buffer]:
-    """A message as bytes, in parts: words are those of the message itself, which must stay as they are until the parts
-    were sent. Of a `GroupPart` goes what it says, so that it begins at 0 where it comes.
+    """Return a message as bytes, in parts. Words are those of the message itself, which must not change until the parts
+    were sent. Of a `GroupPart` only its part of the words is sent, so it begins at 0 at the receiver.
 
-    Raises: FrameRejected for a file's part or name that cannot be.
+    Raises: FrameRejected for an invalid part or name of a file.
     """
     number = NUMBERS[type(message)]
     out = Out(number)
@@ -404,10 +405,10 @@ _CANNOT_BE = (
 
 
 def decode(data: bytes | bytearray | memoryview, kinds: frozenset[type] = GROUP_MESSAGES | RESTART_MESSAGES) -> Any:
-    """The message `encode` was given, if it is one of these kinds. Its words may be views of `data` if that is mutable:
-    it is the message's from now on.
+    """Return the message that `encode` was given, if it is of one of these kinds. Its words may be views of `data` if
+    that is mutable; `data` then belongs to the message.
 
-    Raises: FrameRejected, whatever came.
+    Raises: FrameRejected for any other bytes.
     """
     try:
         taken = _In(memoryview(data))

@@ -1,4 +1,4 @@
-"""Who may be in a node group, and where each is met: the same at all its nodes."""
+"""The nodes that may be in a node group, with their addresses: the same at all of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shown(address: Address) -> str:
 class GroupConfiguration:
     """Nodes by their number, and the arbitrator, which has number 0 and no rows; None if there is none.
 
-    Raises: SchemaInvalid for what no view can hold.
+    Raises: SchemaInvalid for values that no view can hold.
     """
 
     members: dict[int, Address]
@@ -57,7 +57,7 @@ class GroupConfiguration:
 
     @classmethod
     def parse(cls, text: str, times: Times | None = None) -> GroupConfiguration:
-        """Out of "1=host:port,2=host:port,arbitrator=host:port". Raises: SchemaInvalid."""
+        """Parse "1=host:port,2=host:port,arbitrator=host:port". Raises: SchemaInvalid."""
         members: dict[int, Address] = {}
         arbitrator = None
         for each in text.split(","):
@@ -75,16 +75,16 @@ class GroupConfiguration:
 
     @property
     def peers(self) -> dict[int, Address]:
-        """Everybody's address by number, the arbitrator among them."""
+        """The address of each process by number, including the arbitrator."""
         return self.members if self.arbitrator is None else {ARBITRATOR: self.arbitrator, **self.members}
 
     @property
     def placement(self) -> Placement:
-        """Who holds which fragments: one node group is built, of all nodes."""
+        """Which nodes hold which fragments: one node group is built, of all nodes."""
         return Placement({ONLY_GROUP: frozenset(self.members)})
 
     def address_of(self, number: int) -> Address:
-        """Where a node is met, or the arbitrator. Raises: SchemaInvalid if there is none."""
+        """The address of a node or of the arbitrator. Raises: SchemaInvalid if there is none."""
         if number not in self.peers:
             what = f"node {number}" if number != ARBITRATOR else "arbitrator"
             raise SchemaInvalid(f"the group has no {what}: {self}")
@@ -95,10 +95,10 @@ class GroupConfiguration:
         return Member(number, shown(self.members[number]))
 
     def first_view(self) -> View:
-        """View 0 of this group: the same at all its nodes, or they will not agree on the first."""
+        """View 0 of this group: the same at all its nodes, or they could not agree on the first."""
         return first_view("" if self.arbitrator is None else shown(self.arbitrator))
 
     def __str__(self) -> str:
-        """As `parse` takes it."""
+        """The text that `parse` takes."""
         nodes = [f"{number}={shown(address)}" for number, address in self.members.items()]
         return ",".join(nodes if self.arbitrator is None else [*nodes, f"{ARBITRATOR_NAME}={shown(self.arbitrator)}"])

@@ -1,7 +1,7 @@
-"""A link of its own between two nodes, on which both sides wait for each other: for node restart.
+"""A separate link between two nodes, on which both sides wait for each other: for node restart.
 
-One thread at a time uses it; `close` may come from any. What is sent and not taken fills the buffers of TCP, and then
-`send` waits: memory is bounded by one message on each side, and by what came while a message went out.
+One thread at a time uses it; any thread may call `close`. Unread bytes fill the buffers of TCP, and then `send` waits.
+So memory is bounded by one message on each side, and by what arrived while a message was being sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidemark.replication.wire.handshake import error_payload, refusal_of
 from tidemark.replication.wire.pieces import Pieces, frames_of
 from tidemark.replication.wire.wire import Met, Wake, tell, wait_readable
 
-EARLY_BYTES_MAX = 1 << 20  # of messages taken in while one went out; more stays in the buffers of TCP
+EARLY_BYTES_MAX = 1 << 20  # of messages received while one was being sent; more stays in the buffers of TCP
 UNTAKEN_MS = 60_000  # a step of a node restart may take long
 
 
@@ -33,10 +33,10 @@ class Peer(NamedTuple):
 
 
 class Conversation:
-    """One end of it. Every call raises PeerError once it has ended, by whichever side."""
+    """One end of it. Every call raises PeerError once either side has ended it."""
 
     def __init__(self, met: Met, wake: Wake, clock: Clock, closed: Callable[[Conversation], None]) -> None:
-        """closed: told when this end is closed."""
+        """closed: called when this end is closed."""
         party: NodeParty = met.peer
         self.peer = Peer(party.node, bytes.fromhex(party.store))
         self._wire = met.wire
@@ -49,15 +49,15 @@ class Conversation:
         self._early_bytes = 0
         self._use = threading.Lock()
         self._is_closed = False
-        self._end: PeerError | None = None  # it came to its end there; behind all that has come
+        self._end: PeerError | None = None  # the other side has ended it, after everything received so far
         self._wire.send_at_once()
         self._wire.wait_long(UNTAKEN_MS)
 
     def send(self, message: Any) -> None:
-        """Send a message. It is on its way on return: its words may change.
+        """Send a message. On return it is on its way, and its words may change.
 
-        If the other side has ended and what it said before is not received yet, the message goes nowhere: the next
-        `receive` but those tells. Raises: PeerError, LimitExceeded.
+        If the other side has ended and messages it sent before that are not received yet, this message is lost;
+        `receive` reports the end after those. Raises: PeerError, LimitExceeded.
         """
         parts = encode(message)
         if sum(map(len, parts)) > MESSAGE_BYTES_MAX:
@@ -76,14 +76,14 @@ class Conversation:
             self._check()
 
     def receive(self) -> Any:
-        """The next message, waiting for it as long as the other side is there. Raises: PeerError, FrameRejected."""
+        """Return the next message; wait as long as the other side is there. Raises: PeerError, FrameRejected."""
         with self._use:
             while not self._early:
                 self._wait(None)
             return self._pop()
 
     def try_receive(self) -> Any | None:
-        """The next message, None if none has come yet. Raises: PeerError, FrameRejected."""
+        """Return the next message, None if none has arrived yet. Raises: PeerError, FrameRejected."""
         with self._use:
             while not self._early and self._pull():
                 pass
@@ -91,7 +91,8 @@ class Conversation:
             return self._pop() if self._early else None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until something has come, or so long; whether it has. It may return early, and does behind `notify`.
+        """Wait until something has arrived, at most for the given time; return whether it has. It may return early, and
+        does after `notify`.
 
         Raises: PeerError, FrameRejected.
         """
@@ -105,8 +106,8 @@ class Conversation:
         self._wake()
 
     def close(self, error: PeerError | None = None) -> None:
-        """End it, from any thread; what was sent arrives, and `error`, which the other side's next call then raises;
-        unless another thread is using this end. Again does nothing.
+        """End it, from any thread. Messages sent before arrive, and then `error`, which the other side's next call
+        raises, unless another thread is using this end. A second call does nothing.
         """
         if self._is_closed:
             return
@@ -145,7 +146,7 @@ class Conversation:
         return self._end is None and self._early_bytes < EARLY_BYTES_MAX
 
     def _pull(self) -> bool:
-        """Take what has come by now; whether anything had. The end is noted: what came before it counts."""
+        """Take everything that has arrived; return whether anything had. The end is noted: messages before it count."""
         if self._end is not None or self._is_closed:
             return False
         try:

@@ -27,24 +27,24 @@ POLL_SECONDS = 0.02
 
 
 class CopyServer:
-    """Conversations that other nodes begin with this one. Each is in a thread of its own."""
+    """The conversations that other nodes begin with this one, each in a thread of its own."""
 
     def __init__(
         self, stream: GroupStream, leading: Callable[[], NodeStore | None], opened: Callable[[], NodeStore | None]
     ) -> None:
-        """leading: the store while this node leads. opened: as long as it is open."""
+        """leading: the store while this node leads. opened: the store while it is open."""
         self._stream = stream
         self._leading = leading
         self._opened = opened
-        self._holders: dict[int, tuple[object, float]] = {}  # by node that was copied: keeps the log it lacks
+        self._holders: dict[int, tuple[object, float]] = {}  # by copied node: keeps the log that it lacks
         self.copies: dict[int, Progress] = {}  # by node, under way
 
     def serve(self, conversation: Conversation) -> None:
-        """Answer until the other side ends it, or its wish is fulfilled."""
+        """Answer until the other side ends the conversation, or its request is fulfilled."""
         try:
             while True:
                 wanted = conversation.receive()
-                # Files are wanted of a primary before it leads: by members that lack groups the new view begins with.
+                # Members that lack groups with which the new view begins request files of a primary before it leads.
                 node = self._opened() if isinstance(wanted, FileWanted) else self._leading()
                 if node is None:
                     raise NotPrimary("this node does not lead its group; ask the primary")
@@ -63,7 +63,7 @@ class CopyServer:
 
     def copy(self, node: NodeStore, conversation: Conversation) -> None:
         number = conversation.peer.node
-        feed = self._stream.feed()  # before the copy registers at a group: none behind that is missing
+        feed = self._stream.feed()  # before the copy registers at a group, so that no later one is missing
         source = Source(node.store, node.files, node.identity)
         self.copies[number] = source.progress
         try:
@@ -76,9 +76,9 @@ class CopyServer:
 
     # --- the log that who was copied still lacks -----------------------------------------------------
     def hold(self, node: NodeStore, number: int, sequence: int, now: float) -> None:
-        """Keep the log from behind this group on: the node has everything up to it, and no view it is in keeps it.
+        """Keep the log after this group: the node has everything up to it, and no view that it is in keeps the log.
 
-        Not when transactions need the room: a node that meets a log which begins behind it is copied again.
+        If transactions need the room, the log is cut all the same, and the node is copied again.
         """
         lsn = None if self._stream.sent is None else self._stream.sent.lsn_of(sequence + 1)
         log = node.store.log
@@ -89,7 +89,7 @@ class CopyServer:
             self._holders[number] = (holder, now)
 
     def release(self, node: NodeStore, members: frozenset[int], since: float) -> None:
-        """Let the log be cut again: for who is a member, or has not been heard of since."""
+        """Stop keeping the log for a node that is a member now, or has been silent since."""
         gone = [number for number, (_, at) in list(self._holders.items()) if number in members or at < since]
         if not gone:
             return
@@ -111,7 +111,7 @@ class ServedCopy:
         self._feed = feed
 
     def run(self) -> None:
-        """Until the end is told. Raises: Error."""
+        """Run until the end of the copy was sent. Raises: Error."""
         source, conversation = self._source, self._conversation
         while True:
             message = conversation.try_receive()
@@ -148,7 +148,7 @@ class ServedCopy:
         return []
 
     def _send(self, messages: list[FromLive]) -> bool:
-        """Whether the end was among them. From then on the log is kept for the node."""
+        """Send messages; return whether the end was among them. From then on the log is kept for the node."""
         for each in messages:
             if isinstance(each, End):
                 clock = self._node.store.clock

@@ -1,6 +1,7 @@
-"""Whom a node suspects: who has not answered its heartbeats for a while, or whose process is known to be dead.
+"""Failure detection: a node is suspected after it has not answered heartbeats for a while, or when its process is known
+to be dead.
 
-Only answers count: a link that carries one direction alone is no link, and both its ends see that alike.
+Only answers count. A link that carries one direction alone is therefore no link, as seen from both ends.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ NEVER = 1e18
 
 
 class Detector:
-    """Of one node. Times are seconds of its own clock."""
+    """The failure detector of one node. Times are seconds of its own clock."""
 
     def __init__(self, times: Times) -> None:
         self._suspicion_s = times.suspicion_ms / 1_000
@@ -21,30 +22,30 @@ class Detector:
         self._gone: set[int] = set()
 
     def begin(self, nodes: Iterable[int], now: float) -> None:
-        """These are watched from now on, and have their time to answer."""
+        """Watch these nodes from now on; each has its time to answer."""
         self._heard = dict.fromkeys(nodes, now)
         self._gone.clear()
 
     def heard(self, node: int, now: float) -> None:
-        """It has answered."""
+        """The node has answered."""
         if node in self._heard:
             self._heard[node] = now
             self._gone.discard(node)
 
     def gone(self, node: int) -> None:
-        """Its process is dead."""
+        """The process of the node is dead."""
         if node in self._heard:
             self._gone.add(node)
 
     def suspects(self, node: int, now: float) -> bool:
-        """Whether it is suspected."""
+        """Whether the node is suspected."""
         return node in self._gone or now - self._heard.get(node, now) >= self._suspicion_s
 
     def suspected(self, now: float) -> set[int]:
-        """All that are."""
+        """All suspected nodes."""
         return {node for node, at in self._heard.items() if node in self._gone or now - at >= self._suspicion_s}
 
     def next_at(self) -> float:
-        """When the next one would be, if none answered."""
+        """When the next node would be suspected, if none answered."""
         silent = [at for node, at in self._heard.items() if node not in self._gone]
         return min(silent) + self._suspicion_s if silent else NEVER

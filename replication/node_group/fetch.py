@@ -1,8 +1,8 @@
-"""Files that a group of the log names, brought to a node before it takes the group (docs/node-group.md, 1).
+"""Fetches files that a group of the log names, before a node takes the group (docs/node-group.md, 1).
 
-Who lacks one asks the primary for it: the groups of all others go on meanwhile. The group is no part of this node's log
-before its files are: a primary that dies with the only copy would leave a log that nobody can apply to its end. A crash
-leaves a file no group names, which is swept when the store is opened.
+A node that lacks a file requests it from the primary, while the groups of other nodes continue. The group becomes part
+of this node's log only after its files are here: if the primary died with the only copy, no node could apply the log to
+its end. A crash leaves a file that no group names; it is removed when the store is opened.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ PIECE_BYTES = 256 << 10
 
 
 def missing_files(files: Files, words: Words) -> list[str]:
-    """Files that a sealed group names and that are not here. Raises: RedoDamaged."""
+    """The files that a sealed group names and that are missing here. Raises: RedoDamaged."""
     what = referred(described(words))
     return [] if what is None else [name for name in what.names if not files.exists(name)]
 
 
 def fetch_files(files: Files, words: Words, converse: Callable[[], Conversation]) -> None:
-    """Have every file a sealed group names, synced under its name. Raises: PeerError, PositionLost, RedoDamaged,
+    """Fetch every file that a sealed group names, synced under its name. Raises: PeerError, PositionLost, RedoDamaged,
     StorageFull, StoreFailed.
     """
     missing = missing_files(files, words)
@@ -61,13 +61,13 @@ def write_file(files: Files, name: str, conversation: Conversation) -> None:
     except BaseException:
         files.close(file)
         if files.failure.first is None:
-            files.unlink(name)  # half a file, or a name that is not durable, would be taken for the whole
+            files.unlink(name)  # a partial file, or a name that is not durable, would be taken for the whole
         raise
     files.close(file)
 
 
 def send_file(files: Files, name: str, conversation: Conversation) -> None:
-    """Give a file out. Raises: PeerError; PositionLost if no group of the kept log names it any more."""
+    """Send a file. Raises: PeerError; PositionLost if no group of the kept log names it any more."""
     if not is_name(name) or not files.exists(name):
         raise PositionLost(f"no group of the kept log names {name[:80]!r}; let the node join anew", file=name[:80])
     file = files.open(name)

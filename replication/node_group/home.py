@@ -1,4 +1,4 @@
-"""What the floor above gives a node: its store, opened as one of a group."""
+"""The interface through which the floor above provides a node's store, opened as one of a group."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class NodeStore(Protocol):
     applier: GroupApplier
 
     def lead(self, epoch: int) -> None:
-        """Take transactions from now on, in a GCI behind that of an epoch others have open. Durable on return: the
-        incarnation their ids belong to. Raises: StoreFailed, StorageFull.
+        """Take transactions from now on, in a GCI after that of an epoch that other nodes have open. Durable on return:
+        the incarnation of their ids. Raises: StoreFailed, StorageFull.
         """
         ...
 
     def close(self) -> None:
-        """Close it; of one that has failed nothing more is written. Harmless twice."""
+        """Close it; nothing more is written to a store that has failed. A second call does nothing."""
         ...
 
 
@@ -35,14 +35,14 @@ class Home(Protocol):
     """The directory of a node."""
 
     def open(self, can_create: bool) -> NodeStore:
-        """The store as its own files have it, following. Raises: FileMissing if there is none and none may be made,
-        and what opening a store raises.
+        """Open the store from its own files, as a follower. Raises: FileMissing if there is none and none may be
+        created, and as opening a store.
         """
         ...
 
     def bring_back(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> NodeStore:
-        """The store, brought to where the live node is (`recovery/node_restart`), following. epoch, sequence: as
-        `Log.cut_behind` has them. Durable on return: a local checkpoint of that. Raises: what the link raises, and
-        what ends a join.
+        """Bring the store up to the live node (`recovery/node_restart`), as a follower. epoch, sequence: as
+        `Log.cut_behind` has them. Durable on return: a local checkpoint of that state. Raises: the errors of the link
+        and of the join.
         """
         ...

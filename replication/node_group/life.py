@@ -1,8 +1,9 @@
-"""One life of a node: its machine driven by events of one queue, its store, its links, from an opening to an end.
+"""One life of a node, from an opening of its store to an end: its machine driven by events of one queue, its store, its
+links.
 
-One thread owns the machine; everything else tells it what has happened. It never waits for a disk: the record is
-written by a thread of its own, and the store has one as well. Whoever reads or writes asks `reading`, `shown` and
-`writing`, which look at the machine between its steps.
+One thread owns the machine; all others put events into the queue. It never waits for a disk: a thread of its own writes
+the record, and another owns the store. Readers and writers ask `reading`, `shown` and `writing`, which look at the
+machine between its steps.
 """
 
 from __future__ import annotations
@@ -57,21 +58,21 @@ VIEW_SECONDS = 2.0
 POLL_SECONDS = 0.005
 STUCK_SECONDS = 2.0
 JOIN_SECONDS = 5.0
-LOG_HELD_SECONDS = 10.0  # behind the last word of a node that joins
+LOG_HELD_SECONDS = 10.0  # after the last message of a joining node
 
 
 class Ending(Enum):
     """How a life ended."""
 
     STOPPED = "stopped"
-    LEFT = "left"  # in order: the others know
-    LOST = "lost"  # the group has gone on without it, or it takes no group any more: to begin again with what it has
-    BEHIND = "behind"  # it joins, and the primary has no longer what it lacks: to go back to X, and be copied again
-    UNFIT = "unfit"  # its rows are not the primary's: to be copied whole
+    LEFT = "left"  # in order: the others know it
+    LOST = "lost"  # the group continues without it, or it takes no more groups: begin again from its own files
+    BEHIND = "behind"  # it joins, and the primary no longer has the groups it lacks: go back to X, and be copied again
+    UNFIT = "unfit"  # its rows differ from the primary's: be copied whole
 
 
 class Life:
-    """See the module."""
+    """One life of a node; see the module."""
 
     def __init__(
         self,
@@ -85,8 +86,9 @@ class Life:
         carrier: Callable[[Life], Carrier],
         stuck: Callable[[], None],
     ) -> None:
-        """carrier: makes one whose calls come here; it is started and closed here. The record is that of the file.
-        stuck: this node led, and its commits have waited for so long for a view that clients had better ask others.
+        """carrier: creates a carrier with callbacks of this life, which starts and closes it. The record is that of the
+        file. stuck: called when this node led, and its commits have waited so long for a view that clients had better
+        ask other nodes.
         """
         assert view_file.record is not None
         self._clock = clock
@@ -101,7 +103,7 @@ class Life:
         self._stuck = stuck
         self._is_stuck_at = clock.monotonic() + STUCK_SECONDS
         self._joined_to, self._joined_at = 0, clock.monotonic()
-        self._passed_over: deque[Received] = deque()  # groups behind one whose files are being brought
+        self._passed_over: deque[Received] = deque()  # groups after one whose files are being fetched
         self._passed_through = 0  # the last of them
         self.thread = StoreThread(
             home,
@@ -110,7 +112,7 @@ class Life:
             self._converse,
             lambda: self.machine.view.number,
             self._take_again,
-            2 * times.stall_ms / 1_000,  # by then it is left out, if others live
+            2 * times.stall_ms / 1_000,  # by then the others, if they live, have excluded it
         )
         self.stream = self.thread.stream
         self.copies = CopyServer(self.stream, self._leading, lambda: self.thread.node)
@@ -128,7 +130,7 @@ class Life:
         self._events.put(event)
 
     def received(self, node: int, store: bytes, message: Any) -> None:
-        """A message of another node. From threads of the carrier."""
+        """A message of another node, from threads of the carrier."""
         if isinstance(message, EpochIs):
             view = self.machine.view
             if store == self._store_id() and (message.view, node) == (view.number, view.primary):
@@ -140,11 +142,11 @@ class Life:
             self._events.put(Received(node, store, message))
 
     def gone(self, node: int) -> None:
-        """The process of a node is dead. From threads of the carrier."""
+        """The process of a node is dead; from threads of the carrier."""
         self._events.put(Gone(node))
 
     def want_epoch(self) -> None:
-        """Somebody here waits for the end of an epoch."""
+        """A thread of this node waits for the end of an epoch."""
         view = self.machine.view
         self.carrier.send(view.primary, EpochWanted(view.number))
 
@@ -171,7 +173,9 @@ class Life:
         return self.thread.node
 
     def reading(self) -> int:
-        """The view a read begins in, to be given to `shown` behind it. Raises: NotPrimary if none may begin here."""
+        """Return the view in which a read begins, to be passed to `shown` after it. Raises: NotPrimary if no read may
+        begin here.
+        """
         self._await_view()
         with self._mutex:
             view = self.machine.reads_in()
@@ -181,10 +185,10 @@ class Life:
         return view
 
     def shown(self, view: int) -> None:
-        """Whether what was read in a view may be shown. Raises: NotPrimary if it may be older than it must."""
+        """Check that rows read in a view may be shown. Raises: NotPrimary if they may be stale."""
         self._await_view()
         with self._mutex:
-            # Who led in all views since has the newest rows in each of them.
+            # A node that led in all views since then has the newest rows in each of them.
             asked = self.machine.reads_in() if self.is_leading else view
             may_show = self.machine.may_show(asked, self._clock.monotonic())
         if not may_show:
@@ -199,7 +203,7 @@ class Life:
             raise NotPrimary("this node does not lead its group now; ask the primary")
 
     def _await_view(self) -> None:
-        """At a node that leads, wait a little for its next view: transactions go on when another member has died."""
+        """At a node that leads, wait a little for its next view: transactions continue when another member has died."""
         deadline = self._clock.monotonic() + VIEW_SECONDS
         while self.is_leading and not self.ended.is_set():
             with self._mutex:
@@ -209,14 +213,14 @@ class Life:
             self._clock.sleep(POLL_SECONDS)
 
     def serves(self) -> bool:
-        """Whether reads are served here, and transactions if it is the primary."""
+        """Whether this node serves reads, and transactions if it is the primary."""
         with self._mutex:
             machine = self.machine
             may_show = machine.may_show(machine.reads_in(), self._clock.monotonic())
             return may_show and (self.is_leading or not machine.is_primary)
 
     def view(self) -> tuple[View, bool]:
-        """The newest view this node knows, and whether its primary takes transactions as far as is known here."""
+        """The newest view this node knows, and whether its primary takes transactions as far as this node knows."""
         with self._mutex:
             machine = self.machine
             is_open = machine.is_open and not machine.is_frozen
@@ -224,11 +228,13 @@ class Life:
 
     # --- life ------------------------------------------------------------------------------------------
     def open_store(self, can_create: bool) -> None:
-        """Open the store as its files have it, for a node that is a member. Raises: what opening raises."""
+        """Open the store from its files, for a node that is a member. Raises: the errors of opening."""
         self.thread.open(can_create)
 
     def run(self, is_founder: bool) -> Ending:
-        """Live. is_founder: make the group's first view if none is known. Raises: Error if the node cannot go on."""
+        """Live. is_founder: create the group's first view if none is known. Raises: Error if the node cannot
+        continue.
+        """
         self._writer.start()
         self.thread.start()
         self.carrier.start()
@@ -250,17 +256,17 @@ class Life:
         return self._ending
 
     def discard(self) -> None:
-        """Instead of `run`: let go of what was taken."""
+        """Release everything, without `run`."""
         self.carrier.close()
         self.close_store()
 
     def leave(self) -> None:
-        """Ask the group to go on without this node; `ended` is set when it does."""
+        """Ask the group to continue without this node; `ended` is set when it does."""
         self._events.put(Leave())
 
     def close_store(self) -> None:
-        """Close the store while this life still acknowledges what closing writes. A member writes what it has applied;
-        a primary that is not alone in its group writes nothing any more, for nobody would acknowledge it.
+        """Close the store while this life still acknowledges the groups that closing writes. A member writes what it
+        has applied. A primary with other members writes nothing more, because no member would acknowledge it.
         """
         if not self._is_alone():
             error = StoreClosed("the node was closed")
@@ -272,7 +278,7 @@ class Life:
         self.thread.close()
 
     def _is_alone(self) -> bool:
-        """Whether this node is its whole group, and leads: if all others have just left, its view opens soon."""
+        """Whether this node is its whole group, and leads. If all others have just left, its view opens soon."""
         deadline = self._clock.monotonic() + VIEW_SECONDS
         while True:
             with self._mutex:
@@ -283,7 +289,7 @@ class Life:
             self._clock.sleep(POLL_SECONDS)
 
     def end(self) -> None:
-        """Come to an end."""
+        """End this life."""
         self._ending = self._ending or Ending.STOPPED
         self._events.put(None)
 
@@ -323,7 +329,7 @@ class Life:
             if machine.is_joining and not machine.is_ready and machine.has_caught_up():
                 actions += machine.step(Ready(machine.view.number), now)
         self._do(actions)
-        # A node that lives no more may stand still in the midst of a file: its successor is not to wait for that.
+        # A dead node may have stopped in the middle of a file; its successor must not wait for that.
         is_view_over = machine.is_member and machine.is_frozen
         self.thread.break_off_fetch(0 if is_view_over else machine.view.number)
         self.thread.hurry(is_view_over)
@@ -332,20 +338,22 @@ class Life:
             self._look_at_view(now)
 
     def _keep_passed_over(self, event: Received, told: Groups) -> None:
-        """Groups that were not taken, because files are being brought."""
+        """Keep groups that were not taken because files are being fetched."""
         last = told.first + len(told.groups) - 1
         if self.stream.fetched_sequence and last > max(self.stream.last, self._passed_through):
             self._passed_through = last
             self._passed_over.append(event)
 
     def _take_again(self) -> None:
-        """From the thread of the store. What is missed here the primary sends again."""
+        """From the thread of the store: take the kept groups again. The primary repeats a group that is missed here."""
         self._passed_through = 0
         while self._passed_over:
             self._events.put(self._passed_over.popleft())
 
     def _look_at_view(self, now: float) -> None:
-        """A node that led and cannot go on may be on the wrong side of a partition: its clients hear of it nowhere."""
+        """Detect a node that led and cannot continue: it may be on the wrong side of a partition, where its clients do
+        not hear of another primary.
+        """
         if self.machine.may_commit():
             self._is_stuck_at = now + STUCK_SECONDS
         elif now > self._is_stuck_at:
@@ -384,7 +392,7 @@ class Life:
         self._events.put(None)
 
     def _tell_epochs(self) -> None:
-        """Epochs the primary has closed: to the machine those with groups, to the others all."""
+        """Report epochs that the primary has closed: those with groups to the machine, all to the other nodes."""
         opened, closed = self.stream.closings()
         with self._mutex:
             now = self._clock.monotonic()
@@ -397,7 +405,7 @@ class Life:
         self._do(actions)
 
     def keep_log(self, sender: int, asked: AskJoin) -> None:
-        """The log stays for a node that joins, as long as it is heard of and there is room."""
+        """Keep the log for a joining node, as long as it is heard and there is room."""
         node = self._leading()
         if node is not None and asked.view == self.machine.view.number:
             self.copies.hold(node, sender, asked.synced, self._clock.monotonic())
@@ -413,7 +421,9 @@ class Life:
         self._look_at_joining(now)
 
     def _look_at_joining(self, now: float) -> None:
-        """A node that joins and gets none of the groups it lacks: the primary's log begins behind them by now."""
+        """Detect a joining node that gets none of the groups it lacks, because the primary's log begins after them by
+        now.
+        """
         machine, synced = self.machine, self.stream.synced
         is_waiting = machine.is_joining and self.thread.is_idle and not machine.has_caught_up()
         if not is_waiting or synced != self._joined_to:
@@ -423,8 +433,8 @@ class Life:
             self._ending = Ending.BEHIND
 
     def _give_up(self, error: Error) -> None:
-        """The store is of no use. One that only had no room for a group is opened again; one whose rows are not the
-        primary's is copied anew; else somebody has to look.
+        """The store is unusable. One that had no room for a group is opened again; one whose rows differ from the
+        primary's is copied whole; any other needs an operator.
         """
         if self._ending is not None:
             return
@@ -441,7 +451,7 @@ class Life:
 
     # --- the record --------------------------------------------------------------------------------------
     def _write_records(self) -> None:
-        """Keep what must not be forgotten. What cannot be kept is not said: the node falls silent."""
+        """Write the record. A vote that cannot be written is not sent: the node falls silent."""
         while (write := self._records.get()) is not None:
             try:
                 self._view_file.write(write.record)
@@ -451,11 +461,11 @@ class Life:
             self._events.put(Written(write.version))
 
     def forget_ready(self) -> None:
-        """After the end: the rows here are no longer such that the next view may be entered with them; X is."""
+        """After the end: the next view may not be entered with the rows here; X stays."""
         self._forget(joins=0)
 
     def forget_rows(self) -> None:
-        """After the end: the rows here count no more; votes do."""
+        """After the end: the rows here count no more; the votes do."""
         self._forget(is_member=False, epoch=0, sequence=0, joins=0)
 
     def _forget(self, **changes: Any) -> None:

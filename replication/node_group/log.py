@@ -1,4 +1,4 @@
-"""The log of a node as its machine asks it."""
+"""The log of a node, as its machine sees it."""
 
 from __future__ import annotations
 
@@ -8,45 +8,47 @@ from tidemark.replication.node_group.messages import Group
 
 
 class Log(Protocol):
-    """REDO groups by sequence: 1, 2, 3 … without a gap. A write is begun by a call; an event tells its end."""
+    """REDO groups by sequence: 1, 2, 3 … without a gap. A call begins a write; an event reports its end."""
 
     @property
     def last(self) -> int:
-        """Sequence of the last group, durable or not."""
+        """The sequence of the last group, durable or not."""
         ...
 
     @property
     def applied(self) -> int:
-        """Sequence up to which groups are applied, in memory."""
+        """The sequence up to which groups are applied, in memory."""
         ...
 
     @property
     def synced(self) -> int:
-        """Sequence up to which groups are applied and durable."""
+        """The sequence up to which groups are applied and durable."""
         ...
 
     @property
     def due(self) -> int:
-        """Sequence up to which the disk was asked to keep groups: who has not synced them for long has a bad disk."""
+        """The sequence up to which the disk was asked to sync groups. If these stay unsynced for long, the disk is
+        bad.
+        """
         ...
 
     @property
     def epoch(self) -> int:
-        """The epoch that is open here: a primary that was told of a later one leads behind that."""
+        """The epoch that is open here. A primary that learns of a later one leads in an epoch after that."""
         ...
 
     def groups(self, first: int, last: int) -> tuple[Group, ...]:
-        """Groups from `first` on, as many as may be sent at once; none if the log begins behind it."""
+        """Return groups from `first` on, as many as may be sent at once; none if the log begins after it."""
         ...
 
     def take(self, first: int, groups: tuple[Group, ...]) -> None:
-        """Append groups of the primary behind `last`, apply and sync them; `LogGrew` tells that it is done. Those that
-        cannot be applied yet are left out: they come again.
+        """Append groups of the primary after `last`, apply and sync them; `LogGrew` reports the end. Groups that cannot
+        be applied yet are left out; the primary sends them again.
         """
         ...
 
     def cut_behind(self, epoch: int, sequence: int) -> None:
-        """Go back to the end of an epoch that the group has completed, and whose last group is given; `LogCut` tells
-        that it is done.
+        """Go back to the end of an epoch that the group has completed, and whose last group is given; `LogCut` reports
+        the end.
         """
         ...

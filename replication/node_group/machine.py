@@ -1,4 +1,4 @@
-"""The state of a node's machine, and what others may ask of it at any time."""
+"""The state of a node's machine, and the questions that other threads may ask at any time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from tidemark.replication.node_group.primacy import Primacy
 from tidemark.replication.node_group.view import Member, Record, Times, View
 from tidemark.replication.node_group.votes import Journal, Voter
 
-UNHEARD = -1  # how far the log of a primary is that has not answered yet
-SERIAL_BITS = 32  # of a heartbeat's number; above them the incarnation, so that no answer to an earlier process counts
+UNHEARD = -1  # the end of the log of a primary that has not answered yet
+SERIAL_BITS = (
+    32  # bits of a heartbeat's number; above them the incarnation, so that no answer to an earlier process counts
+)
 
 
 @dataclass
@@ -29,9 +31,9 @@ class Joiner:
 
 
 class Machine(ABC):
-    """State of one process of a node. Times are seconds of its own clock.
+    """The state of one process of a node. Times are seconds of its own clock.
 
-    peers: numbers of all nodes that are configured: who knows no view, or one that is over, asks among them.
+    peers: numbers of all configured nodes. A node that knows no view, or only one that is over, asks these.
     """
 
     def __init__(
@@ -48,14 +50,14 @@ class Machine(ABC):
         self.primacy: Primacy | None = None
         self.candidacy: Candidacy | None = None
         self.joiners: dict[int, Joiner] = {}
-        self.is_adopted = False  # in this process, and the view is on disk
+        self.is_adopted = False  # by this process, after the view was on disk
         self.is_open = False
-        # A process that begins takes no groups of the view in its record: the one before may have promised so.
+        # A new process takes no groups of the view in its record: the process before it may have promised that.
         self.is_frozen = True
         self.is_joining = False
         self.is_over = False
         self._ending: Left | Lost | None = None
-        self.refusal = ""  # why somebody wants nothing of this node, for its status
+        self.refusal = ""  # why another node refuses this one, for its status
         self._peers = peers - {own.number}
         self.serial = incarnation << SERIAL_BITS
         self.now = now
@@ -68,7 +70,7 @@ class Machine(ABC):
         self._round = record.promised.round
         self._is_first = False
         self._is_leaving = False
-        self._given_up: set[int] = set()  # members that read no more in this view, by their own word
+        self._given_up: set[int] = set()  # members that have reported that they read no more in this view
         self._lacking: set[int] = set()  # members that have lost their disk
         self._states: dict[int, Ping] = {}
         self._prior: View = record.view
@@ -76,7 +78,7 @@ class Machine(ABC):
         self._left_out: frozenset[int] = frozenset()
         self._wants_cut = not record.is_member and not self.is_ready
         self._cuts = 0
-        self._closed: list[tuple[int, int]] = []  # by this node as primary, in whatever view, and not yet complete
+        self._closed: list[tuple[int, int]] = []  # by this node as primary, in any view, and not yet complete
         self._primary_last = UNHEARD
         self.detector.begin(self.view.numbers - {own.number}, now)
 
@@ -98,12 +100,12 @@ class Machine(ABC):
 
     @property
     def is_taking(self) -> bool:
-        """Whether it takes the groups of the view's primary, and tells that it has them: never behind a promise."""
+        """Whether it takes the groups of the view's primary and acknowledges them: never after a promise."""
         return self.is_joining or (self.is_adopted and not self.is_frozen)
 
     @property
     def is_ready(self) -> bool:
-        """Whether this node, which joins, may be taken into the next view."""
+        """Whether this node, which joins, may be a member of the next view."""
         return self.journal.record.joins == self.view.number + 1
 
     def may_commit(self) -> bool:
@@ -111,12 +113,12 @@ class Machine(ABC):
         return self.is_open and not self.is_frozen and self.primacy is not None
 
     def reads_in(self) -> int:
-        """The view a read begins in, asked before its rows are looked at; 0 if none may."""
+        """The view in which a read begins, asked before its rows are read; 0 if no read may begin."""
         return self.view.number if self.is_open and not self.is_frozen else 0
 
     def may_show(self, view: int, now: float) -> bool:
-        """Whether rows of a read that began in this view may be shown. Asked behind the read: a process that stood
-        still in between would show what others have changed meanwhile.
+        """Whether rows of a read that began in this view may be shown. Asked after the read: a process that was stopped
+        in between would show rows that others have changed.
         """
         return view == self.reads_in() != 0 and self.leases.holds(self.view, now)
 
@@ -125,13 +127,13 @@ class Machine(ABC):
         return self.is_joining and self.log.synced >= self._primary_last != UNHEARD
 
     def is_stalled(self, now: float) -> bool:
-        """Whether the disk owes an answer for too long: such a node falls silent, and is taken for dead."""
+        """Whether the disk has owed an answer for too long. Such a node falls silent, and is taken for dead."""
         owed = (self.journal.owed_since, self._log_owed_since)
         return any(since is not None and now - since > self.times.stall_ms / 1_000 for since in owed)
 
     @property
     def due_at(self) -> float:
-        """When `Tick` must come though nothing happened."""
+        """When `Tick` must come if nothing else happens."""
         if self.is_over:
             return NEVER
         due = self._beat_at
@@ -144,14 +146,18 @@ class Machine(ABC):
         return due
 
     def _sooner(self, due: float, at: float) -> float:
-        """The earlier one; what is over has been looked at, and waits for something else than time."""
+        """The earlier time. A time that is past was handled already; such a state waits for an event and not for
+        time.
+        """
         return at if self.now < at < due else due
 
     def _candidate_at(self) -> float:
-        """When this node stands, if nothing comes of what froze it. The primary first, for its transactions live on."""
+        """When this node stands if the freeze leads to nothing. The primary stands first, because its transactions live
+        on.
+        """
         wait_ms = order_of(self.view, self.number) * self.times.stagger_ms
         if self.voter.promised.node not in (0, self.number):
-            wait_ms += 2 * self.times.gather_ms  # somebody else is at it
+            wait_ms += 2 * self.times.gather_ms  # another candidate is at work
         return self._frozen_at + wait_ms / 1_000
 
     # --- what the parts of the machine ask of each other --------------------------------------------
@@ -160,19 +166,19 @@ class Machine(ABC):
         """A view was decided."""
 
     def _suspects(self, member: int, now: float) -> bool:
-        """Whether a member is dead, as far as this node knows, or not the one it was."""
+        """Whether a member is dead as far as this node knows, or runs in another process."""
         return member in self._lacking or self.detector.suspects(member, now)
 
     def joining(self) -> dict[int, Member]:
-        """Nodes that join and are ready, with everything on disk that members have there: worth the next view."""
+        """Joining nodes that are ready, with everything on disk that members have there: worth the next view."""
         return {} if self.primacy is None else self._ready_behind(self.primacy.acknowledged)
 
     def joined(self) -> dict[int, Member]:
-        """Those that may be taken in: they have on disk also what is acknowledged for being in memory."""
+        """Joining nodes that may become members: they also have on disk the groups that are acknowledged in memory."""
         return {} if self.primacy is None else self._ready_behind(self.primacy.shared)
 
     def _ready_behind(self, sequence: int) -> dict[int, Member]:
-        """Nodes that join, are ready and have groups up to this one on disk."""
+        """Joining nodes that are ready and have groups up to this one on disk."""
         if self.primacy is None or not self.primacy.is_open:
             return {}
         since = self.now - self.times.suspicion_ms / 1_000
@@ -180,6 +186,6 @@ class Machine(ABC):
         return {number: each.member for number, each in ready.items() if each.synced >= sequence}
 
     def _freeze(self, now: float) -> None:
-        """Take no groups of this view any more, agree to no read and serve none; there is no way back into it."""
+        """Take no more groups of this view, agree to no reads and serve none. There is no way back into it."""
         self.is_frozen = True
         self._frozen_at = now

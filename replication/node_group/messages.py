@@ -1,7 +1,7 @@
-"""What nodes of a group tell each other about views, and what goes into and comes out of their state machines.
+"""Messages between nodes about views, and the events and actions of their state machines.
 
-Messages may be lost, doubled, late or out of order: each says for which view it is, and what is waited for is asked for
-again with every heartbeat.
+A message may be lost, doubled, late or out of order. So each names its view, and an unanswered one is repeated with
+every heartbeat.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Group = Any  # a group of the log; views only count them
 
 # --- messages -----------------------------------------------------------------------------------
 class Ping(NamedTuple):
-    """A heartbeat, and what its sender is."""
+    """A heartbeat, and the state of its sender."""
 
     view: int
     serial: int
@@ -25,7 +25,7 @@ class Ping(NamedTuple):
 
 
 class Pong(NamedTuple):
-    """The answer: that the sender is there, how far its log is, and whether it agrees to reads of the one who asked."""
+    """The answer: the sender is alive, the end of its log, and whether it agrees to reads of the node that asked."""
 
     view: int
     serial: int
@@ -40,16 +40,16 @@ class ViewIs(NamedTuple):
 
 
 class Prepare(NamedTuple):
-    """A candidate for the successor of `base`: stop taking groups of it, and tell how far you are."""
+    """A candidate for the successor of `base`: take no more groups of `base`, and report the end of the log."""
 
     base: View
     ballot: Ballot
-    is_leaving: bool = False  # the candidate wants to be no member of it, and reads no more
+    is_leaving: bool = False  # the candidate is to be no member of it, and reads no more
 
 
 class Promise(NamedTuple):
-    """The answer: no group of `base` is taken any more; end of the log; what was voted for in the highest ballot; where
-    the sender is met now, for its process may have begun anew elsewhere.
+    """The answer: no group of `base` is taken any more; the end of the log; the vote in the highest ballot; the
+    sender's present address, because its process may have been restarted elsewhere.
     """
 
     base: int
@@ -84,7 +84,7 @@ class Accepted(NamedTuple):
 
 class Adopted(NamedTuple):
     """The view is on disk here; end of the log, and the epoch that is open here; for each node, how long ago this one
-    has last agreed to its reads.
+    last agreed to its reads.
     """
 
     view: int
@@ -102,7 +102,7 @@ class Groups(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """Every group up to this sequence is applied at the sender, in memory; those up to `synced` are durable too."""
+    """Every group up to this sequence is applied at the sender, in memory; those up to `synced` are durable, too."""
 
     view: int
     sequence: int
@@ -110,7 +110,9 @@ class Applied(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """All logs are equal: the view takes transactions and reads. epoch, sequence: as of `Completed`; 0 if none is."""
+    """All logs are equal: the view takes transactions and reads. epoch, sequence: as of `Completed`; 0 if there is
+    none.
+    """
 
     view: int
     epoch: int = 0
@@ -118,7 +120,7 @@ class Opened(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """Every member has all groups of epochs up to this one, whose last one is given."""
+    """Every member has all groups of epochs up to this one, whose last group is given."""
 
     view: int
     epoch: int
@@ -126,7 +128,7 @@ class Completed(NamedTuple):
 
 
 class AskJoin(NamedTuple):
-    """A node outside the view wants its groups; and, when it is ready, to be a member of the next."""
+    """A node outside the view requests its groups and, once it is ready, membership in the next."""
 
     view: int
     member: Member
@@ -135,7 +137,7 @@ class AskJoin(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Nothing will come of it before somebody has done something."""
+    """The request has no effect until an operator acts."""
 
     reason: str
 
@@ -169,7 +171,7 @@ class Received(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time has come to `due_at`."""
+    """The time `due_at` has come."""
 
 
 class Written(NamedTuple):
@@ -183,14 +185,14 @@ class LogGrew(NamedTuple):
 
 
 class LogCut(NamedTuple):
-    """The log was cut behind X, durably."""
+    """The log was cut after X, durably."""
 
 
 class EpochClosed(NamedTuple):
     """The primary has closed an epoch, whose last group is this one.
 
-    Only of an epoch that has groups: who has them all knows then that its number is used, whatever else it missed. An
-    epoch without any could be X at one node, and be given to other groups by the next primary.
+    Only for an epoch that has groups: a node that has them all knows that its number is used, whatever else it missed.
+    An empty epoch could be X at one node, and its number be given to other groups by the next primary.
     """
 
     epoch: int
@@ -198,19 +200,19 @@ class EpochClosed(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The connection to a node has broken, and the node's machine refuses another: its process is dead."""
+    """The connection to a node has broken, and the node's host refuses another: its process is dead."""
 
     node: int
 
 
 class Ready(NamedTuple):
-    """This node, which joins, has copied everything of this view, and made its local checkpoint behind that (N5)."""
+    """This node, which joins, has copied everything of this view, and has made its local checkpoint after that (N5)."""
 
     view: int
 
 
 class Leave(NamedTuple):
-    """This node shall leave the group in order."""
+    """This node is to leave the group in order."""
 
 
 Event = Received | Tick | Written | LogGrew | LogCut | EpochClosed | Gone | Ready | Leave
@@ -225,20 +227,20 @@ class Send(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Write and sync the record, then say `Written(version)`."""
+    """Write and sync the record, then return `Written(version)`."""
 
     version: int
     record: Record
 
 
 class Acknowledge(NamedTuple):
-    """Every member has groups up to this sequence on disk: commits may be told to who waits for that."""
+    """Every member has groups up to this sequence on disk: commits that wait for the disks may be acknowledged."""
 
     sequence: int
 
 
 class Shared(NamedTuple):
-    """Every member has groups up to this sequence in memory: commits may be told to who waits for that alone."""
+    """Every member has groups up to this sequence in memory: commits that wait for memory alone may be acknowledged."""
 
     sequence: int
 
@@ -254,19 +256,19 @@ class Shut(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The group has gone on without this node: end the store, and join anew."""
+    """The group continues without this node: end the store, and join anew."""
 
     view: View
 
 
 class Left(NamedTuple):
-    """The group has let this node go."""
+    """The group has released this node."""
 
     view: View
 
 
 class Fail(NamedTuple):
-    """What must not be: end the store, tell the operator."""
+    """An impossible state: end the store, and report it to the operator."""
 
     reason: str
 

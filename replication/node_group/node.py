@@ -1,13 +1,11 @@
-"""A node of a group, life after life: it opens what it has or learns whose copy it is to be, and begins again when the
-group has gone on without it.
+"""A node of a group, life after life: it opens its store or learns the store it is to be a copy of, and begins again
+when the group has continued without it.
 
-| what the directory has | how a life begins |
-|---|---|
-| a record, member of its view, and a store | opened to the end of its log, frozen: it stands with the others |
-| a record, member, no store or a damaged one | its rows are gone: it joins, all is copied |
-| a record, no member | back to X, and copied from the primary |
-| no record, told to found the group | its store, made if there is none, is the group's |
-| no record | the store's UUID is asked of the others, all is copied |
+| what the directory has | how a life begins | |---|---| | a record, member of its view, and a store | opened to the end
+of its log, frozen: it is a candidate with the others | | a record, member, no store or a damaged one | its rows are
+gone: it joins, all is copied | | a record, no member | back to X, and copied from the primary | | no record, and it is
+to found the group | its store, created if there is none, is the group's | | no record | it asks the others for the
+store's UUID, all is copied |
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ LEAVE_SECONDS = 5.0
 
 
 class GroupNode:
-    """See the module. `start` it, and `stop` it; anything else from any thread."""
+    """A node of a group; see the module. `start` it, and `stop` it; any thread may make the other calls."""
 
     def __init__(
         self,
@@ -64,8 +62,9 @@ class GroupNode:
         stuck: Callable[[], None],
         options: Mapping[str, OptionValue] | None = None,
     ) -> None:
-        """files: the node's own directory, where its record is. met_at: where clients reach this node, asked when the
-        UUID of its store is known. stuck: see `Life`. options: those that all nodes of the group must have alike.
+        """files: the node's own directory, where its record is. met_at: returns where clients reach this node, asked
+        when the UUID of its store is known. stuck: see `Life`. options: those that must be equal at all nodes of the
+        group.
         """
         self._home = home
         self._files = files
@@ -78,23 +77,23 @@ class GroupNode:
         self._met_at = met_at
         self._stuck = stuck
         self._options = dict(options or {})
-        self._asked_refusal: PeerRefused | None = None  # of who asks whose copy it is to be
+        self._asked_refusal: PeerRefused | None = None  # of a node that asks for the group's store
         self._incarnation = 0
         self._stop = threading.Event()
         self._turn = threading.Lock()
         self.life: Life | None = None
-        self._newest: Life | None = None  # also one that has not begun to run
+        self._newest: Life | None = None  # including one that does not run yet
         self.error: Error | None = None
         self.ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidemark-node", daemon=True)
 
     def start(self) -> None:
-        """Begin; what keeps the node from living is `error`."""
+        """Begin; `error` has what keeps the node from living."""
         self._thread.start()
 
     def stop(self, leave: bool = False) -> None:
-        """End, the store closed. leave: the group goes on without this node and does not wait for its leases; without
-        it the others notice. Harmless twice.
+        """End, with the store closed. leave: the group continues without this node and does not wait for its leases;
+        otherwise the others must detect its silence. A second call does nothing.
         """
         with self._turn:
             self._stop.set()
@@ -154,7 +153,7 @@ class GroupNode:
             view_file.close()
 
     def _life(self, view_file: ViewFile) -> Life:
-        """A life, its store opened if it counts."""
+        """A new life, with its store open if it counts."""
         record = view_file.record
         assert record is not None
         counts = record.is_member or record.joins == record.view.number + 1 or not record.view.number
@@ -207,7 +206,7 @@ class GroupNode:
 
     # --- whose copy --------------------------------------------------------------------------------
     def _store_id(self, founds: bool) -> bytes:
-        """UUID of the group's store."""
+        """The UUID of the group's store."""
         if founds:
             node = self._home.open(True)
             try:
@@ -217,7 +216,7 @@ class GroupNode:
         return self._asked_store_id()
 
     def _asked_store_id(self) -> bytes:
-        """Of whoever is in the group. Raises: StoreClosed when the node is stopped first."""
+        """Ask any node of the group. Raises: StoreClosed when this node is stopped first."""
         carrier = self._carrier(bytes(16), _nothing, _nothing, _nothing)
         carrier.start()
         try:
@@ -251,7 +250,7 @@ class GroupNode:
     # --- what others ask -----------------------------------------------------------------------------
     @property
     def number(self) -> int:
-        """Of this node."""
+        """The number of this node."""
         return self._number
 
     @property
@@ -262,30 +261,30 @@ class GroupNode:
 
     @property
     def completed_epoch(self) -> int:
-        """The newest epoch that all members have, as far as is known here: no other node will ever take it back."""
+        """The newest epoch that is known here to be at all members: no node ever takes it back."""
         life = self._newest
         return 0 if life is None else life.machine.journal.record.epoch
 
     def living(self) -> Life:
-        """The life it lives. Raises: NotPrimary between two."""
+        """The present life. Raises: NotPrimary between two lives."""
         life = self.life
         if life is None:
             raise NotPrimary("this node is joining its group; ask another")
         return life
 
     def serves(self) -> bool:
-        """Whether reads are served here, and transactions if it is the primary."""
+        """Whether this node serves reads, and transactions if it is the primary."""
         life = self.life
         return life is not None and life.serves()
 
     @property
     def refusal(self) -> PeerRefused | None:
-        """Why no other node speaks with this one, if that is so."""
+        """Why no other node accepts this one, if that is so."""
         life = self.life
         return self._asked_refusal if life is None else life.carrier.refusal()
 
     def status(self) -> dict[str, Any]:
-        """Who is who, as this node knows, and how its links are."""
+        """The group as this node knows it, and the state of its links."""
         life = self.life
         if life is None:
             refusal = self.refusal

@@ -1,7 +1,7 @@
-"""What waits to be sent to one node: bounded, and small messages first.
+"""The queue of messages to one node: bounded, and small messages first.
 
-Two lanes, each in its order: small messages, and groups of the log. A heartbeat so waits for no more than the piece
-that is under way. What does not fit is dropped: all that the view machines say is said again.
+Two lanes, each in its order: small messages, and groups of the log. So a heartbeat waits for one piece at most. A
+message without room is dropped, because the view machines repeat all their messages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidemark.replication.wire.frames import Buffer, FrameWriter
 from tidemark.replication.wire.pieces import frames_of
 
 PIECE_BYTES = 256 << 10
-SMALL_BYTES_MAX = 64 << 10  # of one small message, and what of them goes out at once
+SMALL_BYTES_MAX = 64 << 10  # of one small message, and of all that are sent at once
 SMALL_LANE_BYTES = 256 << 10
 LONG_LANE_BYTES = 16 << 20
 SMALL, GROUPS = 0, 1
@@ -25,14 +25,14 @@ Message = list[Buffer]
 
 
 class _Long(NamedTuple):
-    """A message that goes out in pieces."""
+    """A message that is sent in pieces."""
 
     frames: Iterator[bytes]
     size: int
 
 
 class Outbox:
-    """Messages to one node. Filled by any thread, emptied by one."""
+    """Messages to one node. Any thread fills it, one thread empties it."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -44,11 +44,11 @@ class Outbox:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of messages that wait."""
+        """Bytes of waiting messages."""
         return sum(self._bytes)
 
     def put(self, lane: int, message: Message) -> bool:
-        """Let a message wait, unless there is no link or no room. One alone always has room. Never blocks."""
+        """Queue a message, unless there is no link or no room; an empty queue has room for any. Never blocks."""
         size = sum(map(len, message))
         most = SMALL_LANE_BYTES if lane == SMALL else LONG_LANE_BYTES
         with self._mutex:
@@ -65,7 +65,7 @@ class Outbox:
             self._is_open = True
 
     def shut(self) -> None:
-        """There is none: what waits is dropped."""
+        """There is no link: waiting messages are dropped."""
         with self._mutex:
             self._is_open = False
             self.dropped += sum(map(len, self._lanes)) + (self._long is not None)
@@ -75,7 +75,7 @@ class Outbox:
             self._long = None
 
     def next(self, writer: FrameWriter) -> bytes:
-        """The bytes that go out next, nothing if nothing waits."""
+        """Return the next bytes to send, nothing if nothing waits."""
         while True:
             with self._mutex:
                 small = self._take_small()

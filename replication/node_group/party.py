@@ -1,4 +1,4 @@
-"""Who a process of a node group is, as it tells others in the handshake, and with whom it speaks."""
+"""The identity that a process of a node group presents in the handshake, and the peers it accepts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NO_STORE = "0" * 32  # a directory that is still empty
 PROCESS_BYTES = 8
 NO_PROCESS = "0" * 2 * PROCESS_BYTES
 INCARNATION_MAX = (1 << 63) - 1
-# What a link is for: who is called has no purpose of its own.
+# The purpose of a link, which the caller names.
 LISTENS, MESSAGES, CONVERSATION = "", "messages", "conversation"
-OPTIONS_MAX, OPTION_TEXT_MAX = 40, 60  # of one frame of the handshake they leave the most free
+OPTIONS_MAX, OPTION_TEXT_MAX = 40, 60  # they leave most of a frame of the handshake free
 OptionValue = str | int | bool
 PURPOSES = (LISTENS, MESSAGES, CONVERSATION)
 
@@ -25,10 +25,10 @@ PURPOSES = (LISTENS, MESSAGES, CONVERSATION)
 class NodeParty:
     """One side of a link inside a site.
 
-    store: its UUID in hex, zeros if it has none yet; that it is another one is for the view machines to say, with every
-    message. node: its number, 0 for the arbitrator. incarnation: of two processes that claim one number the higher one
-    counts. process: random digits, so that they are told apart. options: those that are the same at all nodes of a
-    group, by name; none of the arbitrator. others: whom it speaks with; not told.
+    store: its UUID in hex, zeros if it has none yet; the view machines reject another store, by every message. node:
+    its number, 0 for the arbitrator. incarnation: of two processes with one number, the one with the higher incarnation
+    counts. process: random digits that tell processes apart. options: those that must be equal at all nodes of a group,
+    by name; none of the arbitrator. others: the peers it accepts; not sent.
     """
 
     store: str
@@ -51,7 +51,7 @@ class NodeParty:
     called: ClassVar[str] = "node called"
 
     def check(self) -> None:
-        """Raises: SchemaInvalid for a node that cannot be."""
+        """Raises: SchemaInvalid for an invalid node."""
         if not ARBITRATOR <= self.node <= NODE_NUMBER_MAX or not 0 <= self.incarnation <= INCARNATION_MAX:
             raise SchemaInvalid(f"numbers of nodes are {ARBITRATOR} to {NODE_NUMBER_MAX}, got {self.node}")
         if not is_store_id(self.store) or self.purpose not in PURPOSES or not _is_process(self.process):
@@ -60,7 +60,7 @@ class NodeParty:
             raise SchemaInvalid("options of a node have short names and short values")
 
     def meet(self, content: dict[str, Any]) -> Self:
-        """The other side. Raises: FrameRejected; PeerRefused for a node this one does not speak with."""
+        """Return the other side. Raises: FrameRejected; PeerRefused for a node that this one does not accept."""
         peer = type(self)(*(content[name] for name in self.fields))
         try:
             peer.check()
@@ -75,7 +75,7 @@ class NodeParty:
         return peer
 
     def _compare(self, peer: NodeParty) -> None:
-        """Raises: PeerRefused, naming the first option that differs and what it is at either side."""
+        """Raises: PeerRefused, naming the first option that differs and its value at either side."""
         for name in sorted(self.options.keys() | peer.options.keys()):
             own, other = self.options.get(name), peer.options.get(name)
             if own != other:

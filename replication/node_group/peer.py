@@ -1,7 +1,7 @@
-"""One other node as a carrier sees it: the process that is taken for it, and the thread that sends to it.
+"""Another node as a carrier sees it: the process that holds its number, and the thread that sends to it.
 
-Who sends connects: so there is one link for each direction, of which one side only sends and the other only receives,
-and none of both ever has to judge which of two crossing links stays.
+The sender connects. So there is one link for each direction, of which one side only sends and the other only receives,
+and no side has to decide which of two crossing links stays.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tidemark.replication.wire.wire import Met, Wake, Wire, is_refusal_of_machin
 _log = logging.getLogger("tidemark.node")
 
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.05, 0.5
-STEADY_SECONDS = 1.0  # a link that lasted no longer is connected again as if it had never been
-# Of two processes with one number the one before counts as alive if it said something so shortly ago.
+STEADY_SECONDS = 1.0  # after a link that lasted no longer, the back-off continues
+# Of two processes with one number, the earlier one counts as alive if it was heard within this time.
 ALIVE_SECONDS = 1.0
 IN, OUT = "in", "out"
-CLOSE_SECONDS = 0.5  # for small messages that wait still
+CLOSE_SECONDS = 0.5  # to send the small messages that still wait
 
 
 class Claim:
-    """Which process is taken for a node: of all links that stand, in and out, one process has both ends."""
+    """The process that holds the number of a node: all its links, in and out, lead to one process."""
 
     def __init__(self, node: int, clock: Clock) -> None:
         self._node = node
@@ -41,10 +41,10 @@ class Claim:
         self._incarnation = 0
         self._heard_at = 0.0
         self._links: dict[str, Wire] = {}  # by direction
-        self.delivering = threading.Lock()  # messages of a link that was replaced come before those of the next one
+        self.delivering = threading.Lock()  # messages of a replaced link come before those of the next one
 
     def take(self, party: NodeParty, direction: str, wire: Wire) -> None:
-        """A link came to be; the one before it, and all of a process that does not count any more, are cut.
+        """Register a new link. The link before it, and all links of a process that does not count any more, are cut.
 
         Raises: PeerRefused if another process is this node.
         """
@@ -84,11 +84,11 @@ class Claim:
             raise PeerRefused(f"another process is node {self._node}; end one of them")
 
     def heard(self) -> None:
-        """The process has said something."""
+        """The process has sent something."""
         self._heard_at = self._clock.monotonic()
 
     def is_current(self, direction: str, wire: Wire) -> bool:
-        """Whether what comes by this link counts."""
+        """Whether messages of this link count."""
         return self._links.get(direction) is wire
 
     def leave(self, direction: str, wire: Wire) -> None:
@@ -99,15 +99,15 @@ class Claim:
 
 
 class Sender:
-    """The thread that connects to a node, for ever, and sends what waits for it."""
+    """The thread that connects to a node, again and again, and sends its queue."""
 
     def __init__(
         self, node: int, claim: Claim, clock: Clock, call: Callable[[int], Met], gone: Callable[[int], None]
     ) -> None:
-        """call: connects to it. gone: told once when a link broke and the machine refuses another."""
+        """call: connects to the node. gone: called once when a link broke and the host refuses another."""
         self.outbox = Outbox()
         self.is_connected = False
-        self.refused: PeerRefused | None = None  # by the node, or of it, the last time it was called
+        self.refused: PeerRefused | None = None  # by the node, or of the node, at the last attempt
         self._node = node
         self._claim = claim
         self._clock = clock
@@ -126,7 +126,7 @@ class Sender:
         self.thread.start()
 
     def send(self, lane: int, message: Message) -> bool:
-        """Let a message wait for its turn; False if it was dropped, as there was no room."""
+        """Queue a message; return False if it was dropped for lack of room."""
         is_kept = self.outbox.put(lane, message)
         if is_kept:
             self._wake()
@@ -138,7 +138,7 @@ class Sender:
             self._wake()
 
     def renew(self) -> None:
-        """Connect anew: this node says something else of itself."""
+        """Connect again, because this node's identity has changed."""
         self._renewals += 1
         self._cut()
 
@@ -148,12 +148,12 @@ class Sender:
             wire.cut()
 
     def stop(self) -> None:
-        """Come to an end, small messages that wait being sent first."""
+        """Stop; waiting small messages are sent first."""
         self._is_closed = True
         self._wake()
 
     def join(self) -> None:
-        """Wait for the end, and cut the link if it takes long. Behind `stop`."""
+        """Wait for the end, and cut the link if it takes long. After `stop`."""
         if self.thread.ident is None:
             self._wake.close()
             return
@@ -197,7 +197,7 @@ class Sender:
         return met
 
     def _tell(self, error: PeerError) -> None:
-        """Log why there is no link, once."""
+        """Log once why there is no link."""
         self.refused = error if isinstance(error, PeerRefused) else None
         if error.message != self.told:
             self.told = error.message
@@ -237,7 +237,7 @@ class Sender:
 
     @staticmethod
     def _judge(frames: Any) -> None:
-        """The other side says nothing here but why it goes. Raises: PeerError."""
+        """Read why the other side ends the link; it sends nothing else here. Raises: PeerError."""
         frame: Frame
         for frame in frames:
             if frame.kind == FRAME_ERROR:

@@ -1,8 +1,8 @@
 """Which node group holds a fragment: rows go to fragments (`engine/schema/partition.py`), fragments to node groups, and
 a group to nodes that all hold the same (D9).
 
-One node group is built, and holds everything. What asks where a fragment is asks here, so that a second one changes
-nobody but those who make the map.
+One node group is built, and holds everything. Code that needs the place of a fragment asks here, so that a second group
+changes only the code that creates the map.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ ONLY_GROUP = 1
 class Placement:
     """Node groups by number, each with its nodes.
 
-    The fragments of a table go round the groups, beginning one further than those of the table before it: so groups
-    hold equally many of one table, and of tables with one fragment each. Fragments that are added move no others.
+    The fragments of a table go round the groups, beginning one past the first of the table before it. So groups hold
+    equally many fragments of one table, and of tables with one fragment each. Added fragments move no others.
     """
 
     groups: Mapping[int, frozenset[int]]
@@ -29,7 +29,7 @@ class Placement:
         return numbers[(table_id + fragment) % len(numbers)]
 
     def nodes_of(self, table_id: int, fragment: int) -> frozenset[int]:
-        """The nodes that hold a fragment, when they live."""
+        """The nodes that hold a fragment while they are alive."""
         return self.groups[self.group_of(table_id, fragment)]
 
     def to_dict(self, fragments: Iterable[tuple[int, int]]) -> dict[int, dict[str, object]]:

@@ -13,9 +13,10 @@ from tidemark.replication.node_group.view import View
 
 @dataclass
 class Primacy:
-    """Of one view at its primary.
+    """The state of one view at its primary.
 
-    settles_at: no lease of a node left out holds behind this time of the primary's clock, once all have told.
+    settles_at: after this time of the primary's clock no lease of an excluded node holds, once all members have
+    reported.
     """
 
     view: View
@@ -24,13 +25,13 @@ class Primacy:
     is_open: bool = False
     acknowledged: int = 0
     shared: int = 0
-    epoch: int = 0  # the highest one that is open at a member
+    epoch: int = 0  # the highest epoch that is open at a member
     told: set[int] = field(default_factory=set)
     applied: dict[int, int] = field(default_factory=dict)
     synced: dict[int, int] = field(default_factory=dict)
-    sent: dict[int, int] = field(default_factory=dict)  # last group sent, to members and to nodes that join
-    epochs: list[tuple[int, int]] = field(default_factory=list)  # closed, not yet complete: epoch, its last group
-    _before: dict[int, int] = field(default_factory=dict)  # how far each was at the heartbeat before
+    sent: dict[int, int] = field(default_factory=dict)  # last group sent, to members and joining nodes
+    epochs: list[tuple[int, int]] = field(default_factory=list)  # closed and not yet complete: epoch, its last group
+    _before: dict[int, int] = field(default_factory=dict)  # how far each was at the previous heartbeat
 
     @cached_property
     def others(self) -> list[int]:
@@ -38,7 +39,7 @@ class Primacy:
         return sorted(self.view.numbers - {self.own})
 
     def take_adopted(self, member: int, told: Adopted, log: Log) -> bool:
-        """A member has the view; False if its log goes further than the primary's."""
+        """A member has the view; return False if its log goes further than the primary's."""
         self.told.add(member)
         self.applied.setdefault(member, 0)
         self.synced.setdefault(member, 0)
@@ -47,12 +48,12 @@ class Primacy:
         return told.last <= log.last
 
     def take_applied(self, member: int, sequence: int, synced: int) -> None:
-        """A member has everything up to there, in memory and on disk."""
+        """A member has everything up to these groups, in memory and on disk."""
         self.applied[member] = max(sequence, self.applied.get(member, 0))
         self.synced[member] = max(synced, self.synced.get(member, 0))
 
     def send_new(self, log: Log, joiners: Iterable[int]) -> list[Action]:
-        """Groups that were not sent yet, to every member that has adopted the view and every node that joins."""
+        """Send groups that were not sent yet to every member that has adopted the view and every joining node."""
         actions: list[Action] = []
         for node in (*self.others, *joiners):
             sent = self.sent.get(node)
@@ -61,7 +62,7 @@ class Primacy:
         return actions
 
     def send_again(self, log: Log, joining: Mapping[int, int]) -> list[Action]:
-        """Groups that were lost on their way: to those that have come no further since this was asked last."""
+        """Send lost groups again: to nodes that have made no progress since the last call."""
         actions: list[Action] = []
         for node, applied in {**self.applied, **joining}.items():
             if applied < log.last and self._before.get(node) == applied:
@@ -77,7 +78,7 @@ class Primacy:
         return [Send(node, Groups(self.view.number, first, groups))]
 
     def through(self, log: Log) -> int:
-        """The last group that every member has, applied and synced (N1)."""
+        """The last group that every member has applied and synced (N1)."""
         return min([log.synced, *(self.synced.get(member, 0) for member in self.others)])
 
     def in_memory(self, log: Log) -> int:
@@ -105,7 +106,7 @@ class Primacy:
         return shared
 
     def complete_epoch(self) -> tuple[int, int] | None:
-        """The newest epoch that has become complete, all its groups being acknowledged; and its last group."""
+        """The newest epoch that has become complete, with all its groups acknowledged, and its last group."""
         done = [(epoch, last) for epoch, last in self.epochs if last <= self.acknowledged]
         del self.epochs[: len(done)]
         return done[-1] if done else None

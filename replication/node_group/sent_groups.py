@@ -1,4 +1,4 @@
-"""Groups of this node's log by sequence, for whoever lacks them: the newest in memory, older ones out of its files."""
+"""Groups of this node's log by sequence, for nodes that lack them: the newest in memory, older ones from its files."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
 
 WINDOW_BYTES = 16 << 20
-AT_ONCE_BYTES = 1 << 20  # of one answer; a group may be larger
+AT_ONCE_BYTES = 1 << 20  # of one answer; one group may be larger
 
 
 class SentGroups:
-    """Of one open log. Any thread may call; words are never changed."""
+    """The groups of one open log. Any thread may call; words are never changed."""
 
     def __init__(self, log: RedoLog, files: Files, uuid: bytes) -> None:
         self._log = log
         self._reader = LogReader(files, log.geometry, uuid, open_files(files, log.geometry, False))
         self._mutex = threading.Lock()
-        self._places: dict[int, int] = {}  # sequence -> LSN, in order, of what the files have
+        self._places: dict[int, int] = {}  # sequence -> LSN of the groups in the files, in order
         self._window: deque[tuple[int, Words]] = deque()
         self._window_bytes = 0
         self.last_epoch = 0  # of the newest group
 
     def look_through(self) -> None:
-        """Find the groups an opening has found in the log. Nobody writes meanwhile."""
+        """Index the groups that an opening has found in the log. No thread writes in the meantime."""
         lsn, sequence = self._log.tail_lsn, self._log.tail_sequence
         while sequence < self._log.sequence and (group := self._reader.group_at(lsn, sequence)) is not None:
             self.add(sequence, lsn, group.epoch, group.words)
             lsn, sequence = group.end_lsn, sequence + 1
 
     def add(self, sequence: int, lsn: int, epoch: int, words: Words) -> None:
-        """The next group, which nobody changes any more."""
+        """Add the next group, which does not change any more."""
         with self._mutex:
             self._places[sequence] = lsn
             self._window.append((sequence, words))
@@ -50,12 +50,14 @@ class SentGroups:
             self.last_epoch = epoch
 
     def lsn_of(self, sequence: int) -> int | None:
-        """Where a group lies in the log, if it does."""
+        """The LSN of a group, if the log has it."""
         with self._mutex:
             return self._places.get(sequence)
 
     def from_on(self, first: int, last: int) -> tuple[Words, ...]:
-        """Groups from `first` on, about AT_ONCE_BYTES of them at most; none if they are gone. Raises: IoFailed."""
+        """Return groups from `first` on, about AT_ONCE_BYTES of them at most; none if they are gone. Raises:
+        IoFailed.
+        """
         with self._mutex:
             found = [(sequence, words) for sequence, words in self._window if first <= sequence <= last]
             lsn = self._places.get(first)
@@ -68,14 +70,14 @@ class SentGroups:
         while first <= last and size_bytes < AT_ONCE_BYTES:
             group = self._reader.group_at(lsn, first)
             if group is None:
-                break  # it was cut meanwhile
+                break  # it was cut in the meantime
             read.append(group.words)
             size_bytes += group.words.nbytes
             lsn, first = group.end_lsn, first + 1
         return tuple(read)
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._reader.close()
 
 

@@ -1,4 +1,4 @@
-"""How a node stands for the successor of its view, and how it answers others that do."""
+"""How a node stands as a candidate for the successor of its view, and how it answers other candidates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidemark.replication.node_group.view import ARBITRATOR, NO_BALLOT, Ballot, 
 
 
 class Standing(Machine):
-    """Steps 1 and 2 of a takeover: nobody takes groups of the old view any more, and one successor is chosen."""
+    """Steps 1 and 2 of a takeover: no node takes groups of the old view any more, and one successor is chosen."""
 
     # --- as a candidate -----------------------------------------------------------------------------
     def _stand(self, now: float) -> list[Action]:
@@ -28,21 +28,21 @@ class Standing(Machine):
         self._round = max(self._round, self.voter.promised.round) + 1
         deadline = now + self.times.gather_ms / 1_000
         if not self.is_adopted:
-            # A whole site may be starting: the longer all others of the view are waited for, the fewer have to join.
+            # A whole site may be starting: the longer it waits for the members of the view, the fewer have to join.
             deadline = max(deadline, self._began + self.times.restart_ms / 1_000)
         actions = self._shut(now)
         self.candidacy = Candidacy(self.view, Ballot(self._round, self.number), deadline, self._is_leaving)
         return actions + self.candidacy.ask(self.joining())
 
     def _propose(self, now: float) -> list[Action]:
-        """Propose a view, once those that may answer have."""
+        """Propose a view, once the nodes that may answer have answered."""
         candidacy = self.candidacy
         if candidacy is None or candidacy.proposed is not None or not candidacy.is_promised():
             return []
         awaited = set(candidacy.base.numbers) | {number for number, each in self.joiners.items() if each.is_ready}
         if self.is_adopted:
             awaited -= self.detector.suspected(now) | self._lacking
-        # Nothing is acknowledged any more, so who joins and is a little behind soon has everything.
+        # Nothing is acknowledged any more, so a joining node that lacks a little soon has everything.
         is_coming = now < candidacy.deadline and bool(self.joining().keys() - self.joined().keys())
         if is_coming or candidacy.waits_for(awaited, now):
             return []
@@ -62,7 +62,7 @@ class Standing(Machine):
             return []
         self._round = max(self._round, told.ballot.round)
         self.candidacy = None
-        self._frozen_at = now  # its turn comes again
+        self._frozen_at = now  # it stands again later
         return []
 
     def _accepted(self, sender: int, told: Accepted, now: float) -> list[Action]:
@@ -92,15 +92,15 @@ class Standing(Machine):
         return actions + self.voter.promise(sender, asked, self.log.last, now, self.own.address)
 
     def _promise_outside(self, sender: int, asked: Prepare) -> list[Action]:
-        """A node that joins has no vote, but must be there, and say how far it is, to be taken in."""
+        """Answer as a joining node: it has no vote, but must be there and report its log to become a member."""
         if not self.is_ready or sender != self.view.primary:
             return []
         told = Promise(asked.base.number, asked.ballot, self.log.synced, NO_BALLOT, None, self.own.address)
         return self.journal.behind(Send(sender, told))
 
     def _answer_rival(self, sender: int, asked: Prepare, now: float) -> list[Action]:
-        """Who cannot go on in a view says so by standing; its primary, if it lives, stands itself, and higher: the
-        group shall not move, with all transactions lost, because one member's link was bad.
+        """Answer a candidate that cannot continue in a view. The primary, if it is alive, stands itself in a higher
+        ballot: a member's bad link must not move the group, with the loss of all transactions.
         """
         own = self.candidacy
         if own is not None and own.ballot > asked.ballot:
@@ -109,7 +109,9 @@ class Standing(Machine):
         return self._stand(now)
 
     def _is_sticky(self, sender: int, now: float) -> bool:
-        """Whether this node goes on as it is: its primary answers, and somebody else wants to go on without it."""
+        """Whether this node continues as it is: its primary answers, and another node wants to continue without that
+        primary.
+        """
         primary = self.view.primary
         if self.is_frozen or not self.is_adopted or primary in (self.number, sender):
             return False
@@ -129,7 +131,7 @@ class Standing(Machine):
         return actions + self.voter.accept(sender, asked, now)
 
     def _place(self, sender: int, base: View, now: float) -> list[Action] | None:
-        """What to answer a candidate of another view than this node's; None if it is the same."""
+        """The answer to a candidate of another view than this node's; None if the view is the same."""
         view = self.view
         if base.number > view.number:
             return self.learn(base, now)
@@ -140,13 +142,13 @@ class Standing(Machine):
         return None if sender in base.numbers or sender == self.number else []
 
     def _shut(self, now: float) -> list[Action]:
-        """Freeze; what users see of it."""
+        """Freeze, and close the store to users."""
         actions: list[Action] = [Shut()] if self.is_open and not self.is_frozen else []
         self._freeze(now)
         return actions
 
     def _voters_told(self, prior: View, view: View) -> list[int]:
-        """Who is told of a view that was decided, and may not know it."""
+        """Nodes to inform of a view that was decided and that they may not know."""
         found = prior.numbers | view.numbers | self._peers
         if view.arbitrator:
             found |= {ARBITRATOR}

@@ -1,7 +1,7 @@
-"""The thread that owns a node's store: opens it, applies groups, lets it lead, brings it back behind a lost view.
+"""The thread that owns a node's store: it opens it, applies groups, lets it lead, and brings it back after a lost view.
 
-One thing after the other, so that a store leads only behind the last group it was given, and is never copied into while
-groups are applied. Whatever of it fails ends this life of the node.
+It does one thing after the other. So a store leads only after the last group it was given, and nothing is copied into
+it while groups are applied. Any failure of the store ends this life of the node.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.node")
 
 PAUSE_SECONDS = 0.1
-FILES_SECONDS = 5.0  # for files of a group whose primary lives, and has sent it again and again
+FILES_SECONDS = 5.0  # for files of a group whose primary is alive and has repeated it
 
 
 class Stopped(Exception):
@@ -46,7 +46,7 @@ class Stopped(Exception):
 
 
 class _Link:
-    """A conversation as the joiner's restart sees it."""
+    """A conversation, as the restart of a joining node uses it."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -60,7 +60,7 @@ class _Link:
 
 
 class StoreThread:
-    """Of one life of a node."""
+    """The store thread of one life of a node."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class StoreThread:
         take_again: Callable[[], None],
         patience_s: float,
     ) -> None:
-        """tell: an event for the machine. failed: the store is of no use any more. converse: with the primary of the
-        newest view, raising PeerError if there is none. view: number of the newest one. take_again: files were brought,
-        or not: the groups that were passed over for them may be given to the stream again. patience_s: how long a group
-        waits for room in the log before this life is given up.
+        """tell: puts an event into the queue of the machine. failed: the store is unusable. converse: begins a
+        conversation with the primary of the newest view; PeerError if there is none. view: number of the newest view.
+        take_again: files were fetched, or not: groups that were skipped for them may be given to the stream again.
+        patience_s: how long a group waits for room in the log before this life is given up.
         """
         self._home = home
         self._tell = tell
@@ -84,7 +84,7 @@ class StoreThread:
         self._view = view
         self._take_again = take_again
         self.patience_s = patience_s
-        self._lacked: tuple[int, int, float] = (0, 0, 0.0)  # view, group whose files do not come, since when
+        self._lacked: tuple[int, int, float] = (0, 0, 0.0)  # view, group whose files do not arrive, since when
         self.stream = GroupStream(tell, self._take)
         self._fetching: tuple[int, Conversation] | None = None  # files, in which view
         self.stream.cut = lambda epoch, sequence: self._do(lambda: self._cut(epoch, sequence))
@@ -92,9 +92,9 @@ class StoreThread:
         self._turn = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
         self._is_stopped = False
-        self.is_idle = True  # nothing is to be done
+        self.is_idle = True  # there is no work
         self.epochs: deque[tuple[int, int]] = deque()  # opened at the primary: epoch, its first group
-        self._copied_from = 0  # incarnation of the live node the store is a copy of
+        self._copied_from = 0  # incarnation of the live node that the store is a copy of
         self._conversation: Conversation | None = None
         self.node: NodeStore | None = None
         self._thread = threading.Thread(target=self._run, name="tidemark-node-store", daemon=True)
@@ -102,30 +102,30 @@ class StoreThread:
 
     # --- any thread --------------------------------------------------------------------------------
     def open(self, can_create: bool) -> None:
-        """Open the store as its files have it, before the thread runs. Raises: what opening raises."""
+        """Open the store from its files, before the thread runs. Raises: the errors of opening."""
         self._use(self._home.open(can_create), False)
 
     def start(self) -> None:
-        """Run."""
+        """Start the thread."""
         self._thread.start()
         self._syncer.start()
 
     def lead(self, epoch: int, done: Callable[[], None]) -> None:
-        """Let the store take transactions, behind every group it was given and every epoch that was open at a member;
-        `done` is called then.
+        """Let the store take transactions, after every group it was given and every epoch that was open at a member;
+        then call `done`.
         """
         self._do(lambda: self._lead(epoch, done))
 
     def epoch_opened(self, epoch: int, sequence: int) -> None:
-        """The primary has said so; it may come before the groups it stands behind."""
+        """The primary has opened an epoch; this may arrive before the groups that precede it."""
         self._do(lambda: self._note_epoch(epoch, sequence))
 
     def close_epoch(self) -> None:
-        """At the primary: somebody at another node waits for the end of an epoch."""
+        """At the primary: a thread at another node waits for the end of an epoch."""
         self._do(self._close_epoch)
 
     def stop(self) -> None:
-        """End the thread, its copy being broken off; the store stays as it is until `close`."""
+        """End the thread and interrupt its copy; the store stays open until `close`."""
         with self._turn:
             self._is_stopped = True
             self._turn.notify_all()
@@ -135,19 +135,19 @@ class StoreThread:
         self.break_off_fetch(0)
 
     def break_off_fetch(self, view: int) -> None:
-        """Nobody waits for files any more, but for those of a group of this view."""
+        """Stop waiting for files, except those of a group of this view."""
         fetching = self._fetching
         if fetching is not None and fetching[0] != view:
             fetching[1].close()
 
     def hurry(self, is_hurried: bool) -> None:
-        """Whether groups that have come are to be applied at once: the next view waits for that."""
+        """Whether to apply groups at once, because the next view waits for that."""
         node = self.node
         if node is not None:
             node.store.epochs.is_hurried = is_hurried
 
     def close(self) -> None:
-        """Behind `stop`: the thread has ended, the store is closed."""
+        """After `stop`: wait for the thread, and close the store."""
         if self._thread.ident is not None:
             self._thread.join()
         self._syncer.stop()
@@ -194,9 +194,10 @@ class StoreThread:
 
     # --- groups ------------------------------------------------------------------------------------
     def apply(self, first: int, groups: tuple[Words, ...]) -> None:
-        """Apply groups, and have them synced; where commits do not wait for disks the next ones do not either.
+        """Apply groups and have them synced. Where commits do not wait for disks, the next groups do not wait for the
+        sync, either.
 
-        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, and whatever keeps a member from taking a group.
+        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, and any error that keeps a member from taking a group.
         """
         node, stream = self.node, self.stream
         assert node is not None and stream.sent is not None
@@ -205,7 +206,7 @@ class StoreThread:
         for sequence, words in enumerate(groups, first):
             may_wait = self._is_epoch_over(sequence) or node.applier.may_wait(words)
             if may_wait and sequence > told:
-                # What ends the wait may need that others know: a binlog takes an epoch when all members have it.
+                # Report first: a binlog takes an epoch when all members are known to have it, which may end the wait.
                 self._keep(store, sequence - 1)
                 told = sequence
             self._close_epochs(sequence)
@@ -216,7 +217,7 @@ class StoreThread:
         self._close_epochs(last + 1)
 
     def _keep(self, store: Store, last: int) -> None:
-        """Have groups up to this one, which are applied, synced, and say so. Raises: StoreFailed."""
+        """Sync applied groups up to this one, and report it. Raises: StoreFailed."""
         if store.waits_for_disk:
             store.log.make_durable(last)
             self.stream.synced_through(last)
@@ -225,18 +226,18 @@ class StoreThread:
             self._syncer.sync(store, last)
 
     def apply_one(self, node: NodeStore, words: Words) -> int:
-        """Apply one group; where it lies in the log here. It waits for room in the log, which a local checkpoint makes,
-        or the binlog's.
+        """Apply one group; return its LSN in the log here. It waits for room in the log, which a local checkpoint or
+        the binlog makes.
 
-        Raises: RedoOverloaded if none comes: a local checkpoint that has yet to begin waits for the end of an epoch,
-        and that end for this group; opening the store again makes room. BinlogOverloaded: its folder has none.
+        Raises: RedoOverloaded if none comes: a local checkpoint that is due waits for the end of an epoch, and that end
+        for this group; opening the store again makes room. BinlogOverloaded: the folder of the binlog has none.
         """
         store = node.store
         began = store.clock.monotonic()
         while True:
             lsn = store.log.head_lsn
             try:
-                node.applier.apply(words.copy())  # which is written into
+                node.applier.apply(words.copy())  # the kernel writes into it
                 return lsn
             except (RedoOverloaded, BinlogOverloaded) as error:
                 if store.clock.monotonic() - began > self.patience_s:
@@ -245,12 +246,12 @@ class StoreThread:
                 self._pause()
 
     def _fetch(self, sequence: int, words: Words) -> None:
-        """Any thread: the stream lacks files of a group of this view."""
+        """From any thread: the stream lacks files of a group of this view."""
         view = self._view()
         self._do(lambda: self._bring_files(view, sequence, words))
 
     def _bring_files(self, view: int, sequence: int, words: Words) -> None:
-        """Fetch the files of a group that was not taken; one try, for the primary sends it again.
+        """Fetch the files of a group that was not taken, in one attempt; the primary sends the group again.
 
         Raises: StoreFailed.
         """
@@ -272,7 +273,7 @@ class StoreThread:
             _log.warning("group %d of the primary waits: %s", sequence, error.message)
             is_over = isinstance(error, PositionLost) or now - self._lacked[2] > FILES_SECONDS
             if is_over and view == self._view():
-                # Nothing will bring them: with a node that waited on no commit of the group would ever end.
+                # The files will never arrive; while this node waits, no commit of the group ends.
                 raise node.store.fail(InvariantBroken(f"{error.message}; the store is copied anew")) from error
             self._pause()
         finally:
@@ -286,11 +287,11 @@ class StoreThread:
             self._close_epochs(self.stream.applied + 1)
 
     def _is_epoch_over(self, sequence: int) -> bool:
-        """Whether an epoch was opened at a group up to this one, which is the next."""
+        """Whether an epoch was opened at a group up to this one, which comes next."""
         return bool(self.epochs) and self.epochs[0][1] <= sequence
 
     def _close_epochs(self, sequence: int) -> None:
-        """Epochs that were opened at a group up to this one, which is the next."""
+        """Close epochs that were opened at a group up to this one, which comes next."""
         assert self.node is not None
         while self._is_epoch_over(sequence):
             self.node.applier.close_epoch(*self.epochs.popleft())
@@ -313,7 +314,9 @@ class StoreThread:
 
     # --- coming back -------------------------------------------------------------------------------
     def _cut(self, epoch: int, sequence: int) -> None:
-        """Back to X, and from there up to the primary of the newest view: as it is, if it is a copy of that one."""
+        """Go back to X, and from there up to the primary of the newest view; a store that is a copy of that primary
+        stays as it is.
+        """
         while True:
             try:
                 self.come_back(epoch, sequence)
@@ -349,6 +352,6 @@ class StoreThread:
 
     @property
     def failure(self) -> StoreFailed | None:
-        """What the open store has failed of, if it has."""
+        """The error of the open store, if it has failed."""
         node = self.node
         return None if node is None else node.store.failure.error

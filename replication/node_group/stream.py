@@ -1,4 +1,4 @@
-"""The log of a node as its view machine asks it, and the commit partner of its store (docs/node-group.md, 1 and 11).
+"""The log of a node as its view machine sees it, and the commit partner of its store (docs/node-group.md, 1 and 11).
 
 At the primary a group comes from `send`, before it is written here; at a member from the machine, and the thread of the
 store applies it. Commits wait until the machine says that every member has their group, on disk (`wait`) or in memory
@@ -31,18 +31,18 @@ class Feed:
 
     def __init__(self) -> None:
         self.groups: deque[Words] = deque()
-        self._come_bytes = self._taken_bytes = 0  # each counted by one thread
-        self.is_over = False  # it took too little for too long, or there is no stream any more
+        self._come_bytes = self._taken_bytes = 0  # each is counted by one thread
+        self.is_over = False  # the node took too little for too long, or the stream has ended
 
     def put(self, words: Words) -> None:
-        """The next one; too much that is not taken ends it."""
+        """Add the next group; too many unread bytes end the feed."""
         self.groups.append(words)
         self._come_bytes += words.nbytes
         if self._come_bytes - self._taken_bytes > FEED_BYTES_MAX:
             self.is_over = True
 
     def take(self) -> list[Words]:
-        """What has come."""
+        """Return the groups that have come."""
         found: list[Words] = []
         while self.groups:
             words = self.groups.popleft()
@@ -52,11 +52,11 @@ class Feed:
 
 
 class GroupStream:
-    """Of one life of a node: from the opening of its store to the end of it."""
+    """The stream of one life of a node, from the opening of its store to its end."""
 
     def __init__(self, tell: Callable[[Event], None], work: Callable[[int, tuple[Words, ...]], None]) -> None:
-        """tell: an event for the machine. work: groups of the primary for the thread of the store, which says
-        `applied_through` behind them.
+        """tell: puts an event into the queue of the machine. work: passes groups of the primary to the thread of the
+        store, which calls `applied_through` after them.
         """
         self.tell = tell
         self._work = work
@@ -76,11 +76,11 @@ class GroupStream:
         self.cut: Callable[[int, int], None] = lambda epoch, sequence: None
         self.fetch: Callable[[int, Words], None] = lambda sequence, words: None
         self._files: Files | None = None
-        self.fetched_sequence = 0  # the group whose files are being brought, 0 if none are
+        self.fetched_sequence = 0  # the group whose files are being fetched, 0 if there is none
 
     # --- the store -------------------------------------------------------------------------------
     def begin(self, store: Store, files: Files, uuid: bytes, is_joined: bool) -> None:
-        """An open store, which nobody writes to. is_joined: the groups before are in none of its files."""
+        """Begin with an open store without writers. is_joined: its files have none of the groups before."""
         sent = SentGroups(store.log, files, uuid)
         if not is_joined:
             sent.look_through()
@@ -91,7 +91,7 @@ class GroupStream:
             self.last = self.applied = self.synced = store.log.sequence - 1
 
     def end(self, error: StoreFailed) -> None:
-        """No group will be acknowledged any more."""
+        """Acknowledge no more groups."""
         with self._changed:
             self._ended = self._ended or error
             for feed in self._feeds:
@@ -108,21 +108,23 @@ class GroupStream:
 
     @property
     def due(self) -> int:
-        """The last group the disk was asked to keep: at a member each one that came, for it syncs as it can."""
+        """The last group that the disk was asked to sync: at a member every received group, for it syncs as fast as it
+        can.
+        """
         log = None if self._store is None else self._store.log
         return self.last if log is None or log.partner is not self else log.writing_sequence
 
     def groups(self, first: int, last: int) -> tuple[Words, ...]:
-        """Groups from `first` on, as many as may be sent at once; none if the log begins behind it."""
+        """Return groups from `first` on, as many as may be sent at once; none if the log begins after it."""
         return () if self.sent is None else self.sent.from_on(first, last)
 
     def take(self, first: int, groups: tuple[Words, ...]) -> None:
-        """Groups of the primary, to be applied and synced by the thread of the store. Those from the first one on whose
-        files are not here are passed over; the files are fetched.
+        """Take groups of the primary, to be applied and synced by the thread of the store. From the first group on
+        whose files are missing here, they are skipped, and the files are fetched.
         """
         assert self._files is not None
         for at, words in enumerate(groups):
-            is_fetched = self.fetched_sequence == first + at  # then half a file may be here
+            is_fetched = self.fetched_sequence == first + at  # a partial file may be here then
             if is_fetched or missing_files(self._files, words):
                 if not is_fetched:
                     self.fetched_sequence = first + at
@@ -134,28 +136,28 @@ class GroupStream:
             self._work(first, groups)
 
     def cut_behind(self, epoch: int, sequence: int) -> None:
-        """The thread of the store brings it back to the end of an epoch, and then up to the primary."""
+        """Let the thread of the store go back to the end of an epoch, and then up to the primary."""
         self.cut(epoch, sequence)
 
     def applied_through(self, sequence: int) -> None:
-        """Groups are applied here, up to this one."""
+        """Groups up to this one are applied here."""
         self.applied = sequence
         self.tell(LogGrew())
 
     def synced_through(self, sequence: int) -> None:
-        """Groups are applied and synced here, up to this one."""
+        """Groups up to this one are applied and synced here."""
         self.applied = max(self.applied, sequence)
         self.synced = max(self.synced, sequence)
         self.tell(LogGrew())
 
     # --- commit partner ----------------------------------------------------------------------------
     def offer(self, txid: int, names: tuple[str, ...]) -> None:
-        """Nothing: who lacks files that a group names asks for them, before it applies the group."""
+        """Do nothing: a node that lacks files of a group requests them before it applies the group."""
 
     def send(self, group: Group) -> None:
-        """A sealed group: for the members, for whoever is being copied, and for those who ask again."""
+        """Send a sealed group to the members and to nodes that are being copied, and keep it for requests."""
         if group.sequence <= self.last:
-            return  # the write was interrupted, and is made again
+            return  # the write was interrupted, and is repeated
         words = group.words[: group.written_words].copy()
         with self._changed:
             assert self.sent is not None
@@ -169,15 +171,15 @@ class GroupStream:
         self.tell(LogGrew())
 
     def wait(self, sequence: int) -> None:
-        """Return when every member of the view has the group on disk. Raises: StoreFailed if the group of nodes goes on
-        without us.
+        """Wait until every member of the view has the group on disk. Raises: StoreFailed if the other nodes continue
+        without this one.
         """
         if sequence > self.synced:
             self.synced_through(sequence)
         self._wait_for(lambda: self._acknowledged >= sequence)
 
     def share(self, sequence: int) -> None:
-        """Return when every member of the view has the group in memory. Raises: StoreFailed, as `wait`."""
+        """Wait until every member of the view has the group in memory. Raises: StoreFailed, as `wait`."""
         self._wait_for(lambda: self._shared >= sequence)
 
     def _wait_for(self, is_enough: Callable[[], bool]) -> None:
@@ -187,7 +189,7 @@ class GroupStream:
                 raise self._ended or StoreClosed("the node was closed")
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
-        """Noted; `closings` tells it when the groups before it are on their way."""
+        """Note the epoch; `closings` reports it when the groups before it were sent."""
         self._closings.append((epoch, sequence))
         self.tell(LogGrew())
 
@@ -205,8 +207,8 @@ class GroupStream:
             self._changed.notify_all()
 
     def closings(self) -> tuple[list[tuple[int, int]], list[EpochClosed]]:
-        """Epochs that were opened, each with the sequence it begins with, whose groups before have all been sent; and
-        closed ones that have groups, each with its last.
+        """Return epochs that were opened, each with its first sequence, whose preceding groups have all been sent; and
+        closed epochs with groups, each with its last.
         """
         opened: list[tuple[int, int]] = []
         with self._changed:
@@ -225,7 +227,7 @@ class GroupStream:
             self._complete.append((epoch, sequence))
 
     def feed(self) -> Feed:
-        """Groups that are sent from now on, for one who is being copied."""
+        """Return a feed of the groups that are sent from now on, for a node that is being copied."""
         made = Feed()
         with self._changed:
             made.is_over = self._ended is not None
@@ -233,6 +235,6 @@ class GroupStream:
         return made
 
     def drop(self, feed: Feed) -> None:
-        """Nobody takes it any more."""
+        """No node reads the feed any more."""
         with self._changed:
             self._feeds = [each for each in self._feeds if each is not feed]

@@ -1,7 +1,7 @@
-"""Syncs the log of a member behind the thread that applies groups, where commits do not wait for disks.
+"""Syncs the log of a member after the thread that applies groups, where commits do not wait for disks.
 
-A commit is then acknowledged when every member has it in memory (`RedoLog.share`): the next groups are applied while
-the ones before are on their way to the disk, and all that has come meanwhile goes there by one sync (ADR 0016).
+A commit is then acknowledged when every member has it in memory (`RedoLog.share`). The next groups are applied while
+the ones before are on their way to the disk, and one sync takes all groups that have come in the meantime (ADR 0016).
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 class Syncer:
-    """Of one life of a node."""
+    """The syncing thread of one life of a node."""
 
     def __init__(self, stream: GroupStream, failed: Callable[[Error], None]) -> None:
         """failed: the log cannot be written any more."""
         self._stream = stream
         self._failed = failed
         self._turn = threading.Condition()
-        self._syncing = threading.Lock()  # held while a store is used
+        self._syncing = threading.Lock()  # held while the store is used
         self._wanted: tuple[Store, int] | None = None
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="tidemark-node-sync", daemon=True)
 
     def start(self) -> None:
-        """Run."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread behind the sync that is under way; more is not begun."""
+        """End the thread after the sync under way; no other begins."""
         with self._turn:
             self._is_stopped = True
             self._turn.notify_all()
@@ -44,14 +44,14 @@ class Syncer:
             self._thread.join()
 
     def sync(self, store: Store, sequence: int) -> None:
-        """Have groups up to this one, which are applied, synced; the stream is told of it."""
+        """Sync applied groups up to this one, and report it to the stream."""
         with self._turn:
             self._wanted = store, sequence
             self._turn.notify_all()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """No store is used within, nor the one that was to be synced behind it."""
+        """Use no store within the block; the pending sync is dropped."""
         with self._syncing:
             with self._turn:
                 self._wanted = None

@@ -1,4 +1,4 @@
-"""What a node group is made of at one time: views, who votes for the next one, and what a node keeps of both."""
+"""The membership of a node group at one time: views, the voters for the next view, and the record that a node keeps."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import NamedTuple
 
 from tidemark.engine.base.errors import SchemaInvalid
 
-ARBITRATOR = 0  # as a number of a node: the small process that only votes
+ARBITRATOR = 0  # as a node number: the small process that only votes
 NODE_NUMBER_MAX = 255
 NUMBER_MAX = (1 << 63) - 1  # of views, ballots, epochs and groups
 MEMBERS_MAX = 4
 ADDRESS_BYTES_MAX = 64
 
-# Clocks are never compared; that one goes at most a quarter too fast or too slow is all that is trusted of them.
+# Clocks are never compared. The only assumption is that a clock is at most a quarter too fast or too slow.
 CLOCK_ERROR_PERCENT = 25
 
 
 class Member(NamedTuple):
-    """A node of a group: its number in the site, and where it is met."""
+    """A node of a group: its number in the site, and its address."""
 
     number: int
     address: str
 
 
 class Ballot(NamedTuple):
-    """An attempt to find a view's successor; the higher one wins."""
+    """An attempt to choose a view's successor; the higher ballot wins."""
 
     round: int
     node: int
@@ -37,7 +37,9 @@ NO_BALLOT = Ballot(0, 0)
 
 @dataclass(frozen=True)
 class View:
-    """Who is in the group, and who of them orders its commits. View 0, without members, comes before the first."""
+    """The members of the group, and the one that orders its commits. View 0, without members, comes before the
+    first.
+    """
 
     number: int
     members: tuple[Member, ...]
@@ -51,18 +53,20 @@ class View:
 
     @cached_property
     def voters(self) -> frozenset[int]:
-        """Who votes for this view's successor: its members, and the arbitrator where members could be two halves."""
+        """The voters for this view's successor: its members, and the arbitrator where members could be two halves."""
         has_halves = len(self.members) % 2 == 0
         return self.numbers | {ARBITRATOR} if has_halves and self.arbitrator else self.numbers
 
     @cached_property
     def quorum(self) -> int:
-        """Votes that decide the successor; any two quorums share a voter."""
+        """The number of votes that decide the successor; any two quorums share a voter."""
         return len(self.voters) // 2 + 1
 
     @cached_property
     def readers(self) -> int:
-        """Members, the reader itself among them, that must have agreed to a read: one of them is in every quorum."""
+        """The number of members, the reader itself included, that must have agreed to a read: one of them is in every
+        quorum.
+        """
         return len(self.voters) - self.quorum + 1
 
     def address_of(self, number: int) -> str:
@@ -72,12 +76,12 @@ class View:
 
 @dataclass(frozen=True)
 class Record:
-    """What a node, or the arbitrator, must not forget; `view_file.py` keeps it.
+    """The durable memory of a node, or of the arbitrator; `view_file.py` stores it.
 
-    view: the newest it knows. is_member: the node is in it, and its log has what that asks for; a node whose number
-    stands in a view may have lost its disk since. promised, accepted: its votes for that view's successor. epoch,
-    sequence: X, the last epoch the group has completed with this node, and its last group. joins: the view a node
-    outside may be taken into, as its log has all of the one before; else 0.
+    view: the newest it knows. is_member: the node is in it, and its log has what membership requires; a node whose
+    number is in a view may have lost its disk since. promised, accepted: its votes for that view's successor. epoch,
+    sequence: X, the last epoch the group has completed with this node, and its last group. joins: the view that a node
+    outside may become a member of, because its log has all of the one before; otherwise 0.
     """
 
     store: bytes
@@ -94,12 +98,13 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """Times of a node group, in milliseconds of a node's own monotonic clock; all nodes of a group have the same.
+    """Times of a node group, in milliseconds of a node's own monotonic clock; equal at all nodes of a group.
 
-    heartbeat_ms: between two heartbeats. suspicion_ms: silence behind which a node is suspected. lease_ms: a read may
-    be shown so long behind the sending of a heartbeat that others agreed to. gather_ms: a candidate waits so long for
-    nodes that are not suspected. stagger_ms: between the candidates, in their order. restart_ms: behind its own start a
-    node waits so long for all others of its view. stall_ms: a node whose disk owes it an answer so long falls silent.
+    heartbeat_ms: between two heartbeats. suspicion_ms: silence after which a node is suspected. lease_ms: how long
+    after the sending of a heartbeat that others agreed to a read may be shown. gather_ms: how long a candidate waits
+    for nodes that are not suspected. stagger_ms: between the candidates, in their order. restart_ms: how long a node
+    waits after its own start for all others of its view. stall_ms: a node falls silent when its disk has owed an answer
+    so long.
     """
 
     heartbeat_ms: int = 100
@@ -121,28 +126,29 @@ class Times:
 
     @property
     def settle_ms(self) -> int:
-        """So long behind the last agreement to a lease, by any other clock, it has run out by the reader's own.
+        """How long after the last agreement to a lease, by any other clock, the lease has ended by the reader's own
+        clock.
 
-        A clock that is too slow makes the lease longer by 100 / 75, one that is too fast the wait shorter by 100 / 125.
+        A slow clock makes the lease longer by 100 / 75, a fast one the wait shorter by 100 / 125.
         """
         fast, slow = 100 + CLOCK_ERROR_PERCENT, 100 - CLOCK_ERROR_PERCENT
         return -(-self.lease_ms * fast // slow)
 
 
 def first_view(arbitrator: str = "") -> View:
-    """View 0: nobody is in it; the arbitrator, if there is one, votes for its successor."""
+    """View 0, without members; the arbitrator, if there is one, votes for its successor."""
     return View(0, (), 0, arbitrator)
 
 
 def check_member(member: Member) -> None:
-    """Refuse a member that cannot be: SchemaInvalid."""
+    """Raise SchemaInvalid for an invalid member."""
     if not 0 < member.number <= NODE_NUMBER_MAX:
         raise SchemaInvalid(f"numbers of nodes are 1 to {NODE_NUMBER_MAX}, got {member.number}")
     check_address(member.address)
 
 
 def check_view(view: View) -> None:
-    """Refuse a view that no group can have agreed about: SchemaInvalid."""
+    """Raise SchemaInvalid for a view that no group can have agreed on."""
     for member in view.members:
         check_member(member)
     if view.arbitrator:
@@ -153,6 +159,6 @@ def check_view(view: View) -> None:
 
 
 def check_address(address: str) -> None:
-    """Refuse an address that a view cannot hold: SchemaInvalid."""
+    """Raise SchemaInvalid for an address that a view cannot hold."""
     if not address.isascii() or not address.isprintable() or not 0 < len(address) <= ADDRESS_BYTES_MAX:
         raise SchemaInvalid(f"an address has 1 to {ADDRESS_BYTES_MAX} ASCII characters, got {address[:80]!r}")

@@ -1,7 +1,7 @@
-"""`view.0` and `view.1`: what a node of a group, or its arbitrator, must not forget.
+"""`view.0` and `view.1`: the durable memory of a node of a group, or of its arbitrator.
 
-Both copies are written each time, one after the other, before anything that follows from the change is told. A vote
-that only the damaged copy had would be given again, to another node.
+Both copies are written each time, one after the other, before anything that depends on the change is sent. If only a
+damaged copy had a vote, the vote would be given again, to another node.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ assert (VIEW_MEMBERS, VIEW_ADDRESS_BYTES) == (MEMBERS_MAX, ADDRESS_BYTES_MAX)
 
 
 def read_record(files: Files) -> Record | None:
-    """The record of a directory; None if none was ever written. Raises: ViewDamaged, ForeignFile, Incompatible."""
+    """Return the record of a directory; None if none was ever written. Raises: ViewDamaged, ForeignFile,
+    Incompatible.
+    """
     found = _read(files)
     return None if found is None else found[1]
 
@@ -50,7 +52,7 @@ def _read(files: Files) -> tuple[int, Record] | None:
 
 
 def _is_new(files: Files, name: str) -> bool:
-    """Whether a copy was made and never written: a crash came before its first write."""
+    """Whether a copy was created and never written, because a crash came before its first write."""
     file = files.open(name, False)
     try:
         return not any(files.pread(file, 0, VIEW_BYTES))
@@ -83,7 +85,7 @@ def _record_of(words: Any) -> tuple[int, Record]:
     try:
         _check(record, int(header["generation"]))
     except SchemaInvalid as error:
-        # Sealed, and yet nothing that was ever voted for (F112).
+        # Sealed, but with a content that no node voted for (F112).
         raise _damaged(f"makes sense ({error.message})") from None
     return int(header["generation"]), record
 
@@ -112,7 +114,7 @@ def _check(record: Record, generation: int) -> None:
 def _members(header: Any, count: str, prefix: str) -> tuple[Member, ...]:
     addresses = header[f"{prefix}addresses"].reshape(VIEW_MEMBERS, VIEW_ADDRESS_BYTES)
     numbers = header[f"{prefix}members"]
-    # One too many is told from four.
+    # Five members are distinguishable from four.
     most = min(int(header[count]), VIEW_MEMBERS + 1)
     return tuple(Member(int(numbers[at % VIEW_MEMBERS]), _text(addresses[at % VIEW_MEMBERS])) for at in range(most))
 
@@ -134,7 +136,7 @@ def _put_text(field: Any, start: int, text: str) -> None:
 
 
 class ViewFile:
-    """The record of one directory, held open. Nobody else writes it; the owner of the directory has its lock."""
+    """The record of one directory, held open. No other process writes it; the owner of the directory has its lock."""
 
     def __init__(self, files: Files, store: bytes) -> None:
         """Raises: ViewDamaged, ForeignFile if it is of another store, Incompatible."""
@@ -150,11 +152,11 @@ class ViewFile:
         self._generation = 0 if found is None else found[0]
         self._copies = open_both(files, NAMES, VIEW_BYTES)
         if self.record is not None:
-            # What was read may lie in the cache of the system only (F39), and one copy may be torn or older.
+            # The copy read may be in the system's cache only (F39), and the other may be torn or older.
             self.write(self.record)
 
     def write(self, record: Record) -> None:
-        """Keep a record. Durable, in both copies, on return."""
+        """Write a record. Durable on return, in both copies."""
         self._generation += 1
         words = np.zeros(VIEW_BYTES // 8, dtype=np.int64)
         header = header_of(words, VIEW)
@@ -181,6 +183,6 @@ class ViewFile:
         self.record = record
 
     def close(self) -> None:
-        """Close both copies; harmless twice."""
+        """Close both copies. A second call does nothing."""
         for copy in self._copies:
             self._files.close(copy)

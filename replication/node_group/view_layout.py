@@ -1,4 +1,6 @@
-"""The view of a node group as a node or the arbitrator keeps it, two equal copies, with its votes for the next one."""
+"""The view of a node group as a node or the arbitrator stores it, in two equal copies, with its votes for the next
+one.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A node of a group as a state machine: it takes an event and its own time, and says what is to be done.
+"""A node of a group as a state machine: it takes an event and its own time, and returns actions.
 
-It does no I/O and knows no clock; its log is asked through `Log`. What it must not forget is a `Record`, and everything
-that is said because of a change of it is said behind the write of it. Rules: docs/node-group.md, section 3.
+It does no I/O and reads no clock; it asks its log through `Log`. Its durable memory is a `Record`, and every message
+that follows from a change of the record is sent after it was written. Rules: docs/node-group.md, section 3.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Node(Standing):
 
     # --- the step -------------------------------------------------------------------------------
     def make_group(self, now: float) -> list[Action]:
-        """Make the group's first view, with this node alone, if its record names none. With an arbitrator only one node
-        succeeds, ever; without one it is the caller's word that no other does so.
+        """Create the group's first view, with this node alone, if its record has none. With an arbitrator only one node
+        ever succeeds; without one the caller vouches that no other node does this.
         """
         self.now = now
         if self.view.number:
@@ -68,14 +68,14 @@ class Node(Standing):
         return self._flow(self.learn(View(1, (self.own,), self.number), now), now)
 
     def step(self, event: Event, now: float) -> list[Action]:
-        """Take an event; returns what to do, in this order."""
+        """Take an event; return the actions, in this order."""
         self.now = now
         if self.is_over or (isinstance(event, Received) and self.is_stalled(now)):
             return []
         return self._flow(_EVENTS[type(event)](self, event, now), now)
 
     def _flow(self, actions: list[Action], now: float) -> list[Action]:
-        """Messages to this node itself go in at once: it votes as every other voter does."""
+        """Deliver messages to this node itself at once: it votes as every other voter does."""
         found: list[Action] = []
         for each in actions:
             if type(each) is Send and each.to == self.number:
@@ -88,7 +88,9 @@ class Node(Standing):
     def _received(self, event: Received, now: float) -> list[Action]:
         if event.store == self.journal.record.store:
             return _MESSAGES[type(event.message)](self, event.sender, event.message, now)
-        is_answer = isinstance(event.message, Refused)  # never answered: two of them would go on for ever
+        is_answer = isinstance(
+            event.message, Refused
+        )  # never answered: two such nodes would answer each other endlessly
         return [] if is_answer else [Send(event.sender, Refused("this node is of another store"))]
 
     def _tick(self, _event: Tick, now: float) -> list[Action]:
@@ -104,7 +106,7 @@ class Node(Standing):
         if not self.journal.is_written:
             return actions
         if self._ending is not None:
-            self.is_over = True  # behind the others having been told of the view: it may be this node that decided it
+            self.is_over = True  # after the other nodes were informed of the view: this node may have decided it
             return [*actions, self._ending]
         if self.is_member and not self.is_frozen and not self.is_adopted:
             actions += self.adopt(now)
@@ -149,7 +151,7 @@ class Node(Standing):
 
     # --- time -----------------------------------------------------------------------------------
     def _beat(self, now: float) -> list[Action]:
-        """Heartbeats, and everything that is waited for, once more."""
+        """Send heartbeats, and repeat every unanswered message."""
         self.serial += 1
         self.leases.asked(self.serial, now)
         ping = Ping(self.view.number, self.serial, self.is_member, self.is_open, self.is_frozen)
@@ -167,7 +169,7 @@ class Node(Standing):
         return actions
 
     def _watch(self, now: float) -> list[Action]:
-        """Whether the view can go on; if not, stand for its successor when it is this node's turn."""
+        """Check whether the view can continue; if not, stand for its successor when it is this node's turn."""
         if self.candidacy is not None:
             return self._propose(now)
         if not self.is_member:
@@ -183,7 +185,7 @@ class Node(Standing):
         return []
 
     def _is_changed(self, now: float) -> bool:
-        """Whether the primary must ask for another view: somebody is dead, cannot go on, or joins."""
+        """Whether the primary must ask for another view: a node is dead, cannot continue, or joins."""
         view = self.view
         if self._lacking or self.detector.suspected(now) & view.numbers:
             return True
@@ -198,7 +200,7 @@ class Node(Standing):
         if view.number <= prior.number:
             is_same = view.number < prior.number or view == prior
             return [] if is_same else [Fail(f"two views have number {view.number}; compare the members' files")]
-        # Else its number stands there for a log that this node has lost, or has cut.
+        # Otherwise its number in the view is for a log that this node has lost, or has cut.
         is_heir = self.number in view.numbers and (
             (record.is_member and view.number == prior.number + 1)
             or record.joins == view.number
@@ -222,7 +224,7 @@ class Node(Standing):
         actions += self.voter.adopt(view, now, is_member=is_heir, joins=0)
         actions += self.journal.behind(*(Send(each, ViewIs(view)) for each in self._voters_told(prior, view)))
         if is_heir:
-            self._is_leaving = False  # nobody else could be in it; to be asked again
+            self._is_leaving = False  # no other node could be in it; ask again
         else:
             self._wants_cut = True
             if was_running:
@@ -234,7 +236,7 @@ class Node(Standing):
         self.is_adopted = True
         if not self.is_primary:
             return self._tell_adopted(now) + self._tell_applied()
-        # Leases of who is left out must have run out, by everybody who may have agreed to them.
+        # Leases of excluded nodes must have ended by the clocks of all that may have agreed to them.
         self._left_out -= self._given_up if len(self._left_out) <= 1 else set()
         settles_at = self.leases.all_settled_at(self._decided_at)
         if self._is_one_left_out():
@@ -245,7 +247,9 @@ class Node(Standing):
         return self._progress(now)
 
     def _is_one_left_out(self) -> bool:
-        """Whether everybody who may have agreed to the reads of who is left out is a member, and tells when."""
+        """Whether one node is excluded, and every node that may have agreed to its reads is a member and reports
+        when.
+        """
         return self._was_open and len(self._prior.numbers - self.view.numbers) <= 1
 
     def _tell_adopted(self, now: float) -> list[Action]:
@@ -276,20 +280,20 @@ class Node(Standing):
         return actions
 
     def _tell_opened(self, member: int) -> Action:
-        """With X, which who has joined with this view has all groups of, and was not told."""
+        """Send `Opened`, with X: a node that joined with this view has all groups of X, but was not informed of it."""
         record = self.journal.record
         return Send(member, Opened(self.view.number, record.epoch, record.sequence))
 
     # --- groups ---------------------------------------------------------------------------------
     def _send_groups(self) -> list[Action]:
-        """Send the groups that are new to everybody who takes them."""
+        """Send new groups to every node that takes them."""
         primacy = self.primacy
         if primacy is None or self.is_frozen:
             return []
         return primacy.send_new(self.log, self.joiners)
 
     def _send_lacking(self) -> list[Action]:
-        """Send again to those that have not come further since the last heartbeat; and that the view is open."""
+        """Repeat groups, and that the view is open, to nodes that have made no progress since the last heartbeat."""
         primacy = self.primacy
         assert primacy is not None
         actions = primacy.send_again(self.log, {number: each.synced for number, each in self.joiners.items()})
@@ -307,7 +311,9 @@ class Node(Standing):
 
     # --- joining --------------------------------------------------------------------------------
     def _begin_joining(self) -> list[Action]:
-        """A node outside the view goes back to X, and takes groups from there; one that was ready goes on as it was."""
+        """A node outside the view goes back to X, and takes groups from there; a node that was ready continues as it
+        was.
+        """
         is_outside = not self.is_member and self.view.number > 0
         if not is_outside or self._ending or self.is_joining or self._cuts or not self.journal.is_written:
             return []
@@ -359,7 +365,7 @@ class Node(Standing):
             settled = [self.leases.settled_at(age_ms, now) for age_ms in ages]
             primacy.settles_at = max([primacy.settles_at, *settled])
         if not primacy.take_adopted(sender, told, self.log):
-            return self._stand(now)  # a log that goes further: its node is the one to lead
+            return self._stand(now)  # a longer log: its node must lead
         if primacy.is_open:
             return [self._tell_opened(sender)]
         return primacy.send_new(self.log, ()) + self._progress(now)
@@ -369,7 +375,7 @@ class Node(Standing):
             return []
         last = self.log.last
         if told.first > last + 1:
-            return []  # what is missing comes again
+            return []  # missing groups come again
         new = told.groups[last + 1 - told.first :]
         if not new:
             return self._tell_applied()
@@ -407,7 +413,7 @@ class Node(Standing):
         if told.view != self.view.number or primacy is None or not primacy.is_open:
             return []
         if sender in self.view.numbers:
-            return []  # its heartbeat has said that it lost its disk: the next view is without it
+            return []  # its heartbeat has reported a lost disk: the next view excludes it
         known = self.joiners.get(sender)
         self.joiners[sender] = Joiner(told.member, told.synced, told.is_ready, now)
         actions: list[Action] = []

@@ -1,8 +1,9 @@
-"""Votes for the successor of a view: one ballot decides it, and every vote is on disk before it is told.
+"""Votes for the successor of a view: one ballot decides it, and every vote is on disk before it is sent.
 
-This is Paxos for one value a view: voters of view n, a majority of whom chooses view n+1. A voter that has promised a
-ballot votes in no lower one, and tells with the promise what it has voted for, which the candidate must then propose
-itself; so at most one successor is ever chosen, though votes may be split and candidates may die in between.
+This is Paxos for one value a view: the voters of view n, a majority of which chooses view n+1. A voter that has
+promised a ballot votes in no lower one, and reports with the promise what it has voted for, which the candidate must
+then propose itself. So at most one successor is ever chosen, though votes may be split and candidates may die in
+between.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from tidemark.replication.node_group.view import NO_BALLOT, Ballot, Record, View
 
 
 class Journal:
-    """The record in memory, the writes of it that are under way, and what may be said only behind them.
+    """The record in memory, its writes under way, and the messages that wait for them.
 
-    One write is under way at a time; changes made meanwhile go into the next.
+    One write is under way at a time; changes made in the meantime go into the next.
     """
 
     def __init__(self, record: Record) -> None:
@@ -30,11 +31,11 @@ class Journal:
 
     @property
     def is_written(self) -> bool:
-        """Whether the record is on disk as it is in memory."""
+        """Whether the record on disk is equal to that in memory."""
         return self._written == self._version
 
     def change(self, now: float, **changes: Any) -> list[Action]:
-        """Change the record; returns the write that makes it durable, unless one is under way."""
+        """Change the record; return the write that makes it durable, unless one is under way."""
         self.record = replace(self.record, **changes)
         self._version += 1
         if self._writing > self._written:
@@ -42,14 +43,14 @@ class Journal:
         return self._write(now)
 
     def behind(self, *actions: Action) -> list[Action]:
-        """Actions that may be done once the record as it is now is durable: those that are so already."""
+        """Queue actions until the present record is durable; return those that may be done already."""
         if self.is_written:
             return list(actions)
         self._behind += [(self._version, action) for action in actions]
         return []
 
     def written(self, version: int, now: float) -> list[Action]:
-        """A version is durable; returns what has waited for it."""
+        """A version is durable; return the actions that waited for it."""
         self._written = max(self._written, version)
         self.owed_since = None
         found = [action for wanted, action in self._behind if wanted <= self._written]
@@ -57,7 +58,7 @@ class Journal:
         return found if self.is_written else found + self._write(now)
 
     def forget(self) -> None:
-        """What was to be said of a view that is over is not said any more."""
+        """Drop messages about a view that is over."""
         self._behind.clear()
 
     def _write(self, now: float) -> list[Action]:
@@ -78,7 +79,7 @@ class Voter:
         return self.journal.record.promised
 
     def adopt(self, view: View, now: float, **changes: Any) -> list[Action]:
-        """Go over to a view that was decided: its successor has no votes yet."""
+        """Go over to a view that was decided; its successor has no votes yet."""
         self.journal.forget()
         return self.journal.change(
             now, view=view, promised=NO_BALLOT, accepted_ballot=NO_BALLOT, accepted=None, **changes
