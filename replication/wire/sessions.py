@@ -59,7 +59,7 @@ class Binlog(Protocol):
         ...
 
     def close(self) -> None:
-        """End the session. A second call does nothing."""
+        """Close the reader. A second call does nothing."""
         ...
 
 
