@@ -1,1 +1,1 @@
-"""Calls of a client on a store of another process: values as bytes, messages in frames (docs/clients.md)."""
+"""Calls of a client on a store in another process: values as bytes, messages in frames (docs/clients.md)."""

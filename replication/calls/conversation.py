@@ -1,9 +1,9 @@
 """Calls and answers over one link: one call at a time, each a message in as many frames as it takes.
 
-The side that serves carries a call out in the thread of the link, so what belongs to a thread there, a transaction
-above all, belongs to the link; when the link ends, so does it. Invariants: (C1) a message is bounded, and judged before
-it is kept, and what all links of a server hold together is bounded too (`memory.py`); (C2) a call whose answer did not
-come is not sent again by anything in here: it may have been carried out.
+The serving side executes a call in the thread of the link. So the state of a thread there, above all a transaction,
+belongs to the link and ends with it. Invariants: (C1) a message is bounded, and checked before it is stored, and the
+memory of all links of a server together is bounded too (`memory.py`); (C2) nothing here sends a call again if its
+answer did not arrive: it may have been executed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from tidemark.replication.wire.wire import HANDSHAKE_SECONDS, Met, TlsContext, W
 
 _log = logging.getLogger("tidemark.calls")
 
-PIECE_BYTES = 256 << 10  # what a link keeps of a frame that has not come to its end
+PIECE_BYTES = 256 << 10  # what a link buffers of an incomplete frame
 MESSAGE_BYTES_MAX = 256 << 20
-STALL_SECONDS = 30.0  # of silence in the middle of a message, which holds memory that other links need
+STALL_SECONDS = 30.0  # limit of silence within a message, which holds memory that other links need
 ERROR_CHARACTERS_MAX = 1_000
 assert MESSAGE_BYTES_MAX + VALUE_BYTES_MAX + METADATA_BYTES_MAX * METADATA_FACTOR <= CALLS_BYTES_MAX
 NO_STORE = "0" * 32
@@ -47,7 +47,7 @@ LINKS_MAX = 1_000  # each with a thread
 
 @dataclass(frozen=True)
 class Client:
-    """One side of a link of calls: the store's UUID in hex at the side that serves, zeros at a client."""
+    """One side of a link of calls: the store's UUID in hex at the serving side, zeros at a client."""
 
     store: str = NO_STORE
 
@@ -56,12 +56,12 @@ class Client:
     called: ClassVar[str] = "server of calls"
 
     def check(self) -> None:
-        """Raises: SchemaInvalid for what is no UUID."""
+        """Raises: SchemaInvalid for an invalid UUID."""
         if not is_store_id(self.store):
             raise SchemaInvalid("a store is named by the 32 digits of its UUID")
 
     def meet(self, content: dict[str, Any]) -> Self:
-        """The other side. Raises: FrameRejected; PeerRefused if none of both has a store, or both have."""
+        """Return the other side. Raises: FrameRejected; PeerRefused if neither side has a store, or both have."""
         if not is_store_id(content["store"]):
             raise FrameRejected("a client of the handshake cannot be")
         if (content["store"] == NO_STORE) == (self.store == NO_STORE):
@@ -80,7 +80,7 @@ class CallLink:
         clock: Clock,
         patience_s: float = HANDSHAKE_SECONDS,
     ) -> None:
-        """Connect within so many seconds. Raises: PeerError in all its leaves."""
+        """Connect within `patience_s` seconds. Raises: PeerError in all its leaves."""
         self.met = call(address, Client(), secret, tls, clock, patience_s)
         _begin(self.met)
         self._messages = Pieces(FRAME_ANSWER, MESSAGE_BYTES_MAX)
@@ -88,9 +88,9 @@ class CallLink:
         self.is_broken = False
 
     def ask(self, what: Any, silent_s: float | None = None) -> Any:
-        """Have a call carried out; its result. silent_s: seconds the other side may be silent, None: as long as its
-        machine answers. Raises: what it raised there; PeerError if the link broke: the call was carried out or not, and
-        the link is of no more use; TypeMismatch, LimitExceeded if it cannot be sent, and nothing was.
+        """Have a call executed, and return its result. silent_s: seconds for which the other side may be silent, None:
+        as long as its machine answers. Raises: the call's own error; PeerError if the link broke: the call may have
+        been executed, and the link is unusable; TypeMismatch, LimitExceeded before any byte is sent.
         """
         message = pack(what)
         if len(message) > MESSAGE_BYTES_MAX:
@@ -106,7 +106,7 @@ class CallLink:
                     answer = self._messages.take(each)
             wire.connection.settimeout(None)
             is_well, value = _parts_of(unpack(answer))
-        except BaseException:  # Ctrl-C among others: the answer would be taken for that of the next call
+        except BaseException:  # also Ctrl-C: a late answer would be taken for that of the next call
             self.is_broken = True
             wire.close()
             raise
@@ -123,13 +123,13 @@ class CallLink:
 
 
 def _begin(met: Met) -> None:
-    """A link of calls: silent as long as it likes, and its frames are short."""
+    """Set up a link of calls: it may be silent without limit, and its frames are short."""
     met.wire.wait_long()
     met.wire.reader.payload_bytes_max = PIECE_BYTES + 1
 
 
 def _parts_of(answer: Any) -> tuple[bool, Any]:
-    """Whether a call went well, and what came of it. Raises: FrameRejected for what is no answer."""
+    """Return whether a call succeeded, and its result or error. Raises: FrameRejected for an invalid answer."""
     is_answer = isinstance(answer, list) and len(answer) == 2 and isinstance(answer[0], bool)
     if not is_answer or not (answer[0] or isinstance(answer[1], Error)):
         raise FrameRejected("what came is no answer to a call")
@@ -137,7 +137,7 @@ def _parts_of(answer: Any) -> tuple[bool, Any]:
 
 
 def _refusal(error: Error) -> bytes:
-    """An error as an answer; only its message if its evidence is too much to send."""
+    """Pack an error as an answer; only its message if its evidence is too large to send."""
     try:
         answer = pack([False, error])
     except Rejected:
@@ -148,18 +148,18 @@ def _refusal(error: Error) -> bytes:
 
 
 class Abandoned(Exception):
-    """The link is to end without an answer: whoever asked finds out from others what became of it."""
+    """End the link without an answer: the client learns the outcome from other nodes."""
 
 
 class Executor(Protocol):
-    """Who carries out the calls of one link."""
+    """Executes the calls of one link."""
 
     def answer(self, what: Any) -> Any:
-        """What comes of a call. Raises: what it meets; Abandoned."""
+        """Execute a call and return its result. Raises: any error of the call; Abandoned."""
         ...
 
     def close(self) -> None:
-        """The link has ended, or a call of it found no room: so does its transaction."""
+        """End the transaction of the link: the link has ended, or a call of it found no memory."""
         ...
 
 
@@ -176,8 +176,8 @@ class CallServer:
         executor: Callable[[], Executor],
         definitions: Definitions,
     ) -> None:
-        """Listen. store: its UUID in hex. definitions: of a table by its name. Raises: PeerError if the address is
-        taken.
+        """Listen. store: its UUID in hex. definitions: returns the definition of a table by its name. Raises: PeerError
+        if the address is taken.
         """
         self._executor = executor
         self._definitions = definitions
@@ -187,7 +187,7 @@ class CallServer:
         self._server.start()
 
     def cut(self) -> None:
-        """End all links at once: calls under way go on, and nobody hears what came of them."""
+        """End all links at once: calls under way continue, and their outcome is not reported."""
         self._server.cut()
 
     def connections(self) -> dict[str, int]:
@@ -195,7 +195,7 @@ class CallServer:
         return self._server.status()
 
     def close(self) -> None:
-        """End all links, calls under way being carried out first."""
+        """End all links, after the calls under way."""
         self._server.close()
 
     def _serve(self, met: Met, wake: Wake) -> None:
@@ -229,7 +229,7 @@ class CallServer:
         return iter(())
 
     def _answer_to(self, frame: Frame, messages: Pieces, executor: Executor, share: Share) -> bytes | None:
-        """The answer to the call a frame ends, if it does."""
+        """Return the answer to the call that a frame completes; None if it completes none."""
         try:
             message = messages.take(frame)
             return None if message is None else self._answered(executor, message, share)
@@ -246,7 +246,7 @@ class CallServer:
             if len(answer) > MESSAGE_BYTES_MAX:
                 raise LimitExceeded(f"an answer has {len(answer)} bytes, more than {MESSAGE_BYTES_MAX}; ask for less")
             del value
-            # A call that changed something has a short answer, and now room for it: it is never called undone.
+            # A call that changed something has a short answer, which fits now: it is never reported as rolled back.
             share.release()
             share.take(len(answer))
             return answer

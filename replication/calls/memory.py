@@ -1,8 +1,8 @@
-"""The memory that the calls of all links of one server may take together: messages that come, what is built of them,
-and answers on their way.
+"""The memory that the calls of all links of one server may take together: incoming messages, the values built from
+them, and outgoing answers.
 
-A call that finds no room is refused, never made to wait: those before it may wait for locks that its transaction holds.
-Each link has a little for itself, so that small calls, ends of transactions above all, go on whatever others do.
+A call that finds no memory is refused, and never waits: calls before it may wait for locks that its transaction holds.
+Each link has a small amount for itself, so that small calls, above all ends of transactions, succeed despite others.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import threading
 
 from tidemark.engine.base.errors import CallMemoryExhausted
 
-CALLS_BYTES_MAX = 2 << 30  # more than the largest call takes, so that each finds room when others have ended
-FREE_BYTES = 64 << 10  # of each link
+CALLS_BYTES_MAX = 2 << 30  # more than the largest call takes, so every call fits once others have ended
+FREE_BYTES = 64 << 10  # per link, not counted
 
 
 class CallMemory:
-    """How much all links hold."""
+    """The memory that all links hold."""
 
     def __init__(self, most_bytes: int = CALLS_BYTES_MAX) -> None:
         self.most_bytes = most_bytes
@@ -24,7 +24,7 @@ class CallMemory:
         self._mutex = threading.Lock()
 
     def change(self, by_bytes: int) -> bool:
-        """Take more, or give some back; False if there is not so much."""
+        """Take more, or give some back; False if the limit would be exceeded."""
         with self._mutex:
             if by_bytes > 0 and self.held_bytes + by_bytes > self.most_bytes:
                 return False
@@ -33,14 +33,14 @@ class CallMemory:
 
 
 class Share:
-    """What one link holds."""
+    """The memory that one link holds."""
 
     def __init__(self, memory: CallMemory) -> None:
         self._memory = memory
         self.held_bytes = 0
 
     def take(self, count: int) -> None:
-        """Hold so many bytes more. Raises: CallMemoryExhausted, and nothing is held any more."""
+        """Hold `count` bytes more. Raises: CallMemoryExhausted, after all bytes were released."""
         held = self.held_bytes + count
         if not self._memory.change(_counted(held) - _counted(self.held_bytes)):
             self.release()
@@ -52,13 +52,13 @@ class Share:
         self.held_bytes = held
 
     def give(self, count: int) -> None:
-        """Hold so many bytes less."""
+        """Hold `count` bytes less."""
         held = max(0, self.held_bytes - count)
         self._memory.change(_counted(held) - _counted(self.held_bytes))
         self.held_bytes = held
 
     def release(self) -> None:
-        """Hold nothing."""
+        """Release all bytes."""
         self.give(self.held_bytes)
 
 

@@ -1,10 +1,10 @@
-"""A kernel that measures a MessagePack value before anything of it is built: how deep it nests, and what it will take.
+"""A kernel that measures a MessagePack value before anything is built from it: its nesting, and its memory.
 
-The bytes come from a peer. A header of five bytes makes an unpacker ask for four thousand million places, a byte makes
-an empty list of 56, and each type of our own is unpacked by a call inside a call; so lengths, nesting and memory are
-judged first, in one pass and without recursion. Private memory only.
+The bytes come from a peer. A header of five bytes makes an unpacker allocate four thousand million items, one byte
+makes an empty list of 56 bytes, and each extension type is unpacked by a nested call. So lengths, nesting and memory
+are checked first, in one pass and without recursion. Private memory only.
 
-Memory is counted from above for CPython of 64 bits: no value takes more than is counted for it.
+Memory is an upper bound for 64-bit CPython: no value takes more than is counted for it.
 """
 
 # mypy: ignore-errors
@@ -15,39 +15,39 @@ import numpy as np
 
 from tidemark.engine.jit.kernel import helper, kernel
 
-# What comes back in place of a count of bytes.
-BROKEN = -1  # cut short, of an unknown type, or with a key that is no text
+# Return values in place of a count of bytes.
+BROKEN = -1  # truncated, of an unknown type, or with a key that is not text
 TOO_DEEP = -2
 TOO_LARGE = -3
 
-# Words of `kinds` for each type of our own.
+# Words of `kinds` for each extension type.
 KIND_IS_NESTED = 0  # whether its payload is one value, which is measured too
-KIND_BASE_BYTES = 1  # of what is built of it
-KIND_FACTOR = 2  # bytes for each byte of the payload
+KIND_BASE_BYTES = 1  # memory of the built value, without the payload's part
+KIND_FACTOR = 2  # bytes of memory per payload byte
 KIND_PAYLOAD_MAX = 3  # bytes
 KIND_WORDS = 4
 
 # Words of the stack for each level of nesting.
-LEVEL_LEFT = 0  # values that are still to come; of a map keys and values
+LEVEL_LEFT = 0  # values still to come; in a map, keys and values
 LEVEL_IS_MAP = 1
-LEVEL_END = 2  # of the bytes of the level outside
+LEVEL_END = 2  # end of the bytes of the enclosing level
 LEVEL_IS_PAYLOAD = 3
 LEVEL_WORDS = 4
 
 NUMBER_BYTES = 40
 TEXT_BYTES = 80
 LIST_BYTES = 80
-PLACE_BYTES = 16  # a list, and the tuple that may be made of it
+PLACE_BYTES = 16  # per item: in a list, and in the tuple that may be built from it
 DICT_BYTES = 240
 ENTRY_BYTES = 80
 
-# What a value is, by its first byte.
+# The group of a value, by its first byte.
 _ARRAY, _MAP, _EXTENSION, _TEXT, _OCTETS, _PLAIN = range(6)
 
 
 @helper
 def _big(octets, at, count):
-    """The unsigned integer of `count` bytes, big end first."""
+    """Return the unsigned big-endian integer of `count` bytes."""
     value = np.int64(0)
     for place in range(count):
         value = value << 8 | np.int64(octets[np.uint64(at + place)])
@@ -56,8 +56,8 @@ def _big(octets, at, count):
 
 @helper
 def _text_bytes(octets, at, size):
-    """What a str takes while it is decoded: its widest character sets the width of all, and what was narrower before
-    is copied.
+    """Return the memory of a str while it is decoded: its widest character sets the width of all, and the narrower text
+    before it is copied.
     """
     factor = 1
     for place in range(at, at + size):
@@ -73,7 +73,7 @@ def _text_bytes(octets, at, size):
 
 @helper
 def _group(first):
-    """What a value is whose first byte this is, and how many bytes of a length follow."""
+    """Return the group of a value with this first byte, and the number of length bytes that follow."""
     if first < 0x80 or first >= 0xE0:
         return _PLAIN, 0
     if first < 0x90:
@@ -99,7 +99,7 @@ def _group(first):
 
 @helper
 def _plain_size(first):
-    """Bytes behind the first one of nil, a boolean or a number; -1 for the byte that begins nothing."""
+    """Return the bytes after the first one of nil, a boolean or a number; -1 for the byte that begins no value."""
     if first == 0xC1:
         return -1
     if first == 0xCA:
@@ -115,7 +115,7 @@ def _plain_size(first):
 
 @helper
 def _short_length(first, group):
-    """The length that stands in the first byte itself."""
+    """Return the length in the first byte itself."""
     if group == _TEXT:
         return first & 0x1F
     if group == _EXTENSION:
@@ -125,9 +125,9 @@ def _short_length(first, group):
 
 @helper
 def _head(octets, at, end):
-    """(group, size, where its content begins) of the value at a place; -1 in place of the last if it is cut short.
+    """Return (group, size, start of the content) of the value at `at`; start -1 if it is truncated or invalid.
 
-    The size is of bytes, of an array or a map of places.
+    The size is in bytes, of an array or a map in entries.
     """
     if at >= end:
         return _PLAIN, np.int64(0), np.int64(-1)
@@ -142,22 +142,22 @@ def _head(octets, at, end):
     size = _big(octets, at, prefix) if prefix > 0 else np.int64(_short_length(first, group))
     at += prefix
     if group == _EXTENSION:
-        at += 1  # its number, of which the size knows nothing
+        at += 1  # its type number, which the size does not include
     is_whole = group == _ARRAY or group == _MAP or size <= end - at
     return group, size, at if is_whole else np.int64(-1)
 
 
 @helper
 def _is_key(stack, depth):
-    """Whether the value that comes is a key of a map."""
+    """Whether the next value is a key of a map."""
     level = (depth - 1) * LEVEL_WORDS
     return depth > 0 and stack[level + LEVEL_IS_MAP] != 0 and stack[level + LEVEL_LEFT] & 1 == 0
 
 
 @helper
 def _close(stack, depth, at, end):
-    """(depth, end) once a value has ended, and with it each level of which it was the last; depth -1: it ends before
-    the payload it is the value of.
+    """Return (depth, end) after a value, and after each level that it completes; depth -1 if a payload is longer than
+    its value.
     """
     while depth > 0:
         level = (depth - 1) * LEVEL_WORDS
@@ -173,7 +173,9 @@ def _close(stack, depth, at, end):
 
 @helper
 def _cost(octets, group, size, at, kinds):
-    """(bytes of memory without those of values inside, values inside); -1 for an extension that is none of ours."""
+    """Return (bytes of memory without nested values, number of nested values); -1 for an unknown extension type, or for
+    a payload that is too long.
+    """
     if group == _ARRAY:
         return LIST_BYTES + PLACE_BYTES * size, size
     if group == _MAP:
@@ -193,10 +195,10 @@ def _cost(octets, group, size, at, kinds):
     "int64(Array(uint8, 1, 'C', readonly=True), Array(int64, 1, 'C', readonly=True), int64[::1], int64)", nogil=True
 )
 def measure_value(octets, kinds, stack, most_bytes):
-    """Bytes of memory the one value takes that the bytes are, at most `most_bytes`; else BROKEN, TOO_DEEP, TOO_LARGE.
+    """Return the bytes of memory of the one value in `octets`, at most `most_bytes`; else BROKEN, TOO_DEEP, TOO_LARGE.
 
-    kinds: KIND_WORDS words for each type of our own, from number 0. stack: LEVEL_WORDS words for each level of nesting
-    that is allowed. Every key of a map is text.
+    kinds: KIND_WORDS words for each extension type, from number 0. stack: LEVEL_WORDS words for each allowed level of
+    nesting. Every key of a map must be text.
     """
     depth = np.int64(0)
     at = np.int64(0)

@@ -1,13 +1,13 @@
 """Python values, rows, Arrow tables, expressions and errors as bytes, and back.
 
-MessagePack, with types of our own for what it does not know. Nothing that comes is executed or imported: each type
-builds one known class, through the checks of its constructor. What cannot be is `FrameRejected`.
+MessagePack, with extension types for values that it does not know. Received bytes are never executed or imported: each
+type builds one known class, through the checks of its constructor. Invalid bytes are `FrameRejected`.
 
-What comes is measured before anything of it is built, by one kernel in one pass without recursion: it nests at most
-NESTING_MAX deep, and takes at most VALUE_BYTES_MAX in memory. For each type of our own the unpacker calls itself, with
-some 40 KiB of stack in C, so nesting that was left to it ended the process; NESTING_MAX levels take 2 MB at most.
-Python's hash of numbers and tuples can be made to collide, so keys of maps are text. Expressions travel as a list of
-nodes in post-order, however deep they are. A sender measures what it sends in the same way.
+Received bytes are measured before anything is built from them, by one kernel in one pass without recursion: a value
+nests at most NESTING_MAX deep, and takes at most VALUE_BYTES_MAX of memory. For each extension type the unpacker calls
+itself, with some 40 KiB of C stack, so unlimited nesting would end the process; NESTING_MAX levels take 2 MB at most.
+A peer can make Python's hashes of numbers and tuples collide, so keys of maps are text. Expressions are sent as a list
+of nodes in post-order, however deep they are. A sender measures its values in the same way.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _NO_VALUE = (
 )
 _ANY = 1 << 32
 _LONG = 16 << 20
-# Whether the payload is a value; bytes it takes in memory beside those of that value, for itself and for each byte of
-# the payload, of which one is the copy the unpacker makes; most bytes of the payload. int() of text takes the square
-# of its digits, and a definition is JSON, of which two bytes may take sixty-four in memory.
+# Of each extension type: whether its payload is a value; its bytes of memory besides those of that value, fixed and per
+# payload byte, of which one is the unpacker's copy; the limit of payload bytes. int() of text takes time quadratic in
+# its digits, and a definition is JSON, of which two bytes may take sixty-four in memory.
 KINDS: dict[str, tuple[bool, int, int, int]] = {
     "tuple": (True, 120, 1, _ANY),
     "row": (True, 200, 1, _ANY),
@@ -81,26 +81,24 @@ NODES = {
         expressions.Like,
     )
 }
-# Classes of rows are made as they come, and some are kept: names are few and short, and no message has many classes.
-FIELDS_MAX = limits.COLUMNS_MAX + 16  # of a row: columns and what is hidden
+# Row classes are built on demand, and some are cached. So names are few and short, and classes per message are limited.
+FIELDS_MAX = limits.COLUMNS_MAX + 16  # of a row: columns and hidden fields
 FIELD_CHARACTERS_MAX = 4 * limits.NAME_CHARACTERS_MAX
-ROW_CLASSES_MAX = 64  # of one message
+ROW_CLASSES_MAX = 64  # per message
 ROW_CLASSES_KEPT = 64
-# How fields of expressions are declared whose values are other nodes.
+# Declared types of those fields of expressions that hold other nodes.
 _ONE, _MANY = "Expression", "tuple[Expression, ...]"
 Definitions = Callable[[str], TableDefinition]
 
 
 def measured(data: bytes | bytearray | memoryview) -> int:
-    """Bytes a value takes in memory, counted from above, or one of the kernel's refusals. `data` is not built of."""
+    """Return an upper bound of a value's bytes of memory, or one of the kernel's refusals. Nothing is built."""
     stack = np.empty(NESTING_MAX * m.LEVEL_WORDS, dtype=np.int64)
     return int(m.measure_value(np.frombuffer(data, dtype=np.uint8), _MEASURES, stack, VALUE_BYTES_MAX))
 
 
 def pack(value: Any) -> bytes:
-    """A value as bytes. Raises: TypeMismatch for what no call takes; LimitExceeded for what the other side would not
-    build.
-    """
+    """Pack a value. Raises: TypeMismatch if it cannot be sent; LimitExceeded if the other side would not build it."""
     try:
         packed = _packed(value)
     except RecursionError:
@@ -124,9 +122,9 @@ def _packed(value: Any) -> bytes:
 
 
 def unpack(data: bytes | bytearray | memoryview, definitions: Definitions | None = None, room: Room = no_limit) -> Any:
-    """The value `pack` was given. definitions: of a table by its name, for programs. room: called with bytes of memory
-    that will be taken, before they are. Raises: FrameRejected; Rejected for a program or expression that cannot be;
-    what `room` raises.
+    """Return the value that was packed. definitions: returns the definition of a table by its name, for programs. room:
+    called with bytes of memory before they are allocated. Raises: FrameRejected; Rejected for an invalid program or
+    expression; errors of `room`.
     """
     count = measured(data)
     if count < 0:
@@ -144,7 +142,7 @@ def _built(data: bytes | bytearray | memoryview, extended: Callable[[int, bytes]
 
 
 class _Building:
-    """The value of one message that was measured."""
+    """Builds the value of one measured message."""
 
     def __init__(self, definitions: Definitions | None, room: Room) -> None:
         self._definitions = definitions
@@ -152,7 +150,7 @@ class _Building:
         self._classes: dict[tuple[str, ...], Any] = {}
 
     def extended(self, code: int, payload: bytes) -> Any:
-        """What is of a type of our own."""
+        """Build a value of an extension type."""
         name = EXTENSIONS[code]
         content = _built(payload, self.extended) if KINDS[name][0] else payload
         if name == "row":
@@ -178,7 +176,7 @@ class _Building:
 
 # --- out ------------------------------------------------------------------------------------------
 def _extended(value: Any) -> Any:
-    """What MessagePack does not know."""
+    """Convert a value that MessagePack does not know."""
     if isinstance(value, int) and not isinstance(value, bool):
         return _ext("integer", str(int(value)).encode())
     if isinstance(value, np.generic):
@@ -204,7 +202,7 @@ def _ext(name: str, payload: bytes) -> Any:
 
 
 def _expression(value: expressions.Expression) -> bytes:
-    """Its nodes, parts before wholes, each with its name, how many of those before it are its parts, and its values."""
+    """Pack its nodes, children first, each with its name, its number of children, and its values."""
     nodes: list[list[Any]] = []
     ahead = [value]
     while ahead:
@@ -233,7 +231,7 @@ def _error(value: Error) -> bytes:
     evidence: dict[str, Any] = {}
     for name, each in value.evidence.items():
         try:
-            pack(each)  # judged by itself, so that one that cannot travel does not hide the error
+            pack(each)  # separately: an item that cannot be sent must not hide the error
         except Rejected:
             evidence[name] = shown(each)
         else:
@@ -262,7 +260,7 @@ _WRITERS: tuple[tuple[type, str, Callable[[Any], bytes]], ...] = (
 
 
 def _arrow(value: Any) -> Any:
-    """Arrow tables and batches, and whatever gives an Arrow stream; None if it is none of these."""
+    """Pack an Arrow table or batch, or an object that exports an Arrow stream; None for any other value."""
     if not hasattr(value, "__arrow_c_stream__") and not hasattr(value, "__arrow_c_array__"):
         return None
     import pyarrow as pa
@@ -288,7 +286,7 @@ def _row_class(names: tuple[str, ...]) -> Any:
 
 
 def _expression_of(nodes: Any) -> expressions.Expression:
-    """The expression of `_expression`; what is no part of another one yet stands in a row. Raises: ProgramInvalid."""
+    """Build the expression from its nodes, with a stack of those without a parent. Raises: ProgramInvalid."""
     made: list[expressions.Expression] = []
     for name, count, *values in nodes:
         kind: Any = NODES.get(name)

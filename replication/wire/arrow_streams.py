@@ -1,9 +1,10 @@
-"""Arrow tables as bytes, and back out of bytes of a peer, in memory that is known before it is taken.
+"""Arrow tables as bytes, and Arrow tables from a peer's bytes, in memory whose size is known before it is allocated.
 
-What comes is a stream of Arrow's IPC, and only what columns of tables are read from and written with: plain types, and
-dictionaries of them. Compressed buffers are refused unread, for 100 KB of them may be gigabytes; so are views, runs and
-nested types, whose values may share bytes: a few bytes are then much to validate, to decode and to copy. Of each batch
-it is looked, before Arrow reads it, that its buffers are no longer than its bytes. Only then everything is validated.
+The bytes are an Arrow IPC stream, limited to the types that columns of tables are read from and written with: plain
+types, and dictionaries of them. Compressed buffers are refused unread, because 100 KB of them may expand to gigabytes.
+Views, runs and nested types are refused because their values may share bytes: a few bytes then cost much to validate,
+decode and copy. Before Arrow reads a batch, its buffers are checked to be no longer than its bytes. Then everything is
+validated.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ if TYPE_CHECKING:
 Room = Callable[[int], None]
 
 METADATA_BYTES_MAX = 16 << 20
-# What arrays take for each byte that describes them, more or less: 16 bytes describe a column of NULLs.
+# Approximate bytes of arrays per byte of metadata: 16 bytes describe a column of NULLs.
 METADATA_FACTOR = 32
-# What values of dictionaries may take once each row has its own, and what their dictionaries take together, each
-# counted in every batch that uses it.
+# Limit of dictionary values once each row has its own copy, plus the dictionaries, each counted in every batch that
+# uses it.
 DECODED_BYTES_MAX = 1 << 30
-# A row takes a bit or more, but for columns of NULLs alone.
+# A row takes at least one bit, unless all columns are NULLs.
 ROWS_PER_BYTE = 8
 ROWS_FREE = 1 << 16
-# Tables of Arrow's Message.fbs and Schema.fbs: which field of a table is what.
+# Field numbers in the tables of Arrow's Message.fbs and Schema.fbs.
 _HEADER, _DATA, _IS_DELTA, _ROWS, _BUFFERS, _COMPRESSION = 2, 1, 2, 0, 2, 3
 
 
 # --- out ------------------------------------------------------------------------------------------
 def arrow_bytes(schema: pa.Schema, batches: list[pa.RecordBatch]) -> bytes:
-    """Batches as an Arrow stream; columns of views and runs become plain. Raises: TypeMismatch for nested types."""
+    """Return batches as an Arrow stream; views and runs become plain columns. Raises: TypeMismatch for nested types."""
     import pyarrow as pa
 
     plain = pa.schema([each.with_type(_plain(each.type)) for each in schema], schema.metadata)
@@ -49,7 +50,7 @@ def arrow_bytes(schema: pa.Schema, batches: list[pa.RecordBatch]) -> bytes:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type a column travels in."""
+    """The type in which a column is sent. Raises: TypeMismatch."""
     import pyarrow as pa
 
     types = pa.types
@@ -84,7 +85,7 @@ def _made_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Whether a column of the type may travel: values of bytes of their own, or a dictionary of such."""
+    """Whether a column of the type may be sent: its values share no bytes, or it is a dictionary of such values."""
     import pyarrow as pa
 
     types = pa.types
@@ -98,8 +99,8 @@ def is_plain(kind: pa.DataType) -> bool:
 
 # --- in -------------------------------------------------------------------------------------------
 def arrow_table(payload: bytes, room: Room) -> pa.Table:
-    """The table of a stream, validated in full; it shares memory with the payload. room: called with the bytes of
-    memory it takes beside that, before they are taken. Raises: FrameRejected; what `room` raises.
+    """Return the table of a stream, fully validated; it shares memory with the payload. room: called with the bytes of
+    additional memory, before they are allocated. Raises: FrameRejected; errors of `room`.
     """
     import pyarrow as pa
 
@@ -109,16 +110,16 @@ def arrow_table(payload: bytes, room: Room) -> pa.Table:
             if not all(map(is_plain, stream.schema.types)):
                 raise FrameRejected(f"an Arrow stream of types no column has: {stream.schema.types}"[:200])
             table = stream.read_all()
-        table.validate()  # lengths, which alone make it safe to ask for sizes
+        table.validate()  # checks lengths; sizes are unsafe to ask for before
         _judge_dictionaries(table)
-        table.validate(full=True)  # offsets of what came are not trusted
+        table.validate(full=True)  # offsets from a peer are not trusted
         return table
     except (pa.ArrowException, OSError, struct.error, ValueError, LookupError, NotImplementedError) as error:
         raise FrameRejected(f"what came is no Arrow stream: {error}") from None
 
 
 def arrow_batch(payload: bytes, room: Room) -> pa.RecordBatch:
-    """The rows of a stream as one batch; see `arrow_table`."""
+    """Return the rows of a stream as one batch; see `arrow_table`."""
     import pyarrow as pa
 
     table = arrow_table(payload, room)
@@ -127,11 +128,14 @@ def arrow_batch(payload: bytes, room: Room) -> pa.RecordBatch:
 
 
 def no_limit(count: int) -> None:
-    """What has room for everything that is within the limits of one stream, or one value."""
+    """Accept everything within the limits of one stream or one value."""
 
 
 def _judge(payload: bytes, room: Room) -> None:
-    """Look at what each message of a stream says of itself. Raises: FrameRejected, as struct.error among others."""
+    """Check the metadata of each message of a stream.
+
+    Raises: FrameRejected; struct.error and others, which `arrow_table` turns into it.
+    """
     import pyarrow as pa
 
     rows = described = 0
@@ -157,7 +161,7 @@ def _judge(payload: bytes, room: Room) -> None:
 
 
 def _judge_batch(metadata: bytes, is_dictionary: bool, body_bytes: int) -> int:
-    """Rows of a batch. Raises: FrameRejected if its buffers are compressed, or longer than what came."""
+    """Return the number of rows of a batch. Raises: FrameRejected if its buffers are compressed or longer than it."""
     batch = _table_of(metadata, struct.unpack_from("<I", metadata)[0], _HEADER)
     if is_dictionary:
         delta = _field(metadata, batch, _IS_DELTA)
@@ -181,7 +185,7 @@ def _judge_batch(metadata: bytes, is_dictionary: bool, body_bytes: int) -> int:
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:
-    """Where a field of a FlatBuffers table lies; None if it has its default."""
+    """The offset of a field of a FlatBuffers table; None if it has its default."""
     descriptor = table - struct.unpack_from("<i", data, table)[0]
     place = 4 + 2 * number
     if descriptor < 0 or place >= struct.unpack_from("<H", data, descriptor)[0]:
@@ -191,7 +195,7 @@ def _field(data: bytes, table: int, number: int) -> int | None:
 
 
 def _table_of(data: bytes, table: int, number: int) -> int:
-    """Where the table lies that a field names. Raises: FrameRejected if there is none."""
+    """The offset of the table that a field refers to. Raises: FrameRejected if there is none."""
     at = _field(data, table, number)
     if at is None:
         raise FrameRejected("an Arrow message is empty")
@@ -199,7 +203,7 @@ def _table_of(data: bytes, table: int, number: int) -> int:
 
 
 def _judge_dictionaries(table: pa.Table) -> None:
-    """Raises: FrameRejected if decoded dictionaries, or validating them for each batch, would take too much."""
+    """Raises: FrameRejected if decoding dictionaries, or validating them for each batch, would take too much."""
     import pyarrow as pa
 
     total = 0
@@ -215,7 +219,7 @@ def _judge_dictionaries(table: pa.Table) -> None:
 
 
 def _decoded_bytes(words: pa.Array, places: pa.Array) -> int:
-    """Bytes of the values of all rows."""
+    """Bytes of the values of all rows, each with its own copy."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

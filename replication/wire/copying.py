@@ -1,8 +1,8 @@
-"""A first copy over a link: the replica asks for one piece after the other, the source answers.
+"""A first copy over a link: the replica requests one piece after the other, the source answers.
 
-An item (`first_copy.Copied`) travels as pieces of at most `PIECE_BYTES`, each behind a byte with its kind and one that
-says whether the item ends with it. Rows are an Arrow IPC stream of one batch, validated before they are used. Because
-every piece is asked for, neither side holds more than an item, and a slow replica makes nobody wait but itself.
+An item (`first_copy.Copied`) is sent in pieces of at most `PIECE_BYTES`. Two bytes precede each piece: the kind of the
+item, and whether the item ends with this piece. Rows are an Arrow IPC stream of one batch, validated before use.
+Because the replica requests every piece, neither side holds more than an item, and a slow replica delays only itself.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _TABLE, _ROWS, _END = 1, 2, 3
 
 
 def pack_request(do: tuple[str, ...], ignore: tuple[str, ...]) -> bytes:
-    """What a replica wants, as the payload of its first frame."""
+    """Pack the patterns of the tables that a replica wants, as the payload of its first frame."""
     return json.dumps([list(do), list(ignore)]).encode()
 
 
 def unpack_request(payload: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Patterns of tables wanted, and not wanted. Raises: FrameRejected."""
+    """Return the patterns of wanted tables, and of ignored ones. Raises: FrameRejected."""
     content = _json(payload)
     if not isinstance(content, list) or len(content) != 2:
         raise FrameRejected("a request for a copy has not the fields it must have")
@@ -52,7 +52,7 @@ def _json(payload: bytes) -> Any:
 
 
 def pieces_of(items: Generator[Copied]) -> Generator[bytes]:
-    """The payloads a copy travels as."""
+    """Yield the payloads of a copy."""
     for item in _closing(items):
         kind, data = _packed(item)
         for begin in range(0, max(1, len(data)), PIECE_BYTES):
@@ -61,7 +61,7 @@ def pieces_of(items: Generator[Copied]) -> Generator[bytes]:
 
 
 def _closing(items: Generator[Copied]) -> Generator[Copied]:
-    """The same, and its snapshot ends with it."""
+    """Yield the same items, and close their snapshot at the end."""
     try:
         yield from items
     finally:
@@ -114,7 +114,7 @@ def _rows(data: bytes) -> CopiedRows:
 
 
 class CopySession:
-    """The replica's side: `take` gets every item."""
+    """The replica's side. It passes every item to `take`."""
 
     def __init__(self, writer: FrameWriter, request: bytes, take: Callable[[Copied], None], now: float) -> None:
         self._writer = writer
@@ -126,23 +126,23 @@ class CopySession:
         self.is_whole = False
 
     def begin(self) -> bytes:
-        """The first frame."""
+        """Return the first frame."""
         return self._writer.frame(FRAME_COPY, self._request)
 
     @property
     def due_at(self) -> float:
-        """When `pump` must be called though nothing happened."""
+        """When `pump` must be called at the latest."""
         return self._heard_at + COPY_SILENT_SECONDS
 
     def receive(self, frame: Frame, now: float) -> Step:
-        """A piece; asks for the next one. Raises: PeerError, and what `take` raises."""
+        """Take a piece and request the next one. Raises: PeerError; errors of `take`."""
         self._heard_at = now
         if frame.kind == FRAME_ERROR:
             raise refusal_of(frame.payload)
         if frame.kind == FRAME_BYE:
             raise PeerError("the source went in the middle of a copy; begin it anew")
         if frame.kind == FRAME_HEARTBEAT:
-            return Step([])  # of before it was asked
+            return Step([])  # sent before the request arrived
         if frame.kind != FRAME_COPIED or len(frame.payload) < _HEAD.size:
             raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a copy", kind=frame.kind)
         kind, is_last = _HEAD.unpack_from(frame.payload)
@@ -160,11 +160,11 @@ class CopySession:
         return Step([] if self.is_whole else [self._writer.frame(FRAME_COPY, b"")], goes_on=not self.is_whole)
 
     def pump(self, now: float) -> Step:
-        """Nothing to do but to lose patience. Raises: PeerTimeout."""
+        """Check that the source has not been silent for too long. Raises: PeerTimeout."""
         if now - self._heard_at > COPY_SILENT_SECONDS:
             raise PeerTimeout(f"the source has sent nothing for {COPY_SILENT_SECONDS:.0f} s; begin the copy anew")
         return Step([])
 
     def farewell(self, error: PeerError | None = None) -> bytes:
-        """The last frame."""
+        """Return the last frame."""
         return farewell(self._writer, error)

@@ -1,7 +1,7 @@
 """Frames of the replication link: a header, then the payload it seals.
 
-Everything little-endian. The seal is an HMAC-SHA256, cut to 16 bytes, over the key of one direction of one session, the
-header before it, and the payload; while both sides do not know each other yet it is zero.
+Everything is little-endian. The seal is an HMAC-SHA256, truncated to 16 bytes, with the key of one direction of one
+session, over the header before it and the payload; during the handshake it is zero.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ FRAME_HEADER = np.dtype(
 )
 FRAME_HEADER_BYTES = FRAME_HEADER.itemsize
 
-# Before both sides know each other.
-FRAME_HELLO = 1  # replica: who it is, its versions, its nonce
-FRAME_CHALLENGE = 2  # source: who it is, the version, its nonce
+# Of the handshake, not sealed.
+FRAME_HELLO = 1  # replica: its identity, its versions, its nonce
+FRAME_CHALLENGE = 2  # source: its identity, the version, its nonce
 FRAME_PROOF = 3  # replica: its proof
-FRAME_REFUSE = 4  # either: why not
+FRAME_REFUSE = 4  # either: why it refuses the link
 # Sealed.
-FRAME_WELCOME = 16  # source: the proof was right; its seal is the source's own proof
+FRAME_WELCOME = 16  # source: the proof is valid; its seal is the source's own proof
 FRAME_START = 17  # replica: where to begin
-FRAME_EVENTS = 18  # source: whole binlog events of one file
-FRAME_HEARTBEAT = 19  # source: it is there, and how far its binlog reaches
-FRAME_ACKNOWLEDGE = 20  # replica: bytes taken so far, and through which epoch they are safe
-FRAME_ERROR = 21  # either: why it goes
-FRAME_BYE = 22  # either: it goes
+FRAME_EVENTS = 18  # source: bytes of binlog events of one file
+FRAME_HEARTBEAT = 19  # source: sign of life, and the end of its binlog
+FRAME_ACKNOWLEDGE = 20  # replica: bytes taken so far, and the newest durable epoch
+FRAME_ERROR = 21  # either: the error that ends the link
+FRAME_BYE = 22  # either: it ends the link
 FRAME_SETTINGS = 23  # source: its conflict functions, before the first events
 FRAME_COPY = 24  # replica: the next piece of a first copy, instead of FRAME_START
 FRAME_COPIED = 25  # source: that piece
 FRAME_CALL = 26  # client: a piece of a call; its first byte is 1 for the last one
-FRAME_ANSWER = 27  # server: a piece of what came of it, likewise
+FRAME_ANSWER = 27  # server: a piece of the answer, likewise
 FRAME_NODE_MESSAGE = 28  # node of a group: a message
 FRAME_NODE_PIECE = 29  # node of a group: a piece of a long message; its first byte is 1 for the last one
 

@@ -1,7 +1,8 @@
-"""Frames out of a stream of bytes, and back; each sealed and numbered, so that none is altered, repeated or left out.
+"""Frames from a stream of bytes, and back; each sealed and numbered, so that none is altered, repeated or left out.
 
-Invariants: a length is judged before a byte of its payload is kept; a reader holds at most one frame of the longest
-kind that may come now; what is out of place is `FrameRejected`, and the link must be shut behind it (F90, F105, F106).
+Invariants: a length is checked before more of its payload is read; between reads a reader holds at most one frame of
+the longest kind that is valid now; a frame out of place is `FrameRejected`, and the link must be closed after it (F90,
+F105, F106).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ assert _HEAD.size + FRAME_SEAL_BYTES == FRAME_HEADER_BYTES
 
 
 class Frame(NamedTuple):
-    """One frame that came whole and unaltered."""
+    """One complete, unaltered frame."""
 
     kind: int
     payload: bytes
@@ -47,39 +48,39 @@ def _seal(key: bytes, head: bytes, payload: Iterable[Buffer]) -> bytes:
 
 
 class FrameWriter:
-    """Makes the frames of one direction. Without a key only frames of the handshake."""
+    """Builds the frames of one direction. Without a key only frames of the handshake."""
 
     def __init__(self) -> None:
         self._key: bytes | None = None
         self._sequence = 0
 
     def use_key(self, key: bytes) -> None:
-        """Seal everything from now on."""
+        """Seal all frames from now on."""
         self._key = key
 
     def frame(self, kind: int, *payload: Buffer) -> bytes:
-        """The bytes of the next frame, with its payload in one or more parts."""
+        """Return the bytes of the next frame; its payload is given in one or more parts."""
         head = _HEAD.pack(FRAME_MAGIC, kind, 0, sum(map(len, payload)), 0, self._sequence)
         self._sequence += 1
         return b"".join((head, _NO_SEAL if self._key is None else _seal(self._key, head, payload), *payload))
 
 
 class FrameReader:
-    """Takes the frames of one direction out of bytes as they come."""
+    """Extracts the frames of one direction from bytes as they arrive."""
 
     def __init__(self) -> None:
         self._key: bytes | None = None
-        self._is_known = False  # a sealed frame has come: the other side has the key
+        self._is_known = False  # a sealed frame has arrived: the other side has the key
         self._sequence = 0
         self._buffer = bytearray()
-        self.payload_bytes_max = PAYLOAD_BYTES_MAX  # once the handshake is over; less, where less is ever sent
+        self.payload_bytes_max = PAYLOAD_BYTES_MAX  # after the handshake; lower on links with short frames
 
     def use_key(self, key: bytes) -> None:
-        """Everything behind the last frame taken must be sealed with this key, but for a refusal in its stead."""
+        """Expect all frames after the last one taken to be sealed with this key; only a refusal may come instead."""
         self._key = key
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Frames that are whole with these bytes. Take each before the next: its meaning may change the key.
+        """Yield the frames that these bytes complete. Process each before the next: it may change the key.
 
         Raises: FrameRejected.
         """
@@ -102,7 +103,7 @@ class FrameReader:
             yield Frame(kind, payload)
 
     def _check_head(self) -> tuple[int, int]:
-        """Kind and payload bytes of the frame the buffer begins with; nothing else of it may have come yet."""
+        """Return kind and payload bytes of the first frame in the buffer, of which only the header may have arrived."""
         magic, kind, reserved, size, reserved_2, sequence = map(int, _HEAD.unpack_from(self._buffer))
         if magic != FRAME_MAGIC or reserved or reserved_2:
             raise FrameRejected("what came is no frame of this protocol; is the other side a Tidemark?")

@@ -1,13 +1,13 @@
-"""Two sides find out who the other one is, and that both know the secret, before anything else is said.
+"""The handshake: both sides learn each other's identity and prove that they know the secret, before any other frame.
 
 hello (caller) → challenge (called) → proof (caller) → welcome, the first sealed frame. The proof is an HMAC over all
-that was said so far, fresh nonces of both sides included, so that nothing of one session is of use in another (F106).
-The keys of both directions follow from the same, and from what the link is for: the seal of the welcome is the called
-side's own proof. The called side proves nothing to a caller that has not, so that a stranger gets nothing from it to
-test guesses of the secret against.
+messages so far, fresh nonces of both sides included, so nothing of one session is valid in another (F106). The keys of
+both directions are derived from the same transcript and from the purpose of the link: the seal of the welcome is the
+called side's own proof. The called side proves nothing to an unproved caller, so a stranger gets nothing to test
+guesses of the secret against.
 
-Any host on the path can send what is not sealed. So each side judges the other one's identity only after its proof,
-refuses it in a sealed frame then, and takes an earlier refusal for `PeerUnproved`, which ends no channel.
+Any host on the path can send unsealed frames. So each side checks the other side's identity only after its proof and
+refuses it in a sealed frame, and an earlier refusal is `PeerUnproved`, which ends no channel.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ TEXT_MAX = 200
 
 
 class Party(Protocol):
-    """Who one side of a link is, as it tells the other one."""
+    """The identity of one side of a link, as it is sent to the other side."""
 
     fields: ClassVar[dict[str, type]]
-    caller: ClassVar[str]  # what the side that calls is called, and the other one: part of the keys
+    caller: ClassVar[str]  # the role of the calling side, and of the called one: part of the keys
     called: ClassVar[str]
 
     def check(self) -> None:
-        """Refuse to speak as who cannot. Raises: SchemaInvalid."""
+        """Refuse an identity that is invalid for a link. Raises: SchemaInvalid."""
         ...
 
     def meet(self, content: dict[str, Any]) -> Any:
-        """The other side, of its fields, if it is one to speak with. Raises: PeerRefused, FrameRejected."""
+        """Return the other side, from its fields, if it is a valid peer. Raises: PeerRefused, FrameRejected."""
         ...
 
 
 @dataclass(frozen=True)
 class Site:
-    """Who a site is: its server id, its store's UUID in hex, the incarnation the store is in, and the base name of its
-    binlog, "" without one: the nodes of a group are one site, and each has its own.
+    """The identity of a site: its server id, its store's UUID in hex, the incarnation of the store, and the base name
+    of its binlog, "" without one: the nodes of a group are one site, and each has its own binlog.
     """
 
     server_id: int
@@ -102,8 +102,8 @@ def is_store_id(text: str) -> bool:
 
 
 def check_secret(secret: bytes, is_exposed: bool = False) -> None:
-    """Refuse a secret that can be guessed. is_exposed: other hosts can record the handshake, and try guesses against it
-    for as long as they want. Raises: SchemaInvalid.
+    """Refuse a secret that can be guessed. is_exposed: other hosts can record the handshake and test guesses against it
+    offline. Raises: SchemaInvalid.
     """
     if len(secret) < SECRET_BYTES_MIN:
         raise SchemaInvalid(f"the secret of a link has {SECRET_BYTES_MIN} bytes or more, got {len(secret)}")
@@ -116,7 +116,7 @@ def check_secret(secret: bytes, is_exposed: bool = False) -> None:
 
 
 def check_peer(site: Site, peer: Site) -> None:
-    """Refuse to replicate with oneself, or with who cannot be told from oneself. Raises: PeerRefused."""
+    """Refuse a peer with the same store, the same server id or server id 0. Raises: PeerRefused."""
     if peer.store == site.store:
         raise PeerRefused("both sides are the same store; a store does not replicate with itself", peer=peer.store)
     if peer.server_id in (0, site.server_id):
@@ -132,7 +132,7 @@ def _pack(content: dict[str, Any]) -> bytes:
 
 
 def _unpack(payload: bytes, fields: dict[str, type]) -> dict[str, Any]:
-    """A payload with exactly these fields of these types. Raises: FrameRejected."""
+    """Unpack a payload that must have exactly these fields of these types. Raises: FrameRejected."""
     try:
         content = json.loads(payload)
     except (ValueError, RecursionError):
@@ -146,7 +146,7 @@ def _unpack(payload: bytes, fields: dict[str, type]) -> dict[str, Any]:
 
 
 class Handshake:
-    """What both sides have in common: what was said so far, and what follows from it."""
+    """The common part of both sides: the transcript so far, and the proof and keys derived from it."""
 
     def __init__(self, own: Party, secret: bytes, nonce: bytes, reader: FrameReader, writer: FrameWriter) -> None:
         check_secret(secret)
@@ -155,7 +155,7 @@ class Handshake:
         self.peer: Any = None  # a party of the same kind, once it has proved that it knows the secret
         self.is_done = False
         self._is_proved = False
-        self._content: dict[str, Any] | None = None  # what it says of itself
+        self._content: dict[str, Any] | None = None  # the other side's fields
         self._secret = secret
         self._nonce = nonce
         self._reader = reader
@@ -164,7 +164,7 @@ class Handshake:
 
     @property
     def is_begun(self) -> bool:
-        """Whether the other side has said, in a frame that makes sense, who it is."""
+        """Whether the other side has sent its identity in a valid frame."""
         return self._content is not None
 
     def _say(self, kind: int, payload: bytes) -> bytes:
@@ -182,7 +182,7 @@ class Handshake:
         return {**told, "nonce": self._nonce.hex()}
 
     def _heard(self, payload: bytes, more: dict[str, type]) -> dict[str, Any]:
-        """What the other side says of itself, and `more`. Raises: FrameRejected."""
+        """Return the other side's fields, and `more`. Raises: FrameRejected."""
         content = _unpack(payload, {**self.own.fields, "nonce": str, **more})
         if len(content["nonce"]) != 2 * NONCE_BYTES:
             raise FrameRejected("a nonce of the handshake cannot be")
@@ -193,23 +193,23 @@ class Handshake:
         self._reader.use_key(self._derive(f"frames of the {other}"))
 
     def _met(self) -> None:
-        """The other side has proved itself: judge what it says it is. Raises: PeerRefused, FrameRejected."""
+        """The other side has proved itself: check its identity. Raises: PeerRefused, FrameRejected."""
         assert self._content is not None
         self._is_proved = True
         self.peer = self.own.meet(self._content)
 
     def refusal(self, error: PeerError) -> bytes:
-        """The frame that tells the other side why, before the link is shut: sealed once it has proved itself."""
+        """Return the frame that reports an error before the link is closed: sealed once the other side is proved."""
         return self._writer.frame(FRAME_ERROR if self._is_proved else FRAME_REFUSE, error_payload(error))
 
 
 def error_payload(error: PeerError) -> bytes:
-    """An error as it is told to the other side."""
+    """Pack an error for the other side."""
     return _pack({"error": type(error).__name__, "message": error.message[:TEXT_MAX]})
 
 
 def refusal_of(payload: bytes) -> PeerError:
-    """The error that a sealed frame tells, as the leaf of PeerError it names. Raises: FrameRejected."""
+    """Return the error of a sealed frame, as the leaf of PeerError it names. Raises: FrameRejected."""
     content = _unpack(payload, {"error": str, "message": str})
     kind = getattr(errors, content["error"], None)
     leaf = kind if isinstance(kind, type) and issubclass(kind, PeerError) else PeerRefused
@@ -217,7 +217,7 @@ def refusal_of(payload: bytes) -> PeerError:
 
 
 def _unproved(payload: bytes) -> PeerUnproved:
-    """The error that an unsealed frame tells. Raises: FrameRejected."""
+    """Return the error of an unsealed frame. Raises: FrameRejected."""
     content = _unpack(payload, {"error": str, "message": str})
     return PeerUnproved(
         f"the link was refused before the other side proved that it knows the secret: {_printable(content['message'])}"
@@ -229,14 +229,14 @@ def _printable(text: str) -> str:
 
 
 class CallerHandshake(Handshake):
-    """The side that calls."""
+    """The calling side."""
 
     def begin(self) -> bytes:
-        """The first frame."""
+        """Return the first frame."""
         return self._say(FRAME_HELLO, _pack({**self._own(), "newest": VERSION, "oldest": VERSION_OLDEST}))
 
     def receive(self, frame: Frame) -> bytes:
-        """The answer to a frame of the called side, empty after the welcome. Raises: PeerError."""
+        """Return the answer to a frame of the called side, empty after the welcome. Raises: PeerError."""
         if frame.kind == FRAME_REFUSE:
             raise _unproved(frame.payload)
         if frame.kind == FRAME_CHALLENGE and self._content is None:
@@ -266,7 +266,7 @@ class CallerHandshake(Handshake):
 
 
 class CalledHandshake(Handshake):
-    """The side that is called."""
+    """The called side."""
 
     def __init__(
         self,
@@ -277,14 +277,12 @@ class CalledHandshake(Handshake):
         writer: FrameWriter,
         admit: Callable[[], None] = lambda: None,
     ) -> None:
-        """admit: called once the caller has proved itself and is a peer of this side; the caller is told what it raises
-        as PeerError.
-        """
+        """admit: called once the caller has proved itself and is a valid peer; a PeerError of it refuses the caller."""
         super().__init__(own, secret, nonce, reader, writer)
         self._admit = admit
 
     def receive(self, frame: Frame) -> bytes:
-        """The answer to a frame of the calling side. Raises: PeerError; send `refusal` of it, and shut the link."""
+        """Return the answer to a frame of the caller. Raises: PeerError; send `refusal` of it and close the link."""
         if frame.kind == FRAME_REFUSE:
             raise _unproved(frame.payload)
         if frame.kind == FRAME_HELLO and self._content is None:

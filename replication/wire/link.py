@@ -1,8 +1,7 @@
-"""Links of replication: a source serves its binlog to replicas that call, under the protocol of `sessions.py`.
+"""Links of replication: a source serves its binlog to replicas that call, with the protocol of `sessions.py`.
 
-A source serves each replica in a thread of its own; a replica calls, in the thread of its receiver. Both loops wait for
-bytes of the other side, for a wake-up of their own, or for the next heartbeat, and hold no more than a chunk and a
-frame.
+A source serves each replica in a thread of its own; a replica calls in the thread of its receiver. Both loops wait for
+bytes from the other side, a wake-up or the next heartbeat, and hold at most a chunk and a frame.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tidemark.replication.wire.wire import Met, TlsContext, Wake, Wire, call, is
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """What both ends of a link need: who this site is, the shared secret, and TLS or None for a plain socket."""
+    """Options of either end of a link: this site, the shared secret, and TLS or None for a plain socket."""
 
     site: Site
     secret: bytes
@@ -35,11 +34,11 @@ class LinkOptions:
 
 
 class Session(Protocol):
-    """What the loop drives."""
+    """A session as the loop drives it."""
 
     @property
     def due_at(self) -> float:
-        """When `pump` must be called though nothing happened."""
+        """When `pump` must be called at the latest."""
         ...
 
     def receive(self, frame: Frame, now: float) -> Step:
@@ -47,14 +46,14 @@ class Session(Protocol):
         ...
 
     def farewell(self, error: PeerError | None = None) -> bytes:
-        """The last frame."""
+        """Return the last frame."""
         ...
 
 
 def _converse(
     wire: Wire, session: Session, pump: Callable[[], bool], clock: Clock, wake: Wake, early: list[Frame]
 ) -> None:
-    """Drive a session until the other side says goodbye or `pump` says no. Raises: PeerError, StoreFailed."""
+    """Drive a session until the other side says goodbye or `pump` returns False. Raises: PeerError, StoreFailed."""
     try:
         if not all(_take(wire, session, frame, clock) for frame in early):
             return
@@ -85,12 +84,12 @@ class Caller:
         self._clock = clock
         self._wake = Wake()
         self._is_stopped = False
-        self.peer: Site | None = None  # who the source is, once both know each other
+        self.peer: Site | None = None  # the source, after the handshake
 
     def run(self, relay: Relay, begin: Callable[[Site], Start]) -> None:
-        """Connect, say where to go on, and feed the relay until `stop`, or until the source says goodbye.
+        """Connect, send the start, and feed the relay until `stop`, or until the source says goodbye.
 
-        begin: where to go on with this source, asked when it is known who that is.
+        begin: called with the source after the handshake; returns where to continue.
 
         Raises: PeerError in all its leaves, StoreFailed of the relay.
         """
@@ -115,10 +114,11 @@ class Caller:
             wire.close()
 
     def copy(self, request: bytes, begin: Callable[[Site], Callable[[Copied], None] | None]) -> bool:
-        """Connect, and have a first copy sent; False if `begin`, asked when it is known who the source is, says None,
-        or if it was stopped. `begin` gives what takes the items.
+        """Connect and receive a first copy; False if `begin` returns None, or if it was stopped.
 
-        Raises: PeerError in all its leaves, and what taking raises.
+        begin: called with the source after the handshake; returns the function that takes the items.
+
+        Raises: PeerError in all its leaves; errors of that function.
         """
         met = self._call()
         wire = met.wire
@@ -145,7 +145,7 @@ class Caller:
         return met
 
     def notify(self) -> None:
-        """More was applied: the source is told."""
+        """Wake the loop to report newly applied epochs to the source."""
         self._wake()
 
     def stop(self) -> None:
@@ -154,7 +154,7 @@ class Caller:
         self._wake()
 
     def close(self) -> None:
-        """Behind the end of `run`."""
+        """Release the wake-up, after the end of `run`."""
         self._wake.close()
 
 
@@ -169,9 +169,9 @@ class Listener:
         clock: Clock,
         told: Callable[[int, int, int, tuple[tuple[int, int], ...]], None] = lambda *_: None,
     ) -> None:
-        """Listen. binlog: makes a reader of the binlog for each replica. told: called with server id, epoch received,
-        epoch applied and epochs applied further on, whenever a replica tells. Raises: PeerError if the address is
-        taken.
+        """Listen. binlog: opens a reader of the binlog for each replica. told: called with server id, received epoch,
+        applied epoch and the epochs applied further on, at each acknowledgement of a replica. Raises: PeerError if the
+        address is taken.
         """
         self._binlog = binlog
         self._clock = clock
@@ -183,7 +183,7 @@ class Listener:
         self._server.start()
 
     def notify(self) -> None:
-        """The binlog has grown."""
+        """Wake all sessions, after the binlog has grown."""
         self._server.wake()
 
     def sessions(self) -> list[SourceSession]:
@@ -211,7 +211,7 @@ class Listener:
         def pump() -> bool:
             while not self._server.is_closed:
                 if is_readable(wire):
-                    session.heard(clock.monotonic())  # it took long here, not there: to find a place, for one
+                    session.heard(clock.monotonic())  # this side was busy, for example locating the start
                 step = session.pump(clock.monotonic(), clock.wall_us())
                 for data in step.frames:
                     wire.send(data)

@@ -1,4 +1,4 @@
-"""Payloads of a session's frames: packed, and taken apart with every length and number judged before it is used (F108).
+"""Payloads of a session's frames: packed, and unpacked with every length and number checked before use (F108).
 
 Positions are byte offsets into binlog files of the source; epochs are the source's own.
 """
@@ -15,9 +15,9 @@ from tidemark.engine.base.errors import FrameRejected
 from tidemark.replication.wire.handshake import SERVER_ID_MAX
 
 FILE_NAME_BYTES_MAX = 255
-# Of a file of the binlog as its index has it: a plain name, for it becomes no path but is shown and kept.
+# A binlog file as the index names it: plain, because the name is shown and stored. It is never used as a path.
 FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*\.[0-9]{6,10}")
-FIRST_POSITION = 4  # behind the magic bytes
+FIRST_POSITION = 4  # after the magic bytes
 WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 64 << 10, 1 << 30
 HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 10, 3_600_000
 NUMBER_MAX = (1 << 63) - 1
@@ -36,7 +36,7 @@ class Position(NamedTuple):
     position: int
 
     def is_start_behind(self, file: str) -> bool:
-        """Whether this is the start of the file that follows another one."""
+        """Whether this is the start of the file that follows `file`."""
         base, _, number = file.rpartition(".")
         next_base, _, next_number = self.file.rpartition(".")
         return self.position == FIRST_POSITION and base == next_base and int(next_number) == int(number) + 1
@@ -44,7 +44,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Start:
-    """Where a replica goes on: behind `epoch`, or at a position if `file` is given; and what it expects of the link.
+    """Where a replica continues: after `epoch`, or at a position if `file` is given; and its window and heartbeats.
 
     The epoch is one of the server `origin`, which the source has replicated from; 0 is the source itself.
     """
@@ -108,13 +108,13 @@ class Events:
 
     @property
     def end(self) -> int:
-        """The position behind them."""
+        """The position after them."""
         return self.at.position + len(self.data)
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """How far the source is: newest epoch in its binlog, when (µs since 1970, UTC), and where the binlog ends."""
+    """The progress of the source: newest epoch in its binlog, time (µs since 1970, UTC), and end of the binlog."""
 
     epoch: int
     wall_us: int
@@ -137,8 +137,8 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Acknowledge:
-    """Bytes of events taken since the start, the newest epoch that is safe in the replica's relay log, and the newest
-    one that is applied; `onward`: the newest that is applied at each site the replica passes it on to, by server id.
+    """Bytes of events taken since the start, the newest epoch that is durable in the replica's relay log, and the
+    newest applied one; `onward`: the newest one applied at each site that the replica forwards to, by server id.
     """
 
     taken_bytes: int
@@ -171,8 +171,8 @@ SETTINGS_FIELDS: dict[str, type] = {"db": str, "table_name": str, "server_id": i
 
 @dataclass(frozen=True)
 class Settings:
-    """The rows of `mysql.ndb_replication` of the source that name a conflict function: a replica that has one too may
-    have to refuse it.
+    """The rows of the source's `mysql.ndb_replication` that name a conflict function: a replica with one of its own may
+    have to refuse them.
     """
 
     rows: tuple[dict[str, Any], ...]

@@ -1,4 +1,4 @@
-"""Messages longer than a frame: in as many frames as it takes, the last one marked."""
+"""Messages longer than a frame: split into frames, of which the last one is marked."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _MORE, _LAST = b"\x00", b"\x01"
 
 
 class Pieces:
-    """Messages out of the frames of one kind, as they come."""
+    """Assembles messages from the frames of one kind, as they arrive."""
 
     def __init__(self, kind: int, most_bytes: int, room: Callable[[int], None] = lambda count: None) -> None:
-        """most_bytes: of a message; a longer one is refused before more of it is kept. room: called with the bytes a
-        message grows by; what it raises is raised once the message has ended, and nothing of that is kept.
+        """most_bytes: limit of a message; a longer one is refused before more of it is stored. room: called with the
+        bytes by which a message grows; its error is raised once the message has ended, and the message is dropped.
         """
         self._kind = kind
         self._most_bytes = most_bytes
@@ -26,12 +26,12 @@ class Pieces:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a part of a message has come, and not its end."""
+        """Whether a part of a message has arrived, and not its end."""
         return self._came > 0
 
     def take(self, frame: Frame) -> bytearray | None:
-        """The message this frame ends, if it does: a buffer of the caller's own. Raises: FrameRejected; what `room`
-        raises.
+        """Return the message that this frame completes, or None; the caller owns the buffer. Raises: FrameRejected;
+        errors of `room`.
         """
         mark = frame.payload[:1]
         if frame.kind != self._kind or mark not in (_MORE, _LAST):
@@ -61,7 +61,7 @@ class Pieces:
 
 
 def frames_of(writer: FrameWriter, kind: int, message: Sequence[Buffer], piece_bytes: int) -> Iterator[bytes]:
-    """The frames of a message in parts; each is made when it is asked for, and other frames may go in between."""
+    """Yield the frames of a message given in parts. Each is built on demand; other frames may be sent in between."""
     rest_bytes = sum(map(len, message))
     parts = iter(message)
     part = memoryview(b"")

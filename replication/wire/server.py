@@ -1,14 +1,13 @@
-"""The called end of links: one thread carries every connection that has proved nothing, each peer has a thread.
+"""The called end of links: one thread handles all unproved connections, and each peer has a thread.
 
-A connection costs a descriptor and some KiB until its other side has proved that it knows the secret. Only then it
-takes one of the places kept for peers, a thread and a `Wake`.
+A connection costs a descriptor and a few KiB until its other side has proved that it knows the secret. Only then does
+it get one of the places reserved for peers, a thread and a `Wake`.
 
-Invariants: (A1) the thread of admission waits for no connection: what one sends, drips or leaves unsent costs the
-others nothing; (A2) at most UNPROVED_MAX connections have not proved themselves, UNPROVED_OF_ADDRESS_MAX of them from
-one address; one more takes the place of the oldest that has not said hello, else of the oldest, so that a peer gets
-through between strangers that stay; each has HANDSHAKE_SECONDS in all, TLS included; (A3) the thread ends with `close`
-alone: out of descriptors or memory, or after a defect of its own, it drops one of the unproved and pauses, with peers
-waiting in the system's backlog.
+Invariants: (A1) the admission thread waits for no connection: bytes that one sends, drips or withholds cost the others
+nothing; (A2) at most UNPROVED_MAX connections are unproved, UNPROVED_OF_ADDRESS_MAX of them from one address; one more
+replaces the oldest that has not said hello, else the oldest, so a peer gets through between strangers that stay; each
+has HANDSHAKE_SECONDS in all, TLS included; (A3) the thread ends only with `close`: out of descriptors or memory, or
+after a defect of its own, it drops an unproved connection and pauses, and peers wait in the system's backlog.
 """
 
 from __future__ import annotations
@@ -44,33 +43,33 @@ CALLERS_MAX = 64
 UNPROVED_MAX = 256
 UNPROVED_OF_ADDRESS_MAX = 128
 PAUSE_SECONDS = 1.0
-# Of one turn, so that the strangers of a flood do not keep handshakes waiting.
+# Limit of one turn, so that a flood of strangers does not delay handshakes.
 ACCEPTED_IN_TURN_MAX = 16
 BACKLOG = 1_024
 _READ_BYTES = 4_096
 
 
 class _Unproved:
-    """A connection the other side of which has not proved itself yet."""
+    """A connection with a side that has not proved itself yet."""
 
     def __init__(self, wire: Wire, address: str, where: Any, deadline: float) -> None:
-        """address: what its quota is counted by. where: as the system names the other side."""
+        """address: the key of its quota. where: the address of the other side, as the system names it."""
         self.wire = wire
         self.address = address
         self.where = where
         self.deadline = deadline
-        self.handshake: CalledHandshake | None = None  # made with the connection
-        self.wake: Wake | None = None  # once it is admitted
-        self.is_secure = True  # False while TLS is made
+        self.handshake: CalledHandshake | None = None  # set before the connection is registered
+        self.wake: Wake | None = None  # set once the connection is admitted
+        self.is_secure = True  # False during the TLS handshake
 
     @property
     def has_greeted(self) -> bool:
-        """Whether it has sent a hello that makes sense."""
+        """Whether it has sent a valid hello."""
         return self.handshake is not None and self.handshake.is_begun
 
     def advance(self) -> tuple[bytes, list[Frame]] | None:
-        """Take what has come and answer it, waiting for nothing. None until the handshake is done; then the welcome,
-        which is still to be sent, and the frames that came after it.
+        """Take the bytes that have arrived and answer them, without waiting. Return None until the handshake is done;
+        then the welcome, which is still to be sent, and the frames that came after the proof.
 
         Raises: PeerError, OSError; ssl.SSLWantWriteError if the connection must be writable first.
         """
@@ -94,7 +93,7 @@ class _Unproved:
             return None
 
     def say(self, data: bytes) -> None:
-        """Send what fits in the buffers of a new connection. Raises: PeerTimeout if it does not, OSError."""
+        """Send bytes that fit in the buffers of a new connection. Raises: PeerTimeout if they do not, OSError."""
         try:
             sent = self.wire.connection.send(data)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -116,12 +115,12 @@ class Server:
         serve: Callable[[Met, Wake], None],
         callers_max: int = CALLERS_MAX,
     ) -> None:
-        """Take the address; connections wait in the backlog until `start`. serve: converses with one caller; it returns
-        when that one or `is_closed` ends it, for which its `Wake` is called. Raises: PeerError if the address is taken,
-        SchemaInvalid for a weak secret.
+        """Bind the address; connections wait in the backlog until `start`. serve: converses with one caller; returns
+        when the caller ends the link or `is_closed` is set, which calls its `Wake`. Raises: PeerError if the address is
+        taken, SchemaInvalid for a weak secret.
         """
         check_secret_at(address, secret, tls)
-        self.own = own  # which party callers meet from now on
+        self.own = own  # sent to later callers; the owner may replace it
         self._secret = secret
         self._tls = tls
         self._clock = clock
@@ -131,9 +130,9 @@ class Server:
         self.is_closed = False
         self._served: dict[Wire, tuple[threading.Thread, Wake]] = {}
         self._limited = LimitedLog(_log, clock)
-        # Of the thread of admission alone; the oldest first.
+        # Used by the admission thread alone; the oldest first.
         self._unproved: dict[int, _Unproved] = {}
-        self._accepts_at: float | None = None  # when it accepts again, if it does not now
+        self._accepts_at: float | None = None  # when it accepts again; None while it accepts
         self._counts = {"failed": 0, "evicted": 0}
         try:
             self._socket = socket.create_server(address, backlog=BACKLOG)
@@ -156,13 +155,13 @@ class Server:
         self._thread.start()
 
     def status(self) -> dict[str, int]:
-        """Connections: of peers that are served, not proved yet; since the start, those that failed to prove themselves
-        and those that made room for newer ones.
+        """Return the numbers of connections: served peers, unproved ones; since the start, those that failed to prove
+        themselves and those evicted for newer ones.
         """
         return {"served": len(self._served), "unproved": len(self._unproved), **self._counts}
 
     def wake(self) -> None:
-        """Wake all threads that serve."""
+        """Wake all serving threads."""
         with self._mutex:
             wakes = [wake for _, wake in self._served.values()]
         for wake in wakes:
@@ -176,7 +175,7 @@ class Server:
             wire.cut()
 
     def close(self) -> None:
-        """Stop listening, and let all threads that serve come to an end."""
+        """Stop listening, and wait until all serving threads have ended."""
         with self._mutex:
             self.is_closed = True
         self._wake()
@@ -192,13 +191,13 @@ class Server:
         for thread, _ in served:
             thread.join()
 
-    # --- in the thread of admission ---------------------------------------------------------------
+    # --- in the admission thread ------------------------------------------------------------------
     def _admit(self) -> None:
         try:
             while not self.is_closed:
                 try:
                     self._turn()
-                except Exception as error:  # of the system, or a defect of ours, and of no connection in particular
+                except Exception as error:  # of the system, or a defect of this server, not of one connection
                     is_ours = not isinstance(error, (OSError, MemoryError))
                     self._limited.warning(f"{self.own.called}: {error!r}; going on", error if is_ours else None)
                     self._make_room(PAUSE_SECONDS)
@@ -214,7 +213,7 @@ class Server:
                 self._accept()
             elif key.fd == self._wake.descriptor:
                 self._wake.clear()
-            elif key.fd in self._unproved:  # it may have made room in this turn
+            elif key.fd in self._unproved:  # it may have been evicted in this turn
                 self._advance(self._unproved[key.fd])
         now = self._clock.monotonic()
         while (oldest := next(iter(self._unproved.values()), None)) is not None and oldest.deadline <= now:
@@ -224,7 +223,7 @@ class Server:
             self._selector.register(self._socket, selectors.EVENT_READ)
 
     def _rest_s(self) -> float | None:
-        """Seconds until something is due, None if nothing is."""
+        """Seconds until the next deadline, None without one."""
         oldest = next(iter(self._unproved.values()), None)
         due = [each for each in (None if oldest is None else oldest.deadline, self._accepts_at) if each is not None]
         return max(0.0, min(due) - self._clock.monotonic()) if due else None
@@ -236,10 +235,10 @@ class Server:
             except BlockingIOError:
                 return
             except ConnectionError:
-                continue  # it has left the backlog
+                continue  # the connection was aborted in the backlog
             except OSError as error:
                 if not readable(0, self._socket.fileno()):
-                    return  # without a descriptor the system says so before it looks for a connection
+                    return  # no connection waits: without a free descriptor the system fails before it looks
                 self._limited.warning(f"{self.own.called} cannot take a connection: {error}")
                 if not self._make_room():
                     self._pause()
@@ -247,7 +246,7 @@ class Server:
             self._receive(connection, where)
 
     def _receive(self, connection: socket.socket, where: Any) -> None:
-        """A new connection: it gets a place among the unproved."""
+        """Give a new connection a place among the unproved ones."""
         address = _address(where)
         of_address = [each for each in self._unproved.values() if each.address == address]
         if len(of_address) >= UNPROVED_OF_ADDRESS_MAX:
@@ -258,7 +257,7 @@ class Server:
         is_in = False
         try:
             new = _Unproved(Wire(connection), address, where, self._clock.monotonic() + HANDSHAKE_SECONDS)
-            connection.setblocking(False)  # a wire waits
+            connection.setblocking(False)  # a Wire sets a timeout
             if self._tls is not None:
                 new.wire.connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
                 new.is_secure = False
@@ -267,7 +266,7 @@ class Server:
                 self.own, self._secret, nonce, wire.reader, wire.writer, lambda: self._reserve(new)
             )
             self._unproved[new.wire.connection.fileno()] = new
-            # Last: what is registered and shut would keep its number from every later connection.
+            # Last: a connection closed while registered would block its descriptor number for later ones.
             self._selector.register(new.wire.connection, selectors.EVENT_READ, new)
             is_in = True
         except (OSError, MemoryError) as error:
@@ -296,7 +295,7 @@ class Server:
             self._selector.modify(one.wire.connection, events, one)
 
     def _reserve(self, one: _Unproved) -> None:
-        """It has proved itself: keep a place for it. Raises: PeerError without one."""
+        """Reserve a place for a connection that has proved itself. Raises: PeerError if there is none."""
         with self._mutex:
             if len(self._served) >= self._callers_max:
                 raise PeerError(f"{self._callers_max} {self.own.caller}s are served already; connect again later")
@@ -306,7 +305,7 @@ class Server:
             raise PeerError(f"the {self.own.called} is out of descriptors ({error}); connect again later") from error
 
     def _wake_of(self, one: _Unproved) -> Wake:
-        """For a connection that is to be served; a stranger makes room if it must. Raises: OSError."""
+        """Create the `Wake` of a peer; evict an unproved connection if no descriptor is free. Raises: OSError."""
         try:
             return Wake()
         except OSError:
@@ -317,7 +316,7 @@ class Server:
             return Wake()
 
     def _hand_over(self, one: _Unproved, welcome: bytes, early: list[Frame]) -> None:
-        """A thread of its own serves it from now on."""
+        """Start a thread that serves it."""
         assert one.wake is not None and one.handshake is not None
         self._leave(one)
         one.wire.connection.settimeout(SEND_SECONDS)
@@ -330,7 +329,7 @@ class Server:
             self._served[one.wire] = (thread, one.wake)
         try:
             thread.start()
-        except RuntimeError as error:  # the system gives no thread
+        except RuntimeError as error:  # the system is out of threads
             with self._mutex:
                 del self._served[one.wire]
             self._limited.warning(f"{self.own.caller} at {one.where} cannot be served: {error}")
@@ -338,7 +337,7 @@ class Server:
             one.wake.close()
 
     def _drop(self, one: _Unproved, error: PeerError) -> None:
-        """Shut it, with a word if it takes one."""
+        """Close it, after the error if the other side takes it."""
         self._leave(one)
         self._counts["failed"] += 1
         self._limited.warning(f"{self.own.caller} at {one.where}: {error.message}")
@@ -358,7 +357,7 @@ class Server:
         one.wire.close()
 
     def _make_room(self, pause_s: float = 0.0) -> bool:
-        """Shut a connection of the address that has most; False if there is none."""
+        """Evict a connection of the address with the most; False if there is none."""
         addresses: dict[str, list[_Unproved]] = {}
         for each in self._unproved.values():
             addresses.setdefault(each.address, []).append(each)
@@ -396,12 +395,12 @@ class Server:
 
 
 def _first_to_go(connections: list[_Unproved]) -> _Unproved:
-    """Of connections, the oldest first. A peer says hello with its first bytes."""
+    """Return the connection to evict; connections: oldest first. A peer says hello with its first bytes."""
     return next((each for each in connections if not each.has_greeted), connections[0])
 
 
 def _address(where: Any) -> str:
-    """What a quota counts by: an IPv4 address, or the network of an IPv6 address, which one host has whole."""
+    """The key of a quota: an IPv4 address, or the /64 network of an IPv6 address, which one host may have entirely."""
     address = ipaddress.ip_address(where[0].partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:

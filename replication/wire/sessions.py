@@ -1,9 +1,9 @@
-"""What both sides do once they know each other: `step` functions that take frames and time, and give frames.
+"""The protocol of both sides after the handshake: methods that take frames and the time, and return frames to send.
 
-The source sends the bytes of its binlog from where the replica goes on, never more than a window ahead of what was
-acknowledged, so that a slow replica costs it one chunk of memory and its commits nothing (F97). The replica takes them
-in order and without a gap, makes them safe, and then acknowledges. Whoever hears nothing for `SILENT_HEARTBEATS`
-heartbeats ends it.
+The source sends its binlog from the position where the replica continues, at most a window ahead of the acknowledged
+bytes, so a slow replica costs it one chunk of memory and its commits nothing (F97). The replica takes the bytes in
+order and without a gap, makes them durable, and then acknowledges them. A side that hears nothing for
+`SILENT_HEARTBEATS` heartbeats ends the session.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, P
 
 CHUNK_BYTES = 256 << 10
 SILENT_HEARTBEATS = 5
-COPY_SILENT_SECONDS = 600.0  # while a copy is made: rows are inserted, indexes built
-LOCATE_SILENT_SECONDS = 600.0  # until a source has found the place, for which it may read all of its binlog
+COPY_SILENT_SECONDS = 600.0  # during a copy: rows are inserted, indexes built
+LOCATE_SILENT_SECONDS = 600.0  # while the source locates the start; it may have to read its whole binlog
 
 
 class Binlog(Protocol):
     """The source's binlog as a session reads it."""
 
     def locate(self, start: Start) -> Position:
-        """Where to begin. Raises: PositionLost if that was purged, EpochGap if it lies ahead of the binlog."""
+        """Return where to begin. Raises: PositionLost if that was purged, EpochGap if it is ahead of the binlog."""
         ...
 
     def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
-        """At most so many bytes, and where they begin, which is in the next file behind the end of one; None at the end
-        of the newest epoch that may leave the site. Raises: PositionLost.
+        """Return where the bytes begin, and at most `bytes_max` of them. After the end of a file they begin in the next
+        one. None at the end of the newest epoch that may leave the site. Raises: PositionLost.
         """
         ...
 
     def newest(self) -> tuple[int, Position]:
-        """Newest epoch in it, and where it ends."""
+        """Return the newest epoch in the binlog, and the end of the binlog."""
         ...
 
     def settings(self) -> Settings:
-        """The conflict functions of the source."""
+        """Return the conflict functions of the source."""
         ...
 
     def copy(self, request: bytes) -> Iterator[bytes]:
-        """The pieces of a first copy. Raises: PeerError."""
+        """Return the pieces of a first copy. Raises: PeerError."""
         ...
 
     def close(self) -> None:
-        """The session is over; harmless twice."""
+        """Close the reader. A second call does nothing."""
         ...
 
 
@@ -67,19 +67,19 @@ class Relay(Protocol):
     """The replica's relay log as a session writes it."""
 
     def append(self, events: Events) -> None:
-        """Keep these bytes behind those before. Raises: StoreFailed, Damaged if they are no binlog."""
+        """Append these bytes. Raises: StoreFailed, Damaged if they are no binlog."""
         ...
 
     def sync(self) -> int:
-        """Make everything appended durable; the newest whole epoch that is safe."""
+        """Make all appended bytes durable; return the newest complete durable epoch."""
         ...
 
     def heard(self, heartbeat: Heartbeat) -> None:
-        """Remember how far the source is."""
+        """Record the progress of the source."""
         ...
 
     def learn(self, settings: Settings) -> None:
-        """The conflict functions of the source. Raises: PeerRefused if those here cannot be beside them."""
+        """Take the conflict functions of the source. Raises: PeerRefused if those of this site conflict with them."""
         ...
 
     @property
@@ -89,7 +89,7 @@ class Relay(Protocol):
 
     @property
     def onward(self) -> tuple[tuple[int, int], ...]:
-        """(server id, newest epoch of the source that is applied there) of the sites this one passes it on to."""
+        """(server id, newest epoch of the source that is applied there) of the sites this one forwards to."""
         ...
 
 
@@ -97,7 +97,7 @@ Told = Callable[[int, int, tuple[tuple[int, int], ...]], None]
 
 
 class Step(NamedTuple):
-    """What a step gives: bytes to send, and whether the session goes on."""
+    """The result of a step: bytes to send, and whether the session continues."""
 
     frames: list[bytes]
     goes_on: bool = True
@@ -107,13 +107,11 @@ class SourceSession:
     """The source's side of one replica's session."""
 
     def __init__(self, binlog: Binlog, writer: FrameWriter, now: float, told: Told = lambda *_: None) -> None:
-        """told: called with the epochs that are received and applied, and those applied further on, whenever the
-        replica tells.
-        """
+        """told: called with the received epoch, the applied epoch and `Acknowledge.onward`, at each acknowledgement."""
         self.acknowledged_epoch = 0
         self.applied_epoch = 0
         self._told = told
-        self._has_news = False  # the replica was not told yet that there is nothing more
+        self._has_news = False  # a heartbeat still has to report that no more events follow
         self._binlog = binlog
         self._writer = writer
         self._start: Start | None = None
@@ -138,11 +136,11 @@ class SourceSession:
 
     @property
     def is_full(self) -> bool:
-        """Whether the window is used up: `pump` sends events again behind the next acknowledgement."""
+        """Whether the window is used up: `pump` sends events again after the next acknowledgement."""
         return self._start is not None and self._sent_bytes - self._taken_bytes >= self._start.window_bytes
 
     def status(self) -> dict[str, Any]:
-        """How far the replica is."""
+        """Return the progress of the replica."""
         return {
             "acknowledged_epoch": self.acknowledged_epoch,
             "applied_epoch": self.applied_epoch,
@@ -150,7 +148,7 @@ class SourceSession:
         }
 
     def receive(self, frame: Frame, now: float) -> Step:
-        """A frame of the replica. Raises: PeerError; send `farewell` of it."""
+        """Take a frame of the replica. Raises: PeerError; send `farewell` of it."""
         self._heard_at = now
         if frame.kind == FRAME_BYE:
             return Step([], goes_on=False)
@@ -173,7 +171,7 @@ class SourceSession:
         raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a session", kind=frame.kind)
 
     def heard(self, now: float) -> None:
-        """The replica is there: bytes of it wait to be read."""
+        """Note that the replica is alive: bytes from it wait to be read."""
         self._heard_at = now
 
     def _copied(self, request: bytes, now: float) -> Step:
@@ -197,7 +195,7 @@ class SourceSession:
         self._told(news.epoch, news.applied_epoch, news.onward)
 
     def pump(self, now: float, wall_us: int) -> Step:
-        """The next chunk of events, or a heartbeat if one is due. Call again until nothing comes.
+        """Return the next chunk of events, or a heartbeat if one is due. Call again until it returns no frames.
 
         Raises: PeerTimeout, PositionLost.
         """
@@ -238,7 +236,7 @@ class ReplicaSession:
         now: float,
         locate_silent_s: float = LOCATE_SILENT_SECONDS,
     ) -> None:
-        """locate_silent_s: how long the source may look for the place, silent."""
+        """locate_silent_s: how long the source may be silent before its first frame."""
         self._relay = relay
         self._locate_silent_s = locate_silent_s
         self._writer = writer
@@ -254,7 +252,7 @@ class ReplicaSession:
         self._is_answered = False
 
     def begin(self) -> bytes:
-        """The first frame."""
+        """Return the first frame."""
         return self._writer.frame(FRAME_START, self._start.pack())
 
     @property
@@ -263,16 +261,16 @@ class ReplicaSession:
         return self._spoke_at + self._start.heartbeat_ms / 1_000
 
     def heard(self, now: float) -> None:
-        """The source is there: bytes of it wait to be read."""
+        """Note that the source is alive: bytes from it wait to be read."""
         self._heard_at = now
 
     @property
     def must_acknowledge(self) -> bool:
-        """Whether so much came that the source may soon wait for a word."""
+        """Whether so many bytes were taken that the source may soon wait for an acknowledgement."""
         return self._taken_bytes - self._told_bytes >= self._start.window_bytes // 2
 
     def receive(self, frame: Frame, now: float) -> Step:
-        """A frame of the source. Raises: PeerError; send `farewell` of it."""
+        """Take a frame of the source. Raises: PeerError; send `farewell` of it."""
         self._heard_at = now
         self._is_answered = True
         if frame.kind == FRAME_BYE:
@@ -304,8 +302,8 @@ class ReplicaSession:
         self._taken_bytes += len(events.data)
 
     def pump(self, now: float) -> Step:
-        """Make safe what came since the last call, and acknowledge it; or a sign of life. Call when nothing more lies
-        in the socket: many events then share a sync. Raises: PeerTimeout, StoreFailed.
+        """Sync the bytes taken since the last call and acknowledge them, or send a sign of life. Call when the socket
+        has no more bytes: many events then share a sync. Raises: PeerTimeout, StoreFailed.
         """
         patience_s = self._locate_silent_s
         if self._is_answered:
@@ -331,5 +329,5 @@ class ReplicaSession:
 
 
 def farewell(writer: FrameWriter, error: PeerError | None) -> bytes:
-    """The last frame of a session: a plain goodbye, or why it ends."""
+    """Return the last frame of a session: a plain goodbye, or the error that ends it."""
     return writer.frame(FRAME_BYE, b"") if error is None else writer.frame(FRAME_ERROR, error_payload(error))

@@ -1,7 +1,7 @@
-"""The only sockets between stores: TCP, with TLS if asked for, under the frames of `frames.py`.
+"""The only sockets between stores: TCP, optionally with TLS, under the frames of `frames.py`.
 
-One side calls: it connects and says hello. The called side is a `Server` (`server.py`). Nothing a peer sends or leaves
-unsent can make the store fail or its commits wait (F97).
+One side calls: it connects and says hello. The called side is a `Server` (`server.py`). Nothing that a peer sends or
+withholds can make the store fail or its commits wait (F97).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HANDSHAKE_SECONDS = 10.0
 SEND_SECONDS = 30.0
 FINISH_SECONDS = 1.0
 UNSENT_BYTES = 128 << 10
-# A machine that has gone is noticed within some four seconds though nobody says anything.
+# A lost machine is noticed within about four seconds, even on a silent link.
 KEEP_ALIVE = (
     (socket.TCP_KEEPIDLE, 1),
     (socket.TCP_KEEPINTVL, 1),
@@ -41,8 +41,8 @@ UNTAKEN_MS = 4_000
 
 
 def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.SSLContext:
-    """TLS 1.3 for a source: its certificate and key (files in PEM form); with `authority` replicas need certificates
-    too. What was recorded of a link stays secret when key and secret become known later.
+    """Return TLS 1.3 for a source: its certificate and key (PEM files); with `authority` replicas need certificates
+    too. A recorded link stays secret even if the key and the secret become known later.
 
     Raises: OSError, ssl.SSLError if a file cannot be used.
     """
@@ -55,8 +55,8 @@ def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.
 
 
 def client_tls(authority: str | None = None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """TLS 1.3 for a replica: the authority of the source's certificate (a file in PEM form, the system's if None), and
-    a certificate of its own if the source asks for one. Raises: OSError, ssl.SSLError if a file cannot be used.
+    """Return TLS 1.3 for a replica: the authority of the source's certificate (a PEM file, the system's if None), and
+    the replica's own certificate if the source requires one. Raises: OSError, ssl.SSLError if a file cannot be used.
     """
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=authority)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -69,7 +69,7 @@ PORT_DIGITS_MAX = 5  # Python refuses to read numbers of thousands of digits
 
 
 def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
-    """(host, port) out of "host:port" or "[::1]:port". Raises: SchemaInvalid."""
+    """Return (host, port) of "host:port" or "[::1]:port". Raises: SchemaInvalid."""
     host, port = text if isinstance(text, tuple) else text.rpartition(":")[::2]
     is_number = isinstance(port, str) and port.isascii() and port.isdigit() and len(port) <= PORT_DIGITS_MAX
     number = int(port) if isinstance(port, int) or is_number else -1
@@ -88,14 +88,14 @@ def is_this_host(host: str) -> bool:
 
 
 def check_secret_at(address: tuple[str, int], secret: bytes, tls: TlsContext | None) -> None:
-    """Refuse a secret that is too weak for links at this address, over a TLS context or none. Raises: SchemaInvalid."""
+    """Refuse a secret that is too weak for links at this address, with or without TLS. Raises: SchemaInvalid."""
     check_secret(secret, is_exposed=tls is None and not is_this_host(address[0]))
 
 
 def readable(seconds: float | None, *descriptors: int) -> set[int]:
-    """Those of these descriptors that have something, or have ended, waiting so long for the first; None: for ever.
+    """Return the descriptors that have bytes or have ended; wait up to `seconds` for the first, None: without limit.
 
-    A poll, for `select` knows no descriptor above 1,023.
+    It polls, because `select` takes no descriptor above 1,023.
     """
     poll = select.poll()
     for each in descriptors:
@@ -104,33 +104,33 @@ def readable(seconds: float | None, *descriptors: int) -> set[int]:
 
 
 class Wake:
-    """Wakes a loop that waits in a poll, from any thread; any number of calls wake it once. One descriptor."""
+    """Wakes a loop that waits in a poll, from any thread; any number of calls wake it once. Uses one descriptor."""
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._mutex = threading.Lock()  # a descriptor that is closed may be another file's at once
+        self._mutex = threading.Lock()  # a closed descriptor number may be reused at once
         self._is_closed = False
 
     def __call__(self) -> None:
-        """Wake it."""
+        """Wake the loop."""
         with self._mutex:
             if not self._is_closed:
                 os.eventfd_write(self.descriptor, 1)
 
     def clear(self) -> None:
-        """It is awake."""
+        """Reset the wake-up; the loop is awake."""
         try:
             os.eventfd_read(self.descriptor)
         except BlockingIOError:
             pass
 
     def wait(self, seconds: float) -> None:
-        """Wait to be woken, or so long."""
+        """Wait for a wake-up, at most `seconds`."""
         if readable(seconds, self.descriptor):
             self.clear()
 
     def close(self) -> None:
-        """Close it, after the loop has ended; calls do nothing then."""
+        """Close the descriptor, after the loop has ended; later calls do nothing."""
         with self._mutex:
             if not self._is_closed:
                 self._is_closed = True
@@ -138,7 +138,7 @@ class Wake:
 
 
 class Wire:
-    """One connected socket with both directions' frames."""
+    """One connected socket, with the frames of both directions."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -147,7 +147,7 @@ class Wire:
         connection.settimeout(SEND_SECONDS)
 
     def send(self, data: bytes) -> None:
-        """Send all of it. Raises: PeerTimeout, PeerError."""
+        """Send all bytes. Raises: PeerTimeout, PeerError."""
         try:
             self.connection.sendall(data)
         except TimeoutError:
@@ -156,7 +156,7 @@ class Wire:
             raise PeerError(f"the link broke ({error}); connect again") from error
 
     def receive(self) -> bytes:
-        """What has come. Raises: PeerError at the end of the stream."""
+        """Wait for bytes, and return them. Raises: PeerTimeout; PeerError at the end of the stream."""
         try:
             data = self.connection.recv(READ_BYTES)
         except TimeoutError:
@@ -168,7 +168,7 @@ class Wire:
         return data
 
     def receive_ready(self) -> bytes:
-        """What has come by now, nothing if nothing has. Raises: PeerError at the end of the stream."""
+        """Return the bytes that have arrived, without waiting. Raises: PeerError at the end of the stream."""
         before = self.connection.gettimeout()
         self.connection.settimeout(0.0)
         try:
@@ -184,9 +184,9 @@ class Wire:
         return data
 
     def send_and_take(self, data: bytes, take: Callable[[], bool], wants: Callable[[], bool]) -> None:
-        """Send all of it; while there is no room, take what comes: the other side may be doing the same, and then each
-        would wait for the other. take: calls `receive_ready`, and says whether anything had come. wants: whether more
-        may be taken. Raises: PeerError.
+        """Send all bytes; while the buffer is full, take arriving bytes: the other side may be sending too, and then
+        each would wait for the other. take: calls `receive_ready`, and returns whether bytes had arrived. wants:
+        whether more may be taken. Raises: PeerError.
         """
         rest = memoryview(data)
         before = self.connection.gettimeout()
@@ -206,14 +206,14 @@ class Wire:
             self.connection.settimeout(before)
 
     def send_at_once(self) -> None:
-        """From now on small frames do not wait for each other, and few bytes lie before one that is urgent."""
+        """From now on, send small frames without delay, and queue few bytes ahead of an urgent one."""
         self._set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._set(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
     def wait_long(self, untaken_ms: int = UNTAKEN_MS) -> None:
-        """From now on the other side may be silent as long as its machine answers: what it does may take long.
+        """From now on, allow the other side to be silent as long as its machine answers: its work may take long.
 
-        untaken_ms: so long it may leave lie what was sent, and its machine may be away.
+        untaken_ms: how long sent bytes may stay untaken, and its machine unreachable.
         """
         self.connection.settimeout(None)
         for option, value in (*KEEP_ALIVE, (socket.TCP_USER_TIMEOUT, untaken_ms)):
@@ -223,24 +223,24 @@ class Wire:
     def _set(self, level: int, option: int, value: int) -> None:
         try:
             self.connection.setsockopt(level, option, value)
-        except OSError as error:  # it may be over already
+        except OSError as error:  # the link may have ended already
             raise PeerError(f"the link broke ({error}); connect again") from error
 
     def has_more(self) -> bool:
-        """Whether bytes have come that `select` on the socket does not show: TLS has taken them in already."""
+        """Whether bytes have arrived that a poll of the socket does not show: TLS has read them already."""
         return isinstance(self.connection, ssl.SSLSocket) and self.connection.pending() > 0
 
     def cut(self) -> None:
-        """End what another thread does with it: that one meets a PeerError, and closes it."""
+        """End the link under another thread, which gets a PeerError and closes it."""
         try:
-            # Not the method of an SSLSocket, behind which that thread would go on without TLS.
+            # Not the method of an SSLSocket: after it, that thread would continue without TLS.
             socket.socket.shutdown(self.connection, socket.SHUT_RDWR)
         except OSError as error:
             _log.debug("link was shut already: %s", error)
 
     def finish(self, clock: Clock) -> None:
-        """Close it once the other side has what was sent: with bytes unread here, closing at once would take those
-        back that are still on their way. Waits no longer than a second.
+        """Close the link once the other side has the sent bytes: with unread bytes here, closing at once would discard
+        those still on their way. Waits at most a second.
         """
         deadline = clock.monotonic() + FINISH_SECONDS
         try:
@@ -254,7 +254,7 @@ class Wire:
         self.close()
 
     def close(self) -> None:
-        """Shut it."""
+        """Shut down and close the socket."""
         try:
             self.connection.shutdown(socket.SHUT_RDWR)
         except OSError as error:
@@ -263,7 +263,7 @@ class Wire:
 
 
 def _greet(wire: Wire, handshake: CallerHandshake, clock: Clock, deadline: float) -> list[Frame]:
-    """Run a handshake to its end; the frames that came after it already. Raises: PeerError."""
+    """Run a handshake to its end; return the frames that have already arrived after it. Raises: PeerError."""
     try:
         wire.send(handshake.begin())
         while not handshake.is_done:
@@ -284,7 +284,7 @@ def _greet(wire: Wire, handshake: CallerHandshake, clock: Clock, deadline: float
 
 
 def _rest_s(clock: Clock, deadline: float) -> float:
-    """Seconds until then. Raises: PeerTimeout if there are none: a peer that drips bytes is left too."""
+    """Seconds until `deadline`. Raises: PeerTimeout if none are left, so a peer that drips bytes is dropped too."""
     rest_s = deadline - clock.monotonic()
     if rest_s <= 0:
         raise PeerTimeout("the other side did not end the handshake in time; connect again")
@@ -292,7 +292,7 @@ def _rest_s(clock: Clock, deadline: float) -> float:
 
 
 def tell(wire: Wire, data: bytes) -> None:
-    """Send a last word; nobody may be there to hear it."""
+    """Send a last frame; ignore errors, because the peer may be gone."""
     try:
         wire.send(data)
     except PeerError as error:
@@ -300,12 +300,12 @@ def tell(wire: Wire, data: bytes) -> None:
 
 
 def is_readable(wire: Wire) -> bool:
-    """Whether the other side has said something: it is heard before more is sent."""
+    """Whether bytes from the other side wait to be read; they are read before more is sent."""
     return wire.has_more() or bool(readable(0, wire.connection.fileno()))
 
 
 class Met:
-    """A link both sides of which know each other: the wire, who the other one is, and frames that came already."""
+    """A link after the handshake: the wire, the peer, and frames that have already arrived."""
 
     def __init__(self, wire: Wire, handshake: Handshake, early: list[Frame]) -> None:
         self.wire = wire
@@ -314,7 +314,7 @@ class Met:
 
 
 def wait_readable(wire: Wire, wake: Wake, seconds: float | None = None) -> bool:
-    """Wait until the other side has said something, or somebody wakes this one, or so long: whether it has."""
+    """Wait for bytes from the other side, for `wake`, or for `seconds`; return whether bytes can be read."""
     if wire.has_more():
         return True
     ready = readable(seconds, wire.connection.fileno(), wake.descriptor)
@@ -331,8 +331,8 @@ def call(
     clock: Clock,
     patience_s: float = HANDSHAKE_SECONDS,
 ) -> Met:
-    """Connect to the process that listens there, and find out which peer it is. Close the wire. patience_s: for all of
-    it, TLS and handshake included; names are looked up before.
+    """Connect to the process that listens there, and run the handshake. The caller closes the wire. patience_s: limit
+    of connecting, TLS and handshake together; the name lookup before does not count.
 
     Raises: PeerError in all its leaves, SchemaInvalid for a weak secret.
     """
@@ -355,12 +355,12 @@ def call(
 
 
 def is_refusal_of_machine(error: PeerError) -> bool:
-    """Whether a call came to nothing because nobody listens there: the machine is there, and no such process."""
+    """Whether a call failed because no process listens at the address, though its machine answers."""
     return isinstance(error.__cause__, ConnectionRefusedError)
 
 
 def _connect(places: list[Any], address: tuple[str, int], clock: Clock, deadline: float) -> socket.socket:
-    """A connection to the first of the places that takes one. Raises: PeerError."""
+    """Connect to the first of the addresses that accepts. Raises: PeerError."""
     host, port = address
     last: OSError | None = None
     for family, kind, protocol, _, where in places:
@@ -381,7 +381,7 @@ def _connect(places: list[Any], address: tuple[str, int], clock: Clock, deadline
 def _shake_hands(
     connection: socket.socket, tls: TlsContext, address: tuple[str, int], clock: Clock, deadline: float
 ) -> ssl.SSLSocket:
-    """The connection under TLS; the deadline holds for all of its handshake. Raises: PeerError."""
+    """Return the connection under TLS; the deadline covers the whole handshake. Raises: PeerError."""
     try:
         secure = tls.wrap_socket(connection, server_hostname=address[0], do_handshake_on_connect=False)
     except OSError as error:
