@@ -88,7 +88,8 @@ class Context:
         """A new store of ours."""
         peers.remove(self.folder / name)
         chosen = {"data_memory": "1 GiB", "redo_log": "512 MiB", **options}
-        return tm.open(self.folder / name, **chosen)
+        db: tm.Database = tm.open(self.folder / name, **chosen)
+        return db
 
     def open_loaded(self, name: str, **options: Any) -> tuple[tm.Database, Any]:
         """A new store of ours holding the rows; (database, table)."""

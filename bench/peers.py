@@ -22,9 +22,9 @@ import lmdb
 from bench.rows import PACK
 
 try:
-    import rocksdict
+    import rocksdict as rocksdict
 except ImportError:
-    rocksdict = None
+    rocksdict = None  # type: ignore[assignment]
 
 REDIS_BINARY = shutil.which("redis-server")
 REDIS_MISSING = "redis-server is not installed"
@@ -62,8 +62,10 @@ def remove(path: Path) -> None:
 
 
 # --- SQLite ------------------------------------------------------------------------------------------
-def sqlite_open(path: Path, synchronous: str, is_new: bool = True) -> sqlite3.Connection:
-    """A connection in WAL mode; a new one makes the table."""
+def sqlite_open(
+    path: Path, synchronous: str, is_new: bool = True, tables: Iterable[str] = (SQL_TABLE,)
+) -> sqlite3.Connection:
+    """A connection in WAL mode; a new one makes the tables."""
     if is_new:
         remove(path)
     connection = sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)
@@ -71,14 +73,15 @@ def sqlite_open(path: Path, synchronous: str, is_new: bool = True) -> sqlite3.Co
     connection.execute(f"pragma synchronous={synchronous}")
     connection.execute("pragma cache_size=-262144")
     if is_new:
-        connection.execute(SQL_TABLE)
+        for table in tables:
+            connection.execute(table)
     return connection
 
 
-def sqlite_load(connection: sqlite3.Connection, tuples: Iterable[tuple[Any, ...]]) -> None:
+def sqlite_load(connection: sqlite3.Connection, tuples: Iterable[tuple[Any, ...]], statement: str = SQL_INSERT) -> None:
     """All rows in one transaction."""
     connection.execute("begin")
-    connection.executemany(SQL_INSERT, tuples)
+    connection.executemany(statement, tuples)
     connection.execute("commit")
 
 
@@ -163,7 +166,8 @@ class RedisClient:
             size = int(body)
             return None if size < 0 else self.replies.read(size + 2)[:-2]
         if kind == b"*":
-            return [self.reply() for _ in range(int(body))]
+            count = int(body)
+            return None if count < 0 else [self.reply() for _ in range(count)]
         if kind == b":":
             return int(body)
         if kind == b"+":
@@ -174,6 +178,11 @@ class RedisClient:
         """One command, one reply."""
         self.socket.sendall(command(*words))
         return self.reply()
+
+    def ask_all(self, *commands: tuple[bytes, ...]) -> list[Any]:
+        """Some commands in one round trip, and their replies."""
+        self.socket.sendall(b"".join(command(*words) for words in commands))
+        return [self.reply() for _ in commands]
 
     def pipeline(self, commands: bytes, count: int) -> None:
         """Send many prepared commands, then read their short replies."""

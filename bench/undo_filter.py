@@ -25,6 +25,7 @@ import pyarrow as pa
 import tidemark as tm
 from bench.disk_child import DISK_COLUMNS, NOTE_BYTES, PAGE_BYTES, PIECE_ROWS, ROWS_PER_PAGE, rows_with_notes
 from bench.report import RESULTS, keep, put_table
+from bench.workload import zipf_ranks
 from tidemark.engine.disk.undo_kernels import FILTER_DROPPED, FILTER_KEPT
 
 SEED = 20_261
@@ -32,7 +33,6 @@ TICK_MS = 20
 EPOCH_MS = 100
 WARM_MS = 10_000
 RUN_MS = 20_000
-ZIPF = 0.99
 HOT_SHARE, HOT_ACCESSES = 0.01, 0.9
 ROWS = 64_000
 RATES = (500, 2_000, 8_000)
@@ -127,8 +127,7 @@ def draw(skew: str, rows: int, count: int, rng: np.random.Generator) -> Any:
     if skew == "hot set":
         hot = int(rows * HOT_SHARE)
         return np.where(rng.random(count) < HOT_ACCESSES, rng.integers(0, hot, count), rng.integers(0, rows, count))
-    steps = np.cumsum(np.arange(1, rows + 1, dtype=np.float64) ** -ZIPF)
-    return np.random.default_rng(SEED).permutation(rows)[np.searchsorted(steps, rng.random(count) * steps[-1])]
+    return np.random.default_rng(SEED).permutation(rows)[zipf_ranks(rows, count, rng)]
 
 
 def run_cell(setting: Setting, rows: int, warm_ms: int, run_ms: int, folder: Path) -> Cell:

@@ -41,14 +41,20 @@ class Stretch:
         return self.operations / self.seconds if self.seconds else 0.0
 
 
+def zipf_ranks(items: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Ranks by Zipf's law, 0 the most frequent of `items`."""
+    steps = np.cumsum(np.arange(1, items + 1, dtype=np.float64) ** -ZIPF)
+    ranks: np.ndarray = np.searchsorted(steps, rng.random(count) * steps[-1])
+    return ranks
+
+
 def draw_keys(keys: np.ndarray, skew: str, count: int, rng: np.random.Generator) -> np.ndarray:
     """Keys to update."""
     if skew == "uniform":
         return keys[rng.integers(0, len(keys), count)]
-    weights = np.arange(1, len(keys) + 1, dtype=np.float64) ** -ZIPF
-    steps = np.cumsum(weights)
-    ranks = np.searchsorted(steps, rng.random(count) * steps[-1])
-    return rng.permutation(keys)[ranks]
+    ranks = zipf_ranks(len(keys), count, rng)
+    drawn: np.ndarray = rng.permutation(keys)[ranks]
+    return drawn
 
 
 class Writer:
