@@ -94,7 +94,7 @@ class Clockwork:
                 gci = store.epochs.current >> 32
             filtered_epoch = closed if store.disk.is_filtering else self.keeper.content.filtered_epoch
             store.log.make_durable(sequence - 1)
-            # A directory that was renamed, removed or replaced is detected here at the latest (F80).
+            # Here at the latest a renamed, removed or replaced directory of the store is detected (F80).
             self._files.check_place()
             self.keeper.write(
                 gci=gci,
