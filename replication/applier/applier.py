@@ -226,7 +226,7 @@ class Applier:
     def _run_passes(self, txn: Transaction, transaction: EpochTransaction, state: EpochState, items: Items) -> OnePass:
         while True:
             if self.passes.state is not Pass.NORMAL and state.tracker is None:
-                anew = iter(lambda: self._intake.batches(transaction, only_keys=True), None)  # reading after reading
+                anew = iter(lambda: self._intake.batches(transaction, only_keys=True), None)  # a new reading each time
                 state.tracker = track(chain([items], anew), state.memory_bytes // 2, state.source_id, self.store.seed)
                 for ids in state.marked:
                     state.tracker.mark(ids)

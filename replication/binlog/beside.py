@@ -3,7 +3,7 @@
 This module only reads, takes no lock and asks no other process. Invariants: (B1) Every epoch found ends with a
 transaction that is whole in its file. The epoch was durable in the REDO log before it was written here (`attached.py`),
 so a crash that takes the end of the file does not take the epoch back: the next opening writes it again, under the same
-number. (B2) A gap is never passed silently: an incident is a boundary of its own kind, and a binlog that begins after
+number. (B2) A gap is never passed silently: an incident is a separate kind of boundary, and a binlog that begins after
 the requested epoch raises PositionLost.
 
 If the newest file, which is in use, ends within an event, its writer has not written the rest yet. A transaction rolled

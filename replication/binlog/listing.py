@@ -86,8 +86,8 @@ class BinlogListing:
                 return
 
     def _file(self, start: Position) -> Iterator[Entry]:
-        """Yield the entries of one file. Not through a `BinlogReader`: events of a relay log have positions of the
-        source's file. Raises: BinlogDamaged.
+        """Yield the entries of one file. The positions in event headers are not checked: in a relay log they are those
+        of the source's file. Raises: BinlogDamaged.
         """
         name, position = start
         file = self._files.open(self.index.path(name))

@@ -124,7 +124,7 @@ class EventStream:
         return found
 
     def _judge_header(self) -> None:
-        """Check all of an event that its header shows, before a byte of its body is kept."""
+        """Check everything that the header of an event shows, before a byte of its body is kept."""
         at = self._at
         origin = self._origin()
         header = e.parse_header(self._head, origin)

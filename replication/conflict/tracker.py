@@ -72,8 +72,8 @@ def pack_keys(parts: Sequence[tuple[NDArray[np.uint8], Words]]) -> tuple[Words, 
 
 
 def _grown_size(array: Words, words: int) -> int:
-    """Return the size of an array that must hold so many words; it doubles, so that less is copied than the array will
-    hold.
+    """Return the size of an array that must hold so many words; sizes double, so that no more words are copied in total
+    than the array holds in the end.
     """
     return array.size if array.size >= words else max(words, 2 * array.size)
 

@@ -93,7 +93,7 @@ class ChangeFiles:
             if until is not None and boundary.epoch > until:
                 break
             if boundary.epoch <= since:
-                said = []  # returned already, and written again after a crash; or named before it existed
+                said = []  # returned already, and written again after a crash; or `since` named it before it existed
                 continue
             obstacle = self._obstacle(said, boundary.epoch)
             if obstacle is not None:
@@ -102,7 +102,7 @@ class ChangeFiles:
             pieces.add(file, boundary)
             epoch, end, epochs = boundary.epoch, Position(file, boundary.end), epochs + 1
             if epochs == epochs_max or epoch == until:
-                break  # before an incident after it, which is outside this range
+                break  # before a later incident, which is outside this range
         self._note(epoch, end)
         return Reach(epoch, pieces.finished(), obstacle)
 

@@ -1,7 +1,7 @@
 """The grammar of `conflict_fn`: `NAME ( argument )`, blanks anywhere between tokens; and the properties of each
 function.
 
-Names are compared with case, as prefixes, in the order of `FUNCTIONS`; error texts are the server's.
+Names are compared case-sensitively, as prefixes, in the order of `FUNCTIONS`; error texts are the server's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which row of `mysql.ndb_replication` applies to a table: the one that names it most exactly.
 
-Names are compared without case, as in the server's system collation. The order of rows never matters.
+Names are compared case-insensitively, as in the server's system collation. The order of rows never matters.
 """
 
 from __future__ import annotations
