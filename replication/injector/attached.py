@@ -127,8 +127,8 @@ class AttachedBinlog:
         return self.rules.plans(RowFormat(NDB_APPLY_STATUS_TABLE) if table is None else table.format)
 
     def _prepare(self, is_new: bool, is_copied: bool) -> bool:
-        """Create the folder; return whether the store has changed, or may have, without its binlog. Durable on return:
-        the mark.
+        """Make the folder; return whether the store may have changed without its binlog. Durable on return: the
+        mark.
         """
         files = self._files
         if is_copied:
@@ -309,9 +309,7 @@ class AttachedBinlog:
         store.clock.sleep(COMPLETION_POLL_SECONDS)
 
     def give_up(self) -> None:
-        """Note that the node is outside its group: a thread that waits for an epoch that all members have gets an
-        error.
-        """
+        """Note that the node is outside its group: threads that wait for an epoch of all members get an error."""
         self._is_given_up = True
 
     def has_through(self, epoch: int) -> bool:
