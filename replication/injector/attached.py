@@ -127,9 +127,7 @@ class AttachedBinlog:
         return self.rules.plans(RowFormat(NDB_APPLY_STATUS_TABLE) if table is None else table.format)
 
     def _prepare(self, is_new: bool, is_copied: bool) -> bool:
-        """Make the folder; return whether the store may have changed without its binlog. Durable on return: the
-        mark.
-        """
+        """Make the folder; return whether the store may have changed without a binlog. Durable on return: the mark."""
         files = self._files
         if is_copied:
             leave_mark(files)  # for the opening after the local checkpoint of the copy, which sees no seam
