@@ -1,9 +1,9 @@
-"""The applier of one channel: epoch transactions of a log into a store, each whole and exactly once.
+"""The applier of one channel: it applies epoch transactions of a log to a store, each whole and exactly once.
 
 Everything an epoch transaction does is one transaction of the store: its rows, refreshes, exceptions rows, and, last,
-its row of `ndb_apply_status`, which says that it was applied. A crash leaves all of it or nothing. What is kept in
-memory beside (max replicated epoch, counters, last conflict) changes when it has committed; on any error nothing has
-happened, and the same epoch may be given again.
+its row of `ndb_apply_status`, which says that it was applied. A crash leaves all of it or nothing. State in memory (max
+replicated epoch, counters, last conflict) changes after the commit; after any error nothing has happened, and the same
+epoch may be applied again.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.applier")
 RETRY_PAUSE_SECONDS = 0.05
-MEMORY_BYTES_MIN = 1 << 20  # of what is kept of an epoch's rows beside the store
+MEMORY_BYTES_MIN = 1 << 20  # for an epoch's rows outside the store
 
 
 @dataclass(frozen=True)
 class ApplierOptions:
-    """Options of a channel that its applier asks for; no result depends on the first two."""
+    """Options of a channel that its applier uses; no result depends on the first two."""
 
     allow_batching: bool = True
     batch_bytes: int = 2 << 20
@@ -71,7 +71,7 @@ class ApplierOptions:
 
     @classmethod
     def from_options(cls, values: Mapping[str, Any]) -> ApplierOptions:
-        """By the values of `options.settings`."""
+        """Return the options for the values of `options.settings`."""
         return cls(
             values["replica_allow_batching"],
             parse_size("replica_batch_size", values["replica_batch_size"]),
@@ -82,8 +82,8 @@ class ApplierOptions:
 
 
 class Applied(NamedTuple):
-    """What became of an epoch transaction: it was committed in `own_epoch`, or passed over because it was before; the
-    place in the log behind it.
+    """The outcome of an epoch transaction: it was committed in `own_epoch`, or passed over because it was applied
+    before. `next` is the place in the log after it.
     """
 
     source_id: int
@@ -95,7 +95,7 @@ class Applied(NamedTuple):
 
 
 class _Again(Exception):
-    """The pass is taken back, and there is another one."""
+    """The pass is rolled back, and another one follows."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class _Again(Exception):
 class Applier:
     """The applier of one channel. One thread at a time may call it, the one its transactions belong to.
 
-    `on_statement` executes a change of the schema: (text, database).
+    `on_statement` executes a schema change: (text, database).
     """
 
     pass_kind = OnePass
@@ -118,7 +118,7 @@ class Applier:
         counters: Counters | None = None,
         on_statement: Callable[[str, str], None] | None = None,
     ) -> None:
-        """Reads settings and positions from the store. Raises: NoSuchTable without `mysql.ndb_apply_status`."""
+        """Read settings and positions from the store. Raises: NoSuchTable without `mysql.ndb_apply_status`."""
         self.store = store
         self.options = options or ApplierOptions()
         self.tables = AppliedTables(store, site)
@@ -126,7 +126,7 @@ class Applier:
         self.mre = MaxReplicatedEpoch(site.server_id, self.options.ignored)
         self.last_conflict = LastConflict()
         self.passes = Passes()
-        self.position: Position | None = None  # behind what was applied last
+        self.position: Position | None = None  # after the last transaction applied
         self.exceptions_counts: dict[str, int] = {}
         self._on_statement = on_statement
         self._verifiers: dict[int, EpochVerifier] = {}
@@ -137,10 +137,11 @@ class Applier:
 
     # --- one epoch transaction ---------------------------------------------------------------------
     def apply(self, transaction: EpochTransaction) -> Applied:
-        """Apply an epoch transaction, or pass it over if it was applied. Durable on return: as the store's commits are.
+        """Apply an epoch transaction, or pass it over if it was applied before. Durable on return: as for commits of
+        the store.
 
-        Raises: whatever stops the applier, with its class as `stop` (`tidemark.replication.applier.stops`), or a
-        Retryable after so many tries; nothing of the transaction has happened then.
+        Raises: errors that stop the applier, with their class as `stop` (`tidemark.replication.applier.stops`), or a
+        Retryable after the last retry; nothing of the transaction has happened then.
         """
         for attempt in range(self.options.retries + 1):
             try:
@@ -152,14 +153,14 @@ class Applier:
                     raise
                 self.store.clock.sleep(RETRY_PAUSE_SECONDS)
             except Error as error:
-                # What is not about one event is about the transaction.
+                # An error that is not about one event is about the transaction.
                 if "file" not in error.evidence:
                     error.evidence.update(file=transaction.start.file, position=transaction.start.position)
                 raise
         raise AssertionError("the last attempt returns or raises")
 
     def statement(self, text: str, database: str = "") -> None:
-        """Execute a change of the schema that stands in the log. Raises: Unsupported if nobody executes them."""
+        """Execute a schema change of the log. Raises: Unsupported without `on_statement`."""
         if self._on_statement is None:
             raise Unsupported(f"the source changes its schema and nobody here does so: {text[:200]!r}")
         self._on_statement(text, database)
@@ -225,7 +226,7 @@ class Applier:
     def _run_passes(self, txn: Transaction, transaction: EpochTransaction, state: EpochState, items: Items) -> OnePass:
         while True:
             if self.passes.state is not Pass.NORMAL and state.tracker is None:
-                anew = iter(lambda: self._intake.batches(transaction, only_keys=True), None)  # one after the other
+                anew = iter(lambda: self._intake.batches(transaction, only_keys=True), None)  # a new reading each time
                 state.tracker = track(chain([items], anew), state.memory_bytes // 2, state.source_id, self.store.seed)
                 for ids in state.marked:
                     state.tracker.mark(ids)
@@ -258,7 +259,9 @@ class Applier:
         self.last_conflict.commit(own_epoch, self.mre.value, run.violations, reflected, refreshed)
 
     def _recover_mre(self) -> None:
-        """By the rows that are committed: it never falls, and a commit whose end nobody saw counts."""
+        """Set the max replicated epoch by the committed rows: it never falls, and a commit whose end was not seen
+        counts.
+        """
         self.mre.roll_back()
         if self.store.failure.first is None:
             rows = applied_epochs(self.store).items()
@@ -266,14 +269,16 @@ class Applier:
 
     # --- the site ----------------------------------------------------------------------------------
     def start(self) -> None:
-        """Read the settings of tables anew, as a channel does when it starts; epochs are verified from here on."""
+        """Read the settings of tables again, because a channel starts; epochs are verified from here on."""
         self.tables.reload()
         self._verifiers.clear()
-        self.mre.reset()  # rows may have been deleted: what they do not say is not known
+        self.mre.reset()  # rows may have been deleted: only they say what is known
         self._recover_mre()
 
     def status(self) -> dict[str, int]:
-        """Values of the status variables the applier has, by their names in `tidemark.replication.settings.status`."""
+        """Return the values of the applier's status variables, by their names in
+        `tidemark.replication.settings.status`.
+        """
         return {
             **self.counters.totals,
             "conflict_last_conflict_epoch": self.last_conflict.last_conflict,

@@ -1,4 +1,4 @@
-"""What a channel asks of who applies: transactions brought into the store, and `mysql.ndb_apply_status`."""
+"""What a channel requires of its applier: transactions applied to the store, and `mysql.ndb_apply_status`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidemark.replication.wire.messages import Position
 
 
 class StatusRow(NamedTuple):
-    """A row of `mysql.ndb_apply_status`; `log_name` is empty and positions 0 where nobody knows them."""
+    """A row of `mysql.ndb_apply_status`; `log_name` is empty and positions are 0 if they are unknown."""
 
     server_id: int
     epoch: int
@@ -20,7 +20,7 @@ class StatusRow(NamedTuple):
 
     @property
     def end(self) -> Position | None:
-        """Up to where the source's binlog is applied, if it is known."""
+        """The place up to which the source's binlog is applied, None if it is unknown."""
         return Position(self.log_name, self.end_pos) if self.log_name and self.end_pos else None
 
 
@@ -28,43 +28,47 @@ class ApplyStatus(Protocol):
     """`mysql.ndb_apply_status` of the replica."""
 
     def rows(self) -> Iterable[StatusRow]:
-        """All of them, as committed."""
+        """Return all rows, as committed."""
         ...
 
     def note(self, row: StatusRow) -> None:
-        """Keep where to go on behind a change of the schema. No other site hears of it. Durable: as a commit."""
+        """Store the position after a schema change. This is not sent to other sites. Durable on return: as for a
+        commit.
+        """
         ...
 
     def clear(self) -> None:
-        """Delete them. Durable: on return."""
+        """Delete the rows. Durable on return."""
         ...
 
     def forget(self, server_id: int) -> None:
-        """Delete the row of one server, if there is one. Durable: on return."""
+        """Delete the row of one server, if there is one. Durable on return."""
         ...
 
     def unconfirm(self) -> None:
-        """No epoch of this site is known to be applied at the source any more: its own row, if there is one and another
-        channel does not go by it, says 0. No other site hears of it. Durable: on return.
+        """Note that no epoch of this site is known to be applied at the source any more: set its own row, if there is
+        one and no other channel uses it, to epoch 0. This is not sent to other sites. Durable on return.
         """
         ...
 
     def make_durable(self) -> None:
-        """Everything applied so far is durable on return."""
+        """Durable on return: everything applied so far."""
         ...
 
 
 class Applier(Protocol):
-    """What brings transactions into the store."""
+    """Applies transactions to the store."""
 
     def start(self) -> None:
-        """Read settings anew: the channel begins to apply."""
+        """Read the settings again, because the channel begins to apply."""
         ...
 
     def apply(self, transaction: RelayTransaction) -> object:
-        """One epoch transaction, whole and with its row of `ndb_apply_status`, or a typed error and nothing of it."""
+        """Apply one epoch transaction, whole and with its row of `ndb_apply_status`; on a typed error, nothing of it is
+        applied.
+        """
         ...
 
     def statement(self, text: str, database: str, server_id: int) -> None:
-        """One change of the schema, made at the server of this id. After a crash it may come again."""
+        """Execute one schema change, made at the server of this id. After a crash it may be executed again."""
         ...

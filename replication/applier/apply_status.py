@@ -1,4 +1,6 @@
-"""`mysql.ndb_apply_status` of an open store, as its channels read and change it beside what their appliers commit."""
+"""`mysql.ndb_apply_status` of an open store, as its channels read and change it, apart from the commits of their
+appliers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Positions:
-    """`mysql.ndb_apply_status` of a store, as `channel.ApplyStatus`."""
+    """`mysql.ndb_apply_status` of a store, as an `ApplyStatus`."""
 
     def __init__(
         self,
@@ -27,19 +29,19 @@ class Positions:
         kept: Callable[[], frozenset[int] | None] = frozenset,
         own_id: Callable[[], int] = lambda: 0,
     ) -> None:
-        """kept: servers whose rows a reset leaves, None for all. own_id: of this site, 0 while other channels go by its
-        row.
+        """`kept` returns the servers whose rows a reset leaves, None for all. `own_id` returns the id of this site, 0
+        while other channels use its row.
         """
         self._store = store
         self._kept = kept
         self._own_id = own_id
 
     def rows(self) -> Iterable[StatusRow]:
-        """All of them, as committed."""
+        """Return all rows, as committed."""
         return [StatusRow(**row) for row in rows_of(made_table(self._store, NDB_APPLY_STATUS))]
 
     def note(self, row: StatusRow) -> None:
-        """Keep where to go on behind a change of the schema; no binlog takes it. Durable: as a commit."""
+        """Store the position after a schema change; this is not logged. Durable on return: as for a commit."""
         table = made_table(self._store, NDB_APPLY_STATUS)
         txn: Transaction = self._store.begin(NO_LOGGING)
         try:
@@ -50,13 +52,13 @@ class Positions:
             raise
 
     def clear(self) -> None:
-        """Delete them, but for those that are kept; no binlog takes it. Durable: on return."""
+        """Delete all rows except the kept ones; this is not logged. Durable on return."""
         kept = self._kept()
         if kept is not None:
             self._delete([row.server_id for row in self.rows() if row.server_id not in kept])
 
     def forget(self, server_id: int) -> None:
-        """Delete the row of one server, if there is one; no binlog takes it. Durable: on return."""
+        """Delete the row of one server, if there is one; this is not logged. Durable on return."""
         self._delete([row.server_id for row in self.rows() if row.server_id == server_id])
 
     def _delete(self, keys: list[int]) -> None:
@@ -73,8 +75,8 @@ class Positions:
         self.make_durable()
 
     def unconfirm(self) -> None:
-        """Let the own row say 0. It stays: that epochs of this site have come back, a reset must know. Durable: on
-        return.
+        """Set the site's own row to epoch 0. The row stays, because a reset must know that epochs of this site have
+        come back. Durable on return.
         """
         own_id = self._own_id()
         if any(row.server_id == own_id and row.epoch for row in self.rows()):
@@ -82,5 +84,5 @@ class Positions:
             self.make_durable()
 
     def make_durable(self) -> None:
-        """Everything applied so far is durable on return."""
+        """Flush the log. Durable on return: everything applied so far."""
         self._store.log.flush()

@@ -1,4 +1,4 @@
-"""Some rows of one table, all changed in one way by one server, with the same columns present; no key stands twice."""
+"""Rows of one table with the same kind of change by one server and the same columns present; no key occurs twice."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     Columns = dict[str, pa.Array]
 
-NO_TRANSACTION = -1  # as a signed word; what stands for rows without a transaction id
+NO_TRANSACTION = -1  # as a signed word; stands for rows without a transaction id
 
 
 @dataclass(frozen=True)
 class ChangeBatch:
     """Rows in the order of the log. `event` is the row event's kind; `before` and `after` the images' columns by name,
-    None for one that kind does not have. Shapes: every column, `transactions` and `keys` have `rows` entries.
+    None for an image that the kind does not have. Shapes: every column, `transactions` and `keys` have `rows` entries.
     """
 
     table: Table
@@ -40,26 +40,26 @@ class ChangeBatch:
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """The number of rows."""
         return self.keys.count
 
     @property
     def kind(self) -> Kind:
-        """What the conflict functions call it: an update that is a tracked read is a READ."""
+        """The kind as conflict functions see it: an update that is a tracked read is a READ."""
         return Kind.READ if self.flags & FLAG_READ and self.event is Kind.UPDATE else self.event
 
     @property
     def is_reflected(self) -> bool:
-        """Whether a primary sends back what it has applied."""
+        """Whether the rows are changes that a primary has applied and sends back."""
         return bool(self.flags & FLAG_REFLECT)
 
     @property
     def is_refresh(self) -> bool:
-        """Whether the rows are a primary's as they are."""
+        """Whether the rows are a primary's, in their present state."""
         return bool(self.flags & FLAG_REFRESH)
 
     def slice(self, start: int, stop: int) -> ChangeBatch:
-        """Rows start … stop; nothing is copied."""
+        """Return rows start … stop, without a copy."""
         if start == 0 and stop == self.rows:
             return self
 
@@ -72,7 +72,7 @@ class ChangeBatch:
         return self._with(some(self.before), some(self.after), self.transactions[start:stop], keys)
 
     def take(self, places: Words) -> ChangeBatch:
-        """The rows at `places`, ascending."""
+        """Return the rows at `places`, ascending."""
         if places.size == self.rows:
             return self
 
@@ -89,13 +89,13 @@ class ChangeBatch:
         return ChangeBatch(*place, before, after, transactions, keys, self.origin)
 
     def key_columns(self) -> Columns:
-        """The columns of the primary key, of whichever image has them; all of one has them all."""
+        """Return the columns of the primary key, from an image that has all of them."""
         names = self.table.definition.primary_key
         image = self.before if self.before is not None and set(names) <= set(self.before) else self.after
         return {name: (image or {})[name] for name in names}
 
     def changes(self, with_values: bool) -> pa.RecordBatch:
-        """The key, and with it the other columns of the image after, if there is one and `with_values`."""
+        """Return the key, and if `with_values` also the other columns of the after-image, if there is one."""
         import pyarrow as pa
 
         columns = self.key_columns()

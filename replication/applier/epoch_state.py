@@ -1,4 +1,4 @@
-"""What one epoch transaction has that outlives its passes, and the tracking of its rows."""
+"""The state of one epoch transaction that outlives its passes, and the tracking of its rows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class EpochState:
-    """`epoch` is the source's, `frozen` the max replicated epoch as it began; `counts` the running numbers of
-    exceptions tables, by table; `memory_bytes` what may be kept of its rows beside the store: half of it for the
-    tracker, a quarter each for rows refreshed and rows held; `marked` ids of transactions that met a conflict before
-    there was a tracker, in pieces.
+    """`epoch` is the source's, `frozen` the max replicated epoch when the transaction began; `counts` are the running
+    numbers of exceptions tables, by table; `memory_bytes` is the memory allowed for its rows outside the store: half of
+    it for the tracker, a quarter each for refreshed rows and for held rows; `marked` are the ids of transactions that
+    met a conflict before there was a tracker, in pieces.
     """
 
     source_id: int
@@ -39,11 +39,12 @@ class EpochState:
 def track(
     readings: Iterator[Iterable[ChangeBatch | StatusRows]], memory_bytes: int, source_id: int, seed: int
 ) -> DependencyTracker:
-    """A tracker that has followed all rows of an epoch transaction; each of `readings` is all of it. seed: the store's,
-    for its hashes.
+    """Return a tracker that has followed all rows of an epoch transaction; each of `readings` has all of them. `seed`
+    is the store's, for the hashes.
 
-    Keys that need more than the memory are followed in parts, in a reading for each. Raises: PeerError if a transaction
-    changes a row twice, TransactionTooLarge if transactions and dependencies need more, or the parts are too many.
+    Keys that need more than the memory are followed in parts, with one reading for each. Raises: PeerError if a
+    transaction changes a row twice, TransactionTooLarge if transactions and dependencies need more memory, or if there
+    are too many parts.
     """
     tracker = DependencyTracker(seed, memory_bytes)
     while True:

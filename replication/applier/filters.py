@@ -1,7 +1,7 @@
-"""What of a source's binlog a channel takes: by database and table; changes of the schema by server too.
+"""Which changes of a source's binlog a channel takes: by database and table; schema changes by server too.
 
-Rows are left out by server where they are applied, which knows what their conflict functions need. Those of
-`mysql.ndb_apply_status` always pass: with them positions move, and what the other sites have applied is heard.
+The applier skips rows by server, because it knows what their conflict functions need. Rows of `mysql.ndb_apply_status`
+always pass: they move positions and say what the other sites have applied.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def _patterns(option: str, patterns: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Filter:
-    """A change passes if its table matches no pattern of `ignore`, and one of `do`, if there are any; a change of the
-    schema only if it was not made by a server that is skipped. Patterns are `database.table` with `%` and `_`, or a
+    """A change passes if its table matches no pattern of `ignore`, and one of `do`, if there are any; a schema change
+    only if, in addition, it was not made by a skipped server. Patterns are `database.table` with `%` and `_`, or a
     database for all its tables.
     """
 
@@ -40,7 +40,7 @@ class Filter:
 
     @classmethod
     def of(cls, skipped_servers: Iterable[int] = (), do: Iterable[str] = (), ignore: Iterable[str] = ()) -> Filter:
-        """Raises: SchemaInvalid for what is no pattern."""
+        """Build a filter. Raises: SchemaInvalid for an invalid pattern."""
         return cls(frozenset(skipped_servers), _patterns("replicate_do", do), _patterns("replicate_ignore", ignore), {})
 
     @property
@@ -61,7 +61,7 @@ class Filter:
         return known
 
     def takes_statement(self, query: e.Query, server_id: int) -> bool:
-        """Whether a change of the schema passes; one that is not understood does, and its executor says so."""
+        """Whether a schema change passes; one that cannot be parsed does, and its executor reports it."""
         if server_id in self.skipped_servers:
             return False
         if not (self.do or self.ignore):

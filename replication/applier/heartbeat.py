@@ -1,8 +1,8 @@
-"""The heartbeat row: one row a site, written again and again by an ordinary transaction, that travels as any other row.
+"""The heartbeat row: one row per site, written repeatedly by an ordinary transaction and sent like any other row.
 
-It says more than the heartbeats of a link: what a replica reads there has been committed, closed in an epoch, logged,
-received and applied. So its age at a replica is the lag of the whole way, and one that grows while the link is well is
-a reason to change the source.
+It says more than the heartbeats of a link: the row that a replica reads has been committed, closed in an epoch, logged,
+received and applied. So its age at a replica is the lag of the whole way. An age that grows while the link works is a
+reason to change the source.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def _table(store: Store) -> Table:
 
 
 def beat(store: Store, server_id: int) -> None:
-    """Write the row of this site, making the table if it is missing. Durable: with its epoch.
+    """Write the row of this site; create the table if it is missing. Durable: with its epoch.
 
-    Raises: Retryable errors, and nothing has changed; StoreFailed.
+    Raises: Retryable errors, after which the row is unchanged; StoreFailed.
     """
     table = _table(store)
     txn: Transaction = store.begin()
@@ -53,14 +53,16 @@ def beat(store: Store, server_id: int) -> None:
 
 
 def newest(store: Store, server_id: int) -> int | None:
-    """What the row of a site says; it is another number whenever the row was written again. None without one."""
+    """Return the time in the row of a site, which differs after each write of the row; None without a row."""
     table = store.tables.get(HEARTBEAT)
     rows = () if table is None else rows_of(table)
     return next((int(row["wall_us"]) for row in rows if row["server_id"] == server_id), None)
 
 
 def ages(store: Store) -> dict[int, float]:
-    """Seconds since the row of each site was written, by server id, by the clocks of both; none without the table."""
+    """Return the seconds since the row of each site was written, by server id, by the clocks of both; empty without the
+    table.
+    """
     table = store.tables.get(HEARTBEAT)
     if table is None:
         return {}

@@ -1,10 +1,10 @@
-"""Rows that meet a key of a unique index on their way: such keys are judged at the end of an epoch transaction.
+"""Changes that collide with a key of a unique index: such keys are checked at the end of an epoch transaction.
 
-The changes of an epoch come one after the other, though the source has made them together: two rows that exchange
-their values meet each other in between. What meets a key so is held back, and with it all that follows on the same
-rows; in the end the rows are taken out and put back as all of it leaves them. A row of this site that is in the way
-then is in conflict with the source's, which wins: it is taken out, for otherwise what heals it, which the source sends
-later, would never be come to. Memory grows with the changes held, up to a limit.
+The changes of an epoch are applied one after the other, although the source made them together: two rows that exchange
+their values collide in between. A change that collides is held back, and with it all later changes of the same rows. At
+the end the rows are deleted and put back in their final state. A row of this site that is still in the way conflicts
+with the source's, which wins: the row is deleted, because otherwise the applier would never reach the later change of
+the source that resolves the conflict. Memory grows with the changes held, up to a limit.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ if TYPE_CHECKING:
     Key = tuple[Any, ...]
     Row = dict[str, Any]
 
-# What a row takes at the end, when those held are put back: dicts of it, its key, its columns as Python values.
+# Memory of a row when held rows are put back: dicts of it, its key, its columns as Python values.
 ROW_BYTES = 1_200
 COLUMN_BYTES = 150
-ROUNDS_MAX = 20  # of looking for rows in the way, which others may make anew
+ROUNDS_MAX = 20  # of searches for rows in the way, which other transactions may create again
 
 
 class HeldRows:
-    """Of one pass. Only changes that win by their decision are held back: others are a conflict of their function."""
+    """The held rows of one pass. Only changes that win by their decision are held back; others are a conflict of their
+    function.
+    """
 
     def __init__(
         self,
@@ -50,8 +52,8 @@ class HeldRows:
         memory_limit_bytes: int = 1 << 40,
         take_out: Callable[[ChangeBatch, pa.RecordBatch], None] | None = None,
     ) -> None:
-        """take_out: deletes rows of this site that are in the way of a batch, and tells of them; None: nothing may be
-        in the way.
+        """`take_out` deletes rows of this site that are in the way of a batch, and reports them; None: no row may be in
+        the way.
         """
         self._txn = txn
         self._source_id = source_id
@@ -61,11 +63,12 @@ class HeldRows:
         self._batches: dict[int, list[tuple[ChangeBatch, Operation]]] = {}
 
     def holds(self, batch: ChangeBatch) -> NDArray[np.bool_]:
-        """Which of the rows must wait for others that are held. Shape: (rows,)."""
+        """Return which of the rows must wait because changes of the same rows are held. Shape: (rows,)."""
         return self._keys.holds(batch.table.table_id, batch.keys)
 
     def hold(self, batch: ChangeBatch, operation: Operation | None = None) -> None:
-        """Hold changes back, behind those of the same rows. operation: what they do, None as without a function.
+        """Hold changes back, after earlier ones of the same rows. `operation` is theirs, None for that without a
+        function.
 
         Raises: TransactionTooLarge beyond the memory limit.
         """
@@ -88,8 +91,9 @@ class HeldRows:
         self._batches.setdefault(table_id, []).append((batch, operation or plain(batch.kind).operation))
 
     def settle(self) -> None:
-        """The end of the epoch transaction. Raises: DuplicateKey if two rows of the source have one key of a unique
-        index then, or any two where nothing may be taken out; LockTimeout if others make such rows again and again.
+        """Apply the held changes at the end of the epoch transaction. Raises: DuplicateKey if two rows of the source
+        then have the same key of a unique index, or any two rows if none may be taken out; LockTimeout if other
+        transactions create such rows again and again.
         """
         for held in self._batches.values():
             self._settle(held)
@@ -128,7 +132,7 @@ class HeldRows:
                 raise LockTimeout(f"{batch.table.name}: others take keys of unique indexes that the source's rows have")
 
     def _clear_way(self, batch: ChangeBatch, rows: list[Row], held: set[Key]) -> None:
-        """Take out what has keys of unique indexes that these rows have. Raises: DuplicateKey."""
+        """Take out rows that have the same keys of unique indexes as these rows. Raises: DuplicateKey."""
         table = batch.table
         in_the_way: dict[Key, Row] = {}
         for row in rows:
@@ -151,7 +155,7 @@ class HeldRows:
 
 
 def _value(table: Table, row: Row, name: str) -> Any:
-    """What a column of a row that is put back will be: one it does not have takes its default."""
+    """Return the value of a column in a row that is put back: a missing column takes its default."""
     return row[name] if name in row else table.definition.columns[table.definition.position(name)].missing
 
 
@@ -173,7 +177,7 @@ def _key(table: Table, row: Row) -> Key:
 
 
 def _type_of(batch: ChangeBatch, name: str) -> Any:
-    """The Arrow type values of a column have in Python rows."""
+    """Return the Arrow type of a column's values in Python rows."""
     import pyarrow as pa
 
     kind = batch.table.definition.columns[batch.table.definition.position(name)].type.arrow_type()
@@ -181,7 +185,7 @@ def _type_of(batch: ChangeBatch, name: str) -> Any:
 
 
 def _change(rows: dict[Key, Row], batch: ChangeBatch, operation: Operation) -> None:
-    """What a batch makes of rows: an upsert replaces what it brings, what is missing otherwise is no matter. A tracked
+    """Apply a batch to rows: an upsert replaces the columns it has, and other changes ignore a missing row. A tracked
     read sets nothing, but may bring a row back.
     """
     keys = [tuple(key.values()) for key in batch.changes(with_values=False).to_pylist()]

@@ -1,8 +1,8 @@
-"""The rows of an epoch transaction as batches: row events of one kind joined, decoded, marked and cut.
+"""The rows of an epoch transaction as batches: row events of one kind are joined, decoded, marked and divided.
 
-Events of one table, kind, set of columns, server and conflict flags that follow each other are read as one body; a
-batch ends before a key that is already in it, so that its rows do not see each other, and where its bytes reach the
-batch size. Memory: one such body, which a single large event alone can pass, and its columns.
+Consecutive events of one table, kind, set of columns, server and conflict flags are read as one body. A batch ends
+before a key that is already in it, so that its rows do not affect each other, and when its bytes reach the batch size.
+Memory: one such body, whose limit only a single large event can exceed, and its columns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidemark.replication.binlog.table_map import TableMap
 
 KINDS: Final = {e.WRITE: Kind.WRITE, e.UPDATE: Kind.UPDATE, e.DELETE: Kind.DELETE}
-# Tables of the source's own that no transaction here follows.
+# Tables local to the source, whose rows are not applied.
 NOT_APPLIED: Final = frozenset({NDB_SCHEMA, NDB_BINLOG_INDEX})
 BODY_BYTES = 1 << 20
 _PLACE_COLUMNS = (2, 3, 4)  # of `ndb_apply_status`: log, start, end
@@ -45,8 +45,8 @@ _SIGN = 1 << 63
 
 @dataclass(frozen=True)
 class StatusRows:
-    """Rows of `ndb_apply_status` an event brings: (server id, epoch) each; `server_id` is the server named as their
-    logger; `places` (log, start, end) of each, if they were asked for and the event has them.
+    """Rows of `ndb_apply_status` in an event, each as (server id, epoch); `server_id` is the server named as their
+    logger; `places` has (log, start, end) of each, if they were requested and the event has them.
     """
 
     server_id: int
@@ -57,9 +57,9 @@ class StatusRows:
 
 @dataclass(frozen=True)
 class IntakeOptions:
-    """Who takes in, whose events are skipped (beside the own ones), and how much at once: `batch_bytes` of row bodies,
-    `batch_rows` rows. `seed`: of the hash of keys, the store's. `with_places`: positions come with their places in a
-    log.
+    """Options of an intake. Events of the server `own_id` and of `ignored` servers are skipped. A batch has about
+    `batch_bytes` of row bodies and at most `batch_rows` rows. `seed` is the store's, for the hash of keys.
+    `with_places`: positions come with their places in a log.
     """
 
     own_id: int
@@ -95,7 +95,7 @@ def _signed(word: int) -> int:
 
 @dataclass(frozen=True)
 class _Fit:
-    """How rows of a source's table are read as rows of ours."""
+    """How rows of a source's table are read as rows of the store's table."""
 
     map: TableMap
     table: Table
@@ -106,7 +106,7 @@ class _Fit:
 
 
 class Intake:
-    """Makes batches of transactions; keeps what it has learnt of tables between them. One thread at a time."""
+    """Builds batches from transactions; caches between them how tables are read. One thread at a time may call it."""
 
     def __init__(
         self,
@@ -114,8 +114,8 @@ class Intake:
         before_columns: Callable[[Table], frozenset[str] | None],
         options: IntakeOptions,
     ) -> None:
-        """`find_table` gives a table by qualified name (Raises: NoSuchTable, then), `before_columns` the columns of its
-        images before that anybody looks at, the key's among them, None for all.
+        """`find_table` returns a table by qualified name, or raises NoSuchTable; `before_columns` returns the columns
+        of its before-images that are used, the key's included, None for all.
         """
         self._find_table = find_table
         self._before_columns = before_columns
@@ -125,11 +125,11 @@ class Intake:
         self._status: tuple[tuple[object, ...], BodyReader] | None = None
 
     def batches(self, transaction: EpochTransaction, only_keys: bool = False) -> Iterator[ChangeBatch | StatusRows]:
-        """The transaction's rows, in its order; what this server or an ignored one has written is left out. only_keys:
-        images have the columns of the primary key alone.
+        """Yield the rows of the transaction in its order, except those of this server or of an ignored one.
+        `only_keys`: images have only the columns of the primary key.
 
         Raises: PeerError, NoSuchTable, NoSuchColumn, Unsupported, the errors of values (with `file` and `position` of
-        the event), and what reading the log raises.
+        the event), and the errors of reading the log.
         """
         for run in self._runs(transaction):
             if run.map.name == STATUS_TABLE:
@@ -166,7 +166,7 @@ class Intake:
     def _is_wanted(self, table: TableMap, server_id: int) -> bool:
         if server_id == self.options.own_id or table.name in NOT_APPLIED:
             return False
-        # Rows of an ignored server are its own cluster's, but what they say of positions counts.
+        # An ignored server belongs to this site's own cluster: its rows are skipped, but its positions count.
         return server_id not in self.options.ignored or table.name == STATUS_TABLE
 
     # --- columns -----------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class Intake:
         )
 
     def _stops(self, whole: ChangeBatch, ends: Words) -> Iterator[int]:
-        """Where batches end: before a key that is in the batch already, and when they are large enough."""
+        """Yield the ends of batches: before a key that is already in the batch, and when it is large enough."""
         options = self.options
         start = 0
         while start < whole.rows:
@@ -289,7 +289,7 @@ def _named(fit: _Fit, columns: dict[int, object]) -> Columns:
 
 
 def located(error: Rejected, origin: Origin) -> Rejected:
-    """The error with the event it comes from."""
+    """Return the error with the place of the event that caused it."""
     if "file" in error.evidence:
         return error
     evidence = {**error.evidence, "file": origin.file, "position": origin.position}

@@ -1,4 +1,4 @@
-"""Who judges a batch: the program of its conflict function, with what the events bring as parameters."""
+"""The judge of a batch: the program of its conflict function, with values of the events as parameters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def values_of(array: pa.Array) -> Words:
-    """Unsigned numbers of a resolve column as signed words; NULL counts as 0. Shape: (rows,)."""
+    """Return unsigned numbers of a resolve column as signed words; NULL counts as 0. Shape: (rows,)."""
     import pyarrow as pa
 
     values = array.cast(pa.uint64())
@@ -37,7 +37,9 @@ def values_of(array: pa.Array) -> Words:
 def judge_of(
     applied: AppliedTable, decision: Decision, batch: ChangeBatch, epoch: EpochState, own_id: int
 ) -> Judge | None:
-    """The judge of a batch by its decision. The images have the resolve column, if one is needed."""
+    """Return the judge of a batch by its decision, None if it needs none. The images have the resolve column, if one is
+    needed.
+    """
     check = decision.check
     program = applied.program(check)
     if program is None:
@@ -55,7 +57,9 @@ def judge_of(
 
 
 class GreatestJudge(Judge):
-    """TM$GREATEST: where stamps are equal, images and then sites are compared, which only the rows there can tell."""
+    """TM$GREATEST: if the values are equal, images and then sites are compared, for which the stored rows are
+    needed.
+    """
 
     def __init__(self, program: Program, values: Words, batch: ChangeBatch, ids: tuple[int, int]) -> None:
         super().__init__(program)
@@ -65,7 +69,7 @@ class GreatestJudge(Judge):
         self.names = list(batch.table.format.names)
 
     def accepts(self, table: Table, entries: Words, offsets: Words, places: Words) -> Words:
-        """As of `Judge`; the parameters are made of the rows."""
+        """As in `Judge`; the parameters are computed from the stored rows."""
         rows = decode_entries(table.format, entries, offsets, offsets.size, None)
         image = self._batch.after or {}
         images = compare_rows([image[name].take(places) for name in rows.schema.names], rows.columns)
@@ -81,8 +85,8 @@ class GreatestJudge(Judge):
 
 
 def compare_rows(images: list[pa.Array], rows: list[pa.Array]) -> Words:
-    """-1, 0 or 1 for each pair of rows, given by column: the first column that differs decides, NULL first. Equal on
-    every site. Shape: (rows,).
+    """Return -1, 0 or 1 for each pair of rows, given by column: the first column that differs decides, NULL first. The
+    result is the same at every site. Shape: (rows,).
     """
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""A set of canonical keys of any tables, in private memory; and some rows of encoded keys. No Python per row."""
+"""A set of canonical keys of any tables, in private memory; and selections of encoded keys. No Python per row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def slice_keys(keys: EncodedKeys, start: int, stop: int) -> EncodedKeys:
-    """Rows start … stop of them; no words are copied."""
+    """Return keys start … stop, without a copy."""
     if keys.key_offsets.size:
         return EncodedKeys(keys.keys, 0, 0, keys.key_offsets[start : stop + 1], stop - start)
     stride = keys.key_stride
@@ -35,7 +35,7 @@ def slice_keys(keys: EncodedKeys, start: int, stop: int) -> EncodedKeys:
 
 
 def take_keys(keys: EncodedKeys, places: Words) -> EncodedKeys:
-    """The rows at `places`, ascending."""
+    """Return the keys at `places`, ascending."""
     if places.size == keys.count:
         return keys
     if not keys.key_offsets.size:
@@ -49,17 +49,19 @@ def take_keys(keys: EncodedKeys, places: Words) -> EncodedKeys:
 
 
 def offsets_of(keys: EncodedKeys) -> Words:
-    """Where each key begins, with one more entry than keys, whatever their form."""
+    """Return the start of each key, with one entry more than keys, whatever their form."""
     if keys.key_offsets.size:
         return keys.key_offsets
     return np.arange(keys.count + 1, dtype=np.int64) * keys.key_stride
 
 
 class KeySet:
-    """Keys with their tables. Memory grows with the keys in it, up to a limit: keys, 8 bytes for each, and slots."""
+    """Keys with their tables. Memory grows with the keys in the set, up to a limit: the keys, 8 bytes more for each,
+    and slots.
+    """
 
     def __init__(self, seed: int, memory_limit_bytes: int = 1 << 40) -> None:
-        """seed: of the hash, a signed word that no peer knows; the store's."""
+        """`seed` is the store's, for the hash: a signed word that no peer knows."""
         self._limit = memory_limit_bytes
         self._slots: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
         self._data: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
@@ -68,16 +70,16 @@ class KeySet:
 
     @property
     def count(self) -> int:
-        """Keys in it."""
+        """The number of keys."""
         return int(self._state[KS_KEYS])
 
     @property
     def longest_probe(self) -> int:
-        """Slots that no look-up reads more of, but for the free one at the end."""
+        """The most slots that a look-up reads, not counting the free one at the end."""
         return longest_run(self._slots)
 
     def clear(self) -> None:
-        """Forget them."""
+        """Remove all keys."""
         if self.count:
             self._state[[KS_KEYS, KS_WORDS]] = 0
             self._slots[:] = 0
@@ -102,9 +104,10 @@ class KeySet:
             rehash_keys(self._slots, self._data, self._state)
 
     def add(self, table_id: int, keys: EncodedKeys, start: int = 0) -> int:
-        """Add keys from row `start` on, up to the first that is in it already: its row, or the number of rows.
+        """Add keys from row `start` on, up to the first that is already in the set; return its row, or the number of
+        rows.
 
-        Raises: TransactionTooLarge beyond the memory limit, and none is added.
+        Raises: TransactionTooLarge beyond the memory limit; no key is added then.
         """
         rows = keys.count - start
         words = int(keys.key_offsets[-1] - keys.key_offsets[start]) if keys.key_offsets.size else rows * keys.key_stride
@@ -113,7 +116,7 @@ class KeySet:
         return _checked(int(add_keys(*place, self._slots, self._data, self._state)))
 
     def holds(self, table_id: int, keys: EncodedKeys) -> NDArray[np.bool_]:
-        """Which of the keys are in it. Shape: (keys,)."""
+        """Return which of the keys are in the set. Shape: (keys,)."""
         out = np.zeros(keys.count, dtype=np.int64)
         if self.count:
             place = (table_id, keys.keys, keys.key_offsets, keys.key_stride)

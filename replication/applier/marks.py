@@ -1,4 +1,4 @@
-"""How operations are marked on their way to the binlog, and rows made to travel again."""
+"""How operations are tagged for the binlog, and how rows are sent again."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 
 def tag_applied(txn: Transaction, source_id: int, server_id: int, is_reflected_back: bool) -> None:
-    """For rows that a server has changed and a source sent, which is their author; an id that does not fit one counts
-    as the greatest.
+    """Tag rows that a server has changed and a source has sent; the source is their author. An id too large for an
+    author counts as the largest author.
     """
     any_value = REFLECT if is_reflected_back else server_id & ~RESERVED
     tag(txn, any_value, min(source_id, AUTHOR_MASK))
 
 
 def tag_position(txn: Transaction, logger_id: int) -> None:
-    """For a row of `ndb_apply_status` that goes on under the id of who logged it, 0 for the own one."""
+    """Tag a row of `ndb_apply_status` that is passed on under the id of its logger, 0 for this site."""
     tag(txn, logger_id & ~RESERVED, 0)
 
 
 def tag_local(txn: Transaction) -> None:
-    """For changes this site makes by itself, which other sites hear of as of those of its users."""
+    """Tag changes that this site makes by itself, which are sent to other sites like those of its users."""
     tag(txn, 0, 0)
 
 
 def tag_own(txn: Transaction) -> None:
-    """For rows of this site that no binlog takes: those of exceptions tables."""
+    """Tag rows of this site that are not logged: rows of exceptions tables."""
     tag(txn, NO_LOGGING, 0)
 
 
 def refresh(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
-    """Let rows, or their absence, travel again as they are; rows there become this site's own."""
+    """Send rows, or their absence, again as they are now; existing rows become this site's own."""
     tag(txn, REFRESH, 0)
     refresh_rows(txn, table, keys)

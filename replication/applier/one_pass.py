@@ -1,7 +1,6 @@
-"""One pass over an epoch transaction: batches to the functions, rows to the store, what failed to its handling.
+"""One pass over an epoch transaction: batches go to the functions, rows to the store, failures to their handling.
 
-A pass leaves nothing behind but the exceptions counts and the marks it made; the applier takes back the rest if there
-is another one.
+A pass leaves only the exceptions counts and its marks; the applier rolls back the rest if another pass follows.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.applier")
 
-# Codes of the conflict room by outcome of the engine.
+# Codes of `replication/conflict` by outcome of the engine.
 _CODE_OF: Final = np.zeros(5, dtype=np.int8)
 _CODE_OF[applied_rows.MISSING] = CODES[Failure.MISSING]
 _CODE_OF[applied_rows.EXISTS] = CODES[Failure.EXISTS]
@@ -71,7 +70,7 @@ _OPERATION_TYPES: Final = {
 
 
 class _MarkedHere(Exception):
-    """A row of a batch has marked its transaction: rows behind it must be looked at again."""
+    """A row of a batch has marked its transaction: rows after it must be judged again."""
 
     def __init__(self, row: int) -> None:
         super().__init__()
@@ -104,7 +103,7 @@ class OnePass:
         self.rows = 0
 
     def run(self, items: Iterable[ChangeBatch | StatusRows]) -> None:
-        """Apply everything. Raises: what stops the applier, and Retryable errors; the caller rolls back."""
+        """Apply everything. Raises: errors that stop the applier, and Retryable errors; the caller rolls back."""
         for item in items:
             if isinstance(item, StatusRows):
                 self.statuses += [(server_id, epoch, item.server_id) for server_id, epoch in item.rows]
@@ -115,7 +114,7 @@ class OnePass:
         self.held.settle()
 
     def _batch_in_pieces(self, batch: ChangeBatch) -> None:
-        """In APPLY a new mark counts from the next row on, whatever the size of batches."""
+        """Apply a batch in APPLY, where a new mark counts from the next row on, whatever the size of batches."""
         while True:
             try:
                 with self.txn.savepoint():
@@ -193,7 +192,7 @@ class OnePass:
             raise located(error, batch.origin) from error
 
     def change(self, operation: Operation, batch: ChangeBatch, judge: Judge | None) -> Words:
-        """Make a batch's changes; outcomes as of `tidemark.engine.access.applied_rows`. Shape: (rows,)."""
+        """Make the changes of a batch; return outcomes as in `tidemark.engine.access.applied_rows`. Shape: (rows,)."""
         rows = batch.changes(with_values=operation is not Operation.DELETE and batch.kind is not Kind.READ)
         if operation is Operation.INSERT:
             return applied_rows.apply_inserts(self.txn, batch.table, rows, batch.keys)
@@ -206,7 +205,7 @@ class OnePass:
         return applied_rows.apply_deletes(self.txn, batch.table, rows, judge, batch.keys)
 
     def _touch_or_insert(self, batch: ChangeBatch) -> Words:
-        """A tracked read at a secondary: it sets nothing, but brings back a row that is gone here."""
+        """Apply a tracked read at a secondary: it sets nothing, but brings back a row that is missing here."""
         outcomes = applied_rows.apply_updates(self.txn, batch.table, batch.changes(with_values=False))
         missing = np.flatnonzero(outcomes == applied_rows.MISSING)
         if missing.size:
@@ -215,7 +214,7 @@ class OnePass:
         return outcomes
 
     def refresh(self, batch: ChangeBatch) -> None:
-        """Let the rows a batch has the keys of travel again."""
+        """Send the rows with the keys of a batch again."""
         marks.refresh(self.txn, batch.table, batch.changes(with_values=False))
 
     def _unhandled(self, batch: ChangeBatch, row: int, codes: Codes) -> Error:
@@ -224,9 +223,10 @@ class OnePass:
         return corrupt_event(batch.origin, text, Stop.OTHER)
 
     def _take_out(self, batch: ChangeBatch, rows: pa.RecordBatch) -> None:
-        """Rows of this site have keys of unique indexes that rows of the source have: they go, and are told of.
+        """Delete rows of this site that have the same keys of unique indexes as rows of the source, and report them.
 
-        The delete is this site's own change: a source that has taken the row meanwhile hears of it, or sends it again.
+        The delete is this site's own change: a source that has applied the row in the meantime receives the delete, or
+        sends the row again.
         """
         table = batch.table
         applied = self.tables.of(table)
@@ -290,7 +290,7 @@ class OnePass:
         rejected: Mask,
         refreshed: Mask,
     ) -> None:
-        """Refreshes and exceptions rows, in the order of the batch."""
+        """Write refreshes and exceptions rows, in the order of the batch."""
         to_refresh, to_log = rejected & ~refreshed, rejected.copy()
         causes = np.where(rejected, int(Cause.TRANS_IN_CONFLICT), 0)
         if decision is not None:
@@ -313,7 +313,7 @@ class OnePass:
         self.refresh(batch)
 
     def _log_exceptions(self, applied: AppliedTable, batch: ChangeBatch, causes: Words) -> None:
-        """Exceptions rows of a batch; those of tracked reads that were rejected with their transaction say so."""
+        """Write the exceptions rows of a batch; tracked reads rejected with their transaction are recorded as reads."""
         is_read = (causes == int(Cause.TRANS_IN_CONFLICT)) & (batch.kind is Kind.READ)
         start = 0
         for stop in [*(np.flatnonzero(np.diff(is_read)) + 1).tolist(), batch.rows]:
@@ -349,7 +349,7 @@ class OnePass:
 
 
 def _by_position(table: Table, columns: Columns | None) -> dict[int, Any] | None:
-    """Columns as exceptions rows want them: those of an Enum as text."""
+    """Return columns as exceptions rows need them: those of an Enum as text."""
     import pyarrow as pa
 
     if columns is None:

@@ -1,4 +1,6 @@
-"""Rows of `mysql.ndb_apply_status`: how far each source's epochs are applied, in the transaction of their rows."""
+"""Rows of `mysql.ndb_apply_status`: how far each source's epochs are applied, written in the transaction of their
+rows.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def applied_epochs(store: Store) -> dict[int, int]:
-    """Epoch by server id, as committed. Raises: NoSuchTable without the table."""
+    """Return the epoch by server id, as committed. Raises: NoSuchTable without the table."""
     return {row["server_id"]: row["epoch"] for row in rows_of(store.table(NDB_APPLY_STATUS))}
 
 
 def applied_epoch(store: Store, server_id: int) -> int:
-    """Epoch of one server, as committed; 0 without a row. Raises: NoSuchTable without the table."""
+    """Return the epoch of one server, as committed; 0 without a row. Raises: NoSuchTable without the table."""
     table = store.table(NDB_APPLY_STATUS)
     entry = read_entry(None, table, server_id)
     if entry is None:
@@ -34,25 +36,25 @@ def applied_epoch(store: Store, server_id: int) -> int:
 
 
 def write_row(txn: Transaction, server_id: int, epoch: int, name: str, start: int, end: int) -> None:
-    """A row as it is given."""
+    """Write a row as given."""
     row = {"server_id": server_id, "epoch": epoch, "log_name": name, "start_pos": start, "end_pos": end}
     write(txn, txn.store.table(NDB_APPLY_STATUS), row)
 
 
 def write_at(txn: Transaction, server_id: int, epoch: int) -> None:
-    """That a server's epochs are here up to this one, whatever log they came from."""
+    """Write that a server's epochs are applied up to this one, whatever log they came from."""
     write_row(txn, server_id, epoch, "", 0, 0)
 
 
 def write_position(txn: Transaction, server_id: int, epoch: int, logger_id: int) -> None:
-    """What another site says of a server's epoch; it goes on under the id of who logged it."""
+    """Write another site's position for a server; it is passed on under the id of its logger."""
     tag_position(txn, logger_id)
     write_row(txn, server_id, epoch, "", 0, 0)
 
 
 def write_own_position(txn: Transaction, epoch: int, transaction: EpochTransaction) -> None:
-    """The epoch transaction being applied, and where it stands in the log; it goes on under the own id, so that it
-    reaches the source.
+    """Write the epoch transaction being applied, and its place in the log; it is passed on under this site's id, so
+    that it reaches the source.
     """
     tag_position(txn, 0)
     following = transaction.finish()
@@ -61,6 +63,6 @@ def write_own_position(txn: Transaction, epoch: int, transaction: EpochTransacti
 
 
 def committed_in(store: Store, server_id: int) -> int:
-    """The own epoch in which the row of a server was written last."""
+    """Return the own epoch in which the row of a server was last written."""
     entry = read_entry(None, store.table(NDB_APPLY_STATUS), server_id)
     return 0 if entry is None else int(entry[1])

@@ -1,11 +1,12 @@
-"""Epoch transactions of a store's own binlog applied to that store as it was before: what a restore does.
+"""Apply epoch transactions of a store's own binlog to that store as it was before: the last step of a restore.
 
-Nothing is judged: what happened is done again, strictly. An update or a delete of a row that is not there says that
-binlog and store do not belong together, or that changes between them were not logged. Each epoch is applied in an own
-epoch of its number, if that is not over yet; rows get the author the binlog tells.
+No conflict function judges: each change is repeated, strictly. An update or a delete of a missing row means that binlog
+and store do not belong together, or that changes between them were not logged. Each epoch is applied in the store's
+epoch of the same number, if that is not over yet; rows get the author that the binlog says.
 
-An epoch is as many transactions of the store as it has runs of one author, which all operations of a transaction share,
-and as keep each of them in memory; they are not made durable one by one, for a restore that is broken off begins anew.
+An epoch becomes several transactions of the store: one for each run of one author, which all operations of a
+transaction share, and more where that keeps each of them in memory. They are not made durable one by one, because an
+interrupted restore begins anew.
 """
 
 from __future__ import annotations
@@ -44,30 +45,30 @@ if TYPE_CHECKING:
 
     Item = ChangeBatch | StatusRows
 
-# Rows of a transaction, by how often one has found no room: first a local checkpoint is to make some.
+# Rows of a transaction, by the number of times one has found no room: at first a local checkpoint is to make room.
 ROWS_MAX = (1 << 40, 1 << 40, 512, 32)
-NOBODY = -1  # no server has this id: events of all of them are taken
+NOBODY = -1  # no server has this id: events of all servers are taken
 MEMORY_BYTES_MIN = 1 << 20
-ROW_BYTES = 64  # that a change takes beside its values
+ROW_BYTES = 64  # memory that a change takes in addition to its values
 
 
 class EpochReplay:
-    """Applies epoch transactions to a store nobody else uses. One thread. `rows`: changed so far."""
+    """Applies epoch transactions to a store with no other user. One thread may call it. `rows`: rows changed so far."""
 
     def __init__(self, store: Store, make_room: Callable[[bool], None]) -> None:
-        """make_room: called between transactions, with True where one found no room in a log."""
+        """`make_room` is called between transactions, with True after one found no room in a log."""
         self._store = store
         self._make_room = make_room
         self._intake = Intake(store.table, _key_of, IntakeOptions(NOBODY, store.seed, with_places=True))
         self._run: AuthoredTransaction | None = None
-        self._done = 0  # rows of the epoch under way whose transactions have committed
+        self._done = 0  # rows of the current epoch whose transactions have committed
         self.rows = 0
 
     def apply(self, transaction: EpochTransaction, said: Sequence[Statement] = ()) -> int:
-        """Apply an epoch, and the statements in front of it; its number. Visible on return, not durable yet.
+        """Apply an epoch, and the statements before it; return its number. Visible on return, but not durable yet.
 
-        Raises: BinlogDamaged for changes of rows that are not there, PeerError, NoSuchTable and the errors of values
-        with `file` and `position`, MemoryExhausted, StorageFull.
+        Raises: BinlogDamaged for changes of missing rows, PeerError, NoSuchTable and the errors of values with `file`
+        and `position`, MemoryExhausted, StorageFull.
         """
         source_id = transaction.source_id
         epoch, items = self._read(transaction)
@@ -97,7 +98,7 @@ class EpochReplay:
         return epoch
 
     def _read(self, transaction: EpochTransaction) -> tuple[int, Iterator[Item]]:
-        """(the epoch, what follows the row that names it). Raises: PeerError."""
+        """Return (the epoch, the items after the row that names it). Raises: PeerError."""
         items = self._intake.batches(transaction)
         first = next(items, None)
         if not isinstance(first, StatusRows) or not first.rows or first.rows[0][0] != transaction.source_id:
@@ -107,7 +108,7 @@ class EpochReplay:
         return first.rows[0][1], chain([rest], items)
 
     def _open(self, epoch: int) -> None:
-        """Stand in the epoch of this number, or in a later one where local checkpoints have closed it."""
+        """Enter the epoch of this number, or stay in a later one if local checkpoints have closed it."""
         epochs = self._store.epochs
         with self._store.latch:
             if epochs.has_commits:
@@ -116,9 +117,9 @@ class EpochReplay:
                 epochs.resume(epoch)
 
     def _execute(self, statement: Statement, epoch: int, source_id: int) -> None:
-        """A change of the schema, and its row of `ndb_schema` where the store keeps them."""
+        """Execute a schema change, and write its row of `ndb_schema` if the store keeps them."""
         store, author = self._store, statement.source_id
-        dropped = said_of(store, statement.database, statement.text)  # with numbers that are gone behind it
+        dropped = said_of(store, statement.database, statement.text)  # with numbers that are gone afterwards
         try:
             changes = apply_statement(store, statement.database, statement.text, 0 if author == source_id else author)
         except Rejected as error:
@@ -170,14 +171,14 @@ class EpochReplay:
 
 
 class _Authors:
-    """Whose a row is, as far as the binlog tells: it has the id of who changed it first."""
+    """The authors of rows, as far as the binlog tells: it has the id of the server that first made the change."""
 
     def __init__(self, own_id: int, store: Store) -> None:
         self._own_id = own_id
         self._store = store
 
     def of(self, batch: ChangeBatch) -> int:
-        """The author of a batch's rows, 0 for the site itself."""
+        """Return the author of a batch's rows, 0 for the site itself."""
         if batch.is_refresh or batch.flags & FLAG_READ:
             return 0
         if batch.is_reflected:
@@ -186,7 +187,9 @@ class _Authors:
 
     @cached_property
     def _other(self) -> int:
-        """What a primary sends back has its own id: where one other site alone was applied there, it is that one's."""
+        """The author of changes that a primary sends back, which have its own id: the other site, if only one was
+        applied there.
+        """
         known = applied_epochs(self._store) if NDB_APPLY_STATUS in self._store.tables else {}
         others = [server_id for server_id in known if server_id != self._own_id]
         return min(others[0], AUTHOR_MASK) if len(others) == 1 else AUTHOR_MASK
@@ -206,11 +209,13 @@ class AuthoredTransaction:
         self._has_held = False
 
     def is_large(self, rows_max: int) -> bool:
-        """Whether what follows should be another transaction: not while rows wait for keys that follow."""
+        """Whether the next changes should go into another transaction; never while rows wait for keys of later
+        changes.
+        """
         return (self._left_bytes < 0 or self.rows >= rows_max) and not self._has_held
 
     def positions(self, rows: StatusRows) -> None:
-        """How far the site had come with others."""
+        """Write how far the site had applied other sites."""
         made_table(self._store, NDB_APPLY_STATUS)
         tag(self.txn, 0, 0)
         places = rows.places or ((("", 0, 0),) * len(rows.rows))
@@ -218,7 +223,7 @@ class AuthoredTransaction:
             write_row(self.txn, server_id, epoch, *place)
 
     def change(self, batch: ChangeBatch) -> None:
-        """Do again what a batch says. Raises: BinlogDamaged, and what the changes raise."""
+        """Repeat the changes of a batch. Raises: BinlogDamaged, and the errors of the changes."""
         self.rows += batch.rows
         self._left_bytes -= batch.rows * ROW_BYTES + sum(array.nbytes for array in (batch.after or {}).values())
         free = batch
@@ -238,7 +243,7 @@ class AuthoredTransaction:
             row = int(np.argmax(outcomes == applied_rows.MISSING))
             raise _missing(free.slice(row, row + 1))
         taken = np.flatnonzero(outcomes == applied_rows.TAKEN)
-        if taken.size:  # a key of a unique index, which another change of the epoch gives up
+        if taken.size:  # a key of a unique index, which another change of the epoch releases
             self._hold(free.take(taken))
 
     def _hold(self, batch: ChangeBatch) -> None:
@@ -247,11 +252,11 @@ class AuthoredTransaction:
 
 
 def _change(txn: Transaction, batch: ChangeBatch) -> Words:
-    """Make a batch's changes; outcomes as of `tidemark.engine.access.applied_rows`. Shape: (rows,)."""
+    """Make the changes of a batch; return outcomes as in `tidemark.engine.access.applied_rows`. Shape: (rows,)."""
     rows = batch.changes(with_values=batch.event is not Kind.DELETE and batch.kind is not Kind.READ)
     if batch.event is Kind.DELETE:
         return applied_rows.apply_deletes(txn, batch.table, rows, keys=batch.keys)
-    # A write without all columns is an update that was logged as one.
+    # A write without all columns is an update that was logged as a write.
     is_whole = len(rows.schema.names) == len(batch.table.definition.columns)
     if batch.event is Kind.WRITE and is_whole and not batch.is_refresh:
         return applied_rows.apply_upserts(txn, batch.table, rows, keys=batch.keys)
@@ -271,5 +276,5 @@ def _missing(row: ChangeBatch) -> BinlogDamaged:
 
 
 def _key_of(table: Table) -> frozenset[str]:
-    """Of images before only the key is looked at."""
+    """Return the primary key: no other columns of before-images are used."""
     return frozenset(table.definition.primary_key)

@@ -1,10 +1,10 @@
-"""Schema changes on their way in: statements of a binlog made changes of the store, in the order they come.
+"""Incoming schema changes: statements of a binlog become changes of the store, in their order.
 
-A statement may be executed again: behind a crash between its last change and the keeping of the position behind it. So
-what is there already, and equal, is passed over, and so is what is gone already; what is there and differs stops the
-applier. Each change is durable when the next begins; indexes are whole when the call returns.
+A statement may be executed again, after a crash between its last change and the write of the position after it. So an
+object that exists already and is equal is skipped, and so is the drop of one that is already gone; an existing object
+that differs stops the applier. Each change is durable when the next begins; indexes are whole when the call returns.
 
-What is a site's own stays: tables of the database `mysql` are not touched, tablespaces are not made.
+Objects local to a site stay: tables of the database `mysql` are not touched, tablespaces are not created.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ _log = logging.getLogger("tidemark.applier")
 
 
 def apply_statement(store: Store, database: str, text: str, author: int = 0) -> int:
-    """Execute a statement of a binlog; returns how many changes it made, 0 if all of it was there already.
+    """Execute a statement of a binlog; return the number of changes it made, 0 if all of it was done already.
 
-    database: where names without one are. author: id of the site it comes from; records of these changes carry it, so
-    that they do not go back there. Durable on return: all of it. Raises: Unsupported for what is not replicated,
-    SchemaInvalid, TableExists, IndexExists where the store has something else of that name, NoSuchTable, NoSuchColumn,
-    NoSuchTablespace, DuplicateKey, LockTimeout, MemoryExhausted, RedoOverloaded, StoreFailed.
+    `database` is that of names without one. `author` is the id of the site that the statement comes from; records of
+    these changes carry it, so that they do not go back there. Durable on return: all of it. Raises: Unsupported for a
+    statement that is not replicated, SchemaInvalid, TableExists, IndexExists if the store has a different object of
+    that name, NoSuchTable, NoSuchColumn, NoSuchTablespace, DuplicateKey, LockTimeout, MemoryExhausted, RedoOverloaded,
+    StoreFailed.
     """
     statements = [each for each in parse(text, database) if not isinstance(each, s.Nothing)]
     _refuse_circle(statements, text)
@@ -64,7 +65,7 @@ def apply_statement(store: Store, database: str, text: str, author: int = 0) -> 
 
 
 def said_of(store: Store, database: str, text: str) -> list[SchemaStatement]:
-    """What `ndb_schema` keeps of a statement that has been executed here: a change of a table each."""
+    """Return the entries of `ndb_schema` for a statement that has been executed here: one for each changed table."""
     found = []
     for each in parse(text, database):
         name = each.definition.name if isinstance(each, s.CreateTable) else getattr(each, "table", "")
@@ -85,7 +86,9 @@ _OPERATIONS: dict[type[s.Statement], SchemaOperation] = {
 
 
 def _refuse_circle(statements: Sequence[s.Statement], text: str) -> None:
-    """Names that change hands within one statement: executed again, it would give them back. Raises: Unsupported."""
+    """Refuse a statement in which tables exchange names: executed again, it would exchange them back. Raises:
+    Unsupported.
+    """
     renames = [each for each in statements if isinstance(each, s.RenameTable)]
     if {each.table for each in renames} & {each.to for each in renames}:
         raise Unsupported(
@@ -95,7 +98,7 @@ def _refuse_circle(statements: Sequence[s.Statement], text: str) -> None:
 
 
 def _renamed_already(store: Store, statements: list[s.Statement]) -> list[s.Statement]:
-    """The statements with the names tables have now, if an earlier execution got as far as to rename them."""
+    """Return the statements with the present names of tables, if an earlier execution has already renamed them."""
     renamed = {
         each.table: each.to
         for each in statements
@@ -136,12 +139,12 @@ def _definition(store: Store, name: str) -> TableDefinition:
 
 # --- tables ---------------------------------------------------------------------------------------
 def as_new(definition: TableDefinition) -> TableDefinition:
-    """A definition as for a table just made, without indexes: the history it has at another site is no part of it."""
+    """Return a definition as for a new table, without indexes and without its history at another site."""
     partition = definition.partition
     if isinstance(partition, (RangePartition, ListPartition)):
         partition = type(partition)(partition.columns, partition.partitions)
     columns = tuple(fresh(column) for column in definition.columns)
-    # The one every site has is made with the first table that wants it.
+    # Every site creates the default tablespace with the first table that needs it.
     has_own = any(column.is_disk for column in columns) and definition.tablespace != DEFAULT_TABLESPACE
     return TableDefinition(
         0,
@@ -182,7 +185,9 @@ def _create(store: Store, statement: s.CreateTable) -> int:
 
 
 def _said(definition: TableDefinition) -> bytes:
-    """What two equal tables have in common, as bytes: a default may be NaN, which equals nothing."""
+    """Return the part of a definition that is the same in equal tables, as bytes: a default may be NaN, which equals
+    nothing.
+    """
     return replace(as_new(definition), tablespace=None).to_json()
 
 
@@ -260,7 +265,7 @@ def _change_column(store: Store, definition: TableDefinition, statement: s.Chang
             column=name,
         )
     changes = 0
-    # A column that takes more than the source asks for takes what the source will send.
+    # A column that takes more than the source requires takes every value that the source will send.
     if found.type != wanted.type and not is_wider(wanted.type, found.type):
         change_columns(store, definition.name, lambda before: with_wider_column(before, name, wanted.type), name)
         changes += 1

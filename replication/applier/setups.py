@@ -1,7 +1,7 @@
-"""Tables as an applier knows them: what `mysql.ndb_replication` says of each, and the programs made for it.
+"""Tables as an applier uses them: the settings of each in `mysql.ndb_replication`, and the programs built for it.
 
 The rows are read when the applier starts. A table is set up when it is first used, and again when its definition or
-that of its exceptions table has changed since; an exceptions table made later waits for the next start.
+that of its exceptions table has changed; an exceptions table created later takes effect at the next start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger("tidemark.applier")
 
 
 def rows_of(table: Table, txn: Transaction | None = None) -> Iterator[dict[str, Any]]:
-    """All rows of a small table by column name, as committed or as a transaction sees them."""
+    """Yield all rows of a small table by column name, as committed or as a transaction sees them."""
     for batch in scan(table, txn):
         yield from decode_entries(table.format, batch.entries, batch.offsets, batch.count, None).to_pylist()
 
@@ -50,7 +50,7 @@ class AppliedTable:
         self._programs: dict[Check, Program | None] = {}
 
     def program(self, check: Check) -> Program | None:
-        """The program of a check, made once; None for Check.NONE."""
+        """Return the program of a check, built once; None for Check.NONE."""
         if check not in self._programs:
             function = self.setup.function
             bits = function.bits if function is not None and self.column is None else 0
@@ -59,12 +59,12 @@ class AppliedTable:
 
     @property
     def lob_column(self) -> str | None:
-        """A column that keeps its rows from being refreshed."""
+        """A column because of which rows cannot be refreshed, None if there is none."""
         return next((column.name for column in self.definition.columns if column.type.is_lob), None)
 
 
 class AppliedTables:
-    """The tables of one store, as settings say. One thread at a time."""
+    """The tables of one store with their settings. One thread at a time may call it."""
 
     def __init__(self, store: Store, site: SiteSettings) -> None:
         self._store = store
@@ -74,7 +74,7 @@ class AppliedTables:
         self.reload()
 
     def reload(self) -> None:
-        """Read `mysql.ndb_replication` again and forget what was set up. A store without that table has no settings."""
+        """Read `mysql.ndb_replication` again and forget all set-ups. A store without that table has no settings."""
         self._known.clear()
         try:
             table = self._store.table(NDB_REPLICATION)
@@ -84,7 +84,7 @@ class AppliedTables:
         self._rows = [row_of(values) for values in rows_of(table)]
 
     def of(self, table: Table) -> AppliedTable:
-        """A table set up; faults and remarks are logged then."""
+        """Return a table, set up if needed; faults and remarks are logged at set-up."""
         known = self._known.get(table.table_id)
         exceptions = exceptions_of(table.name, self._definitions(table.name))
         if (
@@ -103,8 +103,8 @@ class AppliedTables:
         return made
 
     def before_columns(self, table: Table) -> frozenset[str] | None:
-        """Columns of images before that a change of the table is judged by, its key among them; None: its exceptions
-        table takes them all.
+        """Return the columns of before-images by which changes of the table are judged, its key included; None for all
+        columns, if it has an exceptions table.
         """
         applied = self.of(table)
         if applied.setup.exceptions is not None:
@@ -112,6 +112,6 @@ class AppliedTables:
         return frozenset((*table.definition.primary_key, *([applied.column] if applied.column is not None else ())))
 
     def _definitions(self, name: str) -> dict[str, TableDefinition]:
-        """Those of the tables that may be the exceptions table of a name."""
+        """Return the definitions of the tables that may be the exceptions table of this one."""
         found = (self._store.tables.get(name + suffix) for suffix in (EXCEPTIONS_SUFFIX, EXCEPTIONS_SUFFIX.lower()))
         return {table.name: table.definition for table in found if table is not None}

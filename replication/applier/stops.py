@@ -1,4 +1,6 @@
-"""Why an applier stops: classes of errors that are told beside the error's own class, under the name `stop`."""
+"""Why an applier stops: classes of errors, which are reported in addition to the error's type, as its evidence
+`stop`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from tidemark.replication.binlog.errors import Origin
 
 
 class Stop(Enum):
-    """Classes, by the names the server's tests have for them."""
+    """Classes of errors, by their names in the server's tests."""
 
     CORRUPT_EVENT = "REPLICA_CORRUPT_EVENT"
     CONFIGURATION = "REPLICA_CONFIGURATION"
@@ -19,7 +21,7 @@ class Stop(Enum):
 
 
 def stop_of(error: BaseException) -> Stop:
-    """The class of an error the applier has stopped with."""
+    """Return the class of an error that has stopped the applier."""
     evidence = getattr(error, "evidence", {})
     found = evidence.get("stop", Stop.OTHER)
     return found if isinstance(found, Stop) else Stop.OTHER
@@ -35,17 +37,17 @@ def _text(origin: Origin | None, what: str) -> str:
 
 
 def corrupt_event(origin: Origin | None, what: str, stop: Stop = Stop.CORRUPT_EVENT) -> PeerError:
-    """The source sent what cannot be applied."""
+    """Return the error for an event of the source that cannot be applied."""
     return PeerError(f"{_text(origin, what)}; the applier stops, check the source", **_evidence(origin, stop))
 
 
 def misconfigured(origin: Origin | None, what: str) -> Rejected:
-    """The settings of this site do not let it be applied."""
+    """Return the error for an event that the settings of this site do not allow to be applied."""
     return Rejected(f"{_text(origin, what)}", **_evidence(origin, Stop.CONFIGURATION))
 
 
 def cannot_refresh(table: str, column: str) -> Unsupported:
-    """A rejected transaction has changed rows that cannot be refreshed."""
+    """Return the error for a rejected transaction that has changed rows that cannot be refreshed."""
     return Unsupported(
         f"a rejected transaction has changed rows of {table}, which cannot be refreshed because of its column {column};"
         " the applier stops, keep such tables out of transactions with tables that have transactional functions",

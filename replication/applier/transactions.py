@@ -1,7 +1,7 @@
-"""What stands in a binlog or relay log between two boundaries: epoch transactions, statements, notices of loss.
+"""The contents of a binlog or relay log between two boundaries: epoch transactions, statements, notices of loss.
 
-An epoch transaction is read as often as the applier makes passes over it: the first time as the log is walked over,
-then again from where it begins. Nothing of it is kept in memory but the event at hand.
+An epoch transaction is read once for each pass of the applier: the first time during the walk over the log, then again
+from its beginning. Only the current event is kept in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LogFolder:
 
 class EpochTransaction:
     """One transaction with rows; `source_id` is the server that wrote the log, `start` its first byte, `next` the place
-    behind it, None until it was read to its end once.
+    after it, None until it has been read to its end once.
     """
 
     def __init__(self, log: LogFolder, begun: list[ReadEvent], following: Iterator[ReadEvent], limit: Position) -> None:
@@ -36,15 +36,15 @@ class EpochTransaction:
         self._begun = begun
         self._following: Iterator[ReadEvent] | None = following
         self._limit = limit
-        self._is_walked = False  # the walk over the log has come to its end
+        self._is_walked = False  # the walk over the log has reached its end
         self.start = begun[0].at
         self.source_id = begun[0].header.server_id
         self.next: Position | None = None
 
     def events(self) -> Iterator[ReadEvent]:
-        """Its events, from the first to the one that ends it.
+        """Yield its events, from the first to the one that ends it.
 
-        Raises: PeerError if the log ends before it does, and what reading raises.
+        Raises: PeerError if the log ends before the transaction, and the errors of reading.
         """
         reader: BinlogReader | None = None
         following, self._following = self._following, None
@@ -71,7 +71,7 @@ class EpochTransaction:
         )
 
     def leave(self, walk: Iterator[ReadEvent]) -> None:
-        """The walk over the log goes on behind it; from here on it is read by itself."""
+        """Move the walk over the log past the transaction; from here on it is read separately."""
         self._following = None
         if self._is_walked:
             return
@@ -81,7 +81,7 @@ class EpochTransaction:
                 return
 
     def finish(self) -> Position:
-        """Walk to its end, unless that was done; the place behind it. Raises: as `events`."""
+        """Read to its end, unless that was done; return the place after it. Raises: as `events`."""
         if self.next is None:
             for _ in self.events():
                 pass
@@ -91,7 +91,7 @@ class EpochTransaction:
 
 @dataclass(frozen=True)
 class Statement:
-    """A change of the schema, a transaction of its own."""
+    """A schema change, which is a transaction by itself."""
 
     text: str
     database: str
@@ -112,7 +112,7 @@ class Loss:
 def transactions(
     log: LogFolder, start: Position | None, end: Position
 ) -> Iterator[EpochTransaction | Statement | Loss]:
-    """What stands in a log from `start` (None: its beginning) to `end`, both between transactions.
+    """Yield the contents of a log from `start` (None: its beginning) to `end`, both between transactions.
 
     Raises: BinlogDamaged, FileTruncated, FileMissing, LimitExceeded, Rejected for a file the index does not name.
     """

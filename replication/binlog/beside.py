@@ -1,13 +1,14 @@
-"""A binlog read beside whoever writes it: where epochs end in its files, as far as it reaches by now.
+"""Read a binlog next to the process that writes it: where epochs end in its files, up to their current end.
 
-Reads only, takes no lock and asks nobody. Invariants: (B1) What is found ends with an epoch transaction that is whole
-in its file. Its epoch was durable in the REDO log before it came here (`attached.py`), so a crash that takes the end of
-the file does not take the epoch back: the next opening writes it again, under the same number. (B2) Nothing behind a
-gap is found: where an incident stands, or the binlog begins later than what is asked for, that is said.
+This module only reads, takes no lock and asks no other process. Invariants: (B1) Every epoch found ends with a
+transaction that is whole in its file. The epoch was durable in the REDO log before it was written here (`attached.py`),
+so a crash that takes the end of the file does not take the epoch back: the next opening writes it again, under the same
+number. (B2) A gap is never passed silently: an incident is a separate kind of boundary, and a binlog that begins after
+the requested epoch raises PositionLost.
 
-Where the newest file, which is in use, ends within an event, its writer has not written the rest yet. A transaction
-that was taken back for want of room leaves bytes that others are written over; what is damaged in that file is looked
-at again before it is believed.
+If the newest file, which is in use, ends within an event, its writer has not written the rest yet. A transaction rolled
+back for lack of space leaves bytes that later ones overwrite, so damage in that file is checked again before it is
+reported.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files
 
 _PIECE_BYTES = 256 << 10
-# A writer that takes a transaction back and writes another one has done so within this.
+# A writer that rolls back a transaction and writes another one is done within these looks.
 _LOOKS = 3
 _LOOK_AGAIN_SECONDS = 0.05
 
 
 def lost(what: str, **evidence: object) -> PositionLost:
-    """The error of changes that are not to be had."""
+    """Return the error for changes that are no longer available."""
     return PositionLost(
         f"{what}; take the rows from a backup or a snapshot, and begin anew behind its epoch", **evidence
     )
@@ -49,7 +50,7 @@ class Found(NamedTuple):
 
 
 class BinlogBeside:
-    """The files of one binlog. One thread at a time may call it; nothing is kept open between calls."""
+    """The files of one binlog. One thread at a time may call it; no file stays open between calls."""
 
     def __init__(self, files: Files, folder: str, base: str, clock: Clock | None = None) -> None:
         """Raises: BinlogDamaged, FileMissing, Rejected."""
@@ -59,8 +60,8 @@ class BinlogBeside:
         self.clock = clock or SystemClock()
 
     def index(self) -> BinlogIndex:
-        """The files as they are now; the writer may purge some while their names are read. Raises: BinlogDamaged,
-        FileMissing.
+        """Return the files as they are now. Retries, because the writer may purge files while their names are read.
+        Raises: BinlogDamaged, FileMissing.
         """
         for _ in range(_LOOKS):
             try:
@@ -71,7 +72,9 @@ class BinlogBeside:
 
     # --- where to begin ---------------------------------------------------------------------------
     def behind(self, epoch: int) -> Position:
-        """Where what follows an epoch begins. Raises: PositionLost if it was purged, BinlogDamaged."""
+        """Return the position after an epoch, where later changes begin. Raises: PositionLost if they were purged,
+        BinlogDamaged.
+        """
         index = self.index()
         for name in reversed(index.names):
             first = next((each for each in self._of_file(name, b.FIRST_POSITION) if each.boundary.epoch), None)
@@ -88,7 +91,7 @@ class BinlogBeside:
         return Position(index.names[0], b.FIRST_POSITION)
 
     def newest_epoch(self) -> int:
-        """The epoch it ends with by now, 0 if it has none. Raises: BinlogDamaged, FileMissing."""
+        """Return the newest epoch in the binlog now, 0 if it has none. Raises: BinlogDamaged, FileMissing."""
         for name in reversed(self.index().names):
             newest = max((each.boundary.epoch for each in self._of_file(name, b.FIRST_POSITION)), default=0)
             if newest:
@@ -97,7 +100,7 @@ class BinlogBeside:
 
     # --- walking ----------------------------------------------------------------------------------
     def boundaries(self, start: Position) -> Iterator[Found]:
-        """What ends behind a place between transactions, file after file, up to the end there is by now.
+        """Yield the boundaries after a place between transactions, file after file, up to the current end.
 
         Raises: PositionLost if the files were purged, BinlogDamaged, LimitExceeded.
         """
@@ -105,7 +108,7 @@ class BinlogBeside:
         while True:
             if start.file not in index.names:
                 raise lost(f"{start.file} is no longer in the binlog", file=start.file)
-            # All transactions of a file that another one follows were written before that was named.
+            # All transactions of a file are written before the index names its successor.
             following = index.following(start.file)
             yield from self._of_file(start.file, start.position)
             if following is None:
@@ -123,14 +126,16 @@ class BinlogBeside:
         return file
 
     def _of_file(self, name: str, start: int) -> Iterator[Found]:
-        """The boundaries of a file behind a place. Raises: BinlogDamaged, LimitExceeded, PositionLost, FileMissing."""
+        """Yield the boundaries of a file after a place. Raises: BinlogDamaged, LimitExceeded, PositionLost,
+        FileMissing.
+        """
         for look in range(_LOOKS):
             file = self._open(name)
             try:
                 header, described, _ = read_format(self._files, file, name)
                 if described.checksum != b.CHECKSUM_CRC32:
                     raise Origin(name, b.FIRST_POSITION).damaged("says that the file has no checksums")
-                # A disk that was full, or a crash, may have kept it from being ended; if it was, it has its end.
+                # A full disk or a crash may have left the file without an end; without the in-use flag it has one.
                 is_written = bool(header.flags & b.FLAG_IN_USE)
                 check_end(self._files, file, name, header)
                 try:
@@ -151,7 +156,7 @@ class BinlogBeside:
         while stream.position < size:
             piece = self._files.pread(file, stream.position, min(_PIECE_BYTES, size - stream.position))
             if not piece:
-                break  # what was taken back meanwhile
+                break  # a transaction rolled back meanwhile
             yield from stream.feed(piece)
         if stream.is_within and not is_written:
             raise Origin(name, stream.whole).damaged(

@@ -1,8 +1,8 @@
 """MySQL's binlog, version 4: event header and the fixed part of each body (docs/replication.md, section 3).
 
-These are MySQL's structures, not the store's: fields lie where MySQL has them, unaligned. What follows a fixed part is
-of varying size and is known to `replication/binlog/events.py` and `table_map.py`; row bodies to
-`replication/binlog/rows_kernels.py`. Nothing here carries the store's seal: every event ends with its own CRC32.
+These are MySQL's structures, not the store's: fields are where MySQL has them, unaligned. The variable part after a
+fixed part is handled by `replication/binlog/events.py` and `table_map.py`, row bodies by
+`replication/binlog/rows_kernels.py`. No structure here has the store's seal: every event ends with its own CRC32.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ EVENT_HEADER = np.dtype(
     [
         ("timestamp_s", "<u4"),  # seconds since 1970
         ("type", "u1"),
-        ("server_id", "<u4"),  # where the change was made first
+        ("server_id", "<u4"),  # server at which the change was first made
         ("event_bytes", "<u4"),  # header and CRC included
-        ("end_position", "<u4"),  # position behind the event, modulo 2^32
+        ("end_position", "<u4"),  # position after the event, modulo 2^32
         ("flags", "<u2"),
     ]
 )
@@ -47,19 +47,19 @@ GTID = np.dtype(
         ("gtid_flags", "u1"),
         ("source", "V16"),
         ("number", "<u8"),
-        ("clock", "u1"),  # 2: the next two fields are there
+        ("clock", "u1"),  # 2: the next two fields are present
         ("last_committed", "<u8"),
         ("sequence_number", "<u8"),
     ]
 )
-# MariaDB has one of its own, which says by its flags also that a transaction begins.
+# MariaDB has its own GTID event, whose flags also say that a transaction begins.
 MARIADB_GTID = np.dtype([("number", "<u8"), ("domain", "<u4"), ("gtid_flags", "u1")])
-# Of TABLE_MAP and of both versions of row events; the table number has 48 bits.
+# For TABLE_MAP and both versions of row events; the table number has 48 bits.
 TABLE = np.dtype([("table_low", "<u4"), ("table_high", "<u2"), ("table_flags", "<u2")])
 ROTATE = np.dtype([("position", "<u8")])
 XID = np.dtype([("xid", "<u8")])
 INCIDENT = np.dtype([("number", "<u2"), ("message_bytes", "u1")])
-# What NDB puts into the extra data of row events: behind these, the fields that `info_flags` names.
+# NDB's part of the extra data of row events; the fields that `info_flags` names follow.
 EXTRA_INFO = np.dtype([("tag", "u1"), ("block_bytes", "u1"), ("format", "u1"), ("info_flags", "<u2")])
 
 STRUCTURES: dict[str, np.dtype[Any]] = {
@@ -90,7 +90,9 @@ _CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
 
 
 def packer(layout: np.dtype[Any]) -> struct.Struct:
-    """The structure for one event at a time: `struct` takes a tenth of the time of a NumPy record."""
+    """Return the `struct.Struct` of a layout, for one event at a time: it needs a tenth of the time of a NumPy
+    record.
+    """
     codes = ""
     for name in layout.names or ():
         base = layout[name].str[1:]
@@ -126,20 +128,20 @@ DELETE_ROWS = 32
 GTID_EVENT = 33
 ANONYMOUS_GTID_EVENT = 34
 PREVIOUS_GTIDS_EVENT = 35
-# Events of servers that are read and never written.
+# Events that are read from servers and never written.
 HEARTBEAT_EVENT = 27
 XA_PREPARE_EVENT = 38
 PARTIAL_UPDATE_ROWS = 39
 TRANSACTION_PAYLOAD_EVENT = 40
 HEARTBEAT_V2_EVENT = 41
 MARIADB_GTID_EVENT = 162
-# Servers' events that change nothing, or belong to a statement that is an event of its own: of values of variables (5,
-# 13, 14), for other tools (3, 28, 29, 160), of group replication (36, 37), of GTIDs (42, 163), of InnoDB's state (161).
+# Events of servers that change nothing, or belong to a statement that has its own event: values of variables (5, 13,
+# 14), for other tools (3, 28, 29, 160), of group replication (36, 37), of GTIDs (42, 163), of InnoDB's state (161).
 IDLE_EVENTS = frozenset((STOP_EVENT, 5, 13, 14, 28, 29, PREVIOUS_GTIDS_EVENT, 36, 37, 42, 160, 161, 163, 164))
 MARIADB_COMPRESSED = range(165, 172)
 LOAD_DATA_EVENTS = (6, 8, 9, 10, 11, 12, 17, 18)
 
-# Length of the fixed part of each type of event, from type 1 on, as MySQL 8.0.36 has them.
+# Length of the fixed part of each type of event, from type 1 on, as in MySQL 8.0.36.
 POST_HEADER_BYTES = bytes.fromhex(
     "00 0d 00 08 00 00 00 00 04 00 04 00 00 00 62 00 04 1a 08 00 00 00 08 08 08 02 00 00 00 0a 0a 0a 2a 2a 00 12 34 00"
     "0a 28 00"
@@ -152,7 +154,7 @@ assert POST_HEADER_BYTES[WRITE_ROWS - 1] == TABLE.itemsize + EXTRA_LENGTH_BYTES
 assert POST_HEADER_BYTES[ANONYMOUS_GTID_EVENT - 1] == GTID.itemsize
 
 # Flags of the event header.
-FLAG_IN_USE = 0x1  # of a format description: the file is being written; its CRC is that without the flag
+FLAG_IN_USE = 0x1  # of a format description: the file is being written; its CRC is computed without the flag
 FLAG_THREAD_SPECIFIC = 0x4
 FLAG_SUPPRESS_USE = 0x8
 FLAG_ARTIFICIAL = 0x20
@@ -168,9 +170,9 @@ ROWS_COMPLETE = 8
 
 GTID_CLOCK = 2
 # Flags of MariaDB's GTID.
-MARIADB_STANDALONE = 1  # one statement without an end of its own
+MARIADB_STANDALONE = 1  # one statement, without an event that ends it
 MARIADB_XA = 0x40 | 0x80  # prepared, completed
-# Behind the fixed part of a GTID event: 7 bytes of µs since 1970; with this bit, 7 more of the first commit.
+# After the fixed part of a GTID event: 7 bytes of µs since 1970; with this bit, 7 more for the first commit.
 COMMIT_TIME_BYTES = 7
 COMMIT_TIME_ORIGINAL = 1 << 55
 
@@ -258,11 +260,11 @@ COLUMN_TYPES = frozenset(
         *(TYPE_DECIMAL_OLD, TYPE_NULL, TYPE_TIMESTAMP_OLD, TYPE_TIME_OLD, TYPE_DATETIME_OLD),
     ]
 )
-# Those that the signedness of optional metadata counts, and those that its character sets count.
+# Types that the signedness of the optional metadata counts, and types that its character sets count.
 NUMERIC_TYPES = frozenset(
     (TYPE_TINY, TYPE_SHORT, TYPE_INT24, TYPE_LONG, TYPE_LONGLONG, TYPE_NEWDECIMAL, TYPE_FLOAT, TYPE_DOUBLE)
 )
-# Geometry is made of a blob in MySQL, and has a character set (binary) for it.
+# MySQL derives geometry from a blob, so it has a character set (binary).
 CHARACTER_TYPES = frozenset((TYPE_VARCHAR, TYPE_VAR_STRING, TYPE_STRING, TYPE_BLOB, TYPE_GEOMETRY))
 
 COLLATION_BINARY = 63

@@ -1,7 +1,7 @@
-"""Kernels that take MySQL's row bodies apart: first where each value lies, then column by column.
+"""Kernels that decode MySQL's row bodies: they first locate each value, then read column by column.
 
-A body comes from a file or a peer: every length is checked before it is followed, a row that takes no bytes is refused
-(there would be no end of them), and callers give room for so many cells as they are ready to hold. Private memory only.
+A body comes from a file or a peer. Every length is checked before it is followed, a row of zero bytes is refused (a
+body could hold endlessly many), and callers pass room for as many cells as they are willing to hold. Private memory.
 """
 
 # mypy: ignore-errors
@@ -31,7 +31,7 @@ _YEAR_ZERO = 1900
 
 @helper
 def _value_bytes(codes, code):
-    """Bytes of a value that is no string."""
+    """Return the bytes of a value that is not a string."""
     kind = codes[code + B.RW_CODE]
     if kind == B.ROW_DECIMAL:
         return decimal_bytes(codes[code + B.RW_SIZE], codes[code + B.RW_SCALE])
@@ -48,7 +48,7 @@ def _value_bytes(codes, code):
 
 @helper
 def _find_image(cells, cell, body, size, at, codes, first, columns):
-    """Cells of one image of codes first …; returns where it ends, -1 if it would end beyond the body."""
+    """Find the cells of one image, with codes first …; return where it ends, -1 if that is past the body."""
     nulls = at
     at += (columns + 7) >> 3
     if at > size:
@@ -78,10 +78,10 @@ def _find_image(cells, cell, body, size, at, codes, first, columns):
     nogil=True,
 )
 def find_cells(cells, ends, body, start, codes, before_columns, after_columns):
-    """Where the values of the rows from byte `start` on lie: before_columns + after_columns cells a row, in the order
-    of `codes`. ends[i] gets where row i ends. An image that is not there has no columns; one that is has at least one.
+    """Locate the values of the rows from byte `start` on: before_columns + after_columns cells for each row, in the
+    order of `codes`. ends[i] gets the end of row i. An absent image has no columns, a present one has at least one.
 
-    Returns how many rows there are, at most ends.size; -1 - row of one that is not whole.
+    Returns the number of rows, at most ends.size; -1 - row for a row that is not whole.
     """
     columns = before_columns + after_columns
     size = body.size
@@ -107,10 +107,11 @@ def find_cells(cells, ends, body, start, codes, before_columns, after_columns):
     nogil=True,
 )
 def read_numbers(target, bitmap, body, cells, cell, step, codes, count):
-    """Values of a column that is no string, cells `cell`, `cell` + `step` …, and their validity (zeroed before).
+    """Read the values of a column that is not a string, from cells `cell`, `cell` + `step` …, and their validity
+    (zeroed before).
 
-    `codes` are the column's own. A decimal takes two words of `target`, low first; all else one. Returns the NULLs, or
-    -1 - row of the first value that the column's type does not have.
+    `codes` are the column's own. A decimal takes two words of `target`, low first, every other value one. Returns the
+    number of NULLs, or -1 - row of the first value that is invalid for the column's type.
     """
     kind = codes[B.RW_CODE]
     size = codes[B.RW_SIZE]
@@ -156,7 +157,7 @@ def read_numbers(target, bitmap, body, cells, cell, step, codes, count):
                 value += _YEAR_ZERO if value > 0 else 0
             elif kind == B.ROW_ENUM:
                 value -= 1
-                # Place 0 is what MySQL keeps for a string that is no member.
+                # MySQL uses place 0 for a string that is not a member.
                 if value < 0 or value >= digits:
                     return -1 - row
         if value == NO_VALUE and kind >= B.ROW_DATE and kind <= B.ROW_TIMESTAMP:
@@ -167,7 +168,7 @@ def read_numbers(target, bitmap, body, cells, cell, step, codes, count):
 
 @kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64, int64)", nogil=True)
 def measure_strings(offsets, bitmap, cells, cell, step, count):
-    """Offsets (count + 1) and validity (zeroed before) of a column of strings; returns the NULLs."""
+    """Compute offsets (count + 1) and validity (zeroed before) of a column of strings; return the number of NULLs."""
     if cell < 0 or step < 1 or (count > 0 and cell + (count - 1) * step >= cells.size):
         return -1
     if count >= offsets.size or count > bitmap.size << 3:
@@ -190,7 +191,7 @@ def measure_strings(offsets, bitmap, cells, cell, step, count):
     "int64(uint8[::1], Array(uint8, 1, 'C', readonly=True), int64[::1], int64[::1], int64, int64, int64)", nogil=True
 )
 def copy_strings(target, body, offsets, cells, cell, step, count):
-    """The bytes that `measure_strings` measured in the same cells; returns count or -1."""
+    """Copy the bytes that `measure_strings` measured in the same cells; return count or -1."""
     if cell < 0 or step < 1 or (count > 0 and cell + (count - 1) * step >= cells.size):
         return -1
     if count >= offsets.size or offsets[count] > target.size:

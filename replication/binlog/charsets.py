@@ -1,5 +1,5 @@
-"""Text of a server that is not UTF-8: latin1, which is Windows-1252 with the five bytes that one lacks as control
-characters. It was the default of MySQL before 8.0 and of MariaDB before 11.6.
+"""Text of a server in latin1: Windows-1252, with the five bytes that are undefined there as control characters. It was
+the default of MySQL before 8.0 and of MariaDB before 11.6.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def is_latin1(collation: int | None) -> bool:
 
 
 def text_of(octets: bytes) -> str:
-    """The text of bytes in latin1."""
+    """Return the text of bytes in latin1."""
     return codecs.charmap_decode(octets, "strict", _CHARACTERS)[0]
 
 
 def as_utf8(offsets: Words, data: Octets) -> tuple[Words, Octets]:
-    """Strings in latin1, one behind the other, as UTF-8."""
+    """Convert consecutive strings from latin1 to UTF-8; return their (offsets, data)."""
     if not data.size or int(data.max()) < _ASCII_END:
         return offsets, data
     ends = np.zeros(len(data) + 1, np.int64)

@@ -1,7 +1,7 @@
-"""Reading MySQL's fields out of bytes nobody vouches for, and writing them.
+"""Read MySQL's fields from untrusted bytes, and write them.
 
-Nothing is taken on trust: every read is checked against what is left, and a violation is BinlogDamaged with file and
-position. Memory taken is that of the bytes given.
+Every read is checked against the bytes left; a violation raises BinlogDamaged with file and position. Memory is that of
+the given bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TWO, _THREE, _EIGHT = 252, 253, 254
 
 
 def packed_length(number: int) -> bytes:
-    """MySQL's length-encoded integer."""
+    """Return a number as MySQL's length-encoded integer."""
     if number < _SMALL:
         return bytes((number,))
     if number < 1 << 16:
@@ -28,12 +28,12 @@ def packed_length(number: int) -> bytes:
 
 
 def packed_text(text: bytes) -> bytes:
-    """A string behind its length-encoded length."""
+    """Return a string with its length-encoded length before it."""
     return packed_length(len(text)) + text
 
 
 class Cursor:
-    """A place in the bytes of one event."""
+    """A position in the bytes of one event."""
 
     def __init__(self, data: bytes | memoryview, origin: Origin) -> None:
         self._view = memoryview(data)
@@ -42,11 +42,11 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """The number of bytes not read yet."""
         return len(self._view) - self._at
 
     def view(self, count: int) -> memoryview:
-        """The next `count` bytes, not copied. Raises: BinlogDamaged."""
+        """Return the next `count` bytes, not copied. Raises: BinlogDamaged."""
         start = self._at
         end = start + count
         if not start <= end <= len(self._view):
@@ -55,23 +55,23 @@ class Cursor:
         return self._view[start:end]
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes. Raises: BinlogDamaged."""
+        """Return a copy of the next `count` bytes. Raises: BinlogDamaged."""
         return bytes(self.view(count))
 
     def rest(self) -> memoryview:
-        """All that is left, not copied."""
+        """Return all bytes left, not copied."""
         return self.view(self.left)
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Fields of a fixed part. Raises: BinlogDamaged."""
+        """Read the fields of a fixed part. Raises: BinlogDamaged."""
         return layout.unpack(self.view(layout.size))
 
     def byte(self) -> int:
-        """One byte. Raises: BinlogDamaged."""
+        """Read one byte. Raises: BinlogDamaged."""
         return self.view(1)[0]
 
     def length(self) -> int:
-        """A length-encoded integer. Raises: BinlogDamaged."""
+        """Read a length-encoded integer. Raises: BinlogDamaged."""
         first = self.byte()
         if first < _SMALL:
             return first
@@ -84,14 +84,14 @@ class Cursor:
         raise self.origin.damaged(f"has {first} in the place of a length")
 
     def text(self, count: int) -> str:
-        """UTF-8 of so many bytes. Raises: BinlogDamaged."""
+        """Read UTF-8 text of `count` bytes. Raises: BinlogDamaged."""
         try:
             return str(self.view(count), "utf-8")
         except UnicodeDecodeError as error:
             raise self.origin.damaged("has a name that is no UTF-8") from error
 
     def terminated(self, count: int) -> str:
-        """UTF-8 of so many bytes and the zero byte behind them. Raises: BinlogDamaged."""
+        """Read UTF-8 text of `count` bytes and the zero byte after it. Raises: BinlogDamaged."""
         text = self.text(count)
         if self.byte():
             raise self.origin.damaged("has a name without its end")

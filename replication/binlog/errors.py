@@ -1,4 +1,4 @@
-"""Where bytes of a binlog came from, and the one error of bytes that cannot be."""
+"""The origin of bytes of a binlog, and the one error for invalid bytes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Origin(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """For messages."""
+        """The origin as text, for messages."""
         return f"{self.file} at {self.position}"
 
     def damaged(self, what: str) -> BinlogDamaged:
-        """The error of an event that `what`."""
+        """Return the error for a damaged event; `what` is the predicate of its message."""
         return BinlogDamaged(
             f"{self.shown}: the event {what}; the file is damaged, take it from another site or a backup",
             file=self.file,

@@ -1,10 +1,10 @@
 """The events of MySQL's binlog, one class each: to bytes and back.
 
-An event is header, body and CRC32 over both. `frame` makes the bytes of one, always with checksum; `parse` takes them
-apart and refuses with BinlogDamaged what cannot be: wrong length, wrong checksum, fields that end beyond the event.
-Bodies are made and taken apart as lists of buffers, so that a large row is copied once.
+An event is header, body and CRC32 over both. `frame` builds the bytes of an event, always with checksum; `parse`
+decodes them and raises BinlogDamaged for a wrong length, a wrong checksum, or a field that ends past the event. Bodies
+are built from lists of buffers and parsed through views, so that a large row is copied once.
 
-The checksum of a format description is that without its in-use flag, which is changed in place.
+The checksum of a format description is computed without its in-use flag, which changes in place.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _XID = b.packer(b.XID)
 _INCIDENT = b.packer(b.INCIDENT)
 _EXTRA = b.packer(b.EXTRA_INFO)
 _POSITION_MASK = (1 << 32) - 1
-# Row events say what they do by their distance from WRITE.
+# The kind of a row event is the distance of its type from WRITE.
 WRITE, UPDATE, DELETE = 0, 1, 2
 _V1_FIRST, _V2_FIRST = b.WRITE_ROWS_V1, b.WRITE_ROWS
-# What post-header lengths of a file may say of the types read here: MySQL's own, or none.
+# The types read here: their post-header lengths in a file must be MySQL's own, or 0.
 _READ_TYPES = (
     *(b.QUERY_EVENT, b.ROTATE_EVENT, b.TABLE_MAP_EVENT, b.INCIDENT_EVENT, b.GTID_EVENT, b.ANONYMOUS_GTID_EVENT),
     *(b.WRITE_ROWS_V1, b.UPDATE_ROWS_V1, b.DELETE_ROWS_V1, b.WRITE_ROWS, b.UPDATE_ROWS, b.DELETE_ROWS),
@@ -63,27 +63,27 @@ class FormatDescription:
     checksum: int = b.CHECKSUM_CRC32
 
     def parts(self) -> list[Buffer]:
-        """The body, algorithm of the checksum included."""
+        """Return the parts of the body, with the algorithm of the checksum."""
         fixed = _FORMAT.pack(b.VERSION, self.server_version, self.created_s, b.HEADER_BYTES)
         return [fixed, self.post_header_bytes, bytes((self.checksum,))]
 
 
 @dataclass(frozen=True)
 class PreviousGtids:
-    """GTIDs of earlier files; the store has none of its own and writes an empty set."""
+    """GTIDs of earlier files; the store has none and writes an empty set."""
 
     type: ClassVar[int] = b.PREVIOUS_GTIDS_EVENT
     sets: bytes = bytes(8)
 
     def parts(self) -> list[Buffer]:
-        """The body."""
+        """Return the parts of the body."""
         return [self.sets]
 
 
 @dataclass(frozen=True)
 class Gtid:
-    """The event before a transaction; without `source` it is anonymous. `last_committed` names the transaction of the
-    same file it had to wait for, `sequence_number` itself; `commit_us` is when it committed, None if nobody says.
+    """The event before a transaction; anonymous if `number` is 0. `last_committed` names the transaction of the same
+    file that it had to wait for, `sequence_number` itself; `commit_us` is the commit time, None if it is unknown.
     """
 
     sequence_number: int
@@ -95,11 +95,11 @@ class Gtid:
 
     @property
     def type(self) -> int:
-        """Of two, by whether there is a source."""
+        """The type code, of a GTID or of an anonymous one."""
         return b.GTID_EVENT if self.number else b.ANONYMOUS_GTID_EVENT
 
     def parts(self) -> list[Buffer]:
-        """The body."""
+        """Return the parts of the body."""
         fixed = _GTID.pack(
             self.flags, self.source, self.number, b.GTID_CLOCK, self.last_committed, self.sequence_number
         )
@@ -121,7 +121,7 @@ class Query:
     error_code: int = 0
 
     def parts(self) -> list[Buffer]:
-        """The body."""
+        """Return the parts of the body."""
         database = self.database.encode()
         fixed = _QUERY.pack(self.thread_id, self.duration_s, len(database), self.error_code, len(self.status))
         return [fixed, self.status, database + b"\0", self.statement.encode("utf-8", "surrogateescape")]
@@ -129,11 +129,11 @@ class Query:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one table, all changed in one way, with the same columns, transaction id and conflict flags.
+    """Rows of one table with the same kind of change, and the same columns, transaction id and conflict flags.
 
     `kind` is WRITE, UPDATE or DELETE; `before` and `after` are the bitmaps of columns present, None for an image that
-    the kind does not have; `body` the rows. `transaction_id` is None where none was written. Version 1 has neither it
-    nor `conflict_flags`.
+    the kind does not have; `body` the rows. `transaction_id` is None if none was written. Version 1 has neither it nor
+    `conflict_flags`.
     """
 
     kind: int
@@ -149,16 +149,16 @@ class Rows:
 
     @property
     def type(self) -> int:
-        """Of six."""
+        """The type code, by version and kind."""
         return (_V1_FIRST if self.version == 1 else _V2_FIRST) + self.kind
 
     @property
     def is_statement_end(self) -> bool:
-        """Whether table maps end here."""
+        """Whether the statement, and with it its table maps, ends here."""
         return bool(self.flags & b.ROWS_STATEMENT_END)
 
     def parts(self) -> list[Buffer]:
-        """The body."""
+        """Return the parts of the body."""
         head = _TABLE.pack(self.table_id & 0xFFFFFFFF, self.table_id >> 32, self.flags)
         if self.version != 1:
             extra = self._extra()
@@ -176,7 +176,7 @@ class Rows:
             fields += self.conflict_flags.to_bytes(b.CONFLICT_FLAGS_BYTES, "little")
         if not info:
             return b""
-        # The block's length counts everything behind the tag.
+        # The block's length counts everything after the tag.
         size = _EXTRA.size - 1 + len(fields)
         return _EXTRA.pack(b.EXTRA_TAG_NDB, size, b.EXTRA_FORMAT_NDB, info) + fields
 
@@ -189,20 +189,20 @@ class Xid:
     xid: int
 
     def parts(self) -> list[Buffer]:
-        """The body."""
+        """Return the parts of the body."""
         return [_XID.pack(self.xid)]
 
 
 @dataclass(frozen=True)
 class Rotate:
-    """The last event of a file that another one follows."""
+    """The last event of a file that has a successor."""
 
     type: ClassVar[int] = b.ROTATE_EVENT
     name: str
     position: int = b.FIRST_POSITION
 
     def parts(self) -> list[Buffer]:
-        """The body."""
+        """Return the parts of the body."""
         return [_ROTATE.pack(self.position), self.name.encode()]
 
 
@@ -213,20 +213,20 @@ class Stop:
     type: ClassVar[int] = b.STOP_EVENT
 
     def parts(self) -> list[Buffer]:
-        """The body."""
+        """Return the parts of the body."""
         return []
 
 
 @dataclass(frozen=True)
 class Incident:
-    """Something is missing from here on."""
+    """Changes are missing from here on."""
 
     type: ClassVar[int] = b.INCIDENT_EVENT
     message: str
     number: int = b.INCIDENT_LOST_EVENTS
 
     def parts(self) -> list[Buffer]:
-        """The body."""
+        """Return the parts of the body."""
         message = self.message.encode()[:255].decode(errors="ignore").encode()
         return [_INCIDENT.pack(self.number, len(message)), message]
 
@@ -239,7 +239,7 @@ class Other:
     body: Buffer
 
     def parts(self) -> list[Buffer]:
-        """The body."""
+        """Return the parts of the body."""
         return [self.body]
 
 
@@ -249,7 +249,7 @@ Event: TypeAlias = (
 
 
 def frame(event: Event, position: int, *, timestamp_s: int, server_id: int, flags: int = 0) -> bytes:
-    """The bytes of an event that will stand at `position` of its file."""
+    """Return the bytes of an event that will be at `position` in its file."""
     parts: Sequence[Buffer] = event.parts()
     size = b.HEADER_BYTES + sum(map(len, parts)) + b.CHECKSUM_BYTES
     end = position + size & _POSITION_MASK
@@ -265,7 +265,7 @@ def frame(event: Event, position: int, *, timestamp_s: int, server_id: int, flag
 
 # --- reading ----------------------------------------------------------------------------------------
 def parse_header(data: Buffer, origin: Origin) -> EventHeader:
-    """The header at the start of `data`. Raises: BinlogDamaged if it cannot be one."""
+    """Return the header at the start of `data`. Raises: BinlogDamaged if it is invalid."""
     if len(data) < b.HEADER_BYTES:
         raise origin.damaged("ends within its header")
     header = EventHeader._make(_HEADER.unpack_from(data))
@@ -275,7 +275,7 @@ def parse_header(data: Buffer, origin: Origin) -> EventHeader:
 
 
 def verify(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[EventHeader, memoryview]:
-    """(header, body) of the event whose bytes `data` is, all of them. Raises: BinlogDamaged."""
+    """Return (header, body) of the event whose bytes are exactly `data`. Raises: BinlogDamaged."""
     header = parse_header(data, origin)
     if header.event_bytes != len(data):
         raise origin.damaged(f"claims to have {header.event_bytes} bytes and has {len(data)}")
@@ -291,13 +291,13 @@ def verify(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[Eve
 
 
 def parse(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[EventHeader, Event]:
-    """(header, event) of the event whose bytes `data` is, all of them. Raises: BinlogDamaged."""
+    """Return (header, event) of the event whose bytes are exactly `data`. Raises: BinlogDamaged."""
     header, body = verify(data, origin, has_checksum)
     return header, _parse_body(header.type, Cursor(body, origin))
 
 
 def checksum_of(header: EventHeader, view: memoryview) -> int:
-    """The CRC32 of an event's bytes without it."""
+    """Return the CRC32 of an event's bytes, given without it."""
     if header.type == b.FORMAT_DESCRIPTION_EVENT and header.flags & b.FLAG_IN_USE:
         flags = (header.flags & ~b.FLAG_IN_USE).to_bytes(2, "little")
         return zlib.crc32(view[b.HEADER_BYTES :], zlib.crc32(bytes(view[: b.FLAGS_OFFSET]) + flags))
@@ -333,7 +333,7 @@ def _parse_gtid(cursor: Cursor) -> Gtid:
         last_committed = sequence_number = 0
     commit_us = None
     if cursor.left >= b.COMMIT_TIME_BYTES:
-        # Behind it are only the first commit's time, a length and a version, which nothing here depends on.
+        # After it come only the first commit's time, a length and a version, which are not used here.
         commit_us = int.from_bytes(cursor.view(b.COMMIT_TIME_BYTES), "little") & ~b.COMMIT_TIME_ORIGINAL
     return Gtid(sequence_number, last_committed, commit_us, source, number, flags)
 
@@ -362,7 +362,7 @@ def _parse_rows(cursor: Cursor, kind: int, version: int) -> Rows:
 
 
 def _parse_extra(extra: Cursor) -> tuple[int | None, int]:
-    """(transaction id, conflict flags) of NDB's extra row info; MySQL's own tags end what can be read."""
+    """Return (transaction id, conflict flags) of NDB's extra row info; (None, 0) at a tag of MySQL's own."""
     transaction_id, conflict_flags = None, 0
     if extra.left < _EXTRA.size:
         return transaction_id, conflict_flags

@@ -1,7 +1,7 @@
 """The end of a binlog file: its last event, ROTATE or STOP, and the in-use flag of its format description.
 
-The flag is cleared in place when all else is durable. So a file without it ends with one of the two, and one that was
-cut anywhere is known, at the end of a transaction too.
+The flag is cleared in place after everything else is durable. So a file without it ends with one of the two events, and
+a truncated file is detected even if it ends with a whole transaction.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tidemark.replication.binlog.errors import Origin
 
 _FLAGS = struct.Struct("<H")
 _STOP_BYTES = b.HEADER_BYTES + b.CHECKSUM_BYTES
-# A ROTATE has a position and the name of the next file, which is as long as the own one or a digit longer.
+# A ROTATE has a position and the name of the next file, which is as long as this file's name or one digit longer.
 _ROTATE_BYTES = _STOP_BYTES + 8
 
 
 def end_use(files: Files, file: File) -> None:
-    """Clear the in-use flag of a file whose content is durable. Durable: that it is whole, on return."""
+    """Clear the in-use flag of a file whose content is durable. Durable on return: that it is whole."""
     place = b.FIRST_POSITION + b.FLAGS_OFFSET
     (flags,) = _FLAGS.unpack(files.pread(file, place, _FLAGS.size))
     if flags & b.FLAG_IN_USE:
@@ -30,7 +30,7 @@ def end_use(files: Files, file: File) -> None:
 
 
 def has_end(files: Files, file: File, name: str, end: int | None = None) -> bool:
-    """Whether what ends at a place of a file, or at its size, is a ROTATE or a STOP."""
+    """Whether the event that ends at a place of a file (None: at its size) is a ROTATE or a STOP."""
     end = files.size(file) if end is None else end
     for size in (_STOP_BYTES, _ROTATE_BYTES + len(name), _ROTATE_BYTES + len(name) + 1):
         begin = end - size
@@ -46,9 +46,9 @@ def has_end(files: Files, file: File, name: str, end: int | None = None) -> bool
 
 
 def check_end(files: Files, file: File, name: str, header: e.EventHeader) -> None:
-    """A reader is at the end of a file with this format description, and goes on with the next one.
+    """Check the end of a file with this format description, before a reader continues with the next file.
 
-    Raises: BinlogDamaged if the file was ended and ends elsewhere now.
+    Raises: BinlogDamaged if the file was ended and its last event is missing.
     """
     if header.flags & (b.FLAG_IN_USE | b.FLAG_RELAY_LOG) or has_end(files, file, name):
         return

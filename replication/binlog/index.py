@@ -1,9 +1,9 @@
 """The files of a binlog and the index that names them.
 
-`<base>.index` lists the files, one a line, oldest first, without a gap in their numbers; a file counts from the moment
-the index names it. Order of writes: a new file is written, synced and its directory synced before the index names it;
-the index is replaced by a rename; files leave the index before they are removed. What a crash leaves between these
-steps is a file that nobody names, which holds no transaction (new) or is not wanted any more (old).
+`<base>.index` lists the files, one per line, oldest first, without a gap in their numbers; a file counts from the
+moment the index names it. Order of writes: a new file is written, synced and its directory synced before the index
+names it; the index is replaced by a rename; files leave the index before they are removed. A crash between these steps
+leaves a file that the index does not name: a new one that holds no transaction, or an old one that is no longer needed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Position(NamedTuple):
 
 
 class BinlogIndex:
-    """The files named `<folder>/<base>.NNNNNN`, and their index. `names` are those it lists, oldest first."""
+    """The files named `<folder>/<base>.NNNNNN`, and their index. `names` are the listed files, oldest first."""
 
     def __init__(self, files: Files, folder: str, base: str) -> None:
-        """Reads the index; `exists` says whether there is one. Raises: BinlogDamaged, FileMissing, Rejected."""
+        """Read the index; `exists` says whether there is one. Raises: BinlogDamaged, FileMissing, Rejected."""
         if not re.fullmatch(r"[A-Za-z0-9_\-]{1,64}", base):
             raise Rejected(f"log_bin must be 1 to 64 letters, digits, _ or -, got {base!r}", option="log_bin")
         self.files = files
@@ -54,7 +54,9 @@ class BinlogIndex:
         return f"{self.folder}/{self.base}.index_new"
 
     def _unfinished(self) -> list[str]:
-        """What the new index of a replacement says that lost its target's name; nothing if it was not whole yet."""
+        """Return the names in the new index if a crash during its replacement took the old one; none if it is not
+        whole.
+        """
         if not self.files.exists(self._fresh_path):
             return []
         try:
@@ -64,8 +66,9 @@ class BinlogIndex:
         return names if all(self.files.exists(self.path(name)) for name in names) else []
 
     def settle(self) -> None:
-        """Finish a replacement that a crash divided. Durable on return: the names as they are read, also those of a
-        process that was killed before its sync: what they do not name is removed next, what they name is gone on with.
+        """Finish a replacement that a crash interrupted. Durable on return: the names as read, also if their writer was
+        killed before its sync. The opening relies on it: it removes files that are not named, and continues with the
+        others.
         """
         if not self.exists and self.names:
             file = self.files.open(self._fresh_path, writable=True)
@@ -78,30 +81,30 @@ class BinlogIndex:
         self.files.sync_directory(self.folder)
 
     def path(self, name: str) -> str:
-        """The path of a file of the binlog."""
+        """Return the path of a file of the binlog."""
         return f"{self.folder}/{name}"
 
     def number_of(self, name: str) -> int | None:
-        """The number of a file, None if it is none of this binlog's."""
+        """Return the number of a file, None if the file is not of this binlog."""
         found = re.fullmatch(re.escape(self.base) + r"\.([0-9]{6,10})", name)
         return int(found.group(1)) if found else None
 
     def name_of(self, number: int) -> str:
-        """The name of a file by its number."""
+        """Return the name of a file by its number."""
         return f"{self.base}.{number:0{_DIGITS}d}"
 
     @property
     def next_name(self) -> str:
-        """The name of the file behind the last one."""
+        """The name of the file after the last one."""
         return self.name_of(1 if not self.names else (self.number_of(self.names[-1]) or 0) + 1)
 
     def following(self, name: str) -> str | None:
-        """The file behind a file, None behind the last. Raises: Rejected if the index does not name it."""
+        """Return the file after a file, None after the last. Raises: Rejected if the index does not name it."""
         place = self.place_of(name)
         return self.names[place + 1] if place + 1 < len(self.names) else None
 
     def place_of(self, name: str) -> int:
-        """How many files are older. Raises: Rejected if the index does not name it."""
+        """Return the number of older files. Raises: Rejected if the index does not name it."""
         if name not in self.names:
             raise Rejected(f"{name} is no file of the binlog {self.base}; it may have been purged", file=name)
         return self.names.index(name)
@@ -127,7 +130,7 @@ class BinlogIndex:
         return names
 
     def replace(self, names: Iterable[str]) -> None:
-        """Make these the files. Durable: the new index, on return."""
+        """Replace the list of files. Durable on return: the new index."""
         names = list(names)
         fresh = self._fresh_path
         if self.files.exists(fresh):
@@ -141,7 +144,7 @@ class BinlogIndex:
             raise
         self.files.fdatasync(file)
         self.files.close(file)
-        # A crash may take the old index away and not have renamed the new one: then that must have its name.
+        # A crash may remove the old index without renaming the new one, so the name of the new one must be durable.
         self.files.sync_directory(self.folder)
         self.files.rename(fresh, self._index_path)
         self.files.sync_directory(self.folder)
@@ -149,11 +152,11 @@ class BinlogIndex:
         self.exists = True
 
     def add(self, name: str) -> None:
-        """Name a file that is durable already. Durable: the new index, on return."""
+        """Name a file that is already durable. Durable on return: the new index."""
         self.replace([*self.names, name])
 
     def strangers(self) -> list[str]:
-        """Files of this binlog that the index does not name."""
+        """Return the files of this binlog that the index does not name."""
         known = set(self.names)
         return [name for name in self.files.list(self.folder) if self.number_of(name) is not None and name not in known]
 
@@ -164,9 +167,9 @@ class BinlogIndex:
         self.files.sync_directory(self.folder)
 
     def purge_to(self, name: str) -> list[str]:
-        """Forget and remove all files before `name`, oldest first; returns their names.
+        """Forget and remove all files before `name`, oldest first; return their names.
 
-        Durable: on return. A crash between leaves files the next opening removes.
+        Durable on return. A crash in between leaves files that the next opening removes.
         """
         gone = self.names[: self.place_of(name)]
         if gone:

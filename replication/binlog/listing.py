@@ -1,7 +1,7 @@
-"""The events of a binlog or relay log for people, as SHOW BINLOG EVENTS has them, with the rows of row events counted.
+"""List the events of a binlog or relay log as SHOW BINLOG EVENTS does, with the number of rows in each row event.
 
-Reads only, and takes no lock: it works beside a process that writes these files. Where the newest file, which is in
-use, ends within an event, that process has not written it yet, or a crash left it; anywhere else it is damage.
+It only reads and takes no lock, so it works while another process writes these files. If the newest file, which is in
+use, ends within an event, its writer has not written the rest yet, or a crash left it so; anywhere else this is damage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NAMES: Final = {
 
 
 def bases(files: Files, folder: str) -> list[str]:
-    """Base names of the binlogs whose index lies in a folder; none if it is not there."""
+    """Return the base names of the binlogs that have an index in a folder; none if the folder does not exist."""
     try:
         names = files.list(folder)
     except FileMissing:
@@ -52,7 +52,7 @@ def bases(files: Files, folder: str) -> list[str]:
 
 
 class BinlogListing:
-    """Looks at one binlog."""
+    """A listing of one binlog."""
 
     def __init__(self, files: Files, folder: str, base: str) -> None:
         """Raises: BinlogDamaged, FileMissing, Rejected."""
@@ -64,8 +64,8 @@ class BinlogListing:
         self._readers: dict[tuple[TableMap, bytes | None, bytes | None], BodyReader] = {}
 
     def entries(self, start: Position | None = None, only: str | None = None) -> Iterator[Entry]:
-        """The events from a position (None: the oldest), of `only` one file or to the end; last what ends the reading
-        early, of kind `torn end` or `damage`.
+        """Yield the events from a position (None: the oldest), of file `only` or to the end. If reading ends early, the
+        last entry says why: its kind is `torn end` or `damage`.
 
         Raises: Rejected for a file the index does not name.
         """
@@ -86,7 +86,9 @@ class BinlogListing:
                 return
 
     def _file(self, start: Position) -> Iterator[Entry]:
-        """Not by a `BinlogReader`: events of a relay log say positions of the source's file. Raises: BinlogDamaged."""
+        """Yield the entries of one file. The positions in event headers are not checked: in a relay log they are those
+        of the source's file. Raises: BinlogDamaged.
+        """
         name, position = start
         file = self._files.open(self.index.path(name))
         self._maps = StatementMaps()
@@ -142,8 +144,8 @@ class BinlogListing:
         return entry
 
     def _rows(self, rows: e.Rows, origin: Origin) -> int | None:
-        """How many rows an event has; None where its TABLE_MAP lies before the place reading began at, or tells of a
-        type nobody here can measure.
+        """Return the number of rows of an event; None if its TABLE_MAP is before the start of the listing, or has a
+        type whose values cannot be measured.
         """
         try:
             found = self._maps.of(rows, origin)
@@ -158,7 +160,9 @@ class BinlogListing:
 
 
 def _info(event: e.Event) -> str:
-    """What the column Info of SHOW BINLOG EVENTS says, conflict flags and transaction id of row events behind it."""
+    """Return the text of column Info of SHOW BINLOG EVENTS, for row events followed by conflict flags and transaction
+    id.
+    """
     match event:
         case e.FormatDescription():
             return f"Server ver: {event.server_version.decode(errors='replace')}, Binlog ver: {b.VERSION}"

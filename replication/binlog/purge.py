@@ -1,6 +1,7 @@
-"""Which files of a binlog may go: by age, by size, and never one that is still needed.
+"""Which files of a binlog may be purged: by age, by size, and never a file that is still needed.
 
-Pure questions; `BinlogIndex.purge_to` removes. What a channel or a restart needs is for the caller to say (`keep`).
+These functions only decide; `BinlogIndex.purge_to` removes. The caller knows what a channel or a restart needs and
+passes it as `keep`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from tidemark.replication.binlog.scan import read_format
 
 
 def expired(files: Files, index: BinlogIndex, before_s: int, keep: str) -> str:
-    """The oldest file to keep if all go that were ended before `before_s` (seconds since 1970); `keep` stays, and what
-    is newer. A file ended when the next was begun. Raises: BinlogDamaged, Rejected.
+    """Return the oldest file to keep if all files that ended before `before_s` (seconds since 1970) are purged; `keep`
+    and newer files stay. A file ends when the next one begins. Raises: BinlogDamaged, Rejected.
     """
     last = index.place_of(keep)
     for place in range(last):
@@ -28,7 +29,7 @@ def expired(files: Files, index: BinlogIndex, before_s: int, keep: str) -> str:
 
 
 def oversized(files: Files, index: BinlogIndex, bytes_max: int, keep: str) -> str:
-    """The oldest file to keep if no more than `bytes_max` shall stay; `keep` stays, and what is newer.
+    """Return the oldest file to keep if at most `bytes_max` are to remain; `keep` and newer files stay in any case.
 
     Raises: Rejected.
     """

@@ -1,8 +1,8 @@
-"""Reading a binlog: from a position or an epoch, file after file, whole or as it grows.
+"""Read a binlog from a position or an epoch, file after file, complete or while it grows.
 
-A reader never reads past what it is told is there: of a file that is being written that is the writer's `end`. Every
-event is verified. Memory is one event and the table maps of one statement; an event is held only if its file has all of
-it, and at most `event_bytes_max`.
+A reader never reads past the end it is given, which is the writer's `end` in a file that is being written. Every event
+is verified. Memory is one event and the table maps of one statement; an event is read only if its file has all of it,
+and if it has at most `event_bytes_max` bytes.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tidemark.replication.binlog.table_map import TableMap
 EVENT_BYTES_MAX = BODY_BYTES_MAX
 STATUS_TABLE = "mysql.ndb_apply_status"
 _SERVER_COLUMN, _EPOCH_COLUMN = 0, 1
-# Table maps kept between statements, so that one that comes again is not taken apart again.
 AHEAD_BYTES = 256 << 10
+# Table maps kept between statements, so that a repeated one is not parsed again.
 _MAPS_MAX = 1_024
 STATEMENT_TABLES_MAX = 1 << 16
 
 
 class ReadEvent(NamedTuple):
-    """An event, its bytes, where it stands, and the position to go on from. `is_boundary`: no transaction is open
-    behind it.
+    """An event, its bytes, its position, and the position to continue from. `is_boundary`: no transaction is open after
+    it.
     """
 
     at: Position
@@ -45,7 +45,7 @@ class ReadEvent(NamedTuple):
 
 
 class BinlogReader:
-    """A place in a binlog that moves forward. One thread at a time may call it."""
+    """A position in a binlog that moves forward. One thread at a time may call it."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class BinlogReader:
         start: Position | None = None,
         event_bytes_max: int = EVENT_BYTES_MAX,
     ) -> None:
-        """`start` lies between transactions; None is the oldest file's beginning.
+        """`start` is between transactions; None is the beginning of the oldest file.
 
         Raises: Rejected for a file the index does not name, BinlogDamaged, FileMissing.
         """
@@ -76,14 +76,14 @@ class BinlogReader:
         self._maps: dict[bytes, e.Event] = {}
 
     def close(self) -> None:
-        """Close the file it is in; harmless twice."""
+        """Close the current file; a second call is harmless."""
         if self._file is not None:
             self._files.close(self._file)
             self._file = None
             self._ahead = b""
 
     def events(self, end: Position) -> Iterator[ReadEvent]:
-        """The events from where the reader is up to `end`, over as many files as lie between.
+        """Yield the events from the reader's position to `end`, over all files between.
 
         Raises: BinlogDamaged, FileTruncated, FileMissing, LimitExceeded; the reader stays before the event.
         """
@@ -101,7 +101,7 @@ class BinlogReader:
     def _following(self) -> str:
         following = self._index.following(self.position.file)
         if following is None:
-            # The writer has gone on since the index was read.
+            # The writer has begun another file since the index was read.
             self._index.refresh()
             following = self._index.following(self.position.file)
         if following is None:
@@ -153,7 +153,7 @@ class BinlogReader:
             yield ReadEvent(at, following, header, event, raw, is_boundary)
 
     def _bytes(self, file: File, position: int, count: int, end: int) -> bytes:
-        """Bytes of the file the reader is in, many events' of them read at once; what stands before `end` stays."""
+        """Return bytes of the current file, which is read ahead by many events: bytes before `end` do not change."""
         start = position - self._ahead_at
         if not 0 <= start <= start + count <= len(self._ahead):
             self._ahead = self._files.pread(file, position, min(max(count, AHEAD_BYTES), end - position))
@@ -163,7 +163,7 @@ class BinlogReader:
     def _parse(self, header: e.EventHeader, raw: bytes, origin: Origin) -> e.Event:
         if header.type != b.TABLE_MAP_EVENT:
             return e.parse(raw, origin, self._has_checksum)[1]
-        # The same table's map has the same body; its checksum is other, and is looked at all the same.
+        # Maps of the same table have the same body; the checksum differs, and is verified each time.
         e.verify(raw, origin, self._has_checksum)
         body = raw[b.HEADER_BYTES : -b.CHECKSUM_BYTES if self._has_checksum else len(raw)]
         event = self._maps.get(body)
@@ -176,7 +176,7 @@ class BinlogReader:
 
 
 class StatementMaps:
-    """The table maps of the statement under way, by number; what row events are read with."""
+    """The table maps of the current statement, by number; row events are read with them."""
 
     def __init__(self) -> None:
         self._maps: dict[int, TableMap] = {}
@@ -184,7 +184,7 @@ class StatementMaps:
         self._readers: dict[tuple[int, int, bytes | None, bytes | None], tuple[TableMap, BodyReader]] = {}
 
     def step(self, event: e.Event) -> None:
-        """Follow an event, before its use. Raises: LimitExceeded for a statement of too many tables."""
+        """Follow an event, before it is used. Raises: LimitExceeded for a statement of too many tables."""
         if isinstance(event, TableMap):
             if self._has_ended:
                 self._maps = {}
@@ -198,7 +198,9 @@ class StatementMaps:
             self._has_ended = True
 
     def of(self, rows: e.Rows, origin: Origin) -> TableMap:
-        """The map of a row event. Raises: BinlogDamaged without one, or of another number of columns."""
+        """Return the map of a row event. Raises: BinlogDamaged if there is none, or if it has another number of
+        columns.
+        """
         found = self._maps.get(rows.table_id)
         if found is None:
             raise origin.damaged(f"has rows of table {rows.table_id}, which no TABLE_MAP announced")
@@ -207,8 +209,8 @@ class StatementMaps:
         return found
 
     def reader(self, rows: e.Rows, origin: Origin) -> BodyReader:
-        """What reads the rows of an event as the twins of its own types. Raises: BinlogDamaged, Unsupported,
-        LimitExceeded.
+        """Return a reader of the rows of an event that decodes them as the twins of its own types. Raises:
+        BinlogDamaged, Unsupported, LimitExceeded.
         """
         found = self.of(rows, origin)
         key = (rows.table_id, rows.kind, rows.before, rows.after)
@@ -223,7 +225,7 @@ class StatementMaps:
 
 
 def present(rows: e.Rows) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The columns of the image before and of the image after of a row event, none for one that is not there."""
+    """Return the columns of the before-image and of the after-image of a row event, none for an absent image."""
     return (
         () if rows.before is None else positions_of(rows.before, rows.columns),
         () if rows.after is None else positions_of(rows.after, rows.columns),
@@ -233,10 +235,10 @@ def present(rows: e.Rows) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def find_epoch(
     files: Files, epoch: int, end: Position, folder: str = "binlog", base: str = "binlog", server_id: int | None = None
 ) -> Position | None:
-    """Where to go on behind an epoch: the end of the last transaction of an epoch up to it that `ndb_apply_status` says
-    is its own (of `server_id`, None for any); None if the binlog begins later.
+    """Return where to continue after an epoch: the end of the last transaction whose own epoch, named by its row of
+    `ndb_apply_status` (of `server_id`, None for any), is at most `epoch`; None if the binlog begins later.
 
-    Goes back file by file from the newest. Raises: BinlogDamaged, FileMissing.
+    Searches file by file from the newest. Raises: BinlogDamaged, FileMissing.
     """
     index = BinlogIndex(files, folder, base)
     for name in reversed(index.names[: index.place_of(end.file) + 1]):
@@ -269,7 +271,7 @@ def _last_through(reader: BinlogReader, epoch: int, stop: Position, server_id: i
 
 
 def epoch_in(maps: StatementMaps, rows: e.Rows, origin: Origin, server_id: int | None) -> int | None:
-    """The epoch an event's first row of `ndb_apply_status` names, None if it has none of the server's.
+    """Return the epoch that the first row of `ndb_apply_status` in an event names, None if it has no row of the server.
 
     Raises: BinlogDamaged.
     """
@@ -283,6 +285,6 @@ def epoch_in(maps: StatementMaps, rows: e.Rows, origin: Origin, server_id: int |
             for server, epoch in zip(servers, epochs, strict=True):
                 if isinstance(epoch, int) and server_id in (None, server):
                     return epoch
-    except (Unsupported, ValueOutOfRange) as error:  # of this table every server has the same columns
+    except (Unsupported, ValueOutOfRange) as error:  # this table has the same columns at every server
         raise origin.damaged(f"has rows of {STATUS_TABLE} that are invalid ({error.message})") from error
     return None

@@ -1,10 +1,11 @@
-"""What an opening does with the binlog a crash may have left.
+"""Recovery of a binlog at the opening, after a possible crash.
 
-Of the files the index names the newest can be torn, and the one before it in its last event, ROTATE: all else was made
-durable before the next file was named. What is marked as in use is cut behind its last whole transaction, gets a STOP
-if it has no end yet, is made durable, and then marked as whole, in this order; doing it again does no harm. A file that
-was ended (its in-use flag is clear) was durable then, with its ROTATE or STOP, so whatever is wrong in it is damage; so
-is an end before a place the store knows to be durable. Files that nobody names are the halves of a rotation or a purge.
+Of the files that the index names, only the newest can be torn, and the one before it in its last event, ROTATE:
+everything else was durable before the next file was named. A file marked as in use is truncated after its last whole
+transaction, gets a STOP if it has no end yet, is synced, and then marked as whole, in this order; repeating this is
+harmless. A file that was ended (its in-use flag is clear) was durable by then, with its ROTATE or STOP, so any error in
+it is damage. So is an end before a place that the store knows to be durable. Files that the index does not name are
+left from an interrupted rotation or purge.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tidemark.replication.binlog.scan import read_format, walk
 def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -> Position | None:
     """Make the binlog end at a transaction; returns that end, None if there is no file yet.
 
-    Durable: on return. Raises: BinlogDamaged, FileMissing.
+    Durable on return. Raises: BinlogDamaged, FileMissing.
     """
     make_folder(files, index.folder)
     index.settle()
@@ -56,7 +57,7 @@ def _end_of(files: Files, path: str, name: str) -> int:
 
 
 def _end(files: Files, path: str, name: str) -> None:
-    """Cut a file that is marked as in use, and mark it as whole. Durable: on return."""
+    """Truncate a file that is marked as in use, and mark it as whole. Durable on return."""
     file = files.open(path, writable=True)
     try:
         if read_format(files, file, name)[0].flags & b.FLAG_IN_USE:
@@ -69,8 +70,8 @@ def _end(files: Files, path: str, name: str) -> None:
                 stop = e.frame(e.Stop(), end, **stamp)
                 files.pwrite(file, end, stop)
                 end += len(stop)
-            # Also what a process that died had written and not synced: the flag below says that it is there. Behind a
-            # sync that failed the system may show what the disk lacks, and no sync writes it any more (F33).
+            # Also bytes that a dead process had written and not synced: the flag below says that they are there. After
+            # a failed sync the page cache may show bytes that the disk lacks, and no later sync writes them (F33).
             write_again(files, file, end)
             end_use(files, file)
     finally:
@@ -78,7 +79,7 @@ def _end(files: Files, path: str, name: str) -> None:
 
 
 def _sweep(files: Files, index: BinlogIndex) -> None:
-    """Remove files the index does not name. Raises: BinlogDamaged if one behind the newest has a transaction."""
+    """Remove files the index does not name. Raises: BinlogDamaged if one after the newest has a transaction."""
     strangers = index.strangers()
     newest = index.number_of(index.names[-1]) or 0 if index.names else 0
     for name in strangers:
@@ -107,7 +108,7 @@ def _has_transactions(files: Files, path: str, name: str) -> bool:
 
 
 def _cut(files: Files, file: File, name: str) -> int:
-    """Where the last whole transaction of a file ends. Raises: BinlogDamaged."""
+    """Return the end of the last whole transaction of a file. Raises: BinlogDamaged."""
     header, _, end = read_format(files, file, name)
     in_use = bool(header.flags & b.FLAG_IN_USE)
     try:

@@ -1,8 +1,8 @@
-"""Row images into MySQL's row bodies and back, in batches: which kernel calls, with which plans.
+"""Convert row images to MySQL's row bodies and back, in batches: the plans, and the kernel calls that use them.
 
-Going out, images are found by word position in one array of words: entries as reads, scans and local checkpoints make
-them, behind their own header words, with the disk part if a disk column is asked for. Coming in, a body is read in
-chunks of bounded memory into Arrow columns, which `engine/rows/columnar.py` takes as any other input.
+Outgoing images are found by word position in one array of words: entries as reads, scans and local checkpoints create
+them, after their own header words, with the disk part if a disk column is requested. An incoming body is read in chunks
+of bounded memory into Arrow columns, which `engine/rows/columnar.py` takes like any other input.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 Octets = NDArray[np.uint8]
 
-# Bodies are written into a buffer of this size, which grows for rows larger than that.
+# Bodies are written into a buffer of this size, which grows for larger rows.
 BUFFER_BYTES = 256 << 10
 BUFFER_ROWS = 4_096
-# Plans of sets of columns a table remembers; updates that log changed columns only may name any.
+# Plans that a table caches, by set of columns; updates that log changed columns only may have any set.
 PLANS_MAX = 256
-# Cells of a body found at once.
+# Cells of a body that are located at once.
 _CELLS = 1 << 16
 
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """How an image with the columns at `positions` is written; `bitmap` is what a row event says of them."""
+    """How an image with the columns at `positions` is written; `bitmap` is their bitmap in a row event."""
 
     positions: tuple[int, ...]
     bitmap: bytes
@@ -59,8 +59,8 @@ NO_PLAN = ImagePlan((), b"", NO_WORDS, NO_BYTES)
 
 
 def bitmap_of(positions: Sequence[int], columns: int) -> bytes:
-    """The bitmap of columns present: bit c of byte c // 8, lowest first. Bits behind the last column are 0, other than
-    in the NULL bitmaps of rows.
+    """Return the bitmap of columns present: bit c % 8 of byte c // 8, lowest first. Bits past the last column are 0,
+    unlike in the NULL bitmaps of rows.
     """
     bits = np.zeros((columns + 7) // 8 * 8, np.uint8)
     bits[list(positions)] = 1
@@ -68,13 +68,13 @@ def bitmap_of(positions: Sequence[int], columns: int) -> bytes:
 
 
 def positions_of(bitmap: bytes, columns: int) -> tuple[int, ...]:
-    """The columns of a bitmap."""
+    """Return the columns of a bitmap."""
     bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")[:columns]
     return tuple(np.flatnonzero(bits).tolist())
 
 
 class TablePlans:
-    """The plans of one version of a table: by set of columns, made when first asked for."""
+    """The plans of one version of a table: by set of columns, built when first used."""
 
     def __init__(self, row_format: RowFormat) -> None:
         """Raises: Unsupported if a column has a type without MySQL type."""
@@ -85,17 +85,17 @@ class TablePlans:
         self.every = self.of(tuple(range(len(self.types))))
         places = row_format.layout.places
         self.disk_positions = tuple(position for position, place in enumerate(places) if place.is_disk)
-        # Of images without disk part.
+        # For images without disk part.
         self.memory = self.of(self.kept(self.every.positions, has_disk=False))
         self.key_positions = tuple(sorted(self.definition.key_positions))
         self.key = self.of(self.key_positions)
 
     def kept(self, positions: tuple[int, ...], has_disk: bool) -> tuple[int, ...]:
-        """Those of some columns that an image with or without disk part has."""
+        """Return those of some columns that an image with or without disk part contains."""
         return positions if has_disk else tuple(each for each in positions if each not in self.disk_positions)
 
     def of(self, positions: tuple[int, ...]) -> ImagePlan:
-        """The plan of the columns at these positions, ascending."""
+        """Return the plan of the columns at these positions, ascending."""
         plan = self.plans.get(positions)
         if plan is None:
             if len(self.plans) >= PLANS_MAX:
@@ -106,7 +106,7 @@ class TablePlans:
     def _make(self, positions: tuple[int, ...]) -> ImagePlan:
         layout = self.row_format.layout
         words, constants = column_words(layout, positions)
-        # Of an image whose disk part nobody asks for, none is needed.
+        # If no disk column is requested, the image needs no disk part.
         disk = layout.disk if any(layout.places[position].is_disk for position in positions) else None
         header = np.zeros(p.PROGRAM_HEADER_WORDS, np.int64)
         header[p.H_COLUMNS] = header[p.H_INSTRUCTIONS] = len(positions)
@@ -122,8 +122,8 @@ class TablePlans:
 
 @dataclass(frozen=True)
 class RowImages:
-    """Rows of one table: `words` has the images, `before` and `after` (rows,) the word each begins at, None if the kind
-    of event has no such image.
+    """Rows of one table: `words` has the images; `before` and `after`, shape (rows,), have the word at which each image
+    begins, None if the kind of event has no such image.
     """
 
     words: Words
@@ -132,13 +132,13 @@ class RowImages:
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         positions = self.after if self.before is None else self.before
         return 0 if positions is None else len(positions)
 
 
 class BodyWriter:
-    """Writes row bodies, as many rows at once as its buffer takes; it grows for a larger row and shrinks again."""
+    """Writes row bodies, as many rows at once as its buffer takes, which grows for a larger row and shrinks again."""
 
     def __init__(self) -> None:
         self._buffer: Octets = np.empty(BUFFER_BYTES, np.uint8)
@@ -147,7 +147,7 @@ class BodyWriter:
     def bodies(
         self, table: str, rows: RowImages, before: ImagePlan, after: ImagePlan, first: int, count: int
     ) -> Iterator[tuple[Octets, Words]]:
-        """Rows first … first + count: (bytes, where each row ends in them), both valid until the next step.
+        """Yield rows first … first + count as (bytes, end of each row in them), both valid until the next step.
 
         Raises: PageDamaged, LimitExceeded for a row past BODY_BYTES_MAX.
         """
@@ -187,7 +187,7 @@ class BodyWriter:
 
 
 def damaged_image(table: str, row: int) -> PageDamaged:
-    """The error of an image that contradicts itself."""
+    """Return the error for an image that contradicts itself."""
     return PageDamaged(
         f"{table}: the lengths in a row contradict each other; run `tidemark check`", table=table, row=row
     )
@@ -195,8 +195,8 @@ def damaged_image(table: str, row: int) -> PageDamaged:
 
 # --- coming in ------------------------------------------------------------------------------------
 def kind_of(mysql: MySqlType, target: ColumnType | None) -> ColumnType:
-    """The type a column is read as: the target's own if the source writes exactly that, else the twin of what it
-    writes. Raises: Unsupported.
+    """Return the type that a column is read as: the target's own if the source writes exactly that, else the twin of
+    the source's type. Raises: Unsupported.
     """
     if target is not None:
         wanted = outgoing(target).mysql
@@ -212,9 +212,9 @@ def kind_of(mysql: MySqlType, target: ColumnType | None) -> ColumnType:
 
 @dataclass(frozen=True)
 class DecodedRows:
-    """Some rows of a body: Arrow columns by position, of the images that are there, in the order of the body.
+    """Some rows of a body, in its order: Arrow columns by position, for the images that are present.
 
-    `ends` has the byte of the body each row ends at. Shape: (count,).
+    `ends`, shape (count,), has the end of each row in the body, in bytes.
     """
 
     count: int
@@ -226,10 +226,10 @@ class DecodedRows:
 class BodyReader:
     """Reads row bodies of one table, one kind of event and one set of columns.
 
-    `types` are all columns' of the table as its TABLE_MAP says; `before` and `after` the positions present in each
-    image; `targets` types of the store by position, for columns that are read as exactly those. Only positions in
-    `wanted` (all if None) are turned into columns, of the image before only those in `wanted_before` if that is given;
-    the others need no twin.
+    `types` are the types of all columns of the table, from its TABLE_MAP; `before` and `after` the positions present in
+    each image; `targets` types of the store by position, for columns that are read as exactly those. Only positions in
+    `wanted` (all if None) become columns, and of the before-image only those in `wanted_before` if it is given; the
+    other columns need no twin.
     """
 
     def __init__(
@@ -262,9 +262,9 @@ class BodyReader:
             raise LimitExceeded("a row event without columns cannot be read: there would be no end of its rows")
 
     def chunks(self, body: bytes | bytearray | memoryview, origin: Origin) -> Iterator[DecodedRows]:
-        """The rows of a body, so many at a time as there is room for cells.
+        """Yield the rows of a body, as many at a time as there is room for cells.
 
-        Raises: BinlogDamaged, ValueOutOfRange for a value the store has no twin of (`row` counts from 0 in the body).
+        Raises: BinlogDamaged, ValueOutOfRange for a value that the store cannot hold (`row` counts from 0 in the body).
         """
         octets = np.frombuffer(body, np.uint8)
         if len(octets) > r.BODY_BYTES_MAX:

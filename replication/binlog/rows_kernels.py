@@ -1,7 +1,7 @@
-"""Kernels that write row images as MySQL's row bodies, and that tell which columns two images differ in.
+"""Kernels that write row images as MySQL's row bodies, and that find the columns in which two images differ.
 
-Images are found by word position, wherever they lie; every length in them is checked before it is followed. Plans are
-those of `replication/binlog/rows_layout.py`. Private memory only, so they run without the GIL; callers bound the rows.
+Images are found by word position; every length in them is checked before it is followed. Plans are those of
+`replication/binlog/rows_layout.py`. Private memory only, so they run without the GIL; callers bound the rows.
 """
 
 # mypy: ignore-errors
@@ -44,13 +44,15 @@ _FULL = -1
 
 @helper
 def _row_code(plan, number):
-    """Offset of the four words that say how MySQL writes a column."""
+    """Return the offset of the four words that say how MySQL writes a column."""
     return P.PROGRAM_HEADER_WORDS + plan[P.H_COLUMNS] * K.COLUMN_WORDS + number * B.ROW_CODE_WORDS
 
 
 @helper
 def _disk_part(words, plan, start):
-    """Where the disk part of the image at a word address begins, -1 if the image contradicts itself, 0 without one."""
+    """Return the start of the disk part of the image at a word address, -1 if the image contradicts itself, 0 without
+    one.
+    """
     fixed_words = plan[P.H_FIXED_WORDS]
     if start < 0 or start + fixed_words > words.size:
         return -1
@@ -68,7 +70,7 @@ def _disk_part(words, plan, start):
 
 @helper
 def _value(words, plan, column, start, disk):
-    """(byte address, length) of a column in an image; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
+    """Return (byte address, length) of a column in an image; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
     part = plan[column + K.CW_PART]
     if part == K.PART_FIXED or part == K.PART_DISK:
         base = start if part == K.PART_FIXED else disk
@@ -84,7 +86,7 @@ def _value(words, plan, column, start, disk):
 
 @helper
 def _put_number(out, to, words, at, plan, code):
-    """Write a value that is no string; returns its bytes."""
+    """Write a value that is not a string; return its bytes."""
     kind = plan[code + B.RW_CODE]
     size = plan[code + B.RW_SIZE]
     width = plan[code + B.RW_WIDTH]
@@ -112,7 +114,7 @@ def _put_number(out, to, words, at, plan, code):
 
 @helper
 def _number_bytes(plan, code):
-    """Bytes of a value that is no string."""
+    """Return the bytes of a value that is not a string, an upper bound for the calendar."""
     kind = plan[code + B.RW_CODE]
     if kind == B.ROW_DECIMAL:
         return decimal_bytes(plan[code + B.RW_SIZE], plan[code + B.RW_SCALE])
@@ -123,7 +125,7 @@ def _number_bytes(plan, code):
 
 @helper
 def _put_image(out, to, words, octets, start, plan, constant_octets):
-    """NULL bitmap and values of one image; returns where they end, _FULL or _DAMAGED."""
+    """Write NULL bitmap and values of one image; return where they end, _FULL or _DAMAGED."""
     count = plan[P.H_COLUMNS]
     nulls = to
     bitmap_bytes = (count + 7) >> 3
@@ -133,7 +135,7 @@ def _put_image(out, to, words, octets, start, plan, constant_octets):
     for i in range(bitmap_bytes):
         out[np.uint64(nulls + i)] = 0
     if count & 7:
-        # MySQL leaves the bits behind the last column set.
+        # MySQL sets the bits past the last column.
         out[np.uint64(to - 1)] = (0xFF << (count & 7)) & 0xFF
     disk = _disk_part(words, plan, start)
     if disk < 0:
@@ -189,11 +191,11 @@ def _put_image(out, to, words, octets, start, plan, constant_octets):
 def encode_images(
     out, ends, words, octets, before, after, before_plan, before_octets, after_plan, after_octets, first, count
 ):
-    """Write rows first … first + count, the image at word before[row], then that at after[row], one behind the other.
+    """Write rows first … first + count consecutively, each as the image at word before[row], then that at after[row].
 
-    An empty plan leaves its image out. ends[i] gets where row first + i ends in `out`. Returns the rows that fit, or
-    -1 - row (counted from `first`) of the first image that contradicts itself. `octets` are the bytes of `words`, the
-    others those of their plans.
+    An empty plan leaves its image out. ends[i] gets the end of row first + i in `out`. Returns the number of rows that
+    fit, or -1 - row (counted from `first`) of the first image that contradicts itself. `octets` are the bytes of
+    `words`, `before_octets` and `after_octets` those of their plans.
     """
     has_before = before_plan.size > 0
     has_after = after_plan.size > 0
@@ -232,7 +234,7 @@ def _same(words, at, length, other, other_length):
 
 @helper
 def _same_as_default(words, plan, column, at, length):
-    """Whether a value is what an absent one of its column reads as."""
+    """Whether a value is the one that an absent value of its column is read as."""
     if plan[column + K.CW_MISSING] < 0:
         return length == IS_NULL
     if length != plan[column + K.CW_MISSING_BYTES]:
@@ -282,8 +284,8 @@ def changed_columns(masks, words, before, after, plan, first, count):
 
 @kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64, int64)", nogil=True)
 def find_runs(ends, masks, marks, mask_bytes, mark_words, count):
-    """Where runs of rows with the same bitmap and the same marks (`mark_words` words a row) end; returns how many runs,
-    at most ends.size: the rows behind the last one are left for the next call.
+    """Find where runs of rows with the same bitmap and the same marks (`mark_words` words a row) end; return the number
+    of runs, at most ends.size: rows after the last run are left for the next call.
     """
     if count * mask_bytes > masks.size or count * mark_words > marks.size:
         return -1

@@ -1,8 +1,8 @@
-"""Row plans: what kernels must know to turn row images into MySQL's row bodies and back. Main memory only.
+"""Row plans: the words by which kernels turn row images into MySQL's row bodies and back. Main memory only.
 
 A plan that reads images has the form of an interpreted program (`program_layout.py`), so that the same helpers find
-columns in images: header, column words, four words for each column in the place of instructions, constants. A plan
-that reads row bodies is those four words for each column alone. Kernels freeze these constants.
+columns in images: header, column words, four words for each column in the place of instructions, constants. A plan that
+reads row bodies has only those four words for each column. Kernels freeze these constants.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from tidemark.engine.programs.program_layout import INSTRUCTION_WORDS
 
 ROW_CODE_WORDS = INSTRUCTION_WORDS
 RW_CODE = 0
-RW_SIZE = 1  # bytes of the value; of strings: of the length before it; of a decimal: its precision
-RW_SCALE = 2  # of a decimal; of the calendar: digits behind the second
-RW_WIDTH = 3  # bytes of the value as the store has it, 0 for strings
+RW_SIZE = 1  # bytes of the value; strings: of the length before it; decimals: the precision
+RW_SCALE = 2  # decimals: the scale; calendar: digits after the second; enums: number of members
+RW_WIDTH = 3  # bytes of the value in the store, 0 for strings of variable size
 
 ROW_UNSIGNED = 0  # little-endian; floats too
 ROW_SIGNED = 1
@@ -27,11 +27,11 @@ ROW_TIMESTAMP = 8
 ROW_YEAR = 9  # only read
 ROW_BIT = 10  # big-endian; only read
 
-# A cell: where a value lies in a body << CELL_SIZE_BITS | its bytes; CELL_NULL for NULL.
+# A cell: offset of a value in a body << CELL_SIZE_BITS | its bytes; CELL_NULL for NULL.
 CELL_SIZE_BITS = 31
 CELL_SIZE_MASK = (1 << CELL_SIZE_BITS) - 1
 CELL_NULL = -1
-# Bodies are read up to here at once, so that a cell stays a non-negative int64.
+# The most bytes of a body read at once, so that a cell stays a non-negative int64.
 BODY_BYTES_MAX = (1 << 31) - 1
 
 assert ROW_CODE_WORDS == RW_WIDTH + 1

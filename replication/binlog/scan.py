@@ -1,7 +1,7 @@
-"""Walking over the events of one file: whole, verified, in bounded memory; and where its transactions end.
+"""Walk over the events of one file, whole and verified, in bounded memory, and find where its transactions end.
 
-An event that is not whole ends the walk with BinlogDamaged; whether that is a torn tail or damage is for the caller to
-say. Large events are verified piece by piece: nothing larger than `PIECE_BYTES` is held for them.
+An event that is not whole ends the walk with BinlogDamaged; the caller decides whether that is a torn tail or damage.
+Large events are verified in pieces of at most `PIECE_BYTES`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.errors import Origin
 
 PIECE_BYTES = 1 << 20
-# Events longer than this are not parsed while a file is walked over, unless they are statements: rows, mostly.
+# Longer events, mostly rows, are not parsed during a walk, unless they are statements.
 _PARSED_BYTES = 64 << 10
 
 
 class Walked(NamedTuple):
-    """An event passed; `event` is None for long ones. `is_boundary`: no transaction is open behind it."""
+    """An event passed; `event` is None for a long one. `is_boundary`: no transaction is open after it."""
 
     position: int
     end: int
@@ -32,14 +32,14 @@ class Walked(NamedTuple):
 
 
 class Boundaries:
-    """Follows events and knows when a transaction is open."""
+    """Follows events and knows whether a transaction is open."""
 
     def __init__(self) -> None:
         self.is_open = False
         self._has_begun = False
 
     def step(self, kind: int, event: e.Event | None) -> bool:
-        """Whether no transaction is open behind this event."""
+        """Follow an event; return whether no transaction is open after it."""
         if kind in (b.GTID_EVENT, b.ANONYMOUS_GTID_EVENT):
             self.is_open, self._has_begun = True, False
         elif isinstance(event, e.Query):
@@ -47,7 +47,7 @@ class Boundaries:
             if word == "BEGIN":
                 self.is_open = self._has_begun = True
             elif word in ("COMMIT", "ROLLBACK") or not self._has_begun:
-                # Without BEGIN a statement is a transaction of its own.
+                # A statement without BEGIN is a transaction by itself.
                 self.is_open = self._has_begun = False
         elif kind == b.XID_EVENT:
             self.is_open = self._has_begun = False
@@ -55,13 +55,13 @@ class Boundaries:
 
 
 def check_magic(files: Files, file: File, name: str) -> None:
-    """Raises: BinlogDamaged unless the file begins as a binlog does."""
+    """Check that a file begins as a binlog does. Raises: BinlogDamaged."""
     if files.pread(file, 0, b.FIRST_POSITION) != b.MAGIC:
         raise Origin(name, 0).damaged("file does not begin as a binlog does")
 
 
 def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.FormatDescription, int]:
-    """(header, format description, position behind it) of a file. Raises: BinlogDamaged."""
+    """Return (header, format description, position after it) of a file. Raises: BinlogDamaged."""
     check_magic(files, file, name)
     origin = Origin(name, b.FIRST_POSITION)
     size = files.size(file)
@@ -74,8 +74,8 @@ def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.F
 
 
 def read_relay_head(files: Files, file: File, name: str, behind: int) -> tuple[int, tuple[str, int], int]:
-    """What the event behind the format description of a relay file says: (server id of the source, (its file, position
-    of the first byte that follows), where that byte stands). Raises: BinlogDamaged.
+    """Read the event after the format description of a relay file: (server id of the source, (its file, position of the
+    first byte that follows), position of that byte in the relay file). Raises: BinlogDamaged.
     """
     origin = Origin(name, behind)
     header = header_at(files, file, name, behind, files.size(file))
@@ -88,8 +88,8 @@ def read_relay_head(files: Files, file: File, name: str, behind: int) -> tuple[i
 
 
 def shift_of(files: Files, file: File, name: str) -> tuple[int, int]:
-    """(where events of the source begin, by how much their positions are larger than where they stand) of a relay file;
-    (0, 0) of a binlog. Raises: BinlogDamaged.
+    """Return (where events of the source begin, by how much their own positions are larger) of a relay file; (0, 0) of
+    a binlog. Raises: BinlogDamaged.
     """
     header, _, behind = read_format(files, file, name)
     if not header.flags & b.FLAG_RELAY_LOG:
@@ -99,7 +99,8 @@ def shift_of(files: Files, file: File, name: str) -> tuple[int, int]:
 
 
 def header_at(files: Files, file: File, name: str, position: int, end: int, shift: int = 0) -> e.EventHeader:
-    """The header of the event at a position, which lies within `end`; it says that it stands `shift` bytes further on.
+    """Return the header of the event at a position; the event ends at or before `end`, and its own position is `shift`
+    bytes larger.
 
     Raises: BinlogDamaged.
     """
@@ -108,7 +109,7 @@ def header_at(files: Files, file: File, name: str, position: int, end: int, shif
 
 
 def header_in(data: bytes, name: str, position: int, end: int, shift: int = 0) -> e.EventHeader:
-    """As `header_at`, of bytes read before. Raises: BinlogDamaged."""
+    """As `header_at`, for bytes already read. Raises: BinlogDamaged."""
     origin = Origin(name, position)
     header = e.parse_header(data, origin)
     if header.event_bytes > end - position:
@@ -121,7 +122,7 @@ def header_in(data: bytes, name: str, position: int, end: int, shift: int = 0) -
 def walk(
     files: Files, file: File, name: str, start: int = b.FIRST_POSITION, end: int | None = None
 ) -> Iterator[Walked]:
-    """The events between two positions of a file, `end` None for its size; `start` lies between transactions.
+    """Yield the events between two positions of a file, `end` None for its size; `start` is between transactions.
 
     Raises: BinlogDamaged at the first event that is not whole.
     """

@@ -1,8 +1,9 @@
-"""The events of one binlog file as its bytes come, cut anywhere: verified, in bounded memory; where transactions end.
+"""Follow the events of one binlog file as its bytes arrive, split anywhere: verify them, and find where transactions
+end.
 
-What receives a binlog, opens a relay log and reads one for the applier is this one machine. Every event is checked
-before anybody acts on it: header, place, checksum. Rows are not taken apart, but for the first row of
-`ndb_apply_status`, which names the epoch. Memory is that of one statement, or of one small event.
+The receiver of a binlog, the opening of a relay log and its reader for the applier all use this state machine. Every
+event is checked before anything acts on it: header, place, checksum. Rows are not decoded, except the first row of
+`ndb_apply_status`, which names the epoch. Memory is bounded: one statement, or one small event.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tidemark.replication.binlog.scan import Boundaries
 from tidemark.replication.binlog.table_map import TableMap
 
 STATEMENT_BYTES_MAX = 16 << 20
-# Longer ones of other types than statements are passed over: rows, mostly.
+# Longer events that are not statements, mostly rows, are passed over without being kept.
 _KEPT_BYTES = 64 << 10
 _TABLE_HEAD_BYTES = b.TABLE.itemsize
 _STATUS_NAME = b"\x05mysql\0\x10ndb_apply_status\0"
@@ -29,11 +30,11 @@ _WRITES = (b.WRITE_ROWS, b.WRITE_ROWS_V1)
 
 
 class Boundary(NamedTuple):
-    """A place where no transaction is open, and what ended there.
+    """A place where no transaction is open, and the transaction that ended there.
 
-    `start` and `end` are positions in the file. `is_transaction` is False behind what is none: format, ROTATE, STOP.
-    `epoch` is 0 where no row of `ndb_apply_status` names one; `statement` the change of the schema, if it is one;
-    `incident` what the source says is missing; `commit_us` when it committed, None if nobody says.
+    `start` and `end` are positions in the file. `is_transaction` is False after an event that is none: format, ROTATE,
+    STOP. `epoch` is 0 if no row of `ndb_apply_status` names one; `statement` is the schema change, if it is one;
+    `incident` the source's message about missing changes; `commit_us` the commit time, None if it is unknown.
     """
 
     start: int
@@ -47,15 +48,15 @@ class Boundary(NamedTuple):
 
 
 class EventStream:
-    """A place in the bytes of a file that moves forward.
+    """A position in the bytes of a file that moves forward.
 
-    `position` is where the bytes given end, `whole` the end of the last transaction among them, `newest_epoch` the
-    highest epoch of those, 0 for none.
+    `position` is the end of the bytes fed, `whole` the end of the last whole transaction among them, `newest_epoch` the
+    highest epoch of these transactions, 0 for none.
     """
 
     def __init__(self, file: str, position: int, server_id: int | None = None, shown: Origin | None = None) -> None:
-        """`position` lies between transactions. `server_id` is whose epochs count, None for any. `shown` is where the
-        bytes stand, if they are read from another file than that whose positions they have.
+        """`position` is between transactions. `server_id` is the server whose epochs count, None for any. `shown` is
+        the place that the bytes are read from, if their positions refer to another file.
         """
         self.file = file
         self.position = self.whole = position
@@ -77,7 +78,7 @@ class EventStream:
 
     @property
     def epoch(self) -> int:
-        """Of the transaction under way, as far as it is known; 0 until then."""
+        """The epoch of the transaction in progress, 0 until it is known."""
         return self._epoch
 
     def _begin_event(self) -> None:
@@ -98,8 +99,8 @@ class EventStream:
         return Origin(self._shown.file, self._at + self._shift)
 
     def feed(self, data: bytes | memoryview) -> list[Boundary]:
-        """Take the bytes that follow; the boundaries they reach. Raises: BinlogDamaged, LimitExceeded, and the stream
-        is of no more use.
+        """Feed the next bytes; return the boundaries they reach. Raises: BinlogDamaged, LimitExceeded; the stream is
+        unusable afterwards.
         """
         view = memoryview(data)
         found = []
@@ -123,7 +124,7 @@ class EventStream:
         return found
 
     def _judge_header(self) -> None:
-        """Everything that can be said of an event by its header, before a byte of its body is kept."""
+        """Check everything that the header of an event shows, before a byte of its body is kept."""
         at = self._at
         origin = self._origin()
         header = e.parse_header(self._head, origin)
@@ -206,7 +207,7 @@ class EventStream:
         return raw.startswith(_STATUS_NAME, b.HEADER_BYTES + _TABLE_HEAD_BYTES)
 
     def _look(self, event: e.Event) -> None:
-        """What an event that was kept says of its transaction. Raises: BinlogDamaged."""
+        """Note what a kept event says about its transaction. Raises: BinlogDamaged."""
         if isinstance(event, e.FormatDescription):
             if event.checksum != b.CHECKSUM_CRC32:
                 raise self._origin().damaged("says that the file has no checksums, which nothing here sends")

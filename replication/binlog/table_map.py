@@ -1,4 +1,4 @@
-"""TABLE_MAP: the event that says which columns the row events behind it have, with all optional metadata."""
+"""TABLE_MAP: the event that describes the columns of the row events after it, with all optional metadata."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TABLE = b.packer(b.TABLE)
 
 @dataclass(frozen=True)
 class MapColumn:
-    """One column; `name` is None if the source does not say."""
+    """One column; `name` is None if the source does not give it."""
 
     type: MySqlType
     nullable: bool
@@ -29,7 +29,9 @@ class MapColumn:
 
 @dataclass(frozen=True)
 class TableMap:
-    """A table under a number that holds until the end of the statement. `primary_key` are positions in key order."""
+    """A table under a number that is valid until the end of the statement. `primary_key` has column positions in key
+    order.
+    """
 
     type: ClassVar[int] = b.TABLE_MAP_EVENT
     table_id: int
@@ -45,7 +47,7 @@ class TableMap:
         return f"{self.database}.{self.table}"
 
     def parts(self) -> list[bytes]:
-        """The body."""
+        """Return the parts of the body."""
         database, table = self.database.encode(), self.table.encode()
         codes = bytes(column.type.code for column in self.columns)
         metadata = b"".join(column.type.metadata for column in self.columns)
@@ -61,7 +63,7 @@ class TableMap:
         ]
 
     def _optional(self) -> Iterable[tuple[int, bytes]]:
-        """Optional metadata in the order MySQL writes it."""
+        """Yield the optional metadata in the order in which MySQL writes it."""
         types = [column.type for column in self.columns]
         numeric = [mysql for mysql in types if mysql.code in b.NUMERIC_TYPES]
         if numeric and all(mysql.is_unsigned is not None for mysql in numeric):
@@ -85,7 +87,7 @@ class TableMap:
 
 
 def table_map(definition: TableDefinition, table_id: int) -> TableMap:
-    """The event of a version of a table of the store. Raises: Unsupported for a type without MySQL type."""
+    """Return the event for a version of a table of the store. Raises: Unsupported for a type without a MySQL type."""
     database, _, table = definition.name.rpartition(".")
     columns = tuple(
         MapColumn(outgoing(column.type).mysql, column.nullable, column.name) for column in definition.columns
@@ -98,7 +100,7 @@ def _members(members: Sequence[str]) -> bytes:
 
 
 def _charsets(types: Sequence[MySqlType], default_tag: int, column_tag: int) -> Iterable[tuple[int, bytes]]:
-    """Collations in the shorter of the two forms: a default with exceptions, or all of them."""
+    """Yield the collations in the shorter of the two forms: a default with exceptions, or all of them."""
     found = [mysql.collation for mysql in types]
     known = [collation for collation in found if collation is not None]
     if not known or len(known) < len(found):
@@ -124,7 +126,9 @@ def _bits_high_first(flags: Sequence[bool]) -> bytes:
 
 # --- reading ----------------------------------------------------------------------------------------
 def parse_table_map(cursor: Cursor, counts_years: bool = False) -> TableMap:
-    """The event of a body. counts_years: signs are told of YEAR columns too, as MariaDB does. Raises: BinlogDamaged."""
+    """Parse the body of the event. `counts_years`: its signedness counts YEAR columns too, as in MariaDB. Raises:
+    BinlogDamaged.
+    """
     low, high, flags = cursor.unpack(_TABLE)
     database = cursor.terminated(cursor.byte())
     table = cursor.terminated(cursor.byte())
@@ -148,7 +152,7 @@ def parse_table_map(cursor: Cursor, counts_years: bool = False) -> TableMap:
 
 
 def _parse_optional(cursor: Cursor, columns: list[MapColumn], counts_years: bool) -> tuple[int, ...]:
-    """Put what the optional metadata says into the columns; returns the primary key."""
+    """Apply the optional metadata to the columns; return the primary key."""
     key: tuple[int, ...] = ()
     members: dict[int, tuple[bytes, ...]] = {}
     reals = [column.type.real_code for column in columns]
@@ -159,7 +163,7 @@ def _parse_optional(cursor: Cursor, columns: list[MapColumn], counts_years: bool
     seen: set[int] = set()
     while cursor.left:
         tag = cursor.byte()
-        if tag in seen:  # each of thousands in one event would be gone through for thousands of columns
+        if tag in seen:  # thousands of repeats would each loop over thousands of columns
             raise cursor.origin.damaged(f"has its metadata {tag} twice")
         seen.add(tag)
         value = Cursor(cursor.view(cursor.length()), cursor.origin)
@@ -183,10 +187,10 @@ def _parse_optional(cursor: Cursor, columns: list[MapColumn], counts_years: bool
         elif tag in (b.META_PRIMARY_KEY, b.META_PRIMARY_KEY_PREFIX):
             key = _parse_key(value, len(columns), tag == b.META_PRIMARY_KEY_PREFIX)
         else:
-            continue  # geometry types, visibility, and what later releases add
+            continue  # geometry types, visibility, and additions of later releases
         if value.left:
             raise cursor.origin.damaged(f"has {value.left} bytes too many in its metadata {tag}")
-    for place, texts in members.items():  # in the character set of their column, which may be told behind them
+    for place, texts in members.items():  # in the character set of their column, which may come after them
         is_other = is_latin1(columns[place].type.collation)
         decoded = [text_of(each) if is_other else Cursor(each, cursor.origin).text(len(each)) for each in texts]
         _set(columns, place, members=tuple(decoded))

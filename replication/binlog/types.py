@@ -4,9 +4,10 @@ Going out, every type of the store has one MySQL type that holds all its values;
 MySQL's TIMESTAMP (years 1 to 9999 against 1970 to 2106), so it travels as DATETIME(6) in UTC. Text is utf8mb4 with the
 binary collation, bytes are binary. Trailing spaces of a Char are written; a MySQL server compares CHAR without them.
 
-Coming in, MySQL has types the store has no twin of: YEAR becomes UInt16, BIT and SET UInt64 (a SET its bits), MEDIUMINT
-Int32 or UInt32, GEOMETRY Blob (SRID and WKB). JSON in MySQL's binary form, the calendar types of before 5.6, decimals
-of more than 38 digits and character sets other than utf8mb4, utf8mb3, ascii and binary are refused: Unsupported.
+Coming in, MySQL has types without a twin in the store: YEAR becomes UInt16, BIT and SET UInt64 (a SET its bits),
+MEDIUMINT Int32 or UInt32, GEOMETRY Blob (SRID and WKB). JSON in MySQL's binary form, the calendar types from before
+5.6, decimals of more than 38 digits and character sets other than utf8mb4, utf8mb3, latin1, ascii and binary are
+refused: Unsupported.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ _UTF8MB4 = frozenset((45, 46, *range(224, 248), *range(255, 324)))
 
 
 class MySqlType(NamedTuple):
-    """A column's type as TABLE_MAP tells it: `code` and `metadata` as on the wire; the rest is from the optional
-    metadata, None where it does not say. `members` are of ENUM and SET.
+    """A column's type as in TABLE_MAP: `code` and `metadata` as on the wire; the rest is from the optional metadata,
+    None if absent there. `members` are those of ENUM and SET.
     """
 
     code: int
@@ -74,14 +75,14 @@ class MySqlType(NamedTuple):
 
     @property
     def real_code(self) -> int:
-        """The type code; of ENUM and SET, which come as strings, their own."""
+        """The type code; for ENUM and SET, which are sent as strings, their own."""
         if self.code == b.TYPE_STRING and self.metadata[0] in (b.TYPE_ENUM, b.TYPE_SET):
             return self.metadata[0]
         return self.code
 
     @property
     def bytes_max(self) -> int:
-        """Most bytes of a CHAR, BINARY, VARCHAR or VARBINARY; pack size of ENUM and SET."""
+        """The most bytes of a CHAR, BINARY, VARCHAR or VARBINARY; the pack size of ENUM and SET."""
         if self.real_code == b.TYPE_STRING:
             # Lengths from 256 on have their two highest bits in the first byte, inverted.
             return ((self.metadata[0] & 0x30) ^ 0x30) << 4 | self.metadata[1]
@@ -101,7 +102,7 @@ class RowCode(NamedTuple):
 
 @dataclass(frozen=True)
 class OutgoingType:
-    """What a type of the store is in the binlog and in SQL."""
+    """The form of a type of the store in the binlog and in SQL."""
 
     mysql: MySqlType
     row: RowCode
@@ -135,7 +136,7 @@ def _quoted(text: str) -> str:
 
 
 def outgoing(kind: ColumnType) -> OutgoingType:
-    """The MySQL type that holds every value of a type of the store."""
+    """Return the MySQL type that holds every value of a type of the store."""
     if isinstance(kind, Integer):
         mysql = MySqlType(_INTEGERS[kind.width], is_unsigned=not kind.signed)
         code = r.ROW_SIGNED if kind.signed else r.ROW_UNSIGNED
@@ -202,7 +203,9 @@ def _refused(what: str, hint: str) -> Unsupported:
 
 
 def row_code(mysql: MySqlType) -> RowCode:
-    """How values of a MySQL type are found in a row body and read. Raises: Unsupported for types that no row has."""
+    """Return how values of a MySQL type are found in a row body and read. Raises: Unsupported for types that no row
+    has.
+    """
     code = mysql.real_code
     if code in _INTEGER_BYTES:
         return RowCode(r.ROW_UNSIGNED if mysql.is_unsigned else r.ROW_SIGNED, _INTEGER_BYTES[code])
@@ -226,7 +229,7 @@ def row_code(mysql: MySqlType) -> RowCode:
     plain = {
         b.TYPE_DATE: RowCode(r.ROW_DATE, 3),
         b.TYPE_YEAR: RowCode(r.ROW_YEAR, 1),
-        # Walked over, never read: `incoming` refuses them.
+        # Skipped, never read: `incoming` refuses them.
         b.TYPE_TIMESTAMP_OLD: RowCode(r.ROW_UNSIGNED, 4),
         b.TYPE_TIME_OLD: RowCode(r.ROW_UNSIGNED, 3),
         b.TYPE_DATETIME_OLD: RowCode(r.ROW_UNSIGNED, 8),
@@ -237,7 +240,7 @@ def row_code(mysql: MySqlType) -> RowCode:
 
 
 def is_sound(mysql: MySqlType) -> bool:
-    """Whether the metadata of a type is one that MySQL writes; kernels take lengths and digits from it."""
+    """Whether MySQL can have written the metadata of a type; kernels take lengths and digits from it."""
     code, metadata = mysql.real_code, mysql.metadata
     if len(metadata) != b.METADATA_BYTES.get(mysql.code, 0):
         return False
@@ -259,7 +262,7 @@ def is_sound(mysql: MySqlType) -> bool:
 
 
 def character_bytes(collation: int | None) -> int:
-    """Bytes of the longest character of a collation, 0 for binary. Raises: Unsupported."""
+    """Return the bytes of the longest character of a collation, 0 for binary. Raises: Unsupported."""
     if collation is None:
         raise _refused("a column of unknown character set", "set binlog_row_metadata=FULL at the source")
     if collation in _MARIADB_UCA1400:
@@ -278,7 +281,7 @@ def character_bytes(collation: int | None) -> int:
 
 
 def incoming(mysql: MySqlType) -> ColumnType:
-    """The type of the store that takes every value of a MySQL type it has a twin of. Raises: Unsupported."""
+    """Return the store's type that holds every value of a MySQL type. Raises: Unsupported."""
     code = mysql.real_code
     if code in _INTEGER_BYTES:
         if mysql.is_unsigned is None:

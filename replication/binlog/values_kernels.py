@@ -1,8 +1,9 @@
-"""One value between the store's form and MySQL's: numbers of any width, decimals, the calendar; helpers only.
+"""Convert one value between the store's form and MySQL's: numbers of any width, decimals, calendar values. Helpers
+only.
 
-Decimals of 128 bits are taken apart as four limbs of 32 bits, lowest first, in one word each: the products and
-remainders of 10^9 stay inside int64. MySQL keeps groups of nine digits, counted from the point both ways, in four bytes
-each, shorter groups in fewer; the first bit is inverted, and all bits of negative numbers.
+A decimal of 128 bits is split into four limbs of 32 bits, lowest first, one word each, so that products with 10^9 and
+remainders stay inside int64. MySQL keeps groups of nine digits, counted from the point both ways, in four bytes each,
+and shorter groups in fewer. The first bit is inverted, and in negative numbers all bits are.
 """
 
 # mypy: ignore-errors
@@ -21,12 +22,12 @@ _DAYS_TO_MARCH_OF_YEAR_0 = 719_468
 _DAYS_OF_400_YEARS = 146_097
 _SECOND_US = 1_000_000
 DAY_US = 86_400 * _SECOND_US
-NO_VALUE = -(1 << 63)  # what a calendar column cannot hold
+NO_VALUE = -(1 << 63)  # a value that a calendar column cannot hold
 
 
 @helper
 def load_bytes(words, at, size):
-    """Up to 8 little-endian bytes at a byte address, zero-extended; all 64 bits are taken with 8."""
+    """Return up to 8 little-endian bytes at a byte address, zero-extended; 8 bytes fill all 64 bits."""
     if (at & 7) + size <= 8:
         word = words[np.uint64(at >> 3)] >> ((at & 7) << 3)
         return word if size == 8 else word & ((1 << (size << 3)) - 1)
@@ -38,7 +39,7 @@ def load_bytes(words, at, size):
 
 @helper
 def extend_sign(value, size):
-    """The signed number in the lowest `size` bytes, 1 to 8."""
+    """Return the signed number in the lowest `size` bytes, 1 to 8."""
     left = 64 - (size << 3)
     return (value << left) >> left
 
@@ -78,13 +79,13 @@ def take_big(body, at, size):
 # --- decimals -------------------------------------------------------------------------------------
 @helper
 def group_bytes(digits):
-    """Bytes of a group of up to nine digits."""
+    """Return the bytes of a group of up to nine digits."""
     return (digits + 1) >> 1 if digits < 9 else 4
 
 
 @helper
 def decimal_bytes(precision, scale):
-    """Bytes of a decimal."""
+    """Return the bytes of a decimal."""
     before = precision - scale
     return (
         (before // GROUP_DIGITS) * 4
@@ -96,7 +97,7 @@ def decimal_bytes(precision, scale):
 
 @helper
 def ten_to(digits):
-    """10^digits, up to 18."""
+    """Return 10^digits, for up to 18 digits."""
     value = 1
     for _ in range(digits):
         value *= 10
@@ -105,7 +106,7 @@ def ten_to(digits):
 
 @helper
 def divide_limbs(one, two, three, four, by):
-    """Divide the number of four limbs by up to 10^9; returns the four limbs of the quotient, and the remainder."""
+    """Divide the number of four limbs by up to 10^9; return the four limbs of the quotient, and the remainder."""
     rest = four % by
     four //= by
     rest = (rest << 32) | three
@@ -118,8 +119,8 @@ def divide_limbs(one, two, three, four, by):
 
 @helper
 def put_decimal(out, at, low, high, precision, scale):
-    """Write the number of 128 bits, low and high word, as a decimal whose last digit is digit `scale` behind the
-    point; returns its bytes. Digits beyond the precision are lost.
+    """Write the 128-bit number, low and high word, as a decimal with `scale` digits after the point; return its bytes.
+    Digits beyond the precision are lost.
     """
     mask = 0
     if high < 0:
@@ -155,7 +156,7 @@ def put_decimal(out, at, low, high, precision, scale):
 
 @helper
 def _times_plus(one, two, three, four, by, plus):
-    """The four limbs times up to 10^9, plus less than 2^32; a carry out of them is lost."""
+    """Return the four limbs times up to 10^9, plus less than 2^32; a carry out of the fourth is lost."""
     value = one * by + plus
     one = value & _LIMB
     value = two * by + (value >> 32)
@@ -168,8 +169,8 @@ def _times_plus(one, two, three, four, by, plus):
 
 @helper
 def take_decimal(body, at, precision, scale):
-    """(low word, high word, is sound) of a decimal of up to 38 digits; a group of more digits than it has room for is
-    not.
+    """Return (low word, high word, is sound) of a decimal of up to 38 digits; a group whose number has too many digits
+    is not sound.
     """
     negative = np.int64(body[np.uint64(at)]) & 0x80 == 0
     mask = 0xFF if negative else 0
@@ -210,7 +211,7 @@ def take_decimal(body, at, precision, scale):
 # --- the calendar ---------------------------------------------------------------------------------
 @helper
 def civil_of(days):
-    """(year, month, day) of days since 1970, from year 0 on."""
+    """Return (year, month, day) of days since 1970, from year 0 on."""
     shifted = days + _DAYS_TO_MARCH_OF_YEAR_0
     era = shifted // _DAYS_OF_400_YEARS
     day_of_era = shifted - era * _DAYS_OF_400_YEARS
@@ -224,7 +225,7 @@ def civil_of(days):
 
 @helper
 def days_of(year, month, day):
-    """Days since 1970, or NO_VALUE for what is no date of the years 1 to 9999."""
+    """Return days since 1970, or NO_VALUE if this is no date of the years 1 to 9999."""
     if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1 or day > 31:
         return NO_VALUE
     shifted = year - (1 if month <= 2 else 0)
@@ -243,14 +244,14 @@ def days_of(year, month, day):
 
 @helper
 def put_date(out, at, days):
-    """Three bytes."""
+    """Write three bytes: year, month and day packed."""
     year, month, day = civil_of(days)
     store_little(out, at, day | month << 5 | year << 9, 3)
 
 
 @helper
 def put_time(out, at, value_us):
-    """Six bytes: hours, minutes and seconds, then µs; the sign bit is inverted."""
+    """Write six bytes: hours, minutes and seconds, then µs; the sign bit is inverted."""
     seconds = value_us // _SECOND_US
     clock = seconds // 3600 << 12 | seconds // 60 % 60 << 6 | seconds % 60
     store_big(out, at, clock | 0x800000, 3)
@@ -259,7 +260,7 @@ def put_time(out, at, value_us):
 
 @helper
 def put_datetime(out, at, value_us):
-    """Eight bytes: years and months, days, the time; then µs; the sign bit is inverted."""
+    """Write eight bytes: years and months, days, the time; then µs; the sign bit is inverted."""
     days = value_us // DAY_US
     rest = value_us - days * DAY_US
     year, month, day = civil_of(days)
@@ -271,13 +272,13 @@ def put_datetime(out, at, value_us):
 
 @helper
 def fraction_bytes(digits):
-    """Bytes of up to six digits behind the second."""
+    """Return the bytes of up to six digits after the second."""
     return (digits + 1) >> 1
 
 
 @helper
 def _take_fraction(body, at, digits):
-    """Digits behind the second as µs; a million and more is no fraction."""
+    """Return the digits after the second as µs; a million or more is invalid."""
     size = fraction_bytes(digits)
     value = take_big(body, at, size)
     for _ in range(3 - size):
@@ -287,7 +288,7 @@ def _take_fraction(body, at, digits):
 
 @helper
 def _clock_us(clock):
-    """µs of the day of packed hours, minutes and seconds, or NO_VALUE."""
+    """Return µs of the day from packed hours, minutes and seconds, or NO_VALUE."""
     hours = clock >> 12
     minutes = (clock >> 6) & 0x3F
     seconds = clock & 0x3F
@@ -298,14 +299,14 @@ def _clock_us(clock):
 
 @helper
 def take_date(body, at):
-    """Days since 1970, or NO_VALUE."""
+    """Return days since 1970, or NO_VALUE."""
     packed = take_little(body, at, 3)
     return days_of(packed >> 9, (packed >> 5) & 0xF, packed & 0x1F)
 
 
 @helper
 def take_time(body, at, digits):
-    """µs of the day, or NO_VALUE: MySQL's TIME is any span of up to 838 hours."""
+    """Return µs of the day, or NO_VALUE: MySQL's TIME is any span of up to 838 hours."""
     clock = take_big(body, at, 3) - 0x800000
     fraction = _take_fraction(body, at + 3, digits)
     value = _clock_us(clock)
@@ -314,7 +315,7 @@ def take_time(body, at, digits):
 
 @helper
 def take_datetime(body, at, digits):
-    """µs since 1970, or NO_VALUE."""
+    """Return µs since 1970, or NO_VALUE."""
     packed = take_big(body, at, 5) - (1 << 39)
     fraction = _take_fraction(body, at + 5, digits)
     if packed < 0 or fraction >= _SECOND_US:
@@ -327,7 +328,7 @@ def take_datetime(body, at, digits):
 
 @helper
 def take_timestamp(body, at, digits):
-    """µs since 1970, or NO_VALUE: second 0 is MySQL's zero."""
+    """Return µs since 1970, or NO_VALUE: second 0 is MySQL's zero."""
     seconds = take_big(body, at, 4)
     fraction = _take_fraction(body, at + 4, digits)
     return NO_VALUE if (seconds == 0 and fraction == 0) or fraction >= _SECOND_US else seconds * _SECOND_US + fraction

@@ -1,14 +1,15 @@
-"""Writing a binlog: epoch transactions of any size through a buffer of bounded size, files that follow one another.
+"""Write a binlog: epoch transactions of any size through a buffer of bounded size, and files that follow one another.
 
-Order of writes of a transaction: its events, in order, in pieces as the buffer fills; behind its COMMIT the rest of the
-buffer; a sync after every `sync_binlog` transactions. Until the COMMIT is written whole the file ends in a torn
-transaction, which the next opening cuts off; `end` and `synced` only ever name ends of transactions.
+Order of writes of a transaction: its events, in order, in pieces as the buffer fills; after its COMMIT the rest of the
+buffer; a sync after every `sync_binlog` transactions. Until the COMMIT is written whole, the file ends in a torn
+transaction, which the next opening truncates; `end` and `synced` only ever name ends of transactions.
+
 Order of writes of a rotation: sync; new file, sync, its directory; index; ROTATE into the old file, sync; its in-use
-flag cleared, sync. A crash between leaves two files marked as in use, and the older one is whole but for ROTATE.
+flag cleared, sync. A crash in between leaves two files marked as in use, the older one whole except for ROTATE.
 
-Row events of one statement share the table maps before them, and the last of them says so (ROWS_STATEMENT_END), for
-which one event is held back. A statement ends early when it grows long, or a table appears that it did not announce:
-tools keep a whole statement in memory.
+Row events of one statement share the table maps before them, and the last of them is marked (ROWS_STATEMENT_END), so
+one event is always held back. A statement ends early when it grows long, or when a table appears that it did not
+announce, because tools keep a whole statement in memory.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tidemark.replication.injector.images import BinlogOptions, RowBatch, Run, p
 
 _log = logging.getLogger("tidemark.binlog")
 
-# Rows of one event; a single larger row has an event of its own.
+# Bytes of rows in one event; a larger row has an event to itself.
 EVENT_ROWS_BYTES = 8 << 10
 STATEMENT_BYTES = 1 << 20
 FILE_BYTES = 1 << 30
@@ -46,7 +47,7 @@ STATEMENT_STATUS = struct.pack("<BHHH", b.STATUS_CHARSET, _UTF8MB4, _UTF8MB4, _U
 
 @dataclass(frozen=True)
 class WriterOptions:
-    """How files are written. `sync_binlog`: transactions between syncs, 0 for none but those of rotations."""
+    """How files are written. `sync_binlog`: transactions between syncs, 0 to sync only at rotations."""
 
     server_id: int = 1
     sync_binlog: int = 1
@@ -55,7 +56,7 @@ class WriterOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> WriterOptions:
-        """By the values of `options.settings`."""
+        """Return the options for the values of `options.settings`."""
         return cls(
             server_id=values["server_id"],
             sync_binlog=values["sync_binlog"],
@@ -72,14 +73,14 @@ class WriterOptions:
 
 
 class Written(NamedTuple):
-    """Where a transaction stands: its first byte, and the byte behind it."""
+    """The place of a transaction: its first byte, and the byte after its last."""
 
     start: Position
     end: Position
 
 
 class BinlogWriter:
-    """The open end of a binlog. One thread at a time may call it, and any may call `sync`."""
+    """The open end of a binlog. One thread at a time may call it; any thread may call `sync`."""
 
     def __init__(
         self,
@@ -90,9 +91,10 @@ class BinlogWriter:
         options: WriterOptions | None = None,
         durable: Position | None = None,
     ) -> None:
-        """Recover what is there and begin a new file. `durable` is a place the store knows to be in the binlog.
+        """Recover the existing files and begin a new one. `durable` is a place that the store knows to be durable in
+        the binlog.
 
-        Durable: the cut of a torn transaction and the new file, on return.
+        Durable on return: the truncation of a torn transaction, and the new file.
         Raises: BinlogDamaged, FileMissing, Rejected, StorageFull.
         """
         self.files = files
@@ -107,7 +109,7 @@ class BinlogWriter:
         self.buffer = bytearray()
         self._unsynced = 0
         self._start: int | None = None  # of the open transaction
-        # Which file it is, and how far it is whole, changes in one step for who syncs.
+        # The current file and its end change in one step for a thread that syncs.
         self._turn = threading.RLock()
         self._begin_file(created_s=self._now_s())
         self.end = self.synced = Position(self._name, self._written)
@@ -117,9 +119,9 @@ class BinlogWriter:
         return self._clock.wall_us() // 1_000_000
 
     def _begin_file(self, created_s: int) -> None:
-        """Make the next file and go on in it. Durable: the file and its name in the index, on return.
+        """Create the next file and continue in it. Durable on return: the file and its name in the index.
 
-        Raises: StorageFull, and nothing has changed.
+        Raises: StorageFull; nothing has changed then.
         """
         name = self.index.next_name
         path = self.index.path(name)
@@ -141,14 +143,16 @@ class BinlogWriter:
         self._written, self._sequence, self._unsynced = len(head), 0, 0
 
     def _end_file(self, last: e.Event) -> None:
-        """Durable: all transactions, and that the file is whole, on return."""
+        """End the file with event `last`, if there is room. Durable on return: all transactions; with `last`, that the
+        file is whole.
+        """
         end = self._written
         try:
             self._append(last)
             self._flush()
             is_ended = True
         except StorageFull:
-            # It ends at a transaction all the same, and is ended by the next opening.
+            # The file still ends with a whole transaction; the next opening ends it.
             self.buffer = bytearray()
             self.files.truncate(self._file, end)
             is_ended = False
@@ -158,9 +162,9 @@ class BinlogWriter:
         self.files.close(self._file)
 
     def rotate(self) -> None:
-        """End the file and begin the next. Durable: everything, on return.
+        """End the file and begin the next. Durable on return: everything.
 
-        Raises: StorageFull, and the file is gone on with.
+        Raises: StorageFull; writing continues in the old file then.
         """
         self._need_no_transaction("rotate")
         with self._turn:
@@ -170,22 +174,23 @@ class BinlogWriter:
         self.sync()
         old, written = self._file, self._written
         self._begin_file(created_s=0)
-        # Behind the index: a crash until here leaves an old file without ROTATE, which the next opening ends.
+        # After the index is written: a crash before this leaves an old file without ROTATE, which the next opening
+        # ends.
         new, begun = self._file, self._written
         self._file, self._written = old, written
         self._end_file(e.Rotate(self._name))
         self._file, self._written = new, begun
-        # Last: whoever reads up to here reads the old file to its end.
+        # Last: a reader that reads up to this position reads the old file to its end.
         self.end = self.synced = Position(self._name, begun)
 
     def close(self) -> None:
-        """End the file with STOP. Durable: everything, on return."""
+        """End the file with STOP. Durable on return: everything."""
         self._need_no_transaction("close")
         self._end_file(e.Stop())
         self.synced = self.end
 
     def sync(self) -> None:
-        """Durable: all transactions so far, on return."""
+        """Sync the file. Durable on return: all transactions so far."""
         with self._turn:
             if self.synced != self.end:
                 self.files.fdatasync(self._file)
@@ -198,7 +203,7 @@ class BinlogWriter:
         return self._written + len(self.buffer)
 
     def _append(self, event: e.Event, *, server_id: int = 0, flags: int = 0) -> int:
-        """Frame an event and buffer it; returns its bytes."""
+        """Frame an event and buffer it; return its size in bytes."""
         timestamp_s = self._now_s() if self._start is None else self._timestamp_s
         raw = e.frame(
             event, self._position, timestamp_s=timestamp_s, server_id=server_id or self.options.server_id, flags=flags
@@ -232,8 +237,8 @@ class BinlogWriter:
         self._append(e.Gtid(self._sequence, self._sequence - 1, commit_us))
 
     def begin(self, tables: Iterable[TablePlans] = (), status: RowBatch | None = None, commit_us: int = 0) -> None:
-        """Begin an epoch transaction. `tables` are those whose rows will come, as far as known; `status` is the row of
-        `ndb_apply_status`, written first; `commit_us` is when it was committed, 0 for now. Durable: nothing.
+        """Begin an epoch transaction. `tables` are the tables of its rows, as far as known; `status` is the row of
+        `ndb_apply_status`, written first; `commit_us` is the commit time, 0 for now. Durable on return: nothing.
         """
         self._open(commit_us)
         self._append(e.Query("BEGIN"))
@@ -243,9 +248,9 @@ class BinlogWriter:
             self.append(status)
 
     def append(self, batch: RowBatch) -> int:
-        """Write the rows of a batch; returns how many are logged. Memory: one buffer, and the largest row.
+        """Write the rows of a batch; return the number of rows logged. Memory: one buffer, and the largest row.
 
-        Durable: nothing. Raises: StorageFull (call `roll_back`), PageDamaged, LimitExceeded, IoFailed.
+        Durable on return: nothing. Raises: StorageFull (call `roll_back`), PageDamaged, LimitExceeded, IoFailed.
         """
         if self._start is None:
             raise InvariantBroken("rows were given to a binlog without an open transaction; report this")
@@ -261,7 +266,7 @@ class BinlogWriter:
         for octets, ends in self._bodies.bodies(definition.name, batch.rows, before, after, run.first, run.rows):
             begin = first = 0
             while first < len(ends):
-                # As many rows as fit, one at least.
+                # As many rows as fit, at least one.
                 last = max(first + 1, int(ends.searchsorted(begin + EVENT_ROWS_BYTES, "right")))
                 end = int(ends[last - 1])
                 self._write_rows(batch.plans, run, bytes(octets[begin:end]))
@@ -286,7 +291,7 @@ class BinlogWriter:
         self._held = (event, run.server_id)
 
     def _announce(self, plans: TablePlans) -> None:
-        """End the statement, and begin the next with the maps of all tables known."""
+        """End the statement, and begin the next with the maps of all known tables."""
         self._release(is_statement_end=True)
         self._tables.setdefault(id(plans), plans)
         for each in self._tables.values():
@@ -314,7 +319,7 @@ class BinlogWriter:
         self._statement_bytes += self._append(event, server_id=server_id)
 
     def commit(self) -> Written:
-        """End the transaction; returns where it stands. Durable: as `sync_binlog` says; all of it after `sync`.
+        """End the transaction; return its place. Durable on return: as `sync_binlog` says; all of it after `sync`.
 
         Raises: StorageFull (call `roll_back`), IoFailed, SyncFailed.
         """
@@ -339,12 +344,14 @@ class BinlogWriter:
             try:
                 self.rotate()
             except StorageFull as error:
-                # The transaction stands; the next one tries again.
+                # The transaction is kept; the next one retries.
                 _log.warning("the binlog cannot begin its next file: %s", error)
         return written
 
     def roll_back(self) -> None:
-        """Take back the open transaction. Durable: nothing; a crash leaves the torn transaction or none of it."""
+        """Roll back the open transaction. Durable on return: nothing; a crash leaves the torn transaction or none of
+        it.
+        """
         if self._start is None:
             return
         self.buffer = bytearray()
@@ -356,14 +363,16 @@ class BinlogWriter:
         self._start = None
 
     def statement(self, text: str, database: str = "", commit_us: int = 0, server_id: int = 0) -> Written:
-        """Write a change of the schema as a transaction of its own, of another server if it came from there.
+        """Write a schema change as a separate transaction, with the id of another server if it came from there.
 
-        Durable: as for `commit`.
+        Durable on return: as for `commit`.
         """
         return self._single(e.Query(text, database, STATEMENT_STATUS), commit_us, server_id)
 
     def incident(self, message: str) -> Written:
-        """Write that something is missing from here on; a replica stops there. Durable: as for `commit`."""
+        """Write an incident: changes are missing from here on, and a replica stops there. Durable on return: as for
+        `commit`.
+        """
         self._need_no_transaction("write an incident")
         self._start = self._position
         self._sequence_before = self._sequence
@@ -385,5 +394,5 @@ class BinlogWriter:
 
 
 def map_id(plans: TablePlans) -> int:
-    """The number of a version of a table in table maps: 31 bits of table, 16 of version."""
+    """Return the number of a version of a table in table maps: 31 bits of table, 16 of version."""
     return plans.definition.table_id << 16 | plans.definition.version & 0xFFFF

@@ -1,1 +1,1 @@
-"""Conflict handling: what is decided about an incoming change, and what is remembered of a channel. No I/O."""
+"""Conflict handling: the decision about an incoming change, and the state kept for a channel. No I/O."""

@@ -1,6 +1,6 @@
 """A decision applied to a batch: which rows are applied, how the others fail, and what is counted. No Python per row.
 
-A batch has changes of one table and kind, none of a key twice, so that its rows do not see each other.
+A batch has changes of one table and kind, with no key twice, so that its rows do not affect each other.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FAILURES: Final = {code: failure for failure, code in CODES.items()}
 
 
 def outcomes(decision: Decision, found: Mask, accepted: Mask, refreshed: Mask) -> Codes:
-    """For each row APPLIED or the code of its failure. `found`: the key is there; `accepted`: the program took the row,
-    of no matter where none was run; `refreshed`: earlier in the same epoch transaction.
+    """Return for each row APPLIED or the code of its failure. `found`: the key exists; `accepted`: the program accepted
+    the row, ignored if none was run; `refreshed`: the row was refreshed earlier in the same epoch transaction.
     """
     codes = np.zeros(len(found), dtype=np.int8)
     if decision.check is not Check.NONE:
@@ -41,19 +41,19 @@ def outcomes(decision: Decision, found: Mask, accepted: Mask, refreshed: Mask) -
 
 
 def rows_with(decision: Decision, codes: Codes, what: str) -> Mask:
-    """Rows whose failure's handling has `what`, one of its flags, such as `is_refreshed`."""
+    """Return the rows whose failure has a handling with `what`, one of its flags, such as `is_refreshed`."""
     wanted = [CODES[failure] for failure, handling in decision.failures.items() if getattr(handling, what)]
     return np.isin(codes, np.array(wanted, dtype=np.int8))
 
 
 def unhandled(decision: Decision, codes: Codes) -> Mask:
-    """Rows that fail in a way the decision does not know: the applier stops."""
+    """Return the rows that fail in a way that the decision does not handle: the applier stops."""
     known = [APPLIED, *(CODES[failure] for failure in decision.failures)]
     return ~np.isin(codes, np.array(known, dtype=np.int8))
 
 
 def tally(function: FunctionDefinition, decision: Decision, codes: Codes) -> dict[str, int]:
-    """What a batch adds to the counters, by their names; nothing that is 0."""
+    """Return what a batch adds to the counters, by their names; zeros are left out."""
     counted = {
         function.counter: "is_counted",
         DELETE_DELETE: "is_delete_delete",

@@ -1,8 +1,9 @@
-"""Dependencies between the transactions of one epoch: who wrote a key last, who wrote it next, what follows a mark.
+"""Dependencies between the transactions of one epoch: the last and the next writer of a key, and the transactions after
+a marked one.
 
-Private memory only. Two hash tables of open addressing, sized by the caller so that a batch never fills them: `slots`
+Private memory only. Two open-addressing hash tables, sized by the caller so that a batch never fills them: `slots`
 holds for each key 1 + the word offset of its record in `keys`, `names` for each transaction id 1 + its number. Numbers
-are given in order of first sight; words D_… of the state count what is used.
+are assigned in order of first appearance; words D_… of the state count the space used.
 """
 
 # mypy: ignore-errors
@@ -16,13 +17,13 @@ from tidemark.replication.conflict import dependencies_layout as W
 
 @helper
 def _hash_of_id(id_, state):
-    """Hash of a transaction id."""
+    """Return the hash of a transaction id."""
     return headed_hash(id_, state, 0, 0, state[W.D_SEED])
 
 
 @helper
 def _number_of(id_, names, transactions, state):
-    """The number of a transaction id, a new one at its first sight."""
+    """Return the number of a transaction id, a new one at its first appearance."""
     mask = names.size - 1
     at = _hash_of_id(id_, state) & mask
     while True:
@@ -50,7 +51,7 @@ def _is_full(count, names, transactions, state, stack):
 
 @helper
 def _mark(number, transactions, edges, state, stack):
-    """Mark a transaction and all that come behind it; each goes onto the stack once."""
+    """Mark a transaction and all that depend on it; each goes onto the stack once. Returns the number of new marks."""
     if transactions[number * W.TRANSACTION_WORDS + W.T_MARK]:
         return 0
     transactions[number * W.TRANSACTION_WORDS + W.T_MARK] = 1
@@ -74,7 +75,7 @@ def _mark(number, transactions, edges, state, stack):
 
 @helper
 def _key_record(head, hash_, data, start, length, slots, keys, state):
-    """Word offset of a key's record; a new one has owner -1."""
+    """Return the word offset of a key's record; a new one has owner -1."""
     mask = slots.size - 1
     at = hash_ & mask
     while True:
@@ -106,12 +107,12 @@ def _key_record(head, hash_, data, start, length, slots, keys, state):
     nogil=True,
 )
 def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edges, state, stack):
-    """Take over writes in order: transaction id, table and key (words [offsets[i], offsets[i + 1]) of `data`) of each;
-    those of the part D_PART of D_PARTS, the others are passed over.
+    """Track writes in order: transaction id, table and key (words [offsets[i], offsets[i + 1]) of `data`) of each. Only
+    keys of the part D_PART of D_PARTS are tracked, others are skipped.
 
-    Returns how many were taken: all, or DEPENDENCY_REPEATED - i if write i is the second of its transaction on its key,
-    which only the invalid id may make, and any where state[D_MAY_REPEAT] says so; DEPENDENCY_BROKEN, and nothing is
-    taken, if keys lie outside of `data` or a table has too little room.
+    Returns the number of writes; DEPENDENCY_REPEATED - i if write i is the second of its transaction on its key, which
+    is allowed only for the invalid id, or for any id if state[D_MAY_REPEAT] is set; DEPENDENCY_BROKEN, with nothing
+    tracked, if keys are outside of `data` or a table has too little room.
     """
     count = ids.size
     if tables.size < count or offsets.size <= count or _is_full(count, names, transactions, state, stack):
@@ -160,8 +161,8 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def mark_transactions(ids, names, transactions, edges, state, stack):
-    """Mark transactions by id, and all that depend on them; those never tracked are marked too. Returns how many are
-    new, DEPENDENCY_BROKEN without room.
+    """Mark transactions by id, and all that depend on them; ids never tracked are marked too. Returns the number of new
+    marks, DEPENDENCY_BROKEN without room.
     """
     if _is_full(ids.size, names, transactions, state, stack):
         return W.DEPENDENCY_BROKEN
@@ -174,7 +175,7 @@ def mark_transactions(ids, names, transactions, edges, state, stack):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def read_marks(ids, names, transactions, state, out):
-    """1 for each id that is marked, else 0. Returns how many are."""
+    """Set out[i] to 1 for each marked id, else to 0. Returns the number of marked ids."""
     mask = names.size - 1
     found = 0
     for i in range(ids.size):
@@ -192,8 +193,8 @@ def read_marks(ids, names, transactions, state, out):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def rehash_dependencies(names, transactions, slots, keys, state):
-    """Fill empty hash tables from what they lead to; keys of other parts are dropped. Returns how many entries they
-    have.
+    """Fill empty hash tables from the records they lead to; keys of other parts are dropped. Returns the number of
+    entries.
     """
     mask = names.size - 1
     for number in range(state[W.D_TRANSACTIONS]):

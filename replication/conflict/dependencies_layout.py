@@ -5,10 +5,10 @@ from __future__ import annotations
 # --- state ------------------------------------------------------------------------------------------
 D_TRANSACTIONS = 0  # numbered so far
 D_KEYS = 1
-D_KEY_WORDS = 2  # used of `keys`
+D_KEY_WORDS = 2  # words of `keys` in use
 D_EDGES = 3
 D_MARKED = 4
-D_PARTS = 5  # keys are followed in so many parts, by hash, a power of two; 0 counts as 1
+D_PARTS = 5  # number of parts in which keys are followed, by hash: a power of two; 0 counts as 1
 D_PART = 6  # the part whose keys are followed
 D_MAY_REPEAT = 7  # 1: a transaction may write a key twice, each time for another server
 D_SEED = 8  # of the hashes
@@ -26,16 +26,16 @@ E_TO = 0
 E_NEXT = 1
 
 # --- a key ----------------------------------------------------------------------------------------------
-K_HEAD = 0  # table << KEY_TABLE_SHIFT | words of the key behind these two
+K_HEAD = 0  # table << KEY_TABLE_SHIFT | words of the key after these two
 K_OWNER = 1  # number of the transaction that wrote it last
 K_DATA = 2
 KEY_TABLE_SHIFT = 32
 KEY_LENGTH_MASK = (1 << KEY_TABLE_SHIFT) - 1
 
-PART_SHIFT = 40  # bits of a key's hash from here on say which part it is of; lower ones, which slot
+PART_SHIFT = 40  # the bits of a key's hash from here on select its part, lower ones its slot
 
 INVALID_ID = -1  # as a signed word
-DEPENDENCY_REPEATED = -1  # less the place in the batch
+DEPENDENCY_REPEATED = -1  # minus the place in the batch
 DEPENDENCY_BROKEN = -(1 << 40)  # sizes that contradict each other
 
 assert D_SEED + 1 == DEPENDENCY_STATE_WORDS

@@ -1,8 +1,8 @@
-"""What each conflict function makes of an incoming change: one table of decisions.
+"""What each conflict function decides about an incoming change: one table of decisions.
 
-A function is a choice of the natural operation, an optional program that looks at the row that is there, and a mapping
-of what can fail to a cause and its handling. `decide` gives the line for (function, role, reflected, kind); who applies
-runs the operation and looks the failure up.
+A function is a choice of the natural operation, an optional program that examines the stored row, and a mapping from
+each failure to its cause and handling. `decide` returns the line for (function, role, reflected, kind); the applier
+runs the operation and looks up the failure.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Kind(Enum):
 class Operation(Enum):
     """Natural operation."""
 
-    INSERT = "insert"  # EXISTS if the key is there
+    INSERT = "insert"  # EXISTS if the key exists
     UPSERT = "upsert"
-    UPDATE = "update"  # MISSING if it is not
+    UPDATE = "update"  # MISSING if the key does not exist
     DELETE = "delete"
 
 
 class Check(Enum):
-    """Program run over the row that is there; REFUSED if it does not accept."""
+    """Program run over the stored row; REFUSED if it does not accept."""
 
     NONE = "none"
     EQUAL = "event's before-value = column"
@@ -59,10 +59,11 @@ class Failure(Enum):
 
 @dataclass(frozen=True)
 class Handling:
-    """What is done about a failure; all False is: ignore it.
+    """The handling of a failure; all False: it is ignored.
 
-    `is_counted`: by the function's counter. `is_refreshed`: the row's present state, or absence, travels back.
-    `is_logged`: an exceptions row. `is_delete_delete`, `is_discard`: counted so. `marks`: its transaction is rejected.
+    `is_counted`: by the function's counter. `is_refreshed`: the row's present state, or absence, is sent back.
+    `is_logged`: an exceptions row is written. `is_delete_delete`, `is_discard`: counted as such. `marks`: its
+    transaction is rejected.
     """
 
     cause: Cause | None = None
@@ -76,9 +77,9 @@ class Handling:
 
 @dataclass(frozen=True)
 class Decision:
-    """One line of the table. `reflects`: what was applied is tagged, so that it returns to the secondary.
-    `wins_keys`: where another row has a key of a unique index that the change brings, this is no failure: the change
-    waits for the end of the epoch transaction, and a row that is in its way then is taken out.
+    """One line of the table. `reflects`: applied changes are tagged, so that they return to the secondary. `wins_keys`:
+    it is no failure if another row has a key of a unique index that the change brings: the change waits for the end of
+    the epoch transaction, and a row that is still in its way is deleted.
     """
 
     operation: Operation
@@ -94,12 +95,12 @@ class Decision:
 
     @property
     def needs_after(self) -> bool:
-        """Whether it must be in the after-image."""
+        """Whether the resolve column must be in the after-image."""
         return self.check in (Check.GREATER, Check.GREATEST)
 
     @property
     def needs_all_after(self) -> bool:
-        """Whether all columns must be in it."""
+        """Whether all columns must be in the after-image."""
         return self.check is Check.GREATEST
 
 
@@ -117,7 +118,7 @@ NATURAL: Final = {
     Kind.DELETE: Operation.DELETE,
     Kind.READ: Operation.UPDATE,
 }
-# What a rejected transaction's operations get, on any table.
+# The handling of operations of a rejected transaction, on any table.
 IMPLICATED: Final = Handling(Cause.TRANS_IN_CONFLICT, is_refreshed=True, is_logged=True)
 
 _VALUE_CHECKS: Final[dict[str, dict[Kind, tuple[Operation, Check]]]] = {
@@ -155,11 +156,11 @@ _VALUE_CHECKS: Final[dict[str, dict[Kind, tuple[Operation, Check]]]] = {
 
 
 def _failures(operation: Operation, check: Check, handling: Handling) -> dict[Failure, Handling]:
-    """The failures an operation with a program can have, each with its cause."""
+    """Return the failures that an operation with a program can have, each with its cause."""
     possible = {
         Failure.REFUSED: check is not Check.NONE,
         Failure.REFRESHED: True,
-        Failure.EXISTS: True,  # of an update or delete too: by a unique key
+        Failure.EXISTS: True,  # also of an update or delete, by a unique key
         Failure.MISSING: operation in (Operation.UPDATE, Operation.DELETE),
     }
     return {each: replace(handling, cause=CAUSES[each]) for each, can_be in possible.items() if can_be}
@@ -201,7 +202,7 @@ def _on_secondary(kind: Kind, is_reflected: bool) -> Decision:
 
 @cache
 def plain(kind: Kind) -> Decision:
-    """Without a function: writes replace, what is missing is no matter."""
+    """Return the decision without a function: writes replace, and a missing row is ignored."""
     if kind is Kind.WRITE:
         return Decision(Operation.UPSERT, Check.NONE, {}, wins_keys=True)
     return Decision(NATURAL[kind], Check.NONE, {Failure.MISSING: IGNORED}, wins_keys=True)
@@ -209,7 +210,7 @@ def plain(kind: Kind) -> Decision:
 
 @cache
 def decide(definition: FunctionDefinition | None, role: Role, is_reflected: bool, kind: Kind) -> Decision:
-    """The line for a change. Raises: Rejected if the function needs a role and the site has none."""
+    """Return the decision for a change. Raises: Rejected if the function needs a role and the site has none."""
     if definition is None:
         return plain(kind)
     if not definition.is_epoch:

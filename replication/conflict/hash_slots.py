@@ -1,4 +1,4 @@
-"""Slots of hash tables of open addressing in private memory, which kernels fill and search."""
+"""Slots of open-addressing hash tables in private memory, which kernels fill and search."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SLOTS_MIN = 1 << 10
 
 
 def slots_for(entries: int) -> int:
-    """Slots of a table that is at most two thirds full."""
+    """Return the number of slots for a table that is at most two thirds full."""
     return max(SLOTS_MIN, 1 << (entries * 3 // 2).bit_length())
 
 
 def longest_run(slots: Words) -> int:
-    """Slots in use one after the other, the most there are: no look-up reads more, but for the free one at the end."""
+    """Return the length of the longest run of used slots: no look-up reads more, except the free one at the end."""
     free = np.flatnonzero(slots == 0)
     if not free.size:
         return slots.size

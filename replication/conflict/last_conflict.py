@@ -18,8 +18,8 @@ class LastConflict:
     def commit(
         self, epoch: int, max_replicated_epoch: int, conflicts: int, reflected_applied: int, refreshed: int
     ) -> None:
-        """An epoch transaction has committed in the local `epoch`, with so many row conflicts, reflected operations
-        applied and refresh operations received; MRE as its commit left it.
+        """Note that an epoch transaction has committed in the local `epoch`, with so many row conflicts, reflected
+        operations applied and refresh operations received; `max_replicated_epoch` is the MRE after its commit.
         """
         if conflicts or reflected_applied or refreshed:
             self.last_conflict = epoch

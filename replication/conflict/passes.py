@@ -1,8 +1,8 @@
 """The passes over one epoch transaction that transactional functions need: NORMAL, TRACK, APPLY.
 
-NORMAL looks for a first conflict without tracking. TRACK follows every key and marks transactions; APPLY refuses what
-is marked. A rolled-back pass leaves only its marks: the epoch transaction is run again, without sleep and without
-counting as a retry. Marks grow, so it ends; the bound is for streams that are not what they seem.
+NORMAL looks for a first conflict without tracking. TRACK follows every key and marks transactions; APPLY refuses marked
+transactions. A rolled-back pass leaves only its marks: the epoch transaction is run again, without sleep and without
+counting as a retry. Marks only grow, so this ends; the bound is for invalid streams.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ class Passes:
     _in_a_row: int = 0
 
     def begin(self) -> None:
-        """An epoch transaction begins, not one of its passes."""
+        """Begin an epoch transaction, not one of its passes."""
         self.detect_iterations = self.conflict_commits = self._in_a_row = 0
 
     def end(self, has_new_conflict: bool) -> Ending:
-        """A pass is over; `has_new_conflict`: a transactional function met one. Raises: PeerError after too many."""
+        """End a pass; `has_new_conflict`: a transactional function met a conflict. Raises: PeerError after too many
+        passes.
+        """
         if not has_new_conflict:
             if self.state is Pass.APPLY:
                 self.conflict_commits += 1

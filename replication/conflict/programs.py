@@ -1,8 +1,8 @@
 """The interpreted programs of the conflict functions.
 
-Values differ by row and come as parameters, so that one program serves a table for good. Columns and epochs are
-compared without sign: `BIGINT UNSIGNED` from 2**63 on orders as users think, which it does not in NDB. NULL in the
-resolve column counts as 0, as it does there.
+Values differ by row and are passed as parameters, so that one program serves a table permanently. Columns and epochs
+are compared as unsigned numbers: `BIGINT UNSIGNED` from 2**63 on orders as users expect, unlike in NDB. NULL in the
+resolve column counts as 0, as in NDB.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidemark.engine.programs.interpreter import Program
     from tidemark.engine.schema.definition import TableDefinition
 
-# Parameters by check: what each stands for.
+# Parameters by check.
 VALUE = 0  # the event's value of the resolve column, as a signed word; EPOCH: max replicated epoch
 IMAGE_ORDER = 1  # GREATEST: event's after-image compared with the row, -1, 0 or 1
 SITE_ORDER = 2  # GREATEST: site the event comes from compared with the row's author, -1, 0 or 1
@@ -40,7 +40,7 @@ _EVENT, _ROW, _SPARE = 1, 2, 3
 
 
 def parameter_words(values: Sequence[Any]) -> NDArray[np.int64]:
-    """Words of unsigned values; None counts as 0."""
+    """Return words of unsigned values; None counts as 0."""
     return np.array([each or 0 for each in values], dtype=np.uint64).view(np.int64)
 
 
@@ -53,7 +53,9 @@ def _exits(assembler: Assembler) -> Program:
 
 
 def _load_compared(assembler: Assembler, table: TableDefinition, column: str) -> str:
-    """Event's value and row's value into registers of one type, which is returned; they order as unsigned numbers."""
+    """Load the event's value and the row's value into registers of one type; return the type. They order as unsigned
+    numbers.
+    """
     kind = table.columns[table.position(column)].type
     if kind not in (UInt32, UInt64):
         raise SchemaInvalid(f"resolve column {column!r} must be UInt32 or UInt64, it is {kind!r}")
@@ -64,7 +66,7 @@ def _load_compared(assembler: Assembler, table: TableDefinition, column: str) ->
         assembler.load_const(_ROW, 0)
         assembler.label("known")
         return INTEGER
-    # A word from 2**63 on came as a negative one.
+    # A value from 2**63 on is passed as a negative word.
     assembler.load_const(_SPARE, 0)
     assembler.branch_registers("ge", _EVENT, _SPARE, "small")
     assembler.operate("integer_to_wide", _EVENT, _EVENT)
@@ -82,7 +84,7 @@ def _load_compared(assembler: Assembler, table: TableDefinition, column: str) ->
 
 
 def value_program(table: TableDefinition, column: str, check: Check) -> Program:
-    """EQUAL, GREATER or GREATEST over the resolve column."""
+    """Return the program of EQUAL, GREATER or GREATEST over the resolve column."""
     assembler = Assembler(table)
     kind = _load_compared(assembler, table, column)
     assembler.branch_registers("eq" if check is Check.EQUAL else "gt", _EVENT, _ROW, "accept", kind=kind)
@@ -98,7 +100,9 @@ def value_program(table: TableDefinition, column: str, check: Check) -> Program:
 
 
 def epoch_program(table: TableDefinition, bits: int) -> Program:
-    """EPOCH: a replica wrote the row, or its epoch, read through `bits` bits, is confirmed (parameter VALUE)."""
+    """Return the program of EPOCH: a replica wrote the row, or its epoch, read through `bits` bits, is confirmed
+    (parameter VALUE).
+    """
     assembler = Assembler(table)
     assembler.load_const(_EVENT, 0)
     assembler.read_pseudo(_ROW, "author")
@@ -119,7 +123,7 @@ def epoch_program(table: TableDefinition, bits: int) -> Program:
 
 
 def author_program(table: TableDefinition) -> Program:
-    """AUTHOR: a replica wrote the row."""
+    """Return the program of AUTHOR: a replica wrote the row."""
     assembler = Assembler(table)
     assembler.load_const(_EVENT, 0)
     assembler.read_pseudo(_ROW, "author")
@@ -128,7 +132,7 @@ def author_program(table: TableDefinition) -> Program:
 
 
 def program_of(check: Check, table: TableDefinition, column: str | None = None, bits: int = 0) -> Program | None:
-    """The program of a check, None for Check.NONE; `column` for checks of values, `bits` for EPOCH."""
+    """Return the program of a check, None for Check.NONE; `column` for checks of values, `bits` for EPOCH."""
     if check is Check.NONE:
         return None
     if check is Check.EPOCH:
@@ -141,12 +145,14 @@ def program_of(check: Check, table: TableDefinition, column: str | None = None, 
 
 
 def order(first: Any, second: Any) -> int:
-    """-1, 0 or 1."""
+    """Return -1, 0 or 1."""
     return int(first > second) - int(first < second)
 
 
 def image_order(image: Sequence[Any], row: Sequence[Any]) -> int:
-    """Order of two rows of one table by stored values, column by column, None first: equal on every site."""
+    """Return the order of two rows of one table by stored values, column by column, None first. It is the same at every
+    site.
+    """
     for one, other in zip(image, row, strict=True):
         if one is None or other is None:
             if (one is None) != (other is None):
@@ -157,7 +163,7 @@ def image_order(image: Sequence[Any], row: Sequence[Any]) -> int:
 
 
 def image_orders(images: Sequence[NDArray[Any]], rows: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-    """`image_order` of many rows, given by column; None stands for NULL in arrays of objects."""
+    """Return `image_order` of many rows, given by column; None stands for NULL in arrays of objects."""
     none = np.array(None, dtype=object)
     result = np.zeros(len(images[0]), dtype=np.int64)
     for one, other in zip(images, rows, strict=True):

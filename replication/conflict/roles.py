@@ -16,7 +16,7 @@ class Role(IntEnum):
     PASS = 3  # applies everything, without detection
 
 
-# A change of what a site decides goes through NONE; primary and secondary may be exchanged.
+# A change of role goes through NONE; only primary and secondary may be exchanged directly.
 _CHANGES = {
     Role.NONE: frozenset({Role.SECONDARY, Role.PRIMARY, Role.PASS}),
     Role.SECONDARY: frozenset({Role.NONE, Role.PRIMARY}),
@@ -26,7 +26,7 @@ _CHANGES = {
 
 
 def change_role(current: Role, wanted: Role, is_running: bool) -> Role:
-    """The role after the change; the one it is can always be set. Raises: Rejected."""
+    """Return the role after the change; the present role can always be set. Raises: Rejected."""
     if current == wanted:
         return wanted
     if is_running:

@@ -1,8 +1,8 @@
 """Dependencies between the transactions of one epoch transaction, for functions that reject whole transactions.
 
-A transaction depends on another if it wrote a row next after it; a mark goes forward along such edges, never backward.
-Nothing outlives the epoch: later epochs are caught by the refreshed rows. Work is done in batches by kernels over
-private memory; `memory_limit_bytes` bounds it, `memory_bytes` says how much it is.
+A transaction depends on another if it is the next to write a row after it; a mark moves forward along such edges, never
+backward. Nothing outlives the epoch: the refreshed rows catch conflicts of later epochs. Kernels work in batches over
+private memory; `memory_limit_bytes` bounds it, `memory_bytes` is its size.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     Words = NDArray[np.int64]
 
 WORD_BYTES = 8
-TRACKED_ROWS = 512  # rows and words of keys taken over at once, room being reserved as if all were new
+TRACKED_ROWS = 512  # rows and words of keys tracked at once; room is reserved as if all were new
 TRACKED_WORDS = 1 << 10
 PARTS_MAX = 1 << 8
 
 
 def pack_keys(parts: Sequence[tuple[NDArray[np.uint8], Words]]) -> tuple[Words, Words]:
-    """Keys of several parts as words that differ whenever keys differ: each part is its length and its bytes.
+    """Pack keys of several parts into words that differ whenever keys differ: each part is its length and its bytes.
 
-    `parts`: for each key column the bytes of all rows and where each row's begin, with one offset more than rows.
-    Returns (words, offsets in words). Shapes: offsets has one entry more than rows.
+    `parts` has for each key column the bytes of all rows and the start of each row's bytes, with one offset more than
+    rows. Returns (words, offsets in words). Shapes: offsets has one entry more than rows.
     """
     lengths = np.stack([np.diff(offsets) for _, offsets in parts], axis=1)
     words = 1 + -(-lengths // WORD_BYTES)
@@ -72,7 +72,9 @@ def pack_keys(parts: Sequence[tuple[NDArray[np.uint8], Words]]) -> tuple[Words, 
 
 
 def _grown_size(array: Words, words: int) -> int:
-    """Words an array has when it holds so many; doubled, so that what is copied never passes what there will be."""
+    """Return the size of an array that must hold so many words; sizes double, so that no more words are copied in total
+    than the array holds in the end.
+    """
     return array.size if array.size >= words else max(words, 2 * array.size)
 
 
@@ -85,15 +87,16 @@ def _grown(array: Words, words: int) -> Words:
 
 
 class DependencyTracker:
-    """One epoch transaction. Transaction ids are signed words; -1, all ones, is the invalid id, which tells nothing.
+    """The dependencies of one epoch transaction. Transaction ids are signed words; -1, all ones, is the invalid id,
+    which identifies no transaction.
 
-    `memory_limit_bytes` is for all of it, half of it for keys. If they need more, half of them, by hash, is left out
-    from there on, and so on: for what was left out the epoch transaction is read again (`begin_part`). Transactions and
-    dependencies are kept from part to part; a dependency may be found again, and is one more then.
+    `memory_limit_bytes` is for everything, half of it for keys. If keys need more, half of them, by hash, are left out
+    from there on, and so on: for the keys left out, the epoch transaction is read again (`begin_part`). Transactions
+    and dependencies are kept from part to part; a dependency that is found again is stored again.
     """
 
     def __init__(self, seed: int, memory_limit_bytes: int = 1 << 40, parts_max: int = PARTS_MAX) -> None:
-        """seed: of the hashes, a signed word that no peer knows; the store's."""
+        """`seed` is the store's, for the hashes: a signed word that no peer knows."""
         self._parts_max = parts_max
         self._left: list[tuple[int, int]] = []
         self._half = memory_limit_bytes // 2
@@ -109,37 +112,37 @@ class DependencyTracker:
 
     @property
     def transactions(self) -> int:
-        """Transactions seen."""
+        """The number of transactions seen."""
         return int(self._state[D_TRANSACTIONS])
 
     @property
     def marked(self) -> int:
-        """Transactions marked."""
+        """The number of transactions marked."""
         return int(self._state[D_MARKED])
 
     @property
     def keys(self) -> int:
-        """Different keys seen."""
+        """The number of distinct keys seen."""
         return self._keys_before + int(self._state[D_KEYS])
 
     @property
     def edges(self) -> int:
-        """Dependencies kept; one that is found several times in a row is kept once."""
+        """The number of dependencies stored; one that is found several times in a row is stored once."""
         return int(self._state[D_EDGES])
 
     @property
     def memory_bytes(self) -> int:
-        """Memory reserved; memory of the system is taken as it is used."""
+        """The memory reserved; the system provides it when it is used."""
         graph = (self._names, self._transactions, self._edges, self._stack)
         return sum(each.nbytes for each in (*graph, self._slots, self._keys))
 
     @property
     def longest_probe(self) -> int:
-        """Slots that no look-up of a key or a transaction reads more of, but for the free one at the end."""
+        """The most slots that a look-up of a key or a transaction reads, not counting the free one at the end."""
         return max(longest_run(self._names), longest_run(self._slots))
 
     def begin_part(self) -> bool:
-        """Follow keys that were left out, in the next reading; False if none were, and every key was followed."""
+        """Begin to track a part of the keys left out, in the next reading; return False if no keys were left out."""
         if not self._left:
             return False
         self._keys_before = self.keys
@@ -149,7 +152,7 @@ class DependencyTracker:
         return True
 
     def _split(self) -> None:
-        """Leave half of the keys of this part out."""
+        """Leave out half of the keys of this part."""
         part, parts = int(self._state[D_PART]), max(1, int(self._state[D_PARTS]))
         if 2 * parts > self._parts_max:
             raise TransactionTooLarge(
@@ -162,7 +165,7 @@ class DependencyTracker:
         self._rehash(self._names.size, self._slots.size)
 
     def _reserve_graph(self, writes: int) -> None:
-        """Room for so many more transactions and dependencies."""
+        """Reserve room for so many more transactions and dependencies."""
         transactions = self.transactions + writes
         names = max(slots_for(transactions), self._names.size)
         sizes = [
@@ -184,7 +187,7 @@ class DependencyTracker:
             self._rehash(names, self._slots.size)
 
     def _reserve_keys(self, writes: int, key_words: int) -> None:
-        """Room for so many more keys."""
+        """Reserve room for so many more keys."""
         while True:
             slots = max(slots_for(int(self._state[D_KEYS]) + writes), self._slots.size)
             size = _grown_size(self._keys, int(self._state[D_KEY_WORDS]) + writes * K_DATA + key_words)
@@ -201,11 +204,11 @@ class DependencyTracker:
         rehash_dependencies(self._names, self._transactions, self._slots, self._keys, self._state)
 
     def track(self, ids: Words, tables: Words, keys: Words, offsets: Words, is_passed_on: bool = False) -> None:
-        """Take over writes in the order of events; keys as `pack_keys` gives them.
+        """Track writes in the order of events; keys as `pack_keys` returns them.
 
-        is_passed_on: the source had them from other servers; what it applied in one transaction may have a change of a
-        row for each of them. Raises: PeerError if another transaction writes a key twice (an epoch's events hold one
-        change of a row for each transaction), TransactionTooLarge beyond the memory limit; the tracker is of no use
+        `is_passed_on`: the source received them from other servers; a transaction that it applied may change a row once
+        for each of these. Raises: PeerError if any other transaction writes a key twice (an epoch's events hold one
+        change of a row for each transaction), TransactionTooLarge beyond the memory limit; the tracker is unusable
         then.
         """
         self._state[D_MAY_REPEAT] = is_passed_on
@@ -246,12 +249,12 @@ class DependencyTracker:
             )
 
     def mark(self, ids: Words) -> int:
-        """Mark transactions, and what depends on them; returns how many were not marked before."""
+        """Mark transactions and those that depend on them; return the number of new marks."""
         self._reserve_graph(len(ids))
         return int(mark_transactions(ids, self._names, self._transactions, self._edges, self._state, self._stack))
 
     def is_marked(self, ids: Words) -> NDArray[np.bool_]:
-        """Which of the ids are marked. Shape: as `ids`."""
+        """Return which of the ids are marked. Shape: as `ids`."""
         out = np.zeros(len(ids), dtype=np.int64)
         read_marks(ids, self._names, self._transactions, self._state, out)
         return out.astype(np.bool_)

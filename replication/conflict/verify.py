@@ -17,7 +17,7 @@ class Verdict(Enum):
 
 @dataclass
 class EpochVerifier:
-    """`highest` is the epoch that began last, at first the one in `ndb_apply_status`, 0 if there is none."""
+    """`highest` is the epoch that began last, initially the one in `ndb_apply_status`, 0 if there is none."""
 
     highest: int = 0
     allow_skip: bool = False
@@ -25,9 +25,9 @@ class EpochVerifier:
     _is_committed: bool = True
 
     def begin(self, epoch: int) -> Verdict:
-        """An epoch transaction begins. Raises: PeerError, and the applier stops."""
+        """Begin an epoch transaction. Raises: PeerError, which stops the applier."""
         verdict = self._verdict(epoch)
-        self.highest = epoch  # a start too early goes once more through what was applied
+        self.highest = epoch  # after a start that is too early, applied epochs are passed once more
         self._is_first = False
         self._is_committed = False
         return verdict
@@ -54,9 +54,9 @@ class EpochVerifier:
         )
 
     def commit(self) -> None:
-        """The epoch transaction has committed."""
+        """Note that the epoch transaction has committed."""
         self._is_committed = True
 
     def roll_back(self) -> None:
-        """It has not; the same epoch comes again."""
+        """Note that it has not committed; the same epoch comes again."""
         self._is_committed = False

@@ -1,4 +1,4 @@
-"""What of the log goes to the binlog, and the own binlog read back as changes.
+"""The path of changes from the log to the binlog, and the store's own binlog read back as changes.
 
-Read `injector`, `attached` (beside an open store), `images`; then `changes`.
+Read `injector`, `attached` (next to an open store), `images`; then `changes`.
 """

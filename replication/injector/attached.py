@@ -1,17 +1,17 @@
-"""The binlog of an open store: caught up with the log before the store opens, then an epoch behind it.
+"""The binlog of an open store: it catches up with the log before the store opens, then follows it by one epoch.
 
-Order, for each epoch: closed and durable in the REDO log; in the binlog, synced by `sync_binlog`'s rule; its rows of
-`ndb_binlog_index` committed. Local checkpoints are published when the binlog has their epoch (`reach`). What a crash
-leaves between these steps is found by the next opening: the binlog's own end says which epoch is its last, the log has
-those behind it, and rows of the index are made again from the files.
+Order, for each epoch: closed and durable in the REDO log; in the binlog, synced by the rule of `sync_binlog`; its rows
+of `ndb_binlog_index` committed. Local checkpoints are published after the binlog has their epoch (`reach`). The next
+opening finds what a crash leaves between these steps: the end of the binlog says which epoch is its last, the log has
+the epochs after it, and rows of the index are rebuilt from the files.
 
-Invariants: (I1) The binlog has every epoch that is to be logged, once, in order, from where it begins: the last one in
-its files is where the log is gone on with. (I2) A store that is opened without its binlog, or goes
-back to an earlier epoch, leaves the mark `stopped` before anything commits. With the mark what is between is not there
-to be had: an incident says so, and an epoch transaction without rows from where on the binlog is whole again. It is
-durable before the mark goes. (I3) The file with the last epoch is never purged. (I4) At a node of a group the binlog
-has nothing that the group has not completed, and what says where it is whole again is written with the first epoch
-behind it that the group has completed (ADR 0015).
+Invariants: (I1) The binlog has every epoch that is to be logged, once, in order, from its beginning on; reading of the
+log continues after the last epoch in its files. (I2) A store that is opened without its binlog, or goes back to an
+earlier epoch, leaves the mark `stopped` before anything commits. With the mark, the changes in between are not
+available: an incident says so, and an epoch transaction without rows says from where on the binlog is whole again. Both
+are durable before the mark is removed. (I3) The file with the last epoch is never purged. (I4) At a node of a group the
+binlog has nothing that the group has not completed, and the incident and the epoch of (I2) are written with the first
+later epoch that the group has completed (ADR 0015).
 """
 
 from __future__ import annotations
@@ -73,28 +73,28 @@ class AttachedBinlog:
         completed: Callable[[], int] | None = None,
         seam_epoch: int = 0,
     ) -> None:
-        """`values` are those of `options.settings` with a `log_bin`; `lcp_epoch` is that of the newest local
-        checkpoint, `newest_epoch` the last one of which the store has a change, `is_new` whether it was made just now.
-        The log and the epochs are those of a store that is about to open. Of a node of a group: `completed` is the
-        newest epoch that all its members have, `seam_epoch` the one through which rows were copied, without groups of
-        the log, 0 if none were.
+        """`values` are those of `options.settings` with a `log_bin`; `lcp_epoch` is the epoch of the newest local
+        checkpoint, `newest_epoch` the last epoch of which the store has a change, `is_new` whether the store was just
+        created. The log and the epochs are those of a store that is about to open. At a node of a group, `completed`
+        returns the newest epoch that all its members have, and `seam_epoch` is the epoch through which rows were copied
+        without groups of the log, 0 if none were.
 
-        Durable: the epochs the binlog lacked, on return. Raises: Rejected, BinlogDamaged, FileMissing, StorageFull.
+        Durable on return: the epochs that the binlog lacked. Raises: Rejected, BinlogDamaged, FileMissing, StorageFull.
         """
         self._store = store
         self._files = files
         self._values = dict(values)
         self._lcp_epoch, self._store_epoch = lcp_epoch, newest_epoch
-        self.turn = threading.RLock()  # who writes epochs
+        self.turn = threading.RLock()  # held by a thread that writes epochs
         self.on_written: list[Callable[[], None]] = []
         self.on_epoch: list[Callable[[int], None]] = []
-        self.newest_epoch = 0  # that stands in the files
+        self.newest_epoch = 0  # in the files
         self.pins: dict[object, Position] = {}
         self._counters = dict.fromkeys(("epochs", "incidents", "load_marks", "statements", "rows"), 0)
         self._written = self._handled = self._latest_rows = 0
         self._wanted = 0  # the epoch a local checkpoint waits for, or was abandoned for
         self._completed = completed
-        self._has_gap = False  # which is to be told of with the next epoch
+        self._has_gap = False  # to be reported with the next epoch
         self._is_given_up = False
         self._idle = 0  # epochs up to here that are not in the binlog have no groups
         is_apart = self._prepare(is_new, bool(seam_epoch))
@@ -122,15 +122,15 @@ class AttachedBinlog:
 
     # --- opening ----------------------------------------------------------------------------------
     def _status_plans(self) -> TablePlans:
-        """Of `ndb_apply_status`, which the primary of a group makes when it begins to lead."""
+        """Return the plans of `ndb_apply_status`, which the primary of a group creates when it begins to lead."""
         table = self._store.tables.get(NDB_APPLY_STATUS)
         return self.rules.plans(RowFormat(NDB_APPLY_STATUS_TABLE) if table is None else table.format)
 
     def _prepare(self, is_new: bool, is_copied: bool) -> bool:
-        """Make the folder; whether the store has changed, or may have, without its binlog. Durable: the mark."""
+        """Make the folder; return whether the store may have changed without a binlog. Durable on return: the mark."""
         files = self._files
         if is_copied:
-            leave_mark(files)  # for the opening behind the local checkpoint of the copy, which sees no seam
+            leave_mark(files)  # for the opening after the local checkpoint of the copy, which sees no seam
         if not files.exists(FOLDER):
             if is_new and not is_copied:
                 return False
@@ -147,11 +147,11 @@ class AttachedBinlog:
         return files.exists(STOPPED)
 
     def _catch_up(self, is_apart: bool) -> None:
-        """Find the end of what is there, and begin anew if the log does not lead on from it."""
+        """Find the end of the binlog, and begin anew if the log does not continue from it."""
         epochs = self._store.epochs
         tail, lost_epoch = self._find_tail()
         has_gap = tail.epoch < lost_epoch <= self._lcp_epoch
-        # Whatever the binlog has was durable in the log before.
+        # Every epoch of the binlog was durable in the log first.
         is_ahead = tail.epoch >= epochs.current or tail.changed_epoch > self._store_epoch
         if not (is_apart or has_gap or is_ahead):
             self._written = self._handled = self.newest_epoch = tail.epoch
@@ -160,7 +160,7 @@ class AttachedBinlog:
         if tail.end is not None and int(gci_of(tail.epoch)) >= GCI_MAX:
             raise Origin(*tail.end).damaged(f"ends epoch {tail.epoch}, which no store has")
         if tail.epoch >= epochs.current:
-            # Numbers the binlog has are never given again: a replica would take them for what it has applied.
+            # Numbers in the binlog are never reused: a replica would take them for epochs that it has applied.
             with self._store.latch:
                 epochs.pass_over(tail.epoch)
         newest = epochs.current - 1
@@ -178,13 +178,13 @@ class AttachedBinlog:
         self._written = self._handled = newest
 
     def _find_gap(self, is_apart: bool, seam_epoch: int) -> None:
-        """`_catch_up` in a group: what is missing is told with the next epoch that all members have, for the newest one
-        here may be taken back, and its number given again. The mark stays as long.
+        """`_catch_up` in a group: missing changes are reported with the next epoch that all members have, because the
+        newest one here may be rolled back and its number reused. The mark stays until then.
         """
         tail = self._find_tail()[0]
         newest = seam_epoch or self._store_epoch
         if tail.epoch > (seam_epoch or self._store.epochs.current - 1):
-            self.writer.rotate()  # behind a history the group has not: it goes
+            self.writer.rotate()  # after a history that the group lacks, which is purged
             self.writer.index.purge_to(self.writer.end.file)
             self._epoch_file = self.writer.end.file
             leave_mark(self._files)
@@ -198,7 +198,7 @@ class AttachedBinlog:
         self._injector.passed_over = deque(tail.statements)
 
     def close_gap(self) -> None:
-        """Durable: that something is missing, and from where on the binlog is whole, before the mark goes."""
+        """Report the gap, and from where on the binlog is whole; both are durable before the mark is removed."""
         epoch = self._written
         self.incident(f"the binlog of this node lacks changes up to epoch {epoch}; go on with another node's")
         written = self._injector.write_empty(epoch)
@@ -213,13 +213,13 @@ class AttachedBinlog:
             self._files.sync_directory(FOLDER)
 
     def check_servable(self) -> None:
-        """Raises: PeerError while a gap at the end of the binlog is not told of in it."""
+        """Check that the binlog may be served. Raises: PeerError while it does not yet report a gap at its end."""
         if self._has_gap:
             raise PeerError("the binlog of this node begins anew with the next epoch; try again, or another node's")
 
     def _find_tail(self) -> tuple[Tail, int]:
-        """(end of the binlog as found, last epoch of the index table if the files have lost it, else 0). Rows of the
-        index that are missing are made.
+        """Return (end of the binlog as found, last epoch of the index table if the files have lost it, else 0). Writes
+        missing rows of the index.
         """
         recovered = self.writer.recovered
         if recovered is None:
@@ -245,9 +245,9 @@ class AttachedBinlog:
         return InjectorOptions.of(self._values, parse_size("binlog_cache_size", self._values["binlog_cache_size"]))
 
     def set_option(self, name: str, value: object) -> None:
-        """Give an option of the binlog another value, which counts from when the table of options says.
+        """Set an option of the binlog to another value, which takes effect when the table of options says.
 
-        Raises: SchemaInvalid, Rejected for one that counts from the next opening or is not of the binlog.
+        Raises: SchemaInvalid, Rejected for an option that takes effect at the next opening or is not of the binlog.
         """
         values = settings({**self._values, name: value})
         if BY_NAME[name].effect is Effect.OPEN:
@@ -264,29 +264,29 @@ class AttachedBinlog:
             self._injector.options = self._injector_options()
             status = self._store.tables.get(NDB_APPLY_STATUS)
             if name in ("log_apply_status", "log_orig") and status is not None:
-                # These say how that one table is logged, and count from the next epoch.
+                # These options decide how this one table is logged, from the next epoch on.
                 capture(self._store, self.rules, [status])
 
     @property
     def tracks_reads(self) -> bool:
-        """Whether transactions that do not say otherwise have their exclusive reads logged."""
+        """Whether transactions log their exclusive reads by default."""
         return bool(self._values["log_exclusive_reads"])
 
     # --- epochs -----------------------------------------------------------------------------------
     def write_closed_epochs(self) -> int:
-        """Write the closed epochs that are not in the binlog yet, and their rows of the index; the newest one it is
-        done with. Durable: as `sync_binlog` says. Raises: StorageFull, and the next call goes on where this one had to
-        stop; StoreFailed.
+        """Write the closed epochs that are not in the binlog yet, and their rows of the index; return the newest epoch
+        handled. Durable on return: as `sync_binlog` says. Raises: StorageFull, after which the next call continues
+        where this one stopped; StoreFailed.
         """
         with self.turn:
             self._follow()
-        # Without the turn: where the log has no room these wait for a local checkpoint, and that one for the turn.
+        # Without the turn: if the log has no room, these rows wait for a local checkpoint, and it waits for the turn.
         self.rows.write()
         return self._handled
 
     def reach(self, epoch: int) -> None:
-        """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it is to be
-        published, for one. Nothing is written to the store, which may have no room until that is done. Raises:
+        """Wait until the binlog durably holds everything to be logged up to an epoch, for instance before a local
+        checkpoint of it is published. Writes nothing to the store, which may have no room until then. Raises:
         StorageFull, StoreFailed.
         """
         self._wanted = max(self._wanted, epoch)
@@ -307,15 +307,15 @@ class AttachedBinlog:
         store.clock.sleep(COMPLETION_POLL_SECONDS)
 
     def give_up(self) -> None:
-        """The node is outside its group: who waits for an epoch that all members have does not get it."""
+        """Note that the node is outside its group: threads that wait for an epoch of all members get an error."""
         self._is_given_up = True
 
     def has_through(self, epoch: int) -> bool:
-        """Whether the binlog is done with everything that was changed up to an epoch."""
+        """Whether the binlog has handled all changes up to an epoch."""
         return epoch <= max(self._handled, self._idle)
 
     def _holds_log(self) -> bool:
-        """Whether the log cannot be cut because the binlog lacks epochs of it."""
+        """Whether the log must not be cut because the binlog lacks epochs of it."""
         return not self.has_through(self._wanted)
 
     def _follow(self) -> None:
@@ -354,10 +354,10 @@ class AttachedBinlog:
         try:
             return self._injector.write(changes)
         except LimitExceeded as error:
-            # It will never fit: who replicates must know, and the others must go on.
+            # It will never fit: replicas must learn this, and later epochs must go on.
             self.incident(f"epoch {changes.epoch} cannot be logged: {error.message}")
             for _ in changes.parts():
-                pass  # the follower goes on behind what was read
+                pass  # the follower continues after what was read
             return self._injector.write_empty(changes.epoch, changes.wall_us)
 
     def _note(self, written: WrittenEpoch) -> None:
@@ -377,7 +377,7 @@ class AttachedBinlog:
             _log.info("epoch %d: %d rows, %s to %s", written.epoch, rows, tuple(written.start), tuple(written.end))
 
     def incident(self, message: str) -> None:
-        """Write that something is missing from here on; a replica stops there. Durable: on return.
+        """Write an incident: changes are missing from here on, and a replica stops there. Durable on return.
 
         Raises: StorageFull.
         """
@@ -389,38 +389,38 @@ class AttachedBinlog:
 
     @property
     def base(self) -> str:
-        """The base name of its files."""
+        """The base name of the binlog files."""
         return self.writer.index.base
 
     @property
     def handled_epoch(self) -> int:
-        """The newest closed epoch whose changes, if any are logged, stand before `writer.end`."""
+        """The newest closed epoch whose changes, if any are logged, are before `writer.end`."""
         return self._handled
 
     def durable_end(self) -> Position:
-        """Where what may be served ends. Durable: all before it, on return."""
+        """Return the end of what may be served. Durable on return: everything before it."""
         self.writer.sync()
         return self.writer.synced
 
     # --- files ------------------------------------------------------------------------------------
     def rotate(self) -> None:
-        """End the file and begin the next one. Durable: everything so far. Raises: StorageFull."""
+        """End the file and begin the next one. Durable on return: everything so far. Raises: StorageFull."""
         with self.turn:
             self.writer.rotate()
             self._expire()
         self.rows.write()
 
     def pin(self, holder: object, place: Position) -> None:
-        """Keep the file of a place, and those behind it, until `unpin`, or the holder pins another place."""
+        """Keep the file of a place, and later files, until `unpin`, or until the holder pins another place."""
         self.pins[holder] = place
 
     def unpin(self, holder: object) -> None:
-        """The holder needs no file any more."""
+        """Drop the pin of a holder."""
         self.pins.pop(holder, None)
 
     def _kept(self) -> str:
-        """The oldest file that is needed: by a channel, by the next restart, or by a reader in another process, which
-        has pinned its file and may go on with those behind it.
+        """Return the oldest file that is needed: by a channel, by the next restart, or by a reader in another process,
+        which has pinned its file and may continue with later ones.
         """
         index = self.writer.index
         needed = [self._epoch_file, *(place.file for place in list(self.pins.values()))]
@@ -428,9 +428,9 @@ class AttachedBinlog:
         return min((name for name in needed if name in index.names), key=index.place_of)
 
     def purge(self, to: str | None = None, before_s: int | None = None, bytes_max: int | None = None) -> list[str]:
-        """Remove old files, and their rows of `ndb_binlog_index`: those before the file `to`, those ended before
-        `before_s` (seconds since 1970), or as many as leave no more than `bytes_max`. What a channel or a restart needs
-        stays. Returns the names. Durable: on return. Raises: Rejected for a file there is not.
+        """Remove old files, and their rows of `ndb_binlog_index`: files before the file `to`, files that ended before
+        `before_s` (seconds since 1970), or as many as leave at most `bytes_max`. Files that a channel or a restart
+        needs stay. Returns the names. Durable on return. Raises: Rejected for a file that does not exist.
         """
         with self.turn:
             index, keep = self.writer.index, self._kept()
@@ -446,7 +446,7 @@ class AttachedBinlog:
         return gone
 
     def _purged(self, names: list[str]) -> list[str]:
-        """Remove the files before the last one of these."""
+        """Remove the files before the last one of these; return their names."""
         gone = self.writer.index.purge_to(max(names, key=self.writer.index.place_of))
         self.rows.files_have_gone |= bool(gone)
         return gone
@@ -458,11 +458,11 @@ class AttachedBinlog:
 
     # --- life -------------------------------------------------------------------------------------
     def close(self) -> None:
-        """Write what is closed and end the file. Durable: everything, or the next opening catches up."""
+        """Write the closed epochs and end the file. Durable on return: everything, or the next opening catches up."""
         with self.turn:
             try:
                 if self._is_given_up:
-                    self._follow()  # rows of tables are another node's to write
+                    self._follow()  # another node writes the rows of tables
                 else:
                     self.write_closed_epochs()
             except (StorageFull, TooManyFiles) as error:
@@ -470,7 +470,7 @@ class AttachedBinlog:
             self.writer.close()
 
     def register(self, status: ReplicationStatus) -> None:
-        """Let the status variables of the binlog be what they are here."""
+        """Register the status variables of the binlog."""
         for name in (
             "latest_epoch",
             "latest_trans_epoch",
@@ -483,7 +483,7 @@ class AttachedBinlog:
         return int(self.counters()[name])
 
     def counters(self) -> dict[str, Any]:
-        """Counters for `status()`."""
+        """Return counters for `status()`."""
         end, latest = self.writer.end, max(self._store.epochs.newest_closed, self._handled)
         return {
             "file": end.file,

@@ -1,7 +1,7 @@
-"""Whether row images of a binlog can be applied to the tables of a backup: looked at before a restore writes anything.
+"""Check whether the row images of a binlog can be applied to the tables of a backup, before a restore writes anything.
 
-Rows are not taken apart: what an event says of its table and of its columns is enough. Statements are followed as far
-as to know which tables there are; the columns of a table that a statement alters are looked at when it is applied.
+Rows are not decoded: the table and the columns of an event are enough. Statements are followed to know which tables
+exist; the columns of a table that a statement alters are checked when it is applied.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ _NOT_LOGGED = 1  # as a binlog_type
 
 
 class ImageCheck:
-    """One look at a part of a binlog. `rows_events`: events with rows of users; `has_replicated`: some of them tell of
-    changes of other sites; `has_positions`: so does `ndb_apply_status`.
+    """One check of a part of a binlog. `rows_events`: number of events with rows of users; `has_replicated`: some of
+    them are changes of other sites; `has_positions`: `ndb_apply_status` has positions of other sites.
     """
 
     def __init__(self, log: LogFolder, standing: Standing | None) -> None:
-        """standing: None if nothing is known of tables."""
+        """`standing` is None if no tables are known."""
         self._log = log
         self.rows_events = 0
         self.has_replicated = self.has_positions = False
-        self._tables: dict[str, TableDefinition | None] | None = None  # None of one that was altered
+        self._tables: dict[str, TableDefinition | None] | None = None  # None for an altered table
         self._tablespaces = {DEFAULT_TABLESPACE}
         if standing is not None and standing.is_schema_known:
             self._tables = {table.name: table for table in standing.manifest.tables}
             self._tablespaces |= {definition.name for definition, _ in standing.manifest.tablespaces}
-        self._seen: dict[object, TableMap] = {}  # maps of tables by what was looked at; kept, so that ids stay theirs
+        self._seen: dict[object, TableMap] = {}  # maps by what was checked; kept, so that ids are not reused
 
     def run(self, start: Position, end: Position) -> None:
-        """Look at everything between two places.
+        """Check everything between two places.
 
         Raises: Unsupported for images, types and statements that cannot be applied, NoSuchTable, SchemaInvalid,
-        NoSuchTablespace, BinlogDamaged, and what reading raises.
+        NoSuchTablespace, BinlogDamaged, and the errors of reading.
         """
         reader = BinlogReader(self._log.files, self._log.folder, self._log.base, start)
         maps = StatementMaps()
@@ -78,7 +78,7 @@ class ImageCheck:
                         positions += sum(
                             chunk.count for chunk in maps.reader(read.event, origin).chunks(read.event.body, origin)
                         )
-                        self.has_positions |= positions > 1  # the first one is its own
+                        self.has_positions |= positions > 1  # the first one is the site's own
         finally:
             reader.close()
 
@@ -137,7 +137,7 @@ class ImageCheck:
             raise located(error, origin) from error
 
     def _definition(self, table: TableMap, origin: Origin) -> TableDefinition | None:
-        """The table as it is there, None if nobody knows. Raises: NoSuchTable, SchemaInvalid."""
+        """Return the table as it is at that point, None if it is unknown. Raises: NoSuchTable, SchemaInvalid."""
         if self._tables is None:
             return None
         if table.name not in self._tables:
@@ -155,7 +155,9 @@ class ImageCheck:
 
 
 def notes_of(standing: Standing, check: ImageCheck) -> list[str]:
-    """What the binlog is known to lack: told in the plan and in the report, for none of it can be found by reading."""
+    """Return notes on what the binlog is known to lack. Plan and report show them, because reading cannot find the
+    lack.
+    """
     manifest = standing.manifest
     notes: list[str] = []
     rows = [

@@ -1,4 +1,4 @@
-"""The own binlog as `recovery/verification/binlog_check.py` reads it: everything that is kept, up to an epoch."""
+"""The store's own binlog as `recovery/verification/binlog_check.py` reads it: all kept files, up to an epoch."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from tidemark.replication.injector.binlog_rows import ChangedRows
 
 HELD_BYTES = 1 << 20
-# What leaves a table its rows, with the names and keys they have.
+# Changes after which a table still has its rows, under the same name and keys.
 _KEEPS_ROWS = (s.AddColumn, s.DropColumn, s.RenameColumn, s.ChangeColumn, s.SetDefault, s.CreateIndex, s.DropIndex)
 
 
 class KeptBinlog:
-    """What the binlog of a store has, from the oldest file on; the same each time it is read."""
+    """The binlog of a store from its oldest file on; every reading gives the same."""
 
     def __init__(self, endpoint: Endpoint, epoch: int) -> None:
-        """Up to an epoch, which the binlog has. Raises: Rejected without a binlog."""
+        """Prepare to read up to an epoch, which the binlog has. Raises: Rejected without a binlog."""
         self._endpoint = endpoint
         self._epoch = epoch
         binlog = endpoint.log()
@@ -41,7 +41,7 @@ class KeptBinlog:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Nothing of it is purged meanwhile."""
+        """Keep its files from being purged in the meantime."""
         binlog = self._endpoint.log()
         binlog.pin(self, self._start)
         try:
@@ -50,13 +50,13 @@ class KeptBinlog:
             binlog.unpin(self)
 
     def pieces(self) -> Iterator[Piece]:
-        """The changes of rows, and of tables. Raises: BinlogDamaged, FileMissing."""
+        """Yield the changes of rows, and of tables. Raises: BinlogDamaged, FileMissing."""
         endpoint = self._endpoint
         log = LogFolder(endpoint.files, FOLDER, endpoint.log().base)
         reader = RowReader(definitions_in(endpoint.store), None, endpoint.site.server_id)
         said: list[s.Statement] = []
-        loaded: set[str] = set()  # tables with a mark in front of the epoch
-        # Of a binlog without its first files, what lies before its first epoch is not to be had.
+        loaded: set[str] = set()  # tables with a mark before the epoch
+        # A binlog without its first files lacks the changes before its first epoch.
         is_lost = not self._is_first
         for each in transactions(log, self._start, self._end):
             if isinstance(each, Loss):
@@ -86,7 +86,7 @@ class KeptBinlog:
         return bool(self._endpoint.opened.values["log_empty_update"])
 
     def is_whole(self) -> bool:
-        """Whether every change of the store is one that its binlog has, as far as its settings tell."""
+        """Whether the binlog has every change of the store, as far as its settings show."""
         endpoint = self._endpoint
         values = endpoint.opened.values
         own_id = endpoint.site.server_id

@@ -1,9 +1,9 @@
-"""A store's binlog as what a restore goes on with behind backup and archive (docs/backup.md, section 6).
+"""A store's binlog, with which a restore continues after backup and archive (docs/backup.md, section 6).
 
-The reader that `recovery/backup/later_changes.py` asks for. Planning reads all that is there: where epochs end, then
-which images the rows have of those that are wanted. What cannot be applied is found there, before anything is written.
-The files may be those of a store that is open elsewhere: they are read beside its writer, and what is being read is
-kept from purging.
+This is the reader that `recovery/backup/later_changes.py` requires. Planning reads the whole binlog: where epochs end,
+then which images the rows of the wanted epochs have. So changes that cannot be applied are found before anything is
+written. The files may be those of a store that is open elsewhere: they are read next to its writer, and files being
+read are kept from purging.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """Where what is planned stands, both ends between transactions."""
+    """The planned part of a binlog; both ends are between transactions."""
 
     start: Position
     end: Position
 
 
 class _Reach:
-    """The walk over what lies behind an epoch."""
+    """The result of the walk over the binlog after an epoch."""
 
     def __init__(self) -> None:
         self.epochs = self.first_epoch = self.epoch = self.reach = 0
         self.wall_us = (0, 0)
-        self.is_over = False  # an epoch behind the end was seen
+        self.is_over = False  # an epoch past the end was seen
         self.end: Position | None = None
         self.obstacle: Error | None = None
         self.servers: set[int] = set()
@@ -73,7 +73,7 @@ class RestoreBinlog:
     """The files of one binlog. `with` closes them."""
 
     def __init__(self, files: Files, folder: str, store: bytes | None = None) -> None:
-        """store: UUID of the store whose directory the folder lies in, if it is one.
+        """`store` is the UUID of the store in whose directory the folder is, None if there is no such store.
 
         Raises: FileMissing without a binlog there, Rejected for several, BinlogDamaged.
         """
@@ -92,7 +92,9 @@ class RestoreBinlog:
 
     @staticmethod
     def at(place: str | os.PathLike[str]) -> RestoreBinlog:
-        """The binlog in a directory, or in the folder `binlog` of a store's. Raises: as the constructor."""
+        """Open the binlog in a directory, or in the folder `binlog` of a store's directory. Raises: as the
+        constructor.
+        """
         files = PosixFiles(place)
         if not bases(files, "") and bases(files, FOLDER):
             return _opened(files, FOLDER)
@@ -101,7 +103,7 @@ class RestoreBinlog:
         return _opened(PosixFiles(above or "/"), folder)
 
     def close(self) -> None:
-        """Close the files; harmless twice."""
+        """Close the files; a second call is harmless."""
         if self._pin is not None:
             self._pin.release()
             self._pin = None
@@ -117,8 +119,8 @@ class RestoreBinlog:
 
     # --- what there is -----------------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values: first and last epoch, when they were closed, files, what stops a reader on the way
-        (`gaps`) or ends it (`damage`).
+        """Return a description in plain values: first and last epoch, their commit times, files, what stops a reader on
+        the way (`gaps`) or for good (`damage`).
         """
         index = self._beside.index()
         epochs: list[tuple[int, int]] = []
@@ -157,7 +159,7 @@ class RestoreBinlog:
         """See `LaterChanges.plan`.
 
         Raises: ForeignFile for a binlog of another store, PositionLost if it begins too late, EpochGap for an incident,
-        BinlogDamaged, FileMissing, FileTruncated, Unsupported and others for what cannot be applied.
+        BinlogDamaged, FileMissing, FileTruncated, Unsupported and others for changes that cannot be applied.
         """
         manifest = standing.manifest
         if self._store not in (None, manifest.store):
@@ -189,7 +191,7 @@ class RestoreBinlog:
         return LogFolder(self._files, self._folder, self.base)
 
     def _check_places(self, standing: Standing) -> None:
-        """The newest epoch that the `ndb_binlog_index` of the backup has a place of here stands there.
+        """Check that the newest epoch that the `ndb_binlog_index` of the backup places in these files is at its place.
 
         Raises: ForeignFile.
         """
@@ -217,7 +219,7 @@ class RestoreBinlog:
             )
 
     def _behind(self, epoch: int) -> Position:
-        """Where what follows an epoch begins. Raises: PositionLost, BinlogDamaged."""
+        """Return the position after an epoch. Raises: PositionLost, BinlogDamaged."""
         try:
             return self._beside.behind(epoch)
         except PositionLost as error:
@@ -244,7 +246,7 @@ class RestoreBinlog:
                 if not boundary.epoch:
                     continue
                 if is_first and not has_statement and self._is_empty(file, boundary):
-                    # Where a store begins a binlog stands an epoch without rows: what was before it is not there.
+                    # A store begins a binlog with an epoch without rows: the changes before it are missing.
                     raise self._lost(standing.epoch)
                 is_first = False
                 self._take(found, Position(file, boundary.end), boundary, until)
@@ -253,7 +255,7 @@ class RestoreBinlog:
         return found
 
     def _obstacle(self, boundary: Boundary, epoch: int) -> Error | None:
-        """What keeps a reader from going on behind `epoch`."""
+        """Return why a reader cannot continue after `epoch`, None if it can."""
         if boundary.incident is not None:
             mark = load_mark(boundary.incident)
             if mark is None:
@@ -290,7 +292,7 @@ class RestoreBinlog:
         found.wall_us = (found.wall_us[0], wall_us)
 
     def _is_empty(self, file: str, boundary: Boundary) -> bool:
-        """Whether a transaction says nothing but its number."""
+        """Whether a transaction has no row of a user."""
         check = ImageCheck(self._log(), None)
         check.run(Position(file, boundary.start), Position(file, boundary.end))
         return check.rows_events == 0
@@ -305,7 +307,7 @@ class RestoreBinlog:
 
     # --- carrying it out ---------------------------------------------------------------------------
     def keep(self, plan: LaterPlan) -> None:
-        """Keep what is planned from being purged until `close`. Raises: PositionLost if that has happened."""
+        """Keep the planned files from being purged until `close`. Raises: PositionLost if they have been purged."""
         if plan.where is None or not isinstance(self._files, PosixFiles):
             return
         name = plan.where.start.file
@@ -314,7 +316,7 @@ class RestoreBinlog:
             raise self._lost(plan.first_epoch - 1)
 
     def apply(self, plan: LaterPlan, applying: Applying) -> LaterReport:
-        """See `LaterChanges.apply`. Raises: also what `EpochReplay.apply` raises."""
+        """See `LaterChanges.apply`. Raises: also as `EpochReplay.apply`."""
         replay = EpochReplay(applying.store, applying.make_room)
         report = LaterReport()
         said: list[Statement] = []
@@ -336,8 +338,8 @@ class RestoreBinlog:
 
 
 def _newest_place(batch: pa.RecordBatch, names: list[str]) -> tuple[int, str, int]:
-    """(epoch, file, position) of the newest epoch of some rows of `ndb_binlog_index` that stands in one of the files;
-    (0, "", 0) without one.
+    """Return (epoch, file, position) of the newest epoch in some rows of `ndb_binlog_index` that is in one of the
+    files; (0, "", 0) if there is none.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -351,7 +353,7 @@ def _newest_place(batch: pa.RecordBatch, names: list[str]) -> tuple[int, str, in
 
 
 def _opened(files: PosixFiles, folder: str) -> RestoreBinlog:
-    """The binlog in a folder of these files, which are closed if there is none."""
+    """Open the binlog in a folder of these files; close the files if that fails."""
     try:
         return RestoreBinlog(files, folder, _store_in(files))
     except BaseException:
@@ -360,6 +362,6 @@ def _opened(files: PosixFiles, folder: str) -> RestoreBinlog:
 
 
 def _store_in(files: Files) -> bytes | None:
-    """UUID of the store in a directory, None if there is none, or nobody can tell."""
+    """Return the UUID of the store in a directory, None if there is none, or if no copy of its sysfile is valid."""
     copies = [copy for copy in (read_copy(files, name) for name in NAMES if files.exists(name)) if copy is not None]
     return max(copies, key=lambda copy: copy.generation).store if copies else None

@@ -1,7 +1,7 @@
-"""Row events of the own binlog as Arrow batches in the types of the store.
+"""Row events of the store's own binlog as Arrow batches in the types of the store.
 
-Columns go by the names the table had then. A type is the store's own where the table still has, or once had, a column
-of that name that is written so; otherwise the one that MySQL's type stands for (a TINYINT is Int8, a DATETIME is
+Columns have the names of the table at that time. A type is the store's own if the table has, or once had, a column of
+that name that is written this way; otherwise it is the twin of MySQL's type (a TINYINT is Int8, a DATETIME is
 DateTime).
 """
 
@@ -39,11 +39,11 @@ BODY_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """Rows of one table that were changed in one way.
+    """Rows of one table with the same kind of change.
 
     `operation`: "write" (the row is now `after`: inserted, or updated where `binlog_type` logs updates as writes),
     "update", "delete". `before` and `after` have the columns that were logged, None if the binlog has no such image;
-    `columns` are all of the table's then. `server_id` is the site that made the change first.
+    `columns` are all columns of the table at that time. `server_id` is the site that first made the change.
     """
 
     table: str
@@ -56,12 +56,12 @@ class ChangedRows:
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """The number of rows."""
         image = self.before if self.after is None else self.after
         return 0 if image is None else int(image.num_rows)
 
     def to_arrow(self, epoch: int) -> pa.Table:
-        """`epoch`, `operation`, `before` and `after`, as of `EpochChanges.to_arrow`."""
+        """Return `epoch`, `operation`, `before` and `after`, as `EpochChanges.to_arrow` does."""
         import pyarrow as pa
 
         columns = {
@@ -91,7 +91,7 @@ class _Run:
 
 
 class RowReader:
-    """Makes batches of epoch transactions. One thread at a time."""
+    """Builds batches from epoch transactions. One thread at a time may call it."""
 
     def __init__(
         self,
@@ -99,15 +99,16 @@ class RowReader:
         tables: frozenset[str] | None,
         server_id: int | None,
     ) -> None:
-        """definition_of: a table by its qualified name, None if there is none; what knows its types. tables: qualified
-        names; None for all but those of the system. server_id: whose epochs count, None for any.
+        """`definition_of` returns the definition of a table, with its types, by its qualified name, None if there is
+        none. `tables` are qualified names; None for all except system tables. `server_id` is the server whose epochs
+        count, None for any.
         """
         self._definition_of = definition_of
         self._tables = tables
         self._server_id = server_id
 
     def look(self, events: Iterator[ReadEvent]) -> tuple[int, bool]:
-        """(epoch of a transaction, whether it has rows that are wanted), without reading them."""
+        """Return (epoch of a transaction, whether it has wanted rows), without decoding the rows."""
         maps = StatementMaps()
         epoch: int | None = None
         has_rows = False
@@ -126,9 +127,9 @@ class RowReader:
         return epoch or 0, has_rows
 
     def read(self, events: Iterator[ReadEvent]) -> Iterator[ChangedRows]:
-        """The rows of one transaction that are wanted.
+        """Yield the wanted rows of one transaction.
 
-        Raises: BinlogDamaged, ValueOutOfRange, Unsupported, and what reading raises.
+        Raises: BinlogDamaged, ValueOutOfRange, Unsupported, and the errors of reading.
         """
         try:
             run: _Run | None = None
@@ -154,13 +155,13 @@ class RowReader:
             _close(events)
 
     def _is_wanted(self, table: TableMap, rows: e.Rows) -> bool:
-        """Whether rows are changes, and of a table that was asked for."""
+        """Whether rows are changes, and of a requested table."""
         if not rows.body or rows.conflict_flags & (FLAG_READ | FLAG_REFRESH):
             return False
         return not is_system_table(table.name) if self._tables is None else table.name in self._tables
 
     def _types(self, table: TableMap) -> tuple[tuple[str, ...], dict[int, ColumnType]]:
-        """(names of all columns, types of the store by position, where it knows one)."""
+        """Return (names of all columns, types of the store by position, where known)."""
         definition = self._definition_of(table.name)
         known: dict[str, ColumnType] = {}
         if definition is not None:
@@ -200,7 +201,7 @@ class RowReader:
 
 
 def definitions_in(store: Store) -> Callable[[str], TableDefinition | None]:
-    """The tables of an open store by name, as they are when asked for."""
+    """Return a function that gives the current definition of a table of an open store by name."""
 
     def definition_of(name: str) -> TableDefinition | None:
         found = store.tables.get(name)
@@ -210,8 +211,8 @@ def definitions_in(store: Store) -> Callable[[str], TableDefinition | None]:
 
 
 def events_of(transaction: EpochTransaction, held_bytes: int) -> Callable[[], Iterator[ReadEvent]]:
-    """What gives the events of a transaction as often as it is called, and leaves the walk over the log alone: from
-    memory if they are no more than so many bytes.
+    """Return a function that yields the events of a transaction each time it is called, and does not move the walk over
+    the log: from memory if they have at most `held_bytes`.
     """
     held: list[ReadEvent] = []
     size_bytes = 0
@@ -229,13 +230,13 @@ def _close(events: Any) -> None:
 
 
 def as_stored(array: pa.Array, kind: ColumnType) -> pa.Array:
-    """A column of a binlog in the Arrow type that the store gives out."""
+    """Return a column of a binlog in the Arrow type that the store returns to callers."""
     wanted = kind.arrow_type()
     if array.type == wanted:
         return array
     if not isinstance(kind, Binary):
         return array.cast(wanted)
-    # The binlog leaves trailing zeros out.
+    # The binlog omits trailing zeros.
     count = len(array)
     data, ends = variable(array)
     padded = pad_rows(data, ends, kind.length)

@@ -1,8 +1,8 @@
-"""Row changes of one table out of the files of a binlog, whoever has its store open: what Spark's tasks read.
+"""Row changes of one table from the files of a binlog, whichever process has its store open: Spark's tasks read them.
 
-The reader that `recovery/spark/changes.py` asks for. Epochs are those of `db.changes()`, and so are the rows. What rows
-cannot tell ends the reading before its epoch: changes that were not logged, and changes of the schema by which rows
-come, go, or change the names of their values (a table dropped or renamed, a partition dropped, a column renamed).
+This is the reader that `recovery/spark/changes.py` requires. Epochs and rows are those of `db.changes()`. Reading ends
+before an epoch that rows cannot describe: changes that were not logged, and schema changes by which rows come, go, or
+get other names for their values (a table dropped or renamed, a partition dropped, a column renamed).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PIN_AGAIN_SECONDS = 0.02
 
 
 def open_change_files(place: str, definition: TableDefinition) -> ChangeFiles:
-    """The changes of a table of the store in a directory. Raises: FileMissing, Rejected without a binlog."""
+    """Open the changes of a table of the store in a directory. Raises: FileMissing, Rejected without a binlog."""
     return ChangeFiles(place, definition)
 
 
@@ -56,21 +56,21 @@ class ChangeFiles:
             raise Rejected(f"the store in {place} has no binlog; open it with log_bin, and changes are kept from then")
         self._base = found[0]
         self.beside = BinlogBeside(self._files, FOLDER, self._base)
-        self.known_places: dict[int, Position] = {}  # some epochs, and where what follows each begins
+        self.known_places: dict[int, Position] = {}  # some epochs, and the position after each
         self._pins: dict[str, Pin] = {}
 
     def close(self) -> None:
-        """Close what is open; harmless twice."""
+        """Close all files; a second call is harmless."""
         self.keep(None)
         self._files.close_all()
 
     # --- how far ----------------------------------------------------------------------------------
     def newest_epoch(self) -> int:
-        """The epoch the binlog ends with by now, 0 if it has none. Raises: BinlogDamaged, FileMissing."""
+        """Return the newest epoch in the binlog now, 0 if it has none. Raises: BinlogDamaged, FileMissing."""
         return self.beside.newest_epoch()
 
     def reach(self, since: int, until: int | None, epochs_max: int | None, piece_bytes: int) -> Reach:
-        """See `ChangeLog.reach`; pieces are what lies between statements, so that a large epoch is many."""
+        """See `ChangeLog.reach`; pieces end between statements, so a large epoch is several pieces."""
         start = self._behind(since)
         pieces = _Pieces(self, piece_bytes)
         said: list[s.Statement] = []
@@ -93,7 +93,7 @@ class ChangeFiles:
             if until is not None and boundary.epoch > until:
                 break
             if boundary.epoch <= since:
-                said = []  # given already, and written again behind a crash; or named before it was there
+                said = []  # returned already, and written again after a crash; or `since` named it before it existed
                 continue
             obstacle = self._obstacle(said, boundary.epoch)
             if obstacle is not None:
@@ -102,7 +102,7 @@ class ChangeFiles:
             pieces.add(file, boundary)
             epoch, end, epochs = boundary.epoch, Position(file, boundary.end), epochs + 1
             if epochs == epochs_max or epoch == until:
-                break  # before an incident behind it, which is none of this range
+                break  # before a later incident, which is outside this range
         self._note(epoch, end)
         return Reach(epoch, pieces.finished(), obstacle)
 
@@ -120,7 +120,7 @@ class ChangeFiles:
             self.known_places.pop(next(iter(self.known_places)))
 
     def _obstacle(self, said: Sequence[s.Statement], epoch: int) -> Error | None:
-        """What of a schema change row changes cannot tell, None if nothing."""
+        """Return the error for a schema change that row changes cannot describe, None if there is none."""
         name = self._definition.name
         for each in said:
             what = ""
@@ -142,7 +142,7 @@ class ChangeFiles:
         return None
 
     def statement_ends(self, file: str, start: int, end: int) -> Iterator[int]:
-        """Where statements of a transaction end."""
+        """Yield the positions at which statements of a transaction end."""
         opened = self._files.open(f"{FOLDER}/{file}")
         try:
             for walked in walk(self._files, opened, file, start, end):
@@ -153,7 +153,7 @@ class ChangeFiles:
 
     # --- kept -------------------------------------------------------------------------------------
     def keep(self, since: int | None) -> None:
-        """See `ChangeLog.keep`: a shared lock on the file where it begins, and on no other."""
+        """See `ChangeLog.keep`: holds a shared lock on the file in which reading begins, and on no other."""
         wanted = None if since is None else self._behind(since).file
         if wanted is not None and wanted not in self._pins:
             self._pins[wanted] = self._pin(wanted)
@@ -164,11 +164,11 @@ class ChangeFiles:
         for _ in range(_ATTEMPTS):
             pin = self._files.pin(f"{FOLDER}/{name}")
             if pin is not None:
-                # Also one that its owner had decided on before: then the index has forgotten it.
+                # Its owner may have decided to purge it before the pin: then the index no longer names it.
                 if name in self.beside.index().names:
                     return pin
                 pin.release()
-            # The owner may have asked just now who has pinned it.
+            # The owner may be checking for pins at this moment.
             self._clock.sleep(_PIN_AGAIN_SECONDS)
         raise lost(f"{name} is no longer in the binlog", file=name)
 
@@ -189,7 +189,7 @@ class ChangeFiles:
             log.close()
 
     def _reader(self, piece: ChangePiece) -> BinlogReader:
-        """Raises: PositionLost."""
+        """Open a reader at the start of a piece. Raises: PositionLost."""
         for attempt in range(_ATTEMPTS):
             try:
                 return BinlogReader(self._files, FOLDER, self._base, Position(piece.file, piece.start))
@@ -201,7 +201,7 @@ class ChangeFiles:
 
 
 class _Pieces:
-    """Pieces of transactions that follow one another."""
+    """Pieces of consecutive transactions."""
 
     def __init__(self, files: ChangeFiles, piece_bytes: int) -> None:
         self._files = files
@@ -210,7 +210,7 @@ class _Pieces:
         self._open: ChangePiece | None = None
 
     def add(self, file: str, boundary: Boundary) -> None:
-        """Of the next transaction with an epoch: what lies before it in the file belongs to it."""
+        """Add the next transaction with an epoch; the open piece also takes everything in the file between the two."""
         start, end = boundary.start, boundary.end
         if self._open is not None and (self._open.file != file or end - self._open.start > self._piece_bytes):
             self._end()
@@ -234,14 +234,14 @@ class _Pieces:
             self._open = None
 
     def finished(self) -> tuple[ChangePiece, ...]:
-        """All of them."""
+        """End the open piece; return all pieces."""
         self._end()
         return tuple(self._done)
 
 
 def _by_epoch(events: Iterator[ReadEvent], epoch: int) -> Iterator[tuple[int, Iterator[ReadEvent]]]:
-    """(epoch, its events) of transactions that follow one another; each must be read before the next is asked for.
-    `epoch` is that of the one under way, 0 for none. Raises: BinlogDamaged for rows of no epoch.
+    """Yield (epoch, its events) of consecutive transactions; each must be read before the next is requested. `epoch` is
+    that of the transaction in progress, 0 for none. Raises: BinlogDamaged for rows without an epoch.
     """
     has_ended = False
 
@@ -258,7 +258,7 @@ def _by_epoch(events: Iterator[ReadEvent], epoch: int) -> Iterator[tuple[int, It
         yield epoch, rest(())
     while not has_ended:
         maps = StatementMaps()
-        # Up to the row that names the epoch: the table maps before it may be those of later rows too.
+        # Up to the row that names the epoch: the table maps before it may serve later rows too.
         head: list[ReadEvent] = []
         found = None
         for read in events:

@@ -1,9 +1,9 @@
 """Row changes of closed epochs, read from the store's own binlog: `db.changes()` (docs/verify.md, section 8).
 
-Invariants: (C1) nothing is given out before it is durable; (C2) epochs come in order and whole, and what follows the
-last one given out can always be had, as long as the binlog keeps it: its place is kept from purging meanwhile; (C3)
-where epochs are missing nothing is given out behind the gap. All reading of files happens under one turn, so that
-`close` by another thread, or by a store that closes, never meets a reader.
+Invariants: (C1) nothing is returned before it is durable; (C2) epochs are returned in order and whole, and the epochs
+after the last one returned stay available, because their place is kept from purging; (C3) nothing is returned after a
+gap. All file reads happen under one turn, so that `close` by another thread, or by a store that closes, never runs
+during a read.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ POLL_SECONDS = 0.2  # how soon a waiting reader sees that the store has failed
 
 
 class Change(NamedTuple):
-    """One row change. `before` and `after` are named tuples of the table's columns as it was then, None where the
-    binlog has no such image; a column it has not is None.
+    """One row change. `before` and `after` are named tuples of the table's columns at that time, None if the binlog has
+    no such image; a column that the image lacks is None.
     """
 
     epoch: int
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 
 
 class EpochChanges:
-    """The changes of one epoch, read when they are asked for: a small one from memory, a large one from its file."""
+    """The changes of one epoch, read on request: a small one from memory, a large one from its file."""
 
     def __init__(
         self, changes: Changes, epoch: int, events: Callable[[], Iterator[ReadEvent]], statements: Sequence[str]
@@ -55,18 +55,18 @@ class EpochChanges:
         self._changes = changes
         self._events = events
         self.epoch = epoch
-        self.statements = tuple(statements)  # schema changes in front of the rows, as SQL
+        self.statements = tuple(statements)  # schema changes before the rows, as SQL
 
     def batches(self) -> Iterator[ChangedRows]:
-        """The changes in the order of the binlog, some rows of one table at a time; may be called again.
+        """Yield the changes in the order of the binlog, some rows of one table at a time; may be called again.
 
-        Raises: StoreClosed once `Changes` is closed, BinlogDamaged, FileMissing if its file was purged, which may be
-        when the next epoch has been taken.
+        Raises: StoreClosed after `Changes` is closed, BinlogDamaged, FileMissing if its file was purged, which is
+        possible after the next epoch has been taken.
         """
         return self._changes.guarded(self._events())
 
     def rows(self) -> Iterator[Change]:
-        """The changes one by one."""
+        """Yield the changes one by one."""
         for batch in self.batches():
             kind = namedtuple("Row", batch.columns, rename=True)  # type: ignore[misc]
             images = [_tuples(image, batch, kind) for image in (batch.before, batch.after)]
@@ -77,9 +77,9 @@ class EpochChanges:
     __iter__ = rows
 
     def to_arrow(self, table: str) -> pa.Table:
-        """The changes of one table: `epoch`, `operation`, and `before` and `after`, structs of its columns (NULL where
-        the binlog has no such image; a column it has not is NULL within). A table that changed its columns in between
-        has them all. Without a change of it the table is empty and has no columns.
+        """Return the changes of one table: `epoch`, `operation`, and `before` and `after`, structs of its columns (NULL
+        if the binlog has no such image; a column that the image lacks is NULL within). If its columns changed in
+        between, the result has all of them. Without a change of the table, the result is empty and has no columns.
         """
         import pyarrow as pa
 
@@ -119,10 +119,10 @@ class Changes:
         self._is_closed = False
         self._open: set[Iterator[ChangedRows]] = set()
         self._walk: Iterator[EpochTransaction | Statement | Loss] = iter(())
-        self.epoch = since  # of the last one given out: where to go on
+        self.epoch = since  # of the last one passed: where to continue
         self._holder = object()
         self._binlog.on_written.append(self._news.set)
-        # Also of one that nobody closed.
+        # Also for an iterator that is never closed.
         self._let_go = weakref.finalize(self, _let_go, self._binlog, self._holder, self._news.set)
         try:
             self.position = self._begin(since)
@@ -171,10 +171,10 @@ class Changes:
         return self
 
     def __next__(self) -> EpochChanges:
-        """The next epoch with changes that are wanted, or of the schema; waits for one if it follows.
+        """Return the next epoch with wanted changes, or with schema changes; with `follow`, wait for one.
 
-        Raises: StopIteration at the end, and when it was closed; PositionLost where changes were not logged,
-        BinlogDamaged, StoreFailed.
+        Raises: StopIteration at the end, and after `close`; PositionLost where changes were not logged, BinlogDamaged,
+        StoreFailed.
         """
         while True:
             self._news.clear()
@@ -207,13 +207,13 @@ class Changes:
                 said = []
             if is_new:
                 return None
-            # Whatever is closed by now belongs to it, whoever else writes it.
+            # Every epoch closed by now is included, even if another thread writes it.
             self._binlog.write_closed_epochs()
             is_new = True
             self._walk = self._walked(self._binlog.durable_end())
 
     def _walked(self, end: Position) -> Iterator[EpochTransaction | Statement | Loss]:
-        """What stands between the place reached and an end; the place moves on when the next one is asked for."""
+        """Yield everything between the place reached and an end; the place advances when the next item is requested."""
         log = LogFolder(self._endpoint.files, FOLDER, self._binlog.base)
         statements: Position | None = None
         before: EpochTransaction | Statement | Loss | None = None
@@ -228,12 +228,12 @@ class Changes:
         self._pass(before, statements)
 
     def _pass(self, before: EpochTransaction | Statement | Loss | None, statements: Position | None) -> None:
-        """Go on behind what was passed; statements are read again with the epoch behind them."""
+        """Continue after the item passed; statements are read again with the epoch after them."""
         if before is not None and before.next is not None:
             self.position = statements or before.next
 
     def guarded(self, events: Iterator[ReadEvent]) -> Iterator[ChangedRows]:
-        """The rows of some events, each step under the turn. Raises: StoreClosed."""
+        """Yield the rows of some events, each step under the turn. Raises: StoreClosed."""
         begun = self._reader.read(events)
         with self._turn:
             self._open.add(begun)
@@ -252,7 +252,7 @@ class Changes:
                 _close(begun)
 
     def close(self) -> None:
-        """Let the binlog go; a reader that waits ends. Closing again does nothing."""
+        """Release the binlog; a waiting reader ends. A second call does nothing."""
         self._is_closed = True
         self._news.set()
         with self._turn:

@@ -1,4 +1,4 @@
-"""What an epoch in the binlog consists of, by origin, and its rows of `ndb_binlog_index`."""
+"""The contents of an epoch in the binlog, by origin, and its rows of `ndb_binlog_index`."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class IndexRow(NamedTuple):
 
 @dataclass
 class EpochCounts:
-    """Rows logged, by the server they are logged as; positions of other sites that were applied in the epoch."""
+    """Logged rows, by the server id they are logged under; positions of other sites that were applied in the epoch."""
 
     rows: dict[int, list[int]] = field(default_factory=dict)
     origins: dict[tuple[int, int], None] = field(default_factory=dict)
     statements: int = 0
 
     def add(self, place: int, server_ids: Words | None, logged: int, own_id: int) -> None:
-        """Count `logged` rows of one kind; `server_ids` of those that were to be logged, 0 for the own one."""
+        """Count `logged` rows of one kind; `server_ids` are those of the rows to be logged, 0 for this server."""
         if server_ids is None or not len(server_ids):
             self._add(own_id, place, logged)
             return
@@ -57,12 +57,14 @@ class EpochCounts:
             self.rows.setdefault(server, [0, 0, 0])[place] += count
 
     def note_origin(self, server: int, epoch: int, own_id: int) -> None:
-        """An epoch of another site was applied; the own one, come back, is no origin."""
+        """Note that an epoch of another site was applied; a site's own epoch that came back is not an origin."""
         if server != own_id:
             self.origins[server, epoch] = None
 
     def index_rows(self, epoch: int, start: Position, end: Position, own_id: int, log_orig: bool) -> list[IndexRow]:
-        """The rows of an epoch: one, or with `log_orig` one for the own changes and one for each origin."""
+        """Return the rows of an epoch: one, or with `log_orig` one for the site's own changes and one for each
+        origin.
+        """
 
         def row(counts: list[int], statements: int, server: int, number: int) -> IndexRow:
             inserts, updates, deletes = (min(count, _COUNT_MAX) for count in counts)
@@ -76,7 +78,7 @@ class EpochCounts:
             return [row(total, self.statements, 0, 0)]
         left = dict(self.rows)
         rows = [row(left.pop(own_id, [0, 0, 0]), self.statements, own_id, epoch)]
-        # What a site changed is counted with the newest of its epochs.
+        # Changes of a site are counted with the newest of its epochs.
         for server, number in reversed(self.origins):
             rows.append(row(left.pop(server, [0, 0, 0]), 0, server, number))
         rows += [row(counts, 0, server, 0) for server, counts in sorted(left.items())]

@@ -1,7 +1,7 @@
-"""Epoch transactions found in the files of a binlog: where each stands and what it consists of.
+"""Epoch transactions found in the files of a binlog: their places and contents.
 
-What an opening asks: which epoch is the last one, and which rows of `ndb_binlog_index` are missing. Updates that were
-logged as writes are counted as inserts here, for the file says no more.
+An opening needs them to find the last epoch, and the missing rows of `ndb_binlog_index`. Updates logged as writes are
+counted as inserts here, because the file does not tell them apart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SERVER, _EPOCH = 0, 1
 
 
 class FoundEpoch(NamedTuple):
-    """An epoch in the files, from its first statement on. `epoch` 0: statements without an epoch transaction behind
+    """An epoch in the files, from its first statement on. `epoch` 0: statements without an epoch transaction after
     them, at the end of what was read.
     """
 
@@ -38,13 +38,13 @@ class FoundEpoch(NamedTuple):
 
     @property
     def has_changes(self) -> bool:
-        """Whether the store changed in it; an epoch without may have been written for its number alone."""
+        """Whether the store changed in it; an epoch without a change may have been written for its number alone."""
         return bool(self.counts.rows or self.counts.origins or self.statements)
 
 
 @dataclass
 class _Transaction:
-    """What was read of an epoch so far."""
+    """The part of an epoch read so far."""
 
     own_id: int
     start: Position | None = None
@@ -57,7 +57,9 @@ class _Transaction:
 def epochs_between(
     files: Files, folder: str, base: str, start: Position, end: Position, own_id: int
 ) -> Iterator[FoundEpoch]:
-    """The epochs between two places that lie between transactions. Raises: BinlogDamaged, FileMissing."""
+    """Yield the epochs between two places, each of which is between transactions. Raises: BinlogDamaged,
+    FileMissing.
+    """
     reader = BinlogReader(files, folder, base, start)
     maps = StatementMaps()
     found = _Transaction(own_id)
@@ -105,8 +107,8 @@ def _count(found: _Transaction, maps: StatementMaps, read: ReadEvent) -> None:
 
 
 class Tail(NamedTuple):
-    """The end of a binlog: its last epoch, 0 if it has none, statements behind that, and the last epoch found to have
-    changed anything.
+    """The end of a binlog: its last epoch, 0 if it has none, statements after that, and the last epoch found with
+    changes.
     """
 
     epoch: int
@@ -115,14 +117,14 @@ class Tail(NamedTuple):
     changed_epoch: int = 0
 
     def behind(self, found: FoundEpoch) -> Tail:
-        """The end behind what follows this one."""
+        """Return the end after the next epoch found."""
         if not found.epoch:
             return self._replace(statements=found.statements)
         return Tail(found.epoch, found.end, (), found.epoch if found.has_changes else self.changed_epoch)
 
 
 def last_epoch(files: Files, folder: str, base: str, end: Position, own_id: int) -> Tail:
-    """The last epoch before a place, looked for backwards, file by file. Raises: BinlogDamaged, FileMissing."""
+    """Return the last epoch before a place, searching backwards, file by file. Raises: BinlogDamaged, FileMissing."""
     index = BinlogIndex(files, folder, base)
     behind: tuple[str, ...] = ()
     for name in reversed(index.names[: index.place_of(end.file) + 1]):

@@ -1,8 +1,8 @@
 """Which columns each `binlog_type` puts into which image, and how rows of a batch share events.
 
-`image_rule` is the table of docs/replication.md, section 3, as a pure function. `runs` cuts a batch into runs of
+`image_rule` is the table of docs/replication.md, section 3, as a pure function. `runs` divides a batch into runs of
 neighbouring rows that one event may hold: same columns present, origin, transaction id and conflict flags. Rows keep
-their order, so the changes of one row do.
+their order, and so do the changes of one row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidemark.replication.binlog.row_plan import (
     positions_of,
 )
 
-# Rows whose changed columns are worked out at once.
+# Rows whose changed columns are computed at once.
 _SLICE_ROWS = 4_096
 _KIND_NAMES = {WRITE: "write", UPDATE: "update", DELETE: "delete"}
 
@@ -44,7 +44,7 @@ class Present(Enum):
 
 @dataclass(frozen=True)
 class BinlogOptions:
-    """What `binlog_type` 0 takes from the server, and what goes for every type."""
+    """The options that define `binlog_type` 0, and those for every type."""
 
     updated_only: bool = True
     update_as_write: bool = True
@@ -56,11 +56,11 @@ class BinlogOptions:
 
 @dataclass(frozen=True)
 class ImageRule:
-    """What a table logs: an insert is always a WRITE with the full row.
+    """The images that a table logs: an insert is always a WRITE with the full row.
 
-    `update_kind` is UPDATE, or WRITE if updates are logged as writes, without `update_before` then. `logs_empty`: an
-    update that changes nothing is logged too, as the whole row: a function compares epochs and authors of rows, which
-    it has moved, and the other site must hear of all that it is judged by.
+    `update_kind` is UPDATE, or WRITE, without `update_before`, if updates are logged as writes. `logs_empty`: an update
+    that changes nothing is logged too, as the whole row. It moves epoch and author of the row, by which a function
+    judges, and the other site must receive everything that it is judged by.
     """
 
     is_logged: bool
@@ -93,7 +93,7 @@ _BY_TYPE[4] = _BY_TYPE[6]
 
 
 def effective_type(binlog_type: int, options: BinlogOptions) -> int:
-    """What a `binlog_type` comes to: 0 is what the options of the server say."""
+    """Return the effective `binlog_type`: the options of the server say what 0 is."""
     if binlog_type:
         return binlog_type
     if options.update_as_write:
@@ -104,7 +104,7 @@ def effective_type(binlog_type: int, options: BinlogOptions) -> int:
 
 
 def image_rule(binlog_type: int, options: BinlogOptions) -> ImageRule:
-    """The images of a `binlog_type` (NULL is 0). Raises: SchemaInvalid if there is no such type."""
+    """Return the images of a `binlog_type` (NULL is 0). Raises: SchemaInvalid if there is no such type."""
     rule = _BY_TYPE.get(effective_type(binlog_type, options))
     if rule is None:
         raise SchemaInvalid(f"binlog_type must be 0 to 4 or 6 to 9, got {binlog_type}", binlog_type=binlog_type)
@@ -112,8 +112,8 @@ def image_rule(binlog_type: int, options: BinlogOptions) -> ImageRule:
 
 
 def read_rule(rule: ImageRule) -> ImageRule:
-    """How a table logs rows that were read: always as UPDATEs, with the images its updates have where they are full,
-    else with the key.
+    """Return how a table logs rows that were read: always as UPDATEs, with the images of its updates where these are
+    full, else with the key.
     """
 
     def images(present: Present | None) -> Present:
@@ -126,13 +126,13 @@ def read_rule(rule: ImageRule) -> ImageRule:
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Rows of one table, all changed in one way.
+    """Rows of one table with the same kind of change.
 
-    `kind` says what happened to them; WRITE needs images after, DELETE images before, UPDATE both. `transaction_ids`,
-    `conflict_flags` and `server_ids` have one number a row, None for no flags and for the own server. With `as_called`
-    rows are logged as `kind` with full images, whatever the table's rule: rows of system tables. With `is_read` rows
-    are UPDATEs that change nothing and are logged all the same, by a rule as `read_rule` makes it: tracked reads.
-    Images without disk part are logged without disk columns.
+    `kind` says what happened to them; WRITE needs after-images, DELETE before-images, UPDATE both. `transaction_ids`,
+    `conflict_flags` and `server_ids` have one number per row; None stands for no flags and for this server. With
+    `as_called` rows are logged as `kind` with full images, whatever the table's rule, as in system tables. With
+    `is_read`, for tracked reads, rows are UPDATEs that change nothing and are logged all the same, by a rule from
+    `read_rule`. Images without disk part are logged without disk columns.
     """
 
     plans: TablePlans
@@ -163,7 +163,7 @@ class RowBatch:
 
 
 class Run(NamedTuple):
-    """Neighbouring rows that one event may hold; `server_id` is 0 for the own server."""
+    """Neighbouring rows that one event may hold; `server_id` is 0 for this server."""
 
     kind: int
     before: ImagePlan | None
@@ -187,7 +187,7 @@ def _of(plans: TablePlans, present: Present, changed: tuple[int, ...], has_disk:
 
 
 def _images(batch: RowBatch, changed: tuple[int, ...]) -> tuple[int, ImagePlan | None, ImagePlan | None]:
-    """(kind of the event, plan of the image before, of the image after); `changed` of rules that need it."""
+    """Return (kind of the event, plan of the before-image, of the after-image); `changed` is for rules that need it."""
     plans, rule = batch.plans, batch.rule
     if batch.kind == WRITE:
         return WRITE, None, _of(plans, Present.FULL, (), batch.after_has_disk)
@@ -203,8 +203,8 @@ def _images(batch: RowBatch, changed: tuple[int, ...]) -> tuple[int, ImagePlan |
 
 
 def _compared(batch: RowBatch) -> tuple[ImagePlan, tuple[int, ...]]:
-    """(the columns that are compared, those that count as changed): a disk part that is there only after an update was
-    changed by it, and one that is not there then was not.
+    """Return (plan of the compared columns, columns that count as changed). A disk part that only the after-image has
+    was changed by the update; one that the after-image lacks was not.
     """
     plans = batch.plans
     if batch.before_has_disk and batch.after_has_disk:
@@ -213,7 +213,7 @@ def _compared(batch: RowBatch) -> tuple[ImagePlan, tuple[int, ...]]:
 
 
 def _changed(batch: RowBatch, plan: ImagePlan, first: int, count: int) -> NDArray[np.uint8]:
-    """Bitmaps of the columns of a plan that differ, one row of bytes for each row."""
+    """Return bitmaps of the columns of a plan that differ, (columns + 7) // 8 bytes for each row."""
     masks = np.empty(count * ((len(plan.positions) + 7) // 8), np.uint8)
     rows = batch.rows
     status = kernels.changed_columns(masks, rows.words, rows.before, rows.after, plan.words, first, count)
@@ -223,7 +223,7 @@ def _changed(batch: RowBatch, plan: ImagePlan, first: int, count: int) -> NDArra
 
 
 def _marks(batch: RowBatch, options: BinlogOptions, first: int, count: int) -> Words:
-    """Transaction id (0 if none is logged), conflict flags and server id of each row."""
+    """Return transaction id (0 if none is logged), conflict flags and server id of each row."""
     marks = np.zeros((count, 3), np.int64)
     transaction_ids = batch.transaction_ids if options.transaction_id else None
     for place, values in enumerate((transaction_ids, batch.conflict_flags, batch.server_ids)):
@@ -233,8 +233,8 @@ def _marks(batch: RowBatch, options: BinlogOptions, first: int, count: int) -> W
 
 
 def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
-    """The runs of a batch in its order; nothing of a table that is not logged, and no update that changes nothing,
-    unless it has conflict flags, or the rule, `empty_update` or `as_called` says so. Raises: PageDamaged.
+    """Yield the runs of a batch in its order; none for a table that is not logged, and no update that changes nothing,
+    unless it has conflict flags, or the rule, `empty_update` or `as_called` demands it. Raises: PageDamaged.
     """
     if not (batch.rule.is_logged or batch.as_called):
         return
@@ -249,7 +249,7 @@ def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
         count = min(_SLICE_ROWS, batch.rows.count - first)
         masks = _changed(batch, plan, first, count) if compares else np.zeros(0, np.uint8)
         if compares and not batch.rule.needs_changed:
-            # Only whether anything changed divides rows that are logged with all their columns.
+            # Rows that are logged with all their columns are divided only by whether anything changed.
             masks = np.asarray(masks.reshape(count, mask_bytes).any(axis=1), np.uint8)
         width = len(masks) // count
         marks = _marks(batch, options, first, count)
@@ -258,7 +258,7 @@ def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
         for end in ends[:found].tolist():
             mask = masks[begin * width : begin * width + width]
             transaction_id, flags, server_id = marks[begin].tolist()
-            # What a primary sends back says that it was applied, whatever it did to the row.
+            # A change that a primary sends back confirms that it was applied, even if it changed nothing.
             if always or flags or not skips_empty or mask.any():
                 found_in = positions_of(mask.tobytes(), columns) if batch.rule.needs_changed and compares else ()
                 changed = tuple(sorted([*(plan.positions[each] for each in found_in), *always]))
@@ -268,5 +268,5 @@ def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
 
 
 def plans_of(run: Run) -> tuple[ImagePlan, ImagePlan]:
-    """The plans of a run for the writer of bodies, which leaves out images without columns."""
+    """Return the plans of a run for the writer of bodies, which leaves out images without columns."""
     return run.before or NO_PLAN, run.after or NO_PLAN

@@ -1,7 +1,7 @@
 """The rows of `mysql.ndb_binlog_index`: written, looked up, deleted with their files.
 
-They are written by ordinary transactions that are not logged, without waiting for the disk: what a crash takes is made
-again from the files.
+They are written by ordinary transactions that are not logged, without waiting for the disk: rows lost in a crash are
+rebuilt from the files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def made_table(store: Store, name: str) -> Table:
-    """A table that belongs to every store. Durable: that it is there, on return."""
+    """Return a table that belongs to every store, created if it is missing. Durable on return: the table."""
     table = make(store, name)
     if table is None:
         raise NoSuchTable(f"table {name} does not belong to every store", table=name)
@@ -35,7 +35,7 @@ def made_table(store: Store, name: str) -> Table:
 
 
 def found_rows(store: Store, column: str, value: int) -> list[dict[str, Any]]:
-    """The rows of `ndb_binlog_index` with this value in a column, as committed."""
+    """Return the rows of `ndb_binlog_index` with this value in a column, as committed."""
     table = made_table(store, NDB_BINLOG_INDEX)
     condition = Condition(table.definition, col(column) == value)
     rows: list[dict[str, Any]] = []
@@ -54,7 +54,7 @@ class IndexTable:
         self._table = made_table(store, NDB_BINLOG_INDEX)
 
     def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """One transaction that is not logged. Raises: Retryable errors, and nothing has changed."""
+        """Run `work` in one transaction that is not logged. Raises: Retryable errors; nothing has changed then."""
         txn: Transaction = self._store.begin(NO_LOGGING)
         try:
             result = work(txn, self._table, *arguments)
@@ -71,7 +71,7 @@ class IndexTable:
             self._run(batch_operations.write_many, listed)
 
     def newest(self) -> tuple[int, Position] | None:
-        """The last epoch that has a row, and where it ends."""
+        """Return the last epoch that has a row, and its end; None if there is no row."""
         (newest,) = aggregate(self._table, None, [("max", "epoch")], None)
         if newest is None:
             return None
@@ -83,7 +83,7 @@ class IndexTable:
         return None
 
     def files(self) -> set[str]:
-        """The files rows name."""
+        """Return the files that rows name."""
         found: set[str] = set()
         for batch in batch_operations.scan(self._table, None, columns=["File"]):
             names = decode_rows(self._table.format, batch.entries, batch.offsets, batch.count, ["File"])
@@ -91,11 +91,11 @@ class IndexTable:
         return found
 
     def delete_file(self, name: str) -> None:
-        """Delete the rows of a file that is gone."""
+        """Delete the rows of a removed file."""
         self._run(conditional_changes.delete_where, col("File") == name)
 
     def delete_behind(self, end: Position) -> None:
-        """Delete the rows of epochs that end in this file and behind this place."""
+        """Delete the rows of epochs that end in this file, after this place."""
         self._run(
             conditional_changes.delete_where, (col("next_file") == end.file) & (col("next_position") > end.position)
         )

@@ -1,14 +1,14 @@
-"""From the changes of one epoch to one epoch transaction of the binlog.
+"""Turn the changes of one epoch into one epoch transaction of the binlog.
 
-Which rows are logged, and as whose, is said by the table's rule and by any-values
-(`replication/settings/any_value.py`). Rows pass in the batches the log yields them in: masks by any-value, nothing by
-row. Batches are held until they pass `cache_bytes`, so that a small epoch has one statement with all its tables; then
+The table's rule and any-values (`replication/settings/any_value.py`) decide which rows are logged, and under which
+server id. Rows pass in the batches in which the log yields them, with masks by any-value and no work per row. Batches
+are held until they exceed `cache_bytes`, so that a small epoch has one statement with all its tables; after that
 everything goes straight to the file.
 
-An epoch is written if it has a logged row or a statement, or applied positions are logged and it has a replicated row,
-or empty epochs are logged; what was begun for one that has none of these is taken back. A statement comes first: a
-schema change has an epoch of its own, and the epoch transaction behind its statement says which (docs/replication.md,
-section 3).
+An epoch is written if it has a logged row, a statement or the mark of a load, or applied positions are logged and it
+has a replicated row, or empty epochs are logged; otherwise a transaction begun for it is rolled back. A statement comes
+first: a schema change has an epoch to itself, and the epoch transaction after its statement names it
+(docs/replication.md, section 3).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _EVENTS = {KIND_INSERT: WRITE, KIND_UPDATE: UPDATE, KIND_DELETE: DELETE, KIND_RE
 
 @dataclass
 class InjectorOptions:
-    """What an epoch is made of; a new value counts from the next epoch."""
+    """What is written of an epoch; a new value takes effect with the next epoch."""
 
     server_id: int = 1
     rows: bool = True
@@ -60,7 +60,7 @@ class InjectorOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], cache_bytes: int) -> InjectorOptions:
-        """By the values of `options.settings`."""
+        """Return the options for the values of `options.settings`."""
         return cls(
             values["server_id"],
             values["log_rows"],
@@ -80,11 +80,11 @@ class WrittenEpoch(NamedTuple):
     end: Position
     counts: EpochCounts
     schema: tuple[SchemaStatement, ...] = ()
-    loads: int = 0  # a mark stands for
+    loads: int = 0  # number of loads replaced by a mark
 
 
 class Marks(NamedTuple):
-    """What any-values make of rows. `keep` None: all are logged; server ids and flags None: the own one, none."""
+    """The effect of any-values on rows. `keep` None: all are logged; server ids None: this server; flags None: none."""
 
     keep: NDArray[np.bool_] | None
     server_ids: Words | None
@@ -93,7 +93,7 @@ class Marks(NamedTuple):
 
 
 def marks_of(any_values: Words, own_id: int, replica_updates: bool) -> Marks:
-    """The marks of rows by their any-values, which are few different ones."""
+    """Return the marks of rows by their any-values, of which few are distinct."""
     if (any_values == any_values[0]).all():
         values, places = any_values[:1], np.zeros(len(any_values), np.int64)
     else:
@@ -127,7 +127,7 @@ class _Epoch:
     replicated: int = 0
 
     def hold(self, batch: RowBatch) -> int:
-        """Keep a batch; bytes kept so far. Batches of one group share their words."""
+        """Hold a batch; return the bytes held so far. Batches of one group share their words."""
         self.held.append(batch)
         for each in (batch.rows.words, batch.rows.before, batch.rows.after):
             if each is not None:
@@ -146,19 +146,19 @@ class Injector:
         rules: TableRules,
         status: Callable[[], TablePlans],
     ) -> None:
-        """`status` gives the plans of `ndb_apply_status`."""
+        """`status` returns the plans of `ndb_apply_status`."""
         self._writer = writer
         self.options = options
         self._rules = rules
         self._status = status
-        # Statements a crash cut off from the epoch transaction behind them: they are in the binlog already.
+        # Statements that a crash separated from the epoch transaction after them: they are already in the binlog.
         self.passed_over: deque[str] = deque()
-        self._marked: dict[LoadMark, Position] = {}  # of the epoch being written, which may find no room and come again
+        self._marked: dict[LoadMark, Position] = {}  # of the epoch being written, which is retried if it finds no room
 
     def write(self, changes: EpochChanges) -> WrittenEpoch | None:
-        """Write an epoch; None if it has nothing that is logged. Durable: as `sync_binlog` says.
+        """Write an epoch; return None if nothing of it is logged. Durable on return: as `sync_binlog` says.
 
-        Raises: StorageFull, LimitExceeded, PageDamaged, and nothing of its rows is in the binlog; IoFailed, SyncFailed.
+        Raises: StorageFull, LimitExceeded, PageDamaged, and none of its rows is in the binlog; IoFailed, SyncFailed.
         """
         epoch = _Epoch(changes)
         try:
@@ -176,7 +176,7 @@ class Injector:
             raise
 
     def write_empty(self, number: int, commit_us: int = 0) -> WrittenEpoch:
-        """Write an epoch transaction that says nothing but its number. Durable and raises as `write`."""
+        """Write an epoch transaction with nothing but its number. Durability and errors are those of `write`."""
         try:
             self._writer.begin((), self._status_row(number), commit_us)
             written = self._writer.commit()
@@ -186,7 +186,7 @@ class Injector:
         return WrittenEpoch(number, written.start, written.end, EpochCounts())
 
     def _status_row(self, number: int) -> RowBatch:
-        """The own row of `ndb_apply_status`, which begins every epoch transaction."""
+        """Return the site's own row of `ndb_apply_status`, which begins every epoch transaction."""
         plans = self._status()
         words = plans.row_format.encode_row((self.options.server_id, number, "", 0, 0))
         rows = RowImages(words, None, np.zeros(1, np.int64))
@@ -210,11 +210,11 @@ class Injector:
             epoch.start = epoch.start or written.start
 
     def _take_load(self, epoch: _Epoch, part: LoadAdopted) -> None:
-        """The rows of a load, or the mark that stands for them."""
+        """Take the rows of a load, or write the mark that replaces them."""
         if not self.options.rows or self._rules.logged(part.row_format) is None:
             return
         if self.options.load_rows or epoch.has_begun or epoch.held:
-            # Behind rows of its epoch, as in a log written without a binlog, a mark would stand in the wrong place.
+            # After rows of its epoch, as in a log written without a binlog, a mark would be in the wrong place.
             for each in part.parts():
                 if isinstance(each, RowChanges):
                     for batch in self._batches(epoch, each):
@@ -247,7 +247,7 @@ class Injector:
         if batch.as_called:
             return  # a position alone is no reason to write an epoch
         epoch.logged += logged
-        # Counted as what was done, though an update may be logged as a write.
+        # Counted by the original operation, even if an update is logged as a write.
         epoch.counts.add(batch.kind, batch.server_ids, logged, self.options.server_id)
 
     def _end(self, epoch: _Epoch) -> WrittenEpoch | None:
@@ -270,7 +270,7 @@ class Injector:
         return WrittenEpoch(epoch.changes.epoch, start, written.end, epoch.counts, tuple(epoch.schema), epoch.loads)
 
     def _batches(self, epoch: _Epoch, part: RowChanges) -> Iterator[RowBatch]:
-        """What is logged of some changes, as batches of the writer."""
+        """Yield the logged rows of some changes, as batches for the writer."""
         table = self._rules.logged(part.row_format)
         if table is None:
             return
@@ -295,8 +295,9 @@ class Injector:
             yield from _divided(table, part, marks)
 
     def _positions(self, epoch: _Epoch, table: LoggedTable, part: RowChanges) -> Iterator[RowBatch]:
-        """Rows of `ndb_apply_status`, always WRITEs: those a source wrote of itself are logged as this site's, so that
-        they can go back to it; what it passed on of others keeps its name.
+        """Yield rows of `ndb_apply_status`, always as WRITEs. Rows that a source wrote about itself are logged under
+        this site's id, so that they can go back to the source; rows about other sites that it passed on keep the
+        source's id.
         """
         if part.after is None:
             return
@@ -316,8 +317,8 @@ class Injector:
 
 
 def _divided(table: LoggedTable, part: RowChanges, marks: Marks) -> Iterator[RowBatch]:
-    """Batches of changes that are logged, in their order: a row that was refreshed is written as it is now, whatever
-    was done to it, one that was read is an update of nothing, and others are logged as what was done.
+    """Yield batches of logged changes, in their order: a refreshed row is written as it is now, whatever the operation
+    was; a row that was read is an update of nothing; others are logged by their operation.
     """
     if part.kind != KIND_UPDATE or marks.flags is None or not np.isin(marks.flags, (FLAG_REFRESH, FLAG_READ)).any():
         yield _batch(table, part, marks, part.kind)
@@ -333,11 +334,11 @@ def _divided(table: LoggedTable, part: RowChanges, marks: Marks) -> Iterator[Row
 
 
 def _batch(table: LoggedTable, part: RowChanges, marks: Marks, kind: int, is_read: bool = False) -> RowBatch:
-    """Changes as the writer takes them, every row being logged."""
+    """Return changes as the writer takes them; every row is logged."""
     rule, before, after = table.rule, part.before, part.after
     event = _EVENTS[kind]
     if kind == KIND_REFRESH:
-        rule = replace(rule, delete=Present.KEY)  # of a row that is missing only the key is known
+        rule = replace(rule, delete=Present.KEY)  # only the key of an absent row is known
     elif is_read:
         rule, after = read_rule(rule), before
     rows = RowImages(part.words, None if event == WRITE else before, None if event == DELETE else after)

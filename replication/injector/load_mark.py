@@ -1,6 +1,7 @@
-"""What stands in the binlog for the rows of a bulk load where `log_load_rows` is off: an incident whose text says so.
+"""The mark in the binlog that replaces the rows of a bulk load if `log_load_rows` is off: an incident whose text says
+so.
 
-An incident is what every reader of binlogs stops at: a replica of ours and of MySQL, and `mysqlbinlog | mariadb`.
+Every reader of binlogs stops at an incident: a replica of Tidemark or MySQL, and `mysqlbinlog | mariadb`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ _TEXT = re.compile(r"load ([0-9a-f]{16}) of (\d+) rows in epoch (\d+) is not in 
 
 
 class LoadMark(NamedTuple):
-    """A load whose rows the binlog has not. They come before all else of its epoch."""
+    """A load whose rows are not in the binlog. They come before everything else in its epoch."""
 
     job: int
     rows: int
@@ -21,11 +22,13 @@ class LoadMark(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As an incident says it; the name of the table stands last, for it may be cut off by the event's 255 bytes."""
+        """The text of the incident; the name of the table is last, because the 255 bytes of the event may truncate
+        it.
+        """
         return f"load {self.job:016x} of {self.rows} rows in epoch {self.epoch} is not in the binlog: {self.table}"
 
 
 def load_mark(text: str) -> LoadMark | None:
-    """The mark an incident is; None if it is another one."""
+    """Return the mark in the text of an incident; None for any other incident."""
     found = _TEXT.fullmatch(text)
     return None if found is None else LoadMark(int(found[1], 16), int(found[2]), int(found[3]), found[4])

@@ -1,6 +1,7 @@
-"""The mark `stopped`: what the store did since is not in its binlog (invariant I2 of `attached.py`).
+"""The mark `stopped`: later changes of the store are not in its binlog (invariant I2 of `attached.py`).
 
-Apart from the binlog itself, because a store without one leaves the mark too and should not load what writes binlogs.
+Separate from the binlog itself, because a store without one leaves the mark too and should not load the code that
+writes binlogs.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ STOPPED = "binlog/stopped"
 
 
 def leave_mark(files: Files) -> None:
-    """Note that what the store does, or forgets, now is not in its binlog, if it has one. Durable: on return."""
+    """Note that what the store changes, or loses, from now on is not in its binlog, if it has one. Durable on
+    return.
+    """
     if files.exists(FOLDER):
         if not files.exists(STOPPED):
             files.close(files.create(STOPPED))
-        # Also the name that a process made which was killed before its sync: what commits now rests on it.
+        # Also a name whose creator was killed before its sync: commits from now on depend on it.
         files.sync_directory(FOLDER)

@@ -1,11 +1,11 @@
-"""Rows of system tables that a store owes its binlog: those of `ndb_binlog_index` and of `ndb_schema`.
+"""Rows of system tables that a store owes its binlog: rows of `ndb_binlog_index` and of `ndb_schema`.
 
-They are written behind their epoch, by transactions that may have to wait for room in the log, and so for a local
-checkpoint, and so for the binlog: whoever writes them holds nothing that writing epochs needs. What the store refuses
-is written by the next call; if there is too much of it, rows of the index are made from the files.
+They are written after their epoch, by transactions that may have to wait for room in the log, and so for a local
+checkpoint, and so for the binlog: the thread that writes them holds nothing that writing epochs needs. Rows that the
+store refuses are written by the next call; if there are too many, rows of the index are rebuilt from the files.
 
-In a group the primary writes those of `ndb_schema`, once, behind an epoch that all members have; another one that
-takes over owes what it may not have written.
+In a group the primary writes the rows of `ndb_schema`, once, after an epoch that all members have; a node that takes
+over owes the rows that the primary before may not have written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROWS_AT_ONCE = 1_000
 
 
 class OwedRows:
-    """What is owed, and paying it. Every method may be called by any thread."""
+    """The rows owed, and the writing of them. Every method may be called by any thread."""
 
     def __init__(
         self,
@@ -56,17 +56,17 @@ class OwedRows:
         self._folder = folder
         self._writer = writer
         self._values = values
-        self.turn = threading.RLock()  # who writes rows
-        self._guard = threading.Lock()  # for what follows
+        self.turn = threading.RLock()  # held by a thread that writes rows
+        self._guard = threading.Lock()  # guards the fields below
         self._pending: list[WrittenEpoch] = []  # epochs without rows in the index
         self._schema: dict[str, SchemaRow] = {}  # by table
         self._has_followed = False
-        self.lags = False  # whether there are more epochs without rows in the files
+        self.lags = False  # whether the files have more epochs without rows
         self._indexed = self._noted = writer.end  # epochs that end up to here have rows, were noted
         self.files_have_gone = False
 
     def note(self, written: WrittenEpoch) -> None:
-        """An epoch is in the binlog, the next one behind those noted before."""
+        """Note that an epoch is in the binlog, the next one after those noted before."""
         with self._guard:
             for said in written.schema:
                 node_id = said.author or self._values["server_id"]
@@ -81,16 +81,16 @@ class OwedRows:
 
     # --- opening ----------------------------------------------------------------------------------
     def begin(self, is_member: bool) -> None:
-        """Pay what is owed. is_member: the store is a node of a group, and nothing is written before it leads: a row of
-        its own would be in no other log. Then only what nobody who led has written.
+        """Write the rows owed. `is_member`: the store is a node of a group and writes nothing before it leads, because
+        its row would be in no other log. As primary it writes only rows that no primary has written before.
         """
         self._has_followed = is_member
         if not is_member:
             self.write()
 
     def known_end(self, recovered: Position) -> tuple[tuple[int, Position] | None, int]:
-        """(last epoch of the index that the files have, with its end; last one they have not, else 0). Rows of what a
-        crash took from a file that was not synced are deleted: nothing is ever written there again.
+        """Return (last epoch of the index that the files have, with its end; last epoch that they have lost, else 0).
+        Deletes rows of epochs that a crash took from an unsynced file: nothing is ever written there again.
         """
         assert self.index is not None
         files, lost_epoch = self._writer.index, 0
@@ -108,22 +108,25 @@ class OwedRows:
             try:
                 self.index.delete_behind(Position(end.file, held))
             except Retryable as error:
-                # A full log, for one: the store must open all the same, and all rows are made again when it has room.
+                # For example, the log is full: the store must open all the same, and rebuilds all rows when it has
+                # room.
                 _log.warning("ndb_binlog_index names places that are gone: %s", error)
                 return None, lost_epoch
 
     def found(self, indexed: Position, end: Position | None) -> None:
-        """The epochs of the files have rows up to a place, and the last one ends at another. Rows are made."""
+        """Note that epochs in the files have rows up to `indexed` and that the last one ends at `end`; write the
+        missing rows.
+        """
         with self._guard:
             self._indexed = indexed
             self._noted = end or indexed
             self.lags = end not in (None, indexed)
-            self.files_have_gone = True  # for all one knows
+            self.files_have_gone = True  # possibly
         self.write()
 
     # --- paying -----------------------------------------------------------------------------------
     def write(self) -> None:
-        """Write what is owed. Where the store refuses now, the next call does it. Durable: with their epoch."""
+        """Write the rows owed. The next call writes the rows that the store refuses now. Durable: with their epoch."""
         with self.turn:
             if self.index is not None:
                 self._write_index(self.index)
@@ -180,7 +183,7 @@ class OwedRows:
             self._has_followed = True
             return
         if NDB_SCHEMA not in self._store.tables:
-            return  # a node that has just begun to lead has yet to make it
+            return  # a node that has just begun to lead has not created it yet
         try:
             if self._has_followed and self._schema:
                 self._drop_written()
@@ -195,7 +198,7 @@ class OwedRows:
             _log.warning("ndb_schema falls behind: %s", error)
 
     def _drop_written(self) -> None:
-        """Forget what the primary before has written."""
+        """Forget the rows that the primary before has written."""
         written = {(row["db"], row["name"]): row["epoch"] for row in rows_of(self._store.table(NDB_SCHEMA))}
         with self._guard:
             for name, row in list(self._schema.items()):

@@ -1,11 +1,11 @@
-"""Schema changes on their way out: from a record of the log to the statement of the binlog and the row of `ndb_schema`.
+"""Outgoing schema changes: from a record of the log to the statement of the binlog and the row of `ndb_schema`.
 
-A change is one record, and one record is one change of one table: what differs between the definitions before and after
-says which. What is a site's own does not travel: tables of the database `mysql`, tablespaces and their files.
+A change is one record, and one record is one change of one table: the difference between the definitions before and
+after says which. Tables of the database `mysql`, tablespaces and their files are local to a site and are not sent.
 
-Order: the statement is a transaction of the binlog of its own, between the epoch transactions around it; the row of
-`ndb_schema` is written behind it, by an ordinary transaction that is not logged. A crash between the two leaves the row
-out; whoever writes the statement again writes the row again.
+Order: the statement is a separate transaction of the binlog, between epoch transactions; the row of `ndb_schema` is
+written after it, by an ordinary transaction that is not logged. A crash between the two leaves the row out; writing the
+statement again writes the row again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SLOCK_BYTES: Final = 32
 
 
 class SchemaOperation(IntEnum):
-    """NDB's numbers in the column `type` of `ndb_schema`, those that occur."""
+    """NDB's numbers in the column `type` of `ndb_schema`, as far as they occur."""
 
     DROP_TABLE = 0
     CREATE_TABLE = 1
@@ -57,10 +57,11 @@ class LoggedChange(Protocol):
 
 @dataclass(frozen=True)
 class SchemaStatement:
-    """What the binlog says of a change: SQL, and the database it is said in.
+    """The statement of a change in the binlog: SQL, and its default database.
 
-    `preparation` is to be written before it, as a statement without database: servers have databases before tables.
-    `author` is the site the change came from, 0 if it was made here. `table` names the table, as it was called before.
+    `preparation` is written before it, as a statement without database, because servers need the database before the
+    table. `author` is the site that the change came from, 0 if it was made here. `table` is the name of the table
+    before the change.
     """
 
     database: str
@@ -76,7 +77,7 @@ class SchemaStatement:
 @dataclass(frozen=True)
 class SchemaRow:
     """A row of `mysql.ndb_schema`. A bit of `slock` is a participant that has not acknowledged the change. All are
-    zero: the row is written behind the change, when the store has it, and of a group every member.
+    zero: the row is written after the store, or every member of a group, has the change.
     """
 
     db: bytes
@@ -90,21 +91,21 @@ class SchemaRow:
     type: int
 
     def acknowledged(self) -> SchemaRow:
-        """The row as a cluster shows it when every server has heard of the change."""
+        """Return the row as a cluster shows it after every server has acknowledged the change."""
         cleared = (bytes(SLOCK_BYTES), self.query, self.node_id, 0, 0, 0, int(SchemaOperation.ACKNOWLEDGED))
         return SchemaRow(self.db, self.name, *cleared)
 
 
 # --- statements -----------------------------------------------------------------------------------
 def statement_of(logged: LoggedChange) -> SchemaStatement | None:
-    """The statement of a change, None for one that does not travel.
+    """Return the statement of a change, None if the change is not sent.
 
-    Raises: InvariantBroken for a record of which no statement is known.
+    Raises: InvariantBroken for a record without a known statement.
     """
     before, after = logged.before, logged.after
     if not {"create", "alter", "drop"} & set(logged.change):
         return None  # tablespaces and data files: their names mean something at one site only
-    # A table that leaves for where nothing travels from is gone for others, one that comes from there is new.
+    # A table renamed into the database `mysql` is dropped for other sites, one renamed out of it is new to them.
     before = None if before is None or is_local(before.name) else before
     after = None if after is None or is_local(after.name) else after
     some = after or before
@@ -129,15 +130,15 @@ def statement_of(logged: LoggedChange) -> SchemaStatement | None:
 
 
 class Statement(NamedTuple):
-    """What a QUERY event says: the database, none for a statement about databases, and SQL."""
+    """The content of a QUERY event: the database, empty for a statement about databases, and SQL."""
 
     database: str
     text: str
 
 
 def statements_of(logged: LoggedChange, log_replica_updates: bool = False) -> tuple[Statement, ...]:
-    """What the binlog says of a change, in order; nothing for one that does not travel, or that came from another site
-    whose changes are not logged again. Raises: as `statement_of`.
+    """Return the statements of a change in the binlog, in order; none if the change is not sent, or came from another
+    site whose changes are not logged again. Raises: as `statement_of`.
     """
     found = statement_of(logged)
     if found is None or (found.author and not log_replica_updates):
@@ -147,7 +148,7 @@ def statements_of(logged: LoggedChange, log_replica_updates: bool = False) -> tu
 
 
 def is_same(before: TableDefinition, after: TableDefinition) -> bool:
-    """Whether a new version says what the one before said, as where a default is set to what it was."""
+    """Whether a new version equals the one before, as when a default is set to its old value."""
     return replace(before, version=after.version).to_json() == after.to_json()
 
 
@@ -157,7 +158,7 @@ def is_local(table: str) -> bool:
 
 
 def alteration(before: TableDefinition, after: TableDefinition) -> s.TableChange:
-    """The one change that leads from a definition to the next version of it."""
+    """Return the one change that leads from a definition to its next version."""
     table = before.name
     if before.name != after.name:
         return s.RenameTable(table, after.name)
@@ -190,7 +191,7 @@ def _change_of_columns(before: TableDefinition, after: TableDefinition) -> s.Tab
 
 
 def is_same_default(one: Column, other: Column) -> bool:
-    """Whether two columns have the same default, or none. By what is stored: NaN equals nothing."""
+    """Whether two columns have the same default, or none. Compares the stored form, because NaN equals nothing."""
     if ABSENT in (one.default, other.default) or None in (one.default, other.default):
         return one.default is other.default
     return one.to_json().get("default") == other.to_json().get("default")
@@ -219,7 +220,7 @@ def _of_partitions(before: TableDefinition, after: TableDefinition) -> s.TableCh
 
 # --- rows -----------------------------------------------------------------------------------------
 def schema_row(statement: SchemaStatement, epoch: int, node_id: int) -> SchemaRow:
-    """The row of `ndb_schema` of a change; `node_id` is the id of the site that made it."""
+    """Return the row of `ndb_schema` for a change; `node_id` is the id of the site that made it."""
     database, _, table = statement.table.partition(".")
     return SchemaRow(
         database.encode(),
@@ -235,8 +236,8 @@ def schema_row(statement: SchemaStatement, epoch: int, node_id: int) -> SchemaRo
 
 
 def write_schema_row(store: Store, row: SchemaRow) -> bool:
-    """Keep the newest change of a table in `mysql.ndb_schema`, which no binlog carries; False for names longer than its
-    columns, which no row is kept of. Durable: as a commit. Raises: what a commit raises.
+    """Write the newest change of a table to `mysql.ndb_schema`, which no binlog contains. Returns False, without a row,
+    for names longer than its columns. Durable on return: as for a commit. Raises: as a commit.
     """
     if max(len(row.db), len(row.name)) > NAME_BYTES:
         return False

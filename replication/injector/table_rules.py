@@ -1,7 +1,7 @@
-"""How each table is logged: `mysql.ndb_replication` and the options, asked when a table is set up.
+"""How each table is logged, by `mysql.ndb_replication` and the options, which are read when a table is set up.
 
-A table is set up when the store is opened and when it is made; what its row says later counts from the next opening.
-The rule goes with the number of the table, so a renamed table keeps its own.
+A table is set up when the store is opened and when the table is created; a later change of its row takes effect at the
+next opening. The rule belongs to the number of the table, so a renamed table keeps its rule.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _PLANS_MAX = 4_096
 
 @dataclass(frozen=True)
 class TableRule:
-    """How a table is logged; `rule` None: not at all. `slice_count` slices share its rows, this site logs one."""
+    """How a table is logged; `rule` None: not at all. Its rows are divided into `slice_count` slices, of which this
+    site logs one.
+    """
 
     rule: ImageRule | None
     slice_count: int = 1
@@ -51,8 +53,8 @@ class TableRule:
 
     @property
     def capture(self) -> int:
-        """What operations leave in the log: whole images, if updates are logged with columns they leave alone, or rows
-        may have to travel again.
+        """What operations write to the log: whole images, if updates are logged with unchanged columns, or if rows may
+        have to be sent again.
         """
         if self.rule is None:
             return CAPTURE_NONE
@@ -62,7 +64,7 @@ class TableRule:
 
 @dataclass(frozen=True)
 class LoggedTable:
-    """One version of a table that is logged; `is_status`: it is `ndb_apply_status`."""
+    """One version of a logged table; `is_status`: it is `ndb_apply_status`."""
 
     plans: TablePlans
     rule: ImageRule
@@ -71,7 +73,7 @@ class LoggedTable:
     slice_id: int = 0
 
     def slices_of(self, images: Words, starts: Words) -> Words:
-        """The slice each row is in, by the hash of its key."""
+        """Return the slice of each row, by the hash of its key."""
         row_format = self.plans.row_format
         header = np.zeros(HH_WORDS, np.int64)
         header[HH_FRAGMENTS], header[HH_FIXED_WORDS] = self.slice_count, row_format.fixed_words
@@ -81,7 +83,7 @@ class LoggedTable:
 
 
 def is_system(name: str) -> bool:
-    """Whether a table is one of those in `mysql`, which are not logged."""
+    """Whether a table is in the database `mysql`, whose tables are not logged."""
     return name.startswith(SYSTEM_DATABASE + ".")
 
 
@@ -97,7 +99,7 @@ class TableRules:
 
     @property
     def options(self) -> BinlogOptions:
-        """What binlog_type 0 means for a table that is set up now."""
+        """The meaning of binlog_type 0 for a table that is set up now."""
         values = self._values
         return BinlogOptions(
             updated_only=values["log_updated_only"],
@@ -106,7 +108,7 @@ class TableRules:
         )
 
     def set_up(self, definition: TableDefinition) -> TableRule:
-        """Find out how a table is logged from now on."""
+        """Determine how a table is logged from now on."""
         name = definition.name
         if name == NDB_APPLY_STATUS:
             is_wanted = self._values["log_apply_status"] or self._values["log_orig"]
@@ -119,7 +121,7 @@ class TableRules:
         return made
 
     def capture_of(self, definition: TableDefinition) -> int:
-        """A table is made or opened: what its operations leave in the log."""
+        """Set up a table that is created or opened; return what its operations write to the log."""
         return self.set_up(definition).capture
 
     def _made(self, name: str) -> TableRule:
@@ -139,7 +141,7 @@ class TableRules:
         return TableRule(rule if rule.is_logged else None, *self._slices(found, values), spec is not None)
 
     def _slices(self, found: Match, values: list[Mapping[str, Any]]) -> tuple[int, int]:
-        """(slices, own slice): of the table's row if it has them, else the site's."""
+        """Return (slices, own slice) of the table's row if it has them, else of the site."""
         for each in values if found.row is not None else ():
             count, number = each.get(_SLICE_COUNT), each.get(_SLICE_ID)
             if row_of(each) == found.row and count and number is not None and number < count:
@@ -147,17 +149,17 @@ class TableRules:
         return self._values["row_slice_count"], self._values["row_slice_id"]
 
     def changed(self, before: TableDefinition | None, after: TableDefinition | None) -> None:
-        """Follow a schema change: what is gone needs no rule."""
+        """Follow a schema change: a dropped table needs no rule."""
         if before is not None and after is None:
             self._rules.pop(before.table_id, None)
 
     def rule_of(self, definition: TableDefinition) -> TableRule:
-        """The rule of a table, set up now if it has not been yet."""
+        """Return the rule of a table, which is set up now if it was not before."""
         found = self._rules.get(definition.table_id)
         return self.set_up(definition) if found is None else found
 
     def logged(self, row_format: RowFormat) -> LoggedTable | None:
-        """How the rows of a version of a table are logged, None if not at all."""
+        """Return how the rows of a version of a table are logged, None if not at all."""
         definition = row_format.definition
         found = self.rule_of(definition)
         if found.rule is None:
@@ -166,7 +168,7 @@ class TableRules:
         return LoggedTable(self.plans(row_format), found.rule, is_status, found.slice_count, found.slice_id)
 
     def plans(self, row_format: RowFormat) -> TablePlans:
-        """The plans of a version of a table."""
+        """Return the plans of a version of a table."""
         definition = row_format.definition
         key = (definition.table_id, definition.version)
         known = self._plans.get(key)
@@ -178,7 +180,7 @@ class TableRules:
 
 
 def replication_rows(store: Store) -> list[Mapping[str, Any]]:
-    """The rows of `mysql.ndb_replication`, none if there is no such table or it is not what it must be."""
+    """Return the rows of `mysql.ndb_replication`, none if there is no such table or its definition is wrong."""
     table = store.tables.get(NDB_REPLICATION)
     if table is None:
         return []
@@ -193,8 +195,8 @@ def replication_rows(store: Store) -> list[Mapping[str, Any]]:
 
 
 def capture(store: Store, rules: TableRules, tables: Iterable[Table] | None = None) -> None:
-    """From now on the log of a store says of every table, or of these, what binlogs by these rules need. The caller
-    keeps the rules.
+    """Make operations on every table, or on these, write to the log of the store what a binlog by these rules needs.
+    The caller keeps the rules alive.
     """
     store.follows_log = True
     store.capture_of = call_owner(rules.capture_of)

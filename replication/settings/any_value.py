@@ -1,7 +1,7 @@
-"""Any-values: the 32-bit tag an operation carries to the binlog, and what becomes of it there.
+"""Any-values: the 32-bit tags that operations carry to the binlog, and their meaning there.
 
-Bit 31 marks the reserved codes; otherwise the low bits are the id of the server a change was applied from, 0 for a
-change made here.
+Bit 31 marks the reserved codes; otherwise the low bits are the id of the server from which a change was applied, 0 for
+a change made here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Meaning(NamedTuple):
 
 
 def meaning_of(any_value: int, own_id: int, log_replica_updates: bool = False) -> Meaning:
-    """What an any-value says at the site `own_id`. An unknown reserved code is not logged, as in the server."""
+    """Return the meaning of an any-value at the site `own_id`. An unknown reserved code is not logged, as in the
+    server.
+    """
     if any_value & RESERVED:
         name, flag = _CODES.get(any_value, ("unknown", 0))
         return Meaning(name, own_id, flag, bool(flag), False)

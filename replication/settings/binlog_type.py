@@ -1,6 +1,7 @@
-"""What `binlog_type` makes of a table's changes: whether they are logged, as which event, with which columns.
+"""The effect of `binlog_type` on a table's changes: whether they are logged, as which event, with which columns.
 
-The row at the site that logs decides. 4 behaves as 6; 5 is not used and, like any other number, leaves the options.
+The row at the site that logs decides. 4 behaves as 6; for 5, which is not used, and any other number the options
+decide.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DELETE_ROW: Final = "DELETE_ROW"
 
 
 class Image(NamedTuple):
-    """An event and the columns of its images, None where it has no such image; columns are in table order."""
+    """An event and the columns of its images, None for an image it does not have; columns are in table order."""
 
     event: Event
     before: tuple[str, ...] | None
@@ -45,11 +46,11 @@ class BinlogType:
     is_minimal: bool
 
     def insert(self, columns: Sequence[str], key: Collection[str]) -> Image:
-        """A new row: always whole."""
+        """Return the image of a new row, which is always whole."""
         return Image(WRITE_ROW, None, tuple(columns))
 
     def update(self, columns: Sequence[str], key: Collection[str], changed: Collection[str]) -> Image:
-        """A changed row; a reader of minimal images must not ask for the key in the after-image."""
+        """Return the image of a changed row; a reader of minimal images must not require the key in the after-image."""
         keys = tuple(name for name in columns if name in key)
         if self.is_full:
             wide = tuple(columns)
@@ -62,7 +63,7 @@ class BinlogType:
         return Image(UPDATE_ROW, keys if self.is_minimal else wide, wide)
 
     def delete(self, columns: Sequence[str], key: Collection[str]) -> Image:
-        """A row that is gone: whole, or its key."""
+        """Return the image of a deleted row: whole, or its key."""
         is_whole = self.is_full and not (self.is_minimal and self.is_update)
         return Image(DELETE_ROW, tuple(name for name in columns if is_whole or name in key), None)
 
@@ -82,7 +83,7 @@ _TYPES: Final = {
 def binlog_type(
     number: int | None, updated_only: bool = True, update_as_write: bool = True, update_as_minimal: bool = False
 ) -> tuple[BinlogType, Finding | None]:
-    """The type of that number; None, 0 and numbers that are none follow the options, the last with a remark."""
+    """Return the type of a number; None, 0 and unknown numbers follow the options, the last with a remark."""
     known = _TYPES.get(number or DEFAULT)
     if known is not None:
         return known, None

@@ -1,7 +1,7 @@
-"""What is wrong with a site's replication before it starts: system tables, settings of tables, exceptions tables, ids.
+"""Check a site's replication before it starts: system tables, settings of tables, exceptions tables, ids.
 
-Nothing is read but definitions and rows that are given, and nothing is changed. Problems keep something from working as
-it was asked for: a function that is not active, conflicts that are not recorded, a table no row fits. Notes do not.
+Only the given definitions and rows are read, and nothing is changed. Problems keep something from working as
+configured: a function that is not active, conflicts that are not recorded, a table that no row fits. Notes do not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidemark.replication.settings.system_tables import MADE_BY_NAME, NDB_REPLIC
 
 @dataclass(frozen=True)
 class Peer:
-    """What is known of the site at the other end: its id, and its rows of `mysql.ndb_replication`."""
+    """The site at the other end, as far as it is known: its id, and its rows of `mysql.ndb_replication`."""
 
     server_id: int
     rows: Sequence[ReplicationRow] = ()
@@ -39,7 +39,7 @@ class Peer:
 
 @dataclass
 class ReplicationReport:
-    """What was found; `tables` says of each table of users how it is set up."""
+    """The findings; `tables` says how each table of users is set up."""
 
     server_id: int = 0
     problems: list[str] = field(default_factory=list)
@@ -47,12 +47,12 @@ class ReplicationReport:
     tables: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         return {"is_sound": not self.problems, **asdict(self)}
 
 
 def check_definitions(tables: Mapping[str, TableDefinition]) -> tuple[list[str], list[str]]:
-    """(problems, notes) of the tables of the system."""
+    """Return (problems, notes) of the system tables."""
     problems, notes = [], []
     for name in SYSTEM_TABLES:
         if name in tables:
@@ -68,7 +68,7 @@ def check_definitions(tables: Mapping[str, TableDefinition]) -> tuple[list[str],
 
 
 def can_read_rows(tables: Mapping[str, TableDefinition]) -> bool:
-    """Whether rows of `mysql.ndb_replication` can be read: it is there, and as it must be."""
+    """Whether rows of `mysql.ndb_replication` can be read: the table exists, and its definition is right."""
     return NDB_REPLICATION in tables and not verify(tables[NDB_REPLICATION])
 
 
@@ -79,8 +79,8 @@ def check(
     channels: Sequence[str] = (),
     peer: Peer | None = None,
 ) -> ReplicationReport:
-    """Look at a site. `tables` are all definitions by name, `rows` those of `mysql.ndb_replication`, `channels` the
-    names of the channels that apply here, `peer` the other side of a pair.
+    """Check a site. `tables` are all definitions by name, `rows` those of `mysql.ndb_replication`, `channels` the names
+    of the channels that apply here, `peer` the other side of a pair.
     """
     report = ReplicationReport(site.server_id)
     problems, notes = check_definitions(tables)
@@ -139,7 +139,7 @@ def _check_table(
     setup = set_up(definition, match.row, site, exceptions)
     told: set[Finding] = set()
     if exceptions is not None:
-        # Told where the exceptions table itself is looked at.
+        # These are reported with the exceptions table itself.
         _, faults, notes = plan_exceptions(definition, exceptions)
         told.update([*faults, *notes])
     remarks = [each for each in setup.remarks if each not in told]

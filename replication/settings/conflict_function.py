@@ -1,6 +1,7 @@
-"""The grammar of `conflict_fn`: `NAME ( argument )`, blanks anywhere between tokens; and what each function is.
+"""The grammar of `conflict_fn`: `NAME ( argument )`, blanks anywhere between tokens; and the properties of each
+function.
 
-Names are compared with letter case, as prefixes, in the order of `FUNCTIONS`; error texts are the server's.
+Names are compared case-sensitively, as prefixes, in the order of `FUNCTIONS`; error texts are the server's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BITS: Final = "bits"
 
 @dataclass(frozen=True)
 class FunctionDefinition:
-    """What a conflict function is by its name.
+    """The properties of a conflict function, by its name.
 
     `argument`: a column name, or a number of extra GCI bits, which may be left out. `counter`: the status variable of
     its row conflicts. `is_epoch`: compares epochs, and realigns the source by refreshing rejected rows.
@@ -37,7 +38,7 @@ class FunctionDefinition:
     wants_exceptions_table: bool = False
 
 
-# In the order in which names are tried: a name stands before each of its own prefixes.
+# In the order in which names are tried: a name comes before each of its own prefixes.
 FUNCTIONS: Final = (
     FunctionDefinition("NDB$MAX_INS", COLUMN, "conflict_fn_max_ins"),
     FunctionDefinition("NDB$MAX_DEL_WIN_INS", COLUMN, "conflict_fn_max_del_win_ins"),
@@ -57,7 +58,7 @@ NO_OPENING = "missing '('"
 NO_ARGUMENT = "missing function argument"
 NO_CLOSING = "missing ')'"
 TOO_MANY_BITS = "Too many extra Gci bits"
-NO_NUMBER = "extra Gci bits are no number"  # ours: the server takes what is no number for 0
+NO_NUMBER = "extra Gci bits are no number"  # not the server's, which reads anything that is no number as 0
 GARBAGE = "garbage in the end"
 
 _NUMBER = re.compile(r"([+-]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|(?P<octal>0[0-7]*)|(?P<decimal>[1-9][0-9]*))")
@@ -66,26 +67,26 @@ _DIGITS_MAX = 20  # Python refuses to read numbers of thousands of digits
 
 @dataclass(frozen=True)
 class ConflictFunction:
-    """A parsed `conflict_fn`; `argument` is a column name, a number of bits, or None where it was left out."""
+    """A parsed `conflict_fn`; `argument` is a column name, a number of bits, or None if it was left out."""
 
     definition: FunctionDefinition
     argument: str | int | None
 
     @property
     def name(self) -> str:
-        """Such as NDB$MAX."""
+        """The name, such as NDB$MAX."""
         return self.definition.name
 
     @property
     def column(self) -> str:
-        """The resolve column. SchemaInvalid for a function of epochs."""
+        """The resolve column. Raises: SchemaInvalid for a function of epochs."""
         if not isinstance(self.argument, str):
             raise SchemaInvalid(f"{self.name} has no resolve column")
         return self.argument
 
     @property
     def bits(self) -> int:
-        """Extra GCI bits, the default if none were given. SchemaInvalid for a function of a column."""
+        """Extra GCI bits, the default if none were given. Raises: SchemaInvalid for a function of a column."""
         if isinstance(self.argument, str):
             raise SchemaInvalid(f"{self.name} compares a column and has no extra GCI bits")
         return BITS_DEFAULT if self.argument is None else self.argument
@@ -96,7 +97,7 @@ def _refuse(spec: str, reason: str, rest: str) -> SchemaInvalid:
 
 
 def _number(spec: str, argument: str, rest: str) -> int:
-    """The argument as C reads numbers: 0x is hexadecimal, 0 octal; a negative one wraps and is too many."""
+    """Return the argument as C reads numbers: 0x is hexadecimal, 0 octal; a negative one wraps and is too large."""
     matched = _NUMBER.fullmatch(argument)
     if matched is None:
         raise _refuse(spec, NO_NUMBER, rest)
@@ -109,7 +110,7 @@ def _number(spec: str, argument: str, rest: str) -> int:
 
 
 def parse(spec: str) -> ConflictFunction:
-    """The function a `conflict_fn` names. Raises: SchemaInvalid with `reason`, `at` and `errno` 1626."""
+    """Return the function that a `conflict_fn` names. Raises: SchemaInvalid with `reason`, `at` and `errno` 1626."""
     rest = spec.lstrip(" ")
     definition = next((each for each in FUNCTIONS if rest.startswith(each.name)), None)
     if definition is None:

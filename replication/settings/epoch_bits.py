@@ -1,8 +1,8 @@
 """Row epochs through a limited number of low bits, as `NDB$EPOCH(n)` sees them.
 
-Rows here have the whole epoch. NDB keeps the high word and n low bits: `low = min(low, 2**n - 1)`, and the greatest
-value reads as all ones. Reading the whole epoch so gives the results NDB gives; saturation errs towards "newer", so
-towards conflict.
+Rows here have the whole epoch. NDB keeps the high word and n low bits: `low = min(low, 2**n - 1)`, and the largest
+value reads as all ones. Reading the whole epoch in this way gives the results of NDB; saturation errs towards "newer",
+and so towards conflict.
 """
 
 from __future__ import annotations
@@ -24,35 +24,37 @@ LOW_MASK = 0xFFFF_FFFF
 
 
 def saturated_from(bits: int) -> int:
-    """Low words from this one on read as all ones."""
+    """Return the smallest low word that reads as all ones."""
     if not 0 <= bits <= BITS_MAX:
         raise ValueOutOfRange(f"the number of extra GCI bits is 0 to {BITS_MAX}, got {bits}")
     return (1 << bits) - 1
 
 
 def read_epoch(epoch: int, bits: int) -> int:
-    """The epoch as it reads back."""
+    """Return the epoch as it reads back."""
     return epoch | LOW_MASK if epoch & LOW_MASK >= saturated_from(bits) else epoch
 
 
 def read_epochs(epochs: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
-    """`read_epoch` of many; shape as given."""
+    """Return `read_epoch` of many; shape as given."""
     return np.where((epochs & LOW_MASK) >= saturated_from(bits), epochs | LOW_MASK, epochs)
 
 
 def is_in_conflict(author: int, epoch: int, max_replicated_epoch: int, bits: int) -> bool:
-    """The row test of the EPOCH family on a primary: written here, and later than what the peer has confirmed."""
+    """Whether a row is in conflict by the test of the EPOCH family on a primary: written here, and later than confirmed
+    by the peer.
+    """
     return author == 0 and read_epoch(epoch, bits) > max_replicated_epoch
 
 
 def bits_needed(gcp_interval_ms: int, epoch_interval_ms: int) -> int:
-    """ceil(log2(epochs in a global checkpoint interval)): 2000 ms and 100 ms need 5."""
+    """Return ceil(log2(epochs in a global checkpoint interval)): 2000 ms and 100 ms need 5."""
     epochs = -(-gcp_interval_ms // epoch_interval_ms)
     return max(epochs - 1, 0).bit_length()
 
 
 def sizing_warning(bits: int, gcp_interval_ms: int, epoch_interval_ms: int) -> Finding | None:
-    """What to say of too few bits, or of none."""
+    """Return a warning for too few bits or none; None if there are enough."""
     needed = bits_needed(gcp_interval_ms, epoch_interval_ms)
     if bits >= needed:
         return None

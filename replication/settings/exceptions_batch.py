@@ -1,6 +1,7 @@
-"""Rows of an exceptions table for a batch of conflicts, as columns: as `exceptions_row` makes them, no Python per row.
+"""Rows of an exceptions table for a batch of conflicts, as columns: the rows of `exceptions_row`, without Python per
+row.
 
-The changes of a batch are of one table and kind, with the same columns in their images, as a row event has them.
+The changes of a batch are of one table and kind, with the same columns in their images, as in a row event.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NONE = np.array(None, dtype=object)
 @dataclass(frozen=True)
 class ConflictBatch:
     """Conflicts in order; `first_count` is the running number of the first. `causes` are numbers of `Cause`, one for
-    each; `transactions` ids at the source, INVALID_TRANSACTION where none is known.
+    each; `transactions` ids at the source, INVALID_TRANSACTION if none is known.
     """
 
     server_id: int
@@ -47,7 +48,7 @@ class ConflictBatch:
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """The number of conflicts."""
         return len(self.causes)
 
 
@@ -78,7 +79,7 @@ def _image(source: Source, batch: ConflictBatch) -> Images:
 
 
 def _given(planned: PlannedColumn, column: Column, batch: ConflictBatch) -> Values | None:
-    """A column's values, None if the events bring none."""
+    """Return a column's values, None if the events have none."""
     source, position, rows = planned.source, planned.position, batch.rows
     if source is Source.OP_TYPE:
         return _labels(column, np.full(rows, int(batch.operation), dtype=np.int64))
@@ -90,7 +91,7 @@ def _given(planned: PlannedColumn, column: Column, batch: ConflictBatch) -> Valu
         return np.arange(batch.first_count, batch.first_count + rows, dtype=np.uint64)
     if position is not None:
         images = [_image(source, batch)]
-        if source is Source.KEY:  # minimal images leave the key out of the after-image
+        if source is Source.KEY:  # minimal images omit the key from the after-image
             images += [batch.before or {}, batch.after or {}]
         return next((image[position] for image in images if position in image), None)
     number = {
@@ -102,7 +103,7 @@ def _given(planned: PlannedColumn, column: Column, batch: ConflictBatch) -> Valu
 
 
 def exceptions_columns(plan: ExceptionsPlan, batch: ConflictBatch) -> dict[str, Values]:
-    """Values by column name, in the order of the exceptions table's columns, Arrow where the images were.
+    """Return values by column name, in the order of the exceptions table's columns, Arrow where the images were.
 
     Shapes: `batch.rows` each.
     """

@@ -1,4 +1,4 @@
-"""A row of an exceptions table, made of its plan and the change that was in conflict."""
+"""A row of an exceptions table, built from its plan and the change that was in conflict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Values = Mapping[int, Any]  # values by position of the column in the main table
 
 @dataclass(frozen=True)
 class Conflict:
-    """A change that was not applied; images hold what the event brought, None where it has no such image."""
+    """A change that was not applied; images have the values of the event, None for an image it does not have."""
 
     server_id: int
     source_server_id: int
@@ -45,7 +45,7 @@ def _numbered(kind: Any, number: int) -> Any:
 
 
 def _given(planned: PlannedColumn, column: Any, conflict: Conflict) -> Any:
-    """The value for a column, None if there is none."""
+    """Return the value for a column, None if there is none."""
     source = planned.source
     if source is Source.OP_TYPE:
         return _numbered(column.type, conflict.operation)
@@ -70,9 +70,11 @@ def _given(planned: PlannedColumn, column: Any, conflict: Conflict) -> Any:
 
 
 def exceptions_row(plan: ExceptionsPlan, conflict: Conflict) -> tuple[Any, ...]:
-    """Values in the order of the exceptions table's columns; what the event does not bring is the default, or None.
+    """Return values in the order of the exceptions table's columns; a value that the event lacks is the default, or
+    None.
 
-    The transaction id is told for TRANS_IN_CONFLICT alone; otherwise it is None, or the invalid id if it must be one.
+    The transaction id is given only for TRANS_IN_CONFLICT; otherwise it is None, or the invalid id if the column is not
+    nullable.
     """
     row = []
     for planned, column in zip(plan.columns, plan.exceptions.columns, strict=True):

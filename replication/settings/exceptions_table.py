@@ -1,10 +1,11 @@
-"""Exceptions tables: which definitions are accepted, and which column then gets what.
+"""Exceptions tables: which definitions are accepted, and what each column then gets.
 
-Two forms. Plain: four columns that are the whole primary key, copies of the main table's key columns in order, others.
-It is extended as soon as a column has the prefix `NDB$` or the copies are not all there in order; then key columns are
-found by name, any subset in any order, and other columns of the main table by `c`, `c$OLD`, `c$NEW`.
+There are two forms. Plain: four columns that are the whole primary key, copies of the main table's key columns in
+order, others. A table is extended as soon as a column has the prefix `NDB$` or the copies are not complete and in
+order; then key columns are found by name, any subset in any order, and other columns of the main table by `c`, `c$OLD`,
+`c$NEW`.
 
-Columns are looked at from the last to the first, so that the first fault returned is the one the server tells.
+Columns are checked from the last to the first, so that the first fault returned is the one that the server reports.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MANDATORY = 4
 
 
 class Source(Enum):
-    """What a column of an exceptions row is filled with."""
+    """The source of a column's value in an exceptions row."""
 
     SERVER_ID = "server id of the site that applies"
     SOURCE_SERVER_ID = "server id the change came from"
@@ -52,13 +53,13 @@ class Source(Enum):
 
 
 _FIRST = (Source.SERVER_ID, Source.SOURCE_SERVER_ID, Source.SOURCE_EPOCH, Source.COUNT)
-# The manual prints tables with SMALLINT server ids and with BIGINT counts; both are taken.
+# The manual prints tables with SMALLINT server ids and with BIGINT counts; both are accepted.
 _FIRST_TYPES = ((UInt16, UInt32, UInt64), (UInt16, UInt32, UInt64), (UInt64,), (UInt32, UInt64))
 
 
 @dataclass(frozen=True)
 class PlannedColumn:
-    """What one column gets; `position` is the place of the main table's column, for sources that have one."""
+    """The source of one column; `position` is the place of the main table's column, for sources that have one."""
 
     source: Source
     position: int | None = None
@@ -66,7 +67,7 @@ class PlannedColumn:
 
 @dataclass(frozen=True)
 class ExceptionsPlan:
-    """How a row of an exceptions table is made: `columns` in the order of the table's own."""
+    """How a row of an exceptions table is built: `columns` in the order of the table's own."""
 
     main: TableDefinition
     exceptions: TableDefinition
@@ -75,7 +76,7 @@ class ExceptionsPlan:
 
 
 def _base(kind: ColumnType) -> tuple[object, ...]:
-    """What must be equal for a type to be called the same or larger."""
+    """Return the part of a type that must be equal for it to be the same or larger."""
     if isinstance(kind, Integer):
         return ("integer", kind.signed)
     if isinstance(kind, Floating):
@@ -96,12 +97,12 @@ def _size(kind: ColumnType) -> int:
 
 
 def is_same_or_larger(kind: ColumnType, other: ColumnType) -> bool:
-    """Whether every value of `kind` can stand in a column of type `other` as itself."""
+    """Whether a column of type `other` can hold every value of `kind` unchanged."""
     return _base(kind) == _base(other) and _size(kind) <= _size(other)
 
 
 def _is_same(kind: ColumnType, other: ColumnType) -> bool:
-    """Like that for columns outside the key, whose numbers must be of equal size."""
+    """As `is_same_or_larger`, for columns outside the key, whose integers must be of equal size."""
     return is_same_or_larger(kind, other) and (_size(kind) == _size(other) or not isinstance(kind, Integer))
 
 
@@ -110,7 +111,7 @@ def _can_be_empty(column: Column) -> bool:
 
 
 class _Reader:
-    """One look at an exceptions table; `faults` and `notes` in the order found."""
+    """One check of an exceptions table; `faults` and `notes` in the order found."""
 
     def __init__(self, main: TableDefinition, exceptions: TableDefinition) -> None:
         self.main = main
@@ -127,7 +128,7 @@ class _Reader:
         self.is_extended = not self.has_copies
 
     def _has_copies(self) -> bool:
-        """Whether the key columns are all copied, in order, behind the first four; their names do not count."""
+        """Whether the key columns are all copied, in order, after the first four columns; their names do not count."""
         copies = self.table.columns[MANDATORY : MANDATORY + len(self.key)]
         originals = [self.main.columns[place] for place in self.key]
         return len(copies) == len(originals) and all(
@@ -140,7 +141,7 @@ class _Reader:
         self.faults.append(Finding(rule, text, self.table.columns[place].name))
 
     def check_first(self) -> bool:
-        """The first four columns, which alone are the primary key."""
+        """Check the first four columns, which alone are the primary key; return whether they are right."""
         columns = self.table.columns[:MANDATORY]
         is_fine = (
             len(columns) == MANDATORY
@@ -159,7 +160,7 @@ class _Reader:
         return True
 
     def check_rest(self) -> None:
-        """From the last column to the first, which settles the form."""
+        """Check the columns from the last to the first, which settles the form."""
         for place in range(len(self.table.columns) - 1, -1, -1):
             column = self.table.columns[place]
             upper = column.name.upper()
@@ -172,7 +173,7 @@ class _Reader:
                 self._reference(place, column)
 
     def check_prefixes(self) -> None:
-        """All of the first four have the prefix, or none."""
+        """Check that all of the first four columns have the prefix, or none."""
         for column in reversed(self.table.columns[:MANDATORY]):
             if self.is_extended and not column.name.upper().startswith(PREFIX):
                 text = (
@@ -249,7 +250,7 @@ class _Reader:
 
     def _extra(self, place: int, column: Column) -> None:
         if self.has_copies and MANDATORY <= place < MANDATORY + len(self.key):
-            return  # a copy by position under a name of its own; settled when the form is known
+            return  # a copy by position under another name; settled when the form is known
         if not _can_be_empty(column):
             details = (
                 f"Extra column {column.name} in table {self.name} is not nullable and doesn't have a default value"
@@ -261,7 +262,7 @@ class _Reader:
         self.notes.append(Finding("suspicious definition", text, column.name))
 
     def finished(self) -> tuple[PlannedColumn, ...]:
-        """What each column gets, when the form is known: a plain table takes nothing but the key."""
+        """Return what each column gets, now that the form is known: a plain table takes only the key."""
         for number, target in reversed(list(enumerate(self.key))):
             place = MANDATORY + number
             if not self.has_copies or self.plan[place] is not None:
@@ -289,7 +290,9 @@ class _Reader:
 def plan_exceptions(
     main: TableDefinition, exceptions: TableDefinition
 ) -> tuple[ExceptionsPlan | None, list[Finding], list[Finding]]:
-    """(plan, faults, notes): no plan with a fault: nothing is recorded, and the function stays active."""
+    """Return (plan, faults, notes). With a fault there is no plan: nothing is recorded, and the function stays
+    active.
+    """
     reader = _Reader(main, exceptions)
     if not reader.check_first():
         return None, reader.faults, reader.notes

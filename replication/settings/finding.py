@@ -1,4 +1,4 @@
-"""What set-up finds wrong or worth telling: data, because set-up goes on after most of it."""
+"""Faults and remarks found by set-up: data, because set-up continues after most of them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ ER_CONFLICT_FN_PARSE = 1626
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault or remark: `rule` names it in fixed words, `text` is the message, in the server's words if it has any.
+    """One fault or remark: `rule` names it in fixed words, `text` is the message, in the server's words if the server
+    has such a message.
 
-    `column` is the column it is about; `errno` the server's error number, if it has one.
+    `column` is the column it is about; `errno` the server's error number, if there is one.
     """
 
     rule: str

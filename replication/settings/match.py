@@ -1,6 +1,6 @@
-"""Which row of `mysql.ndb_replication` is a table's: the one that names it most exactly.
+"""Which row of `mysql.ndb_replication` applies to a table: the one that names it most exactly.
 
-Names are compared without letter case, as the server's system collation does. Order of rows never matters.
+Names are compared case-insensitively, as in the server's system collation. The order of rows never matters.
 """
 
 from __future__ import annotations
@@ -34,17 +34,19 @@ class ReplicationRow:
 
     @property
     def key(self) -> str:
-        """How messages name the row."""
+        """The name of the row in messages."""
         return f"{self.database}.{self.table}:{self.server_id}"
 
 
 def _text(value: bytes | str) -> str:
-    """Names are bytes in the table; what is not UTF-8 keeps its bytes and matches nothing else."""
+    """Return a name as text; it is bytes in the table, and one that is not UTF-8 keeps its bytes and matches nothing
+    else.
+    """
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
 def row_of(values: Mapping[str, Any]) -> ReplicationRow:
-    """The row with these values by column name; columns a table may lack may be left out."""
+    """Return the row with these values by column name; columns that a table may lack may be left out."""
     function = values.get("conflict_fn")
     return ReplicationRow(
         _text(values["db"]),
@@ -65,7 +67,7 @@ class Match:
 
 
 def quality_of(row: ReplicationRow, database: str, table: str, server_id: int) -> int:
-    """1 (all wild) to 8 (all exact), or -1 if the row is not about that table on that server."""
+    """Return 1 (all wild) to 8 (all exact), or -1 if the row is not about that table on that server."""
     if row.server_id not in (ALL_SERVERS, server_id):
         return NO_QUALITY
     quality = MATCHED
@@ -78,7 +80,9 @@ def quality_of(row: ReplicationRow, database: str, table: str, server_id: int) -
 
 
 def find_row(rows: Iterable[ReplicationRow], database: str, table: str, server_id: int) -> Match:
-    """The row of highest quality; several of that quality are ambiguous and leave the defaults, with a warning."""
+    """Return the row of highest quality; several of that quality are ambiguous and leave the defaults, with a
+    warning.
+    """
     found = [(quality_of(row, database, table, server_id), row) for row in rows]
     best = max((quality for quality, _ in found), default=NO_QUALITY)
     if best == NO_QUALITY:

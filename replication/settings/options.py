@@ -1,7 +1,7 @@
 """The options of replication: one table with name, type, default, scope and the moment a new value takes effect.
 
-Options of the server have its names without the prefix `ndb_`; a value that is given by another name of a release
-(`slave` for `replica`) is not taken. Nothing here acts: the rooms of binlog, channels and applier read what they need.
+Options of the server have its names without the prefix `ndb_`; other names of a release (`slave` for `replica`) are not
+accepted. This module only defines options: binlog, channels and applier read the ones they need.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tidemark.replication.conflict.roles import Role
 
 
 class Scope(Enum):
-    """Whose value it is."""
+    """The owner of a value."""
 
     STORE = "store"
-    TRANSACTION = "transaction"  # of the store, and any transaction may have its own
+    TRANSACTION = "transaction"  # of the store; any transaction may have another value
     CHANNEL = "channel"
 
 
 class Effect(Enum):
-    """When a new value is acted upon."""
+    """When a new value takes effect."""
 
     OPEN = "when the store is opened"
     SET_UP = "when a table is set up: made, opened, or first used by a channel"
@@ -94,11 +94,11 @@ OPTIONS: Final = (
     Option("allow_skip_epoch", bool, False, _C, Effect.START, "an epoch left out is told, not refused"),
 )
 BY_NAME: Final = {option.name: option for option in OPTIONS}
-# Those a store is opened with; the others are given to channels.
+# The options that a store is opened with; the others are given to channels.
 OF_STORE: Final = tuple(option.name for option in OPTIONS if option.scope is not Scope.CHANNEL)
 OF_BINLOG: Final = OF_STORE[OF_STORE.index("log_bin") : OF_STORE.index("extra_logging") + 1]
 
-# What makes an event, and how a conflict is decided: the nodes of a group must not differ in it (node-group.md, 6).
+# Options that decide what an event has and how a conflict ends: they must be equal in a group (node-group.md, 6).
 OF_SITE: Final = (
     "server_id",
     "conflict_role",
@@ -160,7 +160,9 @@ def _role(option: Option, value: object) -> Role:
 
 
 def validated(name: str, value: object) -> Any:
-    """The value as it is kept: sizes as the shortest text, ids sorted. Raises: SchemaInvalid, naming what is near."""
+    """Return the value as it is kept: sizes as the shortest text, ids sorted. Raises: SchemaInvalid, with a similar
+    name.
+    """
     option = BY_NAME.get(name)
     if option is None:
         near = difflib.get_close_matches(str(name), BY_NAME, n=1, cutoff=0.5)
@@ -188,7 +190,9 @@ def validated(name: str, value: object) -> Any:
 
 
 def parse_text(name: str, text: str) -> Any:
-    """The value of an option given as text, as on a command line: ON, off, 1, 64 MiB, "1,3". Raises: SchemaInvalid."""
+    """Return the value of an option given as text, as on a command line: ON, off, 1, 64 MiB, "1,3". Raises:
+    SchemaInvalid.
+    """
     option = BY_NAME.get(name)
     if option is None:
         return validated(name, text)
@@ -207,7 +211,7 @@ def parse_text(name: str, text: str) -> Any:
 
 
 def settings(given: Mapping[str, object]) -> dict[str, Any]:
-    """Every option with its value, given or default, in the order of the table. Raises: SchemaInvalid."""
+    """Return every option with its value, given or default, in the order of the table. Raises: SchemaInvalid."""
     values = {option.name: validated(option.name, option.default) for option in OPTIONS}
     values.update({name: validated(name, value) for name, value in given.items()})
     if values["row_slice_id"] >= values["row_slice_count"]:
@@ -222,9 +226,9 @@ def settings(given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def divided(keywords: Mapping[str, object]) -> tuple[Options, dict[str, Any]]:
-    """The options of the engine and those of replication, out of the keywords a store is opened with.
+    """Return the options of the engine and those of replication from the keywords that a store is opened with.
 
-    Raises: SchemaInvalid for bad values and for a name that is none, naming what is near.
+    Raises: SchemaInvalid for invalid values and for an unknown name, with a similar one.
     """
     known = [*(each.name for each in fields(Options) if each.init), *OF_STORE]
     for name in keywords:

@@ -1,6 +1,6 @@
 """Wildcards of `mysql.ndb_replication`: `%` stands for any number of characters, `_` for one, a backslash escapes.
 
-The prose of the server's manual has the two exchanged; the server does what stands here. `?` is a literal.
+The text of the server's manual exchanges the two; the server behaves as described here. `?` is a literal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ ESCAPE = "\\"
 
 
 def _tokens(pattern: str) -> list[tuple[bool, str]]:
-    """(is a wildcard, character) for each step; a backslash at the end stands for itself."""
+    """Return (is a wildcard, character) for each step; a backslash at the end stands for itself."""
     tokens = []
     at = 0
     while at < len(pattern):
@@ -26,16 +26,16 @@ def _tokens(pattern: str) -> list[tuple[bool, str]]:
 
 
 def has_wildcard(pattern: str) -> bool:
-    """Whether it can match more than one name."""
+    """Whether a pattern can match more than one name."""
     return any(is_wildcard for is_wildcard, _ in _tokens(pattern))
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether the whole name matches, letter case aside, in time of at most pattern times name."""
+    """Whether the whole name matches, ignoring case, in time of at most length of pattern times length of name."""
     tokens = [(is_wildcard, character.casefold()) for is_wildcard, character in _tokens(pattern)]
-    text = [character.casefold() for character in name]  # one by one: folding may lengthen what `_` stands for
+    text = [character.casefold() for character in name]  # one by one: folding may lengthen a character, and `_` is one
     token = at = 0
-    retry_token, retry_at = -1, 0  # behind the last % and how much it has taken
+    retry_token, retry_at = -1, 0  # after the last %, and how much that has taken
     while at < len(text):
         if token < len(tokens) and tokens[token] == (True, ANY_NUMBER):
             token += 1

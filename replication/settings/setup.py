@@ -1,6 +1,7 @@
-"""A table's conflict function made ready for use: what the function asks of the table, the settings and the channel.
+"""The set-up of a table's conflict function: what the function requires of the table, the settings and the channel.
 
-A fault leaves the table without a function: the server warns and goes on, as this does. A remark leaves it with one.
+A fault leaves the table without a function: set-up warns and continues, as the server does. A remark leaves it with
+one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RESOLVE_TYPES = (UInt32, UInt64)
 
 @dataclass(frozen=True)
 class SiteSettings:
-    """What of a site's options set-up asks for."""
+    """The options of a site that set-up needs."""
 
     server_id: int
     role: Role = Role.NONE
@@ -39,7 +40,7 @@ class SiteSettings:
 
     @classmethod
     def from_options(cls, values: Mapping[str, Any], gcp_interval_ms: int, epoch_interval_ms: int) -> SiteSettings:
-        """By the values of `options.settings` and the intervals of the store."""
+        """Return the settings for the values of `options.settings` and the intervals of the store."""
         return cls(
             values["server_id"],
             values["conflict_role"],
@@ -54,10 +55,10 @@ class SiteSettings:
 
 @dataclass(frozen=True)
 class TableSetup:
-    """How a table is logged and what is done about conflicts; `function` None is plain idempotent apply.
+    """How a table is logged and how conflicts are handled; `function` None is plain idempotent apply.
 
-    `resolve_position` is the place of the resolve column in the definition; `exceptions` how exceptions rows are made,
-    None without a usable table. `faults` say why a function that was asked for is not active.
+    `resolve_position` is the place of the resolve column in the definition; `exceptions` the plan of exceptions rows,
+    None without a usable table. `faults` say why a requested function is not active.
     """
 
     binlog: b.BinlogType
@@ -74,12 +75,12 @@ class TableSetup:
 
 
 def is_exceptions_name(table: str) -> bool:
-    """Whether a table of this name gets exceptions and therefore never a function itself."""
+    """Whether a table of this name is an exceptions table, which never has a function itself."""
     return table.lower().endswith(EXCEPTIONS_SUFFIX.lower()) and len(table) > len(EXCEPTIONS_SUFFIX)
 
 
 def exceptions_of(name: str, tables: Mapping[str, TableDefinition]) -> TableDefinition | None:
-    """The exceptions table of a qualified name among definitions by qualified name."""
+    """Return the exceptions table of a qualified name among definitions by qualified name, None if there is none."""
     for suffix in (EXCEPTIONS_SUFFIX, EXCEPTIONS_SUFFIX.lower()):
         if name + suffix in tables:
             return tables[name + suffix]
@@ -87,8 +88,8 @@ def exceptions_of(name: str, tables: Mapping[str, TableDefinition]) -> TableDefi
 
 
 def check_exceptions(exceptions: TableDefinition, main: TableDefinition | None) -> list[Finding]:
-    """What to tell when an exceptions table is made: its faults now rather than at the first conflict, and, if its main
-    table is there already, that it counts from that table's next set-up.
+    """Return the findings when an exceptions table is created: its faults, now rather than at the first conflict, and a
+    note that it takes effect at the next set-up of its main table; none if that table does not exist yet.
     """
     if main is None:
         return []
@@ -100,7 +101,7 @@ def check_exceptions(exceptions: TableDefinition, main: TableDefinition | None) 
 def find_faults(
     function: ConflictFunction, table: TableDefinition, binlog: b.BinlogType, site: SiteSettings, has_author: bool
 ) -> list[Finding]:
-    """Why the function cannot be used with the table, in the order the server looks; empty if it can."""
+    """Return why the function cannot be used with the table, in the order of the server's checks; empty if it can."""
     name = function.name
     faults = []
     if function.definition.argument == COLUMN:
@@ -115,7 +116,7 @@ def find_faults(
             )
         elif column.type not in RESOLVE_TYPES:
             faults.append(Finding("wrong datatype", f"Column '{column.name}' has wrong datatype", column.name))
-        # An update that travels as a write would bring back a row that was deleted meanwhile.
+        # An update sent as a write would bring back a row that was deleted in the meantime.
         if name == "TM$GREATEST" and not (binlog.is_full and binlog.is_update and not binlog.is_minimal):
             text = f"Table {table.name} is not logged as full updates. Not suitable for {name}; give binlog_type 7"
             faults.append(Finding("needs updates with full images", text))
@@ -162,7 +163,7 @@ def set_up(
     exceptions: TableDefinition | None = None,
     has_author: bool = True,
 ) -> TableSetup:
-    """The settings of a table by its row of `mysql.ndb_replication`; None stands for the defaults."""
+    """Return the set-up of a table by its row of `mysql.ndb_replication`; None stands for the defaults."""
     options = (site.log_updated_only, site.log_update_as_write, site.log_update_as_minimal)
     binlog, unknown = b.binlog_type(row.binlog_type if row else None, *options)
     remarks = [unknown] if unknown else []
@@ -196,8 +197,9 @@ def set_up(
 def check_pair(
     table: str, own_rows: list[ReplicationRow], own_id: int, peer_rows: list[ReplicationRow], peer_id: int
 ) -> Finding | None:
-    """Why the functions of a pair of sites cannot both be active for `database.table`: EPOCH and EPOCH_TRANS have one
-    primary, so one side; both rows are named. EPOCH2 has roles and wants both sides.
+    """Return why the functions of a pair of sites cannot both be active for `database.table`, None if they can. EPOCH
+    and EPOCH_TRANS have one primary, so only one side may have them; the finding names both rows. EPOCH2 has roles and
+    belongs on both sides.
     """
     database, _, name = table.partition(".")
     found = []
@@ -219,7 +221,9 @@ def check_pair(
 
 
 def check_channels(table: str, setup: TableSetup, channels: Sequence[str]) -> Finding | None:
-    """Why a table's function cannot be active with these channels: those of epochs compare with one peer's."""
+    """Return why a table's function cannot be active with these channels, None if it can: functions of epochs compare
+    with one peer's epochs.
+    """
     if setup.function is None or not setup.function.definition.is_epoch or len(channels) <= 1:
         return None
     text = (

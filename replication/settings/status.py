@@ -1,8 +1,8 @@
-"""The status variables of replication: one table of name, meaning and where each is counted; and the counters.
+"""The status variables of replication: one table with the name, meaning and source of each; and the counters.
 
-Names are the server's without the prefix `Ndb_`, which `shown_name` gives back, so both `conflict_fn_max` and
-`Ndb_conflict_fn_max` find a variable. Counters begin at 0 with the store. What an epoch transaction counts is staged,
-and merged when it commits; a rollback drops it, unless the counts of a pass are kept for the next one.
+Names are the server's without the prefix `Ndb_`, which `shown_name` restores, so both `conflict_fn_max` and
+`Ndb_conflict_fn_max` find a variable. Counters begin at 0 with the store. The counts of an epoch transaction are
+staged, and merged when it commits; a rollback drops them, unless the counts of a pass are kept for the next one.
 """
 
 from __future__ import annotations
@@ -120,40 +120,40 @@ COUNTERS: Final = tuple(each.name for each in VARIABLES if each.source in (Sourc
 
 
 def find(name: str) -> Variable | None:
-    """A variable by any of its names, with or without the prefix, whatever the letter case; None if there is none."""
+    """Return a variable by any of its names, with or without the prefix, ignoring case; None if there is none."""
     lower = name.lower()
     return BY_NAME.get(lower) or BY_NAME.get(lower.removeprefix(PREFIX.lower()))
 
 
 def shown_name(variable: Variable) -> str:
-    """The name the server shows: `Ndb_` and, for those of conflicts, `conflict_`."""
+    """Return the name that the server shows: with `Ndb_` and, for variables of conflicts, `conflict_`."""
     long = next((alias for alias in variable.aliases if alias.startswith("conflict_")), variable.name)
     return PREFIX + long
 
 
 @dataclass
 class Counters:
-    """Counts of one site; `totals` is what status shows."""
+    """Counts of one site; status shows `totals`."""
 
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
     staged: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, count: int = 1) -> None:
-        """Stage a count of the running epoch transaction. Raises: KeyError for what is no counter."""
+        """Stage a count of the running epoch transaction. Raises: KeyError for a name that is no counter."""
         if name not in self.totals:
             raise KeyError(name)
         self.staged[name] = self.staged.get(name, 0) + count
 
     def commit(self) -> None:
-        """The epoch transaction has committed: everything staged counts."""
+        """Add the staged counts to the totals: the epoch transaction has committed."""
         for name, count in self.staged.items():
             self.totals[name] += count
         self.staged.clear()
 
     def drop(self) -> None:
-        """It was rolled back: nothing of it has happened."""
+        """Drop the staged counts: the epoch transaction was rolled back."""
         self.staged.clear()
 
     def seen(self, baseline: Mapping[str, int]) -> dict[str, int]:
-        """Totals since `baseline`, an earlier copy of them."""
+        """Return the totals since `baseline`, an earlier copy of them."""
         return {name: total - baseline.get(name, 0) for name, total in self.totals.items()}

@@ -1,16 +1,17 @@
-"""The tables of replication in the database `mysql`: their definitions, once, how a table is compared with one, and how
-they come to be.
+"""The tables of replication in the database `mysql`: their definitions, the check of a table against its definition,
+and how they are created.
 
-Four belong to every store; one of them, which names the tables a first copy is making, is ours alone. They are made
-when they are first named, by a call or by a channel: a store that does not replicate writes nothing for them, and its
-tables have the numbers they always had. They cannot be dropped or altered.
-Order: a schema record of its own for each, as for any table; a crash between them leaves some, the others are made when
-they are named.
+Four belong to every store; one of them, which names the tables that a first copy is creating, exists only in Tidemark.
+They are created when they are first named, by a call or by a channel: a store that does not replicate writes nothing
+for them, and the numbers of its tables stay the same. They cannot be dropped or altered.
 
-Where releases differ: `ndb_binlog_index` has the columns of today (`next_position`, `next_file`; the four counts are
-INT as since 6.3), `ndb_schema` those of 5.1 (`slock` instead of a participant bitmap of its own), `ndb_replication` the
-five columns the manual prints; a newer one's row slice columns are taken if they are there. `binlog_type` and
-`conflict_fn` are nullable, as the manual's examples insert NULL.
+Order: a separate schema record for each, as for any table; a crash in between leaves some of them, and the others are
+created when they are named.
+
+Where releases differ: `ndb_binlog_index` has the present columns (`next_position`, `next_file`; the four counts are INT
+as since 6.3), `ndb_schema` those of 5.1 (`slock` instead of a separate participant bitmap), `ndb_replication` the five
+columns that the manual prints; the row slice columns of newer releases are accepted if present. `binlog_type` and
+`conflict_fn` are nullable, because the manual's examples insert NULL.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ TIDEMARK_FIRST_COPY = "mysql.tidemark_first_copy"
 NAME_BYTES = 63
 _NAME = VarBinary(NAME_BYTES)
 _FILE = VarChar(255)
-# A row for each server, epoch or table: few enough for one fragment, which a local checkpoint writes a file for.
+# A row for each server, epoch or table: few enough for one fragment, because a local checkpoint writes a file for each.
 _ONE = HashPartition(1)
 
 
@@ -98,12 +99,12 @@ FIRST_COPY_TABLE: Final = _table(
     Column("source_id", UInt32),
     Column("table_name", VarChar(2 * NAME_CHARACTERS_MAX + 1)),
 )
-# Made with the store; `ndb_replication` is made by the user.
+# Created when first named; `ndb_replication` is created by the user.
 MADE_WITH_STORE: Final = (NDB_APPLY_STATUS_TABLE, NDB_BINLOG_INDEX_TABLE, NDB_SCHEMA_TABLE, FIRST_COPY_TABLE)
 MADE_BY_NAME: Final = {table.name: table for table in MADE_WITH_STORE}
 SYSTEM_TABLES: Final = {table.name: table for table in (NDB_REPLICATION_TABLE, *MADE_WITH_STORE)}
 
-# Columns a table may have beside those it must have, and those it may lack.
+# Columns that a table may have in addition to the required ones, and columns that it may lack.
 OPTIONAL: Final[dict[str, dict[str, ColumnType]]] = {
     NDB_REPLICATION: {"binlog_row_slice_count": UInt32, "binlog_row_slice_id": UInt32}
 }
@@ -111,10 +112,10 @@ MAY_LACK: Final = {NDB_REPLICATION: frozenset({"conflict_fn"})}
 
 
 def verify(definition: TableDefinition) -> list[Finding]:
-    """What is wrong with a system table, in the server's words; empty if nothing. Unknown columns must be nullable or
-    have a default, so that rows can be written without them.
+    """Return what is wrong with a system table, in the server's words; empty if nothing is. Unknown columns must be
+    nullable or have a default, so that rows can be written without them.
 
-    Raises: KeyError for a table that is none of them.
+    Raises: KeyError for any other table.
     """
     expected = SYSTEM_TABLES[definition.name]
     parts = len(expected.primary_key)
@@ -146,7 +147,7 @@ def verify(definition: TableDefinition) -> list[Finding]:
 
 
 def _holds(kind: ColumnType, wanted: ColumnType) -> bool:
-    """Equal types; names, functions and files may have more room, or counts more bits."""
+    """Whether a type is the wanted one, or has more room for names, functions and files, or more bits for counts."""
     if kind == wanted:
         return True
     for sized in (VarBinary, VarChar):
@@ -157,7 +158,7 @@ def _holds(kind: ColumnType, wanted: ColumnType) -> bool:
 
 # --- making them ----------------------------------------------------------------------------------
 def make(store: Store, name: str) -> Table | None:
-    """The table of this name if it belongs to every store, made if it is missing; None for any other name.
+    """Return the table of this name if it belongs to every store, created if it is missing; None for any other name.
 
     Durable on return. Raises: MemoryExhausted, RedoOverloaded, StoreFailed.
     """
@@ -174,7 +175,7 @@ def make(store: Store, name: str) -> Table | None:
 
 
 def make_missing(store: Store) -> list[str]:
-    """Make those of them that are not there; returns their names. Durable on return. Raises: as `make`."""
+    """Create the missing ones of these tables; return their names. Durable on return. Raises: as `make`."""
     missing = [name for name in MADE_BY_NAME if name not in store.tables]
     for name in missing:
         make(store, name)
@@ -182,7 +183,7 @@ def make_missing(store: Store) -> list[str]:
 
 
 def refuse_change(name: object) -> None:
-    """Raises: SchemaInvalid for the name of a table that belongs to every store."""
+    """Refuse to drop or alter a table that belongs to every store. Raises: SchemaInvalid for the name of one."""
     if isinstance(name, str) and name in MADE_BY_NAME:
         raise SchemaInvalid(
             f"table {name} belongs to every store and is not dropped or altered; delete its rows instead", table=name
@@ -190,9 +191,7 @@ def refuse_change(name: object) -> None:
 
 
 def refuse_wrong(definition: TableDefinition) -> None:
-    """Raises: SchemaInvalid, with the server's text, for a table of the system with another definition than it must
-    have.
-    """
+    """Refuse a system table with a wrong definition. Raises: SchemaInvalid, with the server's text."""
     if definition.name in SYSTEM_TABLES:
         for fault in verify(definition):
             raise SchemaInvalid(fault.text, table=definition.name, column=fault.column, errno=fault.errno)

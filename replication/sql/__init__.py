@@ -1,1 +1,1 @@
-"""Schema changes as SQL text: what travels between sites, what MariaDB executes, and what we read back."""
+"""Schema changes as SQL text: sent between sites, executed by MariaDB, and read back here."""

@@ -1,4 +1,4 @@
-"""What CREATE and ALTER TABLE say of columns, keys and constraints."""
+"""The columns, keys and constraints of CREATE and ALTER TABLE."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from tidemark.replication.sql.literals import value_of
 from tidemark.replication.sql.token_reader import TokenReader
 from tidemark.replication.sql.tokens import NUMBER, WORD
 
-# Behind a column's type or definition, with no meaning here.
+# Words after a column's type or definition, with no meaning here.
 CHARSETS = ("CHARACTER", "CHARSET", "COLLATE", "ASCII", "UNICODE")
 CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK")
-_ZERO_DATE = "0000-00-00"  # no date here
+_ZERO_DATE = "0000-00-00"  # no date in the store
 DIGITS_MAX = 20  # of a length or a count; Python refuses to read numbers of thousands of digits
 
 
 class ColumnReader(TokenReader):
-    """Reads definitions. `is_computed`: a value that SQL computes for a row was met; `may_lose_text`: a character set
-    that does not have all characters.
+    """Reads definitions. `is_computed`: a value that SQL computes for a row was found; `may_lose_text`: a character set
+    was found that lacks some characters.
     """
 
     is_computed = may_lose_text = False
 
     def constraint(self) -> tuple[str, IndexDefinition] | None:
-        """A key, or None for what the source alone sees to: CHECK, foreign keys, indexes that are not made here."""
+        """Read a key; return None for parts that only the source enforces or has: CHECK, foreign keys, indexes that are
+        not created here.
+        """
         name = None
         if self.has("CONSTRAINT") and self.next.text not in CONSTRAINTS:
             name = self.name()
@@ -63,7 +65,9 @@ class ColumnReader(TokenReader):
         return None if found is None else ("UNIQUE" if is_unique else "KEY", found)
 
     def references(self) -> None:
-        """Behind REFERENCES. Raises: Unsupported for actions, which a server does without telling its binlog."""
+        """Read the text after REFERENCES. Raises: Unsupported for actions, which a server performs without logging
+        them.
+        """
         self.table()
         if self.next.text == "(":
             self.in_parentheses(self.name)
@@ -80,7 +84,7 @@ class ColumnReader(TokenReader):
                 )
 
     def key_definition(self, constraint: str | None, is_unique: bool) -> IndexDefinition | None:
-        """A key behind its word: its name, or `constraint`, and columns; None as `key_columns` says."""
+        """Read a key after its word: its name, or `constraint`, and columns; None if `key_columns` returns none."""
         index = constraint if self.next.text in ("(", "USING") else self.name()
         if self.has("USING"):
             self.take()
@@ -88,7 +92,9 @@ class ColumnReader(TokenReader):
         return IndexDefinition(index or columns[0], columns, is_unique) if columns else None
 
     def key_columns(self) -> tuple[str, ...]:
-        """The columns of a key, none if it is over parts of values or expressions: such indexes are not made here."""
+        """Read the columns of a key; none if it is over parts of values or expressions: such indexes are not created
+        here.
+        """
         is_partial = False
 
         def column() -> str:
@@ -110,7 +116,7 @@ class ColumnReader(TokenReader):
         return () if is_partial else columns
 
     def column(self) -> tuple[Column, str | None]:
-        """A column, and PRIMARY or UNIQUE if it says so of itself."""
+        """Read a column, and PRIMARY or UNIQUE if its definition has that."""
         name = self.name()
         kind = self.column_type()
         nullable, default, mark = True, ABSENT, None
@@ -146,7 +152,7 @@ class ColumnReader(TokenReader):
         return Column(name, kind, nullable, default), mark
 
     def generated(self, name: str) -> None:
-        """A generated column: its values come with the rows if the server stores them."""
+        """Read a generated column: its values come with the rows if the server stores them."""
         self.must("AS")
         self.skip_parentheses()
         self.is_computed = True
@@ -157,14 +163,14 @@ class ColumnReader(TokenReader):
             )
 
     def charset(self) -> bool:
-        """Take a character set or a collation, and say whether there was one."""
+        """Take a character set or a collation; return whether there was one."""
         found = self.has_one(*CHARSETS)
         if found in ("CHARACTER", "CHARSET", "COLLATE"):
             self.has("SET")
             self.has("=")
             text = self.next.text.upper()
             if text == "BINARY":
-                raise self.wrong()  # octets under the name of text
+                raise self.wrong()  # bytes under the name of text
             self.may_lose_text |= not text.startswith("UTF8MB4")
             self.take()
         return found is not None
@@ -197,7 +203,7 @@ class ColumnReader(TokenReader):
         return int(token.text)
 
     def default(self, kind: ColumnType) -> Any:
-        """A default; ABSENT for the time of day, which the source has put into every row it sends."""
+        """Read a default; ABSENT for the current time, which the source has put into every row it sends."""
         if self.next.text in ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
             self.now()
             return ABSENT
@@ -211,7 +217,7 @@ class ColumnReader(TokenReader):
         return ABSENT if literal.text.startswith(_ZERO_DATE) else value_of(kind, literal)
 
     def now(self) -> None:
-        """Take the time of day."""
+        """Take a word for the current time."""
         if not self.has_one("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
             raise self.wrong()
         if self.next.text == "(":

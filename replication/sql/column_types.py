@@ -1,8 +1,8 @@
 """Column types in MySQL's words, and back.
 
-Bool is TINYINT(1), as MySQL's own BOOLEAN is. Text compares in binary order here, so it is utf8mb4_bin there. Text and
-Blob are LONGTEXT and LONGBLOB; what comes from a server as any of the shorter ones is Text or Blob too. Timestamp is
-DATETIME, which binlogs carry it as (MySQL's TIMESTAMP ends in 2106), but for readers that know better.
+Bool is TINYINT(1), like MySQL's own BOOLEAN. Text compares in binary order here, so it is utf8mb4_bin there. Text and
+Blob are LONGTEXT and LONGBLOB; the shorter types of a server become Text or Blob too. Timestamp is DATETIME, as in
+binlogs (MySQL's TIMESTAMP ends in 2106), except in the exact form that only Tidemark reads.
 """
 
 from __future__ import annotations
@@ -73,12 +73,14 @@ KNOWN = frozenset({*_INTEGERS, *_PLAIN, *_SIZED, *_DECIMALS, "ENUM"})
 
 
 def quoted(text: str) -> str:
-    """A string of SQL, whatever the server's sql_mode says of backslashes."""
+    """Return a string of SQL. It ends at its last quote with any sql_mode; with NO_BACKSLASH_ESCAPES its backslashes
+    are doubled.
+    """
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def to_sql(kind: ColumnType, *, is_exact: bool = False) -> str:
-    """A column type in MySQL's words; `is_exact`: in such that lead back to it."""
+    """Return a column type in MySQL's words; `is_exact`: in words that lead back to the same type."""
     if is_exact and kind == t.Timestamp:
         return "TIMESTAMP(6)"
     if kind in _WORDS:
@@ -95,9 +97,9 @@ def to_sql(kind: ColumnType, *, is_exact: bool = False) -> str:
 
 
 def from_sql(word: str, numbers: tuple[int, ...], members: tuple[str, ...], is_unsigned: bool) -> ColumnType:
-    """The column type of MySQL's word, its numbers or members in parentheses, and UNSIGNED.
+    """Return the column type of MySQL's word, its numbers or members in parentheses, and UNSIGNED.
 
-    Raises: Unsupported, SchemaInvalid for sizes that cannot be here.
+    Raises: Unsupported, SchemaInvalid for sizes that are invalid here.
     """
     if word == "TINYINT" and numbers == (1,) and not is_unsigned:
         return t.Bool

@@ -1,9 +1,9 @@
-"""Text of schema changes: SQL that MariaDB and MySQL execute.
+"""Schema changes as text: SQL that MariaDB and MySQL execute.
 
-What SQL cannot say stands behind it in a comment of ours, which another Tidemark reads instead: of CREATE TABLE the
-whole definition (disk columns, tablespaces, our kinds of hash), of ALTER TABLE what is altered, in the same words, but
-exactly (Timestamp, which a binlog carries as DATETIME in UTC; defaults of LOBs; partitions a server cannot have). An
-ALTER TABLE that means nothing to a server alters nothing there.
+A comment at its end has what SQL cannot express, and another Tidemark reads it instead: for CREATE TABLE the whole
+definition (disk columns, tablespaces, Tidemark's kinds of hash), for ALTER TABLE the same clause, but exactly
+(Timestamp, which is DATETIME in UTC in a binlog; defaults of LOBs; partitions that a server cannot have). An ALTER
+TABLE that means nothing to a server alters nothing there.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.column_types import quoted, to_sql
 from tidemark.replication.sql.tokens import OURS
 
-# Of these MySQL's COLUMNS partitions may be; others a server keeps in one piece.
+# Types that MySQL's COLUMNS partitions may have; a server does not partition tables by other types.
 _RANGE_TYPES = (Integer, Char, VarChar, Binary, VarBinary, Calendar)
 
 
 def name(text: str) -> str:
-    """A quoted name."""
+    """Return a quoted name."""
     return "`" + text.replace("`", "``") + "`"
 
 
 def table_name(text: str) -> str:
-    """`database.table`, both quoted."""
+    """Return `database.table`, both quoted."""
     return ".".join(name(each) for each in text.split(".", 1))
 
 
@@ -44,7 +44,7 @@ def _names(columns: Sequence[str]) -> str:
 
 
 def literal(value: Any) -> str:
-    """A Python value of a column as SQL."""
+    """Return a Python value of a column as SQL."""
     if value is None:
         return "NULL"
     if value is MAXVALUE:
@@ -67,12 +67,12 @@ def literal(value: Any) -> str:
 
 
 def _can_be_default(kind: ColumnType, value: Any) -> bool:
-    """Whether a server takes the value as a column's default: LOBs have none, and NaN is no number there."""
+    """Whether a server accepts the value as a column's default: LOBs have none, and NaN is no number there."""
     return not kind.is_lob and not (isinstance(value, float) and not isfinite(value))
 
 
 def column(each: Column, *, is_exact: bool = False) -> str:
-    """A column as in CREATE TABLE; `is_exact`: as only we read it."""
+    """Return a column as in CREATE TABLE; `is_exact`: in the form that only Tidemark reads."""
     words = [name(each.name), to_sql(each.type, is_exact=is_exact), "NULL" if each.nullable else "NOT NULL"]
     if each.has_default and (is_exact or _can_be_default(each.type, each.default)):
         words.append("DEFAULT " + literal(each.default))
@@ -85,8 +85,8 @@ def _bound(values: Any) -> str:
 
 
 def partition(definition: TableDefinition) -> str:
-    """PARTITION BY and what follows, empty if a server has nothing like it, or cannot: it wants every unique index to
-    have all columns of the partition.
+    """Return the clause PARTITION BY, empty if a server has no such partitions, or does not allow them: every unique
+    index must have all columns of the partition there.
     """
     each = definition.partition
     types = {known.name: known.type for known in definition.columns}
@@ -111,21 +111,21 @@ def partition(definition: TableDefinition) -> str:
 
 
 def partition_columns(definition: TableDefinition) -> tuple[str, ...]:
-    """The columns that decide in which partition a row lies."""
+    """Return the columns that determine the partition of a row."""
     each = definition.partition
     modulo = getattr(each, "modulo", None)
     return (modulo,) if modulo is not None else tuple(getattr(each, "columns", None) or definition.primary_key)
 
 
 def values_of(each: RangePartition | ListPartition, bound: Any) -> str:
-    """VALUES LESS THAN or VALUES IN of one partition."""
+    """Return VALUES LESS THAN or VALUES IN of one partition."""
     if isinstance(each, RangePartition):
         return "VALUES LESS THAN " + _bound(bound)
     return _values_in(bound)
 
 
 def _note(text: str, star: str, slash: str) -> str:
-    """Our comment; what would end it or begin another is spelled in another way."""
+    """Return Tidemark's comment; text that would end it or begin another one is escaped."""
     return f"{OURS}{text.replace('*/', '*' + slash).replace('/*', '/' + star)} */"
 
 
@@ -143,7 +143,7 @@ def _create(statement: s.CreateTable) -> str:
 
 
 def _alteration(statement: s.TableChange, *, is_exact: bool) -> str:
-    """What stands behind ALTER TABLE and the name."""
+    """Return the clause after ALTER TABLE and the name."""
     match statement:
         case s.RenameTable():
             return "RENAME TO " + table_name(statement.to)
@@ -173,8 +173,8 @@ def _alteration(statement: s.TableChange, *, is_exact: bool) -> str:
 
 
 def _executed(statement: s.TableChange, before: TableDefinition | None, after: TableDefinition | None) -> str:
-    """What a server does for it, empty if it has nothing of what is altered. Dropped partitions are not among that: a
-    server that keeps such a table in one piece would keep their rows, and is stopped.
+    """Return the clause that a server executes, empty if it does not have what is altered. Dropping a partition is
+    never empty: a server that does not partition the table would keep the rows, so the statement stops it.
     """
     text = _alteration(statement, is_exact=False)
     if before is None or after is None:
@@ -197,7 +197,9 @@ def _executed(statement: s.TableChange, before: TableDefinition | None, after: T
 
 
 def _added(bound: Any) -> str:
-    """A list's values are a list, a range's bound is none."""
+    """Return the clause VALUES of an added partition: the values of a list are a Python list, the bound of a range is
+    not.
+    """
     return _values_in(bound) if isinstance(bound, list) else "VALUES LESS THAN " + _bound(bound)
 
 
@@ -207,7 +209,7 @@ def _values_in(values: Any) -> str:
 
 
 def emit(statement: s.Statement, before: TableDefinition | None = None, after: TableDefinition | None = None) -> str:
-    """The statement as SQL; `before` and `after` are the definitions of the table it alters, if they are known."""
+    """Return the statement as SQL; `before` and `after` are the definitions of the altered table, if they are known."""
     match statement:
         case s.CreateTable():
             return _create(statement)

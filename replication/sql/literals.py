@@ -26,7 +26,7 @@ class Literal(NamedTuple):
 
 
 def value_of(column_type: ColumnType, literal: Literal) -> Any:
-    """The Python value a literal has in a column of this type. Raises: Unsupported if it has none."""
+    """Return the Python value of a literal in a column of this type. Raises: Unsupported if it has none."""
     if literal.kind == NULL:
         return None
     if literal.kind == MOST:

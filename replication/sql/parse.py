@@ -1,7 +1,7 @@
-"""Schema changes out of SQL text: the statements MySQL and MariaDB write into a binlog, as far as they mean something
-here; everything else is `Unsupported`, and whoever applies them stops (F95).
+"""Schema changes from SQL text: the statements that MySQL and MariaDB write into a binlog, as far as they have a
+meaning here; everything else is `Unsupported`, and the applier stops (F95).
 
-A statement of another Tidemark carries its definition in a comment, which is believed before the SQL.
+A statement of another Tidemark carries its definition in a comment, which takes precedence over the SQL.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidemark.replication.sql.literals import MOST, Literal, value_of
 from tidemark.replication.sql.tokens import END, our_note
 
 _OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
-# What ALTER TABLE says of how a server keeps a table, each with a value.
+# Options of ALTER TABLE for how a server stores a table, each with a value.
 _OPTIONS = (
     *("ALGORITHM", "LOCK", "ENGINE", "AUTO_INCREMENT", "COMMENT", "ROW_FORMAT", "KEY_BLOCK_SIZE", "CHECKSUM"),
     *("STATS_PERSISTENT", "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS"),
@@ -36,7 +36,7 @@ _OPTIONS = (
 
 
 def parse(sql: str, database: str) -> list[s.Statement]:
-    """What a statement changes, in order; `database`: where names without one are. Raises: Unsupported."""
+    """Return the changes of a statement, in order; `database` is that of names without one. Raises: Unsupported."""
     try:
         return _Parser(sql, database).statement()
     except Unsupported:
@@ -126,7 +126,7 @@ class _Parser(ColumnReader):
                 raise Unsupported(
                     f"table {table} is WITH SYSTEM VERSIONING: its history is not replicated", table=table
                 )
-            self.take()  # ENGINE=, CHARSET=, COMMENT= and their like
+            self.take()  # ENGINE=, CHARSET=, COMMENT= and the like
         primary = next((key for kind, key in keys if kind == "PRIMARY"), None)
         if primary is None:
             raise Unsupported(f"table {table} has no primary key; tables without one are not replicated", table=table)
@@ -152,7 +152,7 @@ class _Parser(ColumnReader):
 
     # --- partitions --------------------------------------------------------------------------------
     def partition(self, types: dict[str, ColumnType]) -> Partition:
-        """Behind PARTITION BY. Raises: Unsupported for what depends on more than columns."""
+        """Read the text after PARTITION BY. Raises: Unsupported for partitions that depend on more than columns."""
         linear = self.has("LINEAR")
         if self.has("KEY"):
             if self.has("ALGORITHM", "="):
@@ -179,7 +179,7 @@ class _Parser(ColumnReader):
         return self.number() if self.has("PARTITIONS") else 1
 
     def one_partition(self) -> tuple[str, list[Any]]:
-        """A named partition and its literals: of a range one row, of a list many."""
+        """Read a named partition and its literals: one row for a range, many for a list."""
         self.must("PARTITION")
         name = self.name()
         if self.has("VALUES", "LESS", "THAN"):
@@ -218,7 +218,7 @@ class _Parser(ColumnReader):
         return made
 
     def option(self) -> s.Statement:
-        """What changes no row, and no column."""
+        """Read an option that changes no row and no column."""
         is_conversion = self.has("CONVERT", "TO")
         if is_conversion or self.has("DEFAULT") or self.next.text in CHARSETS:
             while self.charset():
@@ -288,7 +288,7 @@ class _Parser(ColumnReader):
         return s.AddColumn(table, column)
 
     def placed(self) -> None:
-        """FIRST and AFTER: columns are found by name, and a new one is the last."""
+        """Skip FIRST and AFTER: columns are found by name, and a new one is the last."""
         if self.has("AFTER"):
             self.name()
         else:
@@ -321,7 +321,7 @@ def _created(statement: s.Statement) -> str:
 
 
 def _named(indexes: list[IndexDefinition]) -> tuple[IndexDefinition, ...]:
-    """Indexes, those that share a name numbered as a server does it."""
+    """Return the indexes; those that share a name are numbered as a server does it."""
     made: dict[str, IndexDefinition] = {}
     for index in indexes:
         name, number = index.name, 2
@@ -336,7 +336,9 @@ def _not_null(column: Column) -> Column:
 
 
 def _typed(kinds: list[ColumnType], bound: list[Any], is_range: bool) -> Any:
-    """Literals of a partition as values of its columns: of a range a row, of a list rows. Raises: Unsupported."""
+    """Return the literals of a partition as values of its columns: a row for a range, rows for a list. Raises:
+    Unsupported.
+    """
     if not bound or isinstance(bound[0], Literal) != is_range:
         raise Unsupported(
             "partitions of ranges have VALUES LESS THAN, those of lists VALUES IN, and at least one value"
@@ -348,7 +350,7 @@ def _typed(kinds: list[ColumnType], bound: list[Any], is_range: bool) -> Any:
 
 
 def typed_bound(definition: TableDefinition, bound: list[Any]) -> Any:
-    """What `AddPartition` out of a text says, as values of the table's partition columns. Raises: Unsupported."""
+    """Return the bound of a parsed `AddPartition` as values of the table's partition columns. Raises: Unsupported."""
     partition = definition.partition
     if not isinstance(partition, (RangePartition, ListPartition)):
         raise Unsupported(

@@ -1,6 +1,6 @@
-"""Schema changes as values: what a statement of the binlog says, whoever wrote it.
+"""Schema changes as values: the contents of a statement of the binlog, of any server.
 
-`parse` makes them of text, `emit` text of them; a name of a table is `database.table`.
+`parse` builds them from text, `emit` turns them into text; a name of a table is `database.table`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from tidemark.engine.schema.index_definition import IndexDefinition
 
 @dataclass(frozen=True)
 class Statement:
-    """Any of those below."""
+    """Any of the statements below."""
 
 
 @dataclass(frozen=True)
 class TableChange(Statement):
-    """What ALTER TABLE says of one table."""
+    """A change of one table by ALTER TABLE."""
 
     table: str
 
 
 @dataclass(frozen=True)
 class CreateTable(Statement):
-    """A new table; its table id and version are those of the site that made it, and mean nothing elsewhere."""
+    """A new table; its table id and version are those of the site that created it, and mean nothing elsewhere."""
 
     definition: TableDefinition
     may_exist: bool = False
@@ -43,7 +43,7 @@ class CreateLike(TableChange):
 
 @dataclass(frozen=True)
 class DropTable(Statement):
-    """A table goes."""
+    """A table is dropped."""
 
     table: str
     may_be_missing: bool = False
@@ -51,14 +51,14 @@ class DropTable(Statement):
 
 @dataclass(frozen=True)
 class RenameTable(TableChange):
-    """A table has another name."""
+    """A table gets another name."""
 
     to: str
 
 
 @dataclass(frozen=True)
 class AddColumn(TableChange):
-    """One more column, behind the others."""
+    """One more column, after the others."""
 
     column: Column
 
@@ -72,7 +72,7 @@ class DropColumn(TableChange):
 
 @dataclass(frozen=True)
 class RenameColumn(TableChange):
-    """A column has another name."""
+    """A column gets another name."""
 
     column: str
     to: str
@@ -80,14 +80,14 @@ class RenameColumn(TableChange):
 
 @dataclass(frozen=True)
 class ChangeColumn(TableChange):
-    """A column has another type, nullability or default."""
+    """A column gets another type, nullability or default."""
 
     column: Column
 
 
 @dataclass(frozen=True)
 class SetDefault(TableChange):
-    """A column has another default; ABSENT: none any more. Out of a text it is a Literal."""
+    """A column gets another default; ABSENT: none any more. After `parse` it is a Literal."""
 
     column: str
     default: Any
@@ -102,14 +102,14 @@ class CreateIndex(TableChange):
 
 @dataclass(frozen=True)
 class DropIndex(TableChange):
-    """A secondary index goes."""
+    """A secondary index is dropped."""
 
     index: str
 
 
 @dataclass(frozen=True)
 class AddPartition(TableChange):
-    """One more range or list: a bound, or a list of values. Out of a text they are Literals."""
+    """One more range or list: a bound, or a list of values. After `parse` they are Literals."""
 
     partition: str
     bound: Any
@@ -117,13 +117,13 @@ class AddPartition(TableChange):
 
 @dataclass(frozen=True)
 class DropPartition(TableChange):
-    """A range or list goes, rows and all."""
+    """A range or list is dropped with its rows."""
 
     partition: str
 
 
 @dataclass(frozen=True)
 class Nothing(Statement):
-    """What has no meaning here: databases are only parts of names."""
+    """A statement without meaning here, for instance about a database, which is only a part of names."""
 
     text: str

@@ -1,4 +1,4 @@
-"""Reading SQL tokens one after the other: what every part of the parser is made of."""
+"""Read SQL tokens one after the other: the base of every part of the parser."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from tidemark.replication.sql.literals import MOST, NULL, Literal
 from tidemark.replication.sql.tokens import END, HEX, NAME, NUMBER, SIGN, STRING, WORD, Token, tokens
 
 T = TypeVar("T")
-BITS_MAX = 64  # of a literal of bits: a column of them has no more
+BITS_MAX = 64  # of a literal of bits: a BIT column has no more
 
 
 class TokenReader:
-    """The tokens of a statement, and where its reader stands. Every failure is Unsupported and shows the place."""
+    """The tokens of a statement, and the reader's position in them. Every failure is Unsupported and shows the
+    place.
+    """
 
     def __init__(self, sql: str, database: str) -> None:
         self.sql = sql
@@ -24,18 +26,18 @@ class TokenReader:
 
     @property
     def next(self) -> Token:
-        """The token that comes next."""
+        """The next token."""
         return self.tokens[self.at]
 
     def wrong(self) -> Unsupported:
-        """The error of what comes next."""
+        """Return the error for the next token."""
         rest = self.sql[self.next.at : self.next.at + 60]
         return Unsupported(
             f"a schema change that is not replicated, at {rest!r}: make it at each site", sql=self.sql[:200]
         )
 
     def take(self) -> Token:
-        """Go behind the next token."""
+        """Take the next token; END is never passed."""
         found = self.next
         self.at += 1 if found.kind != END else 0
         return found
@@ -70,7 +72,7 @@ class TokenReader:
         raise self.wrong()
 
     def table(self) -> str:
-        """Take a table's name; returns `database.table`."""
+        """Take a table's name; return `database.table`."""
         first = self.name()
         return f"{first}.{self.name()}" if self.has(".") else f"{self.database}.{first}"
 
@@ -94,7 +96,7 @@ class TokenReader:
         return items
 
     def skip_parentheses(self) -> None:
-        """Take an expression in parentheses, whatever it says."""
+        """Skip an expression in parentheses."""
         depth = 0
         while True:
             token = self.take()

@@ -1,4 +1,6 @@
-"""SQL text as tokens: words, quoted names, strings, numbers, signs. Comments go, but for ours (see `emit`)."""
+"""SQL text as tokens: words, quoted names, strings, numbers, signs. Comments are dropped; `our_note` finds Tidemark's
+own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ OURS = "/* tidemark "
 
 WORD, NAME, STRING, HEX, NUMBER, SIGN, END = "word", "name", "string", "hex", "number", "sign", "end"
 
-# Possessive: what could go back would remember each character of a long string.
+# Possessive: a pattern that can backtrack would remember each character of a long string.
 _PATTERNS = re.compile(
     r"""
     (?P<space>\s+|--[ \t][^\n]*|--\n|\#[^\n]*)
@@ -41,16 +43,16 @@ class Token(NamedTuple):
 
 
 def tokens(sql: str) -> Iterator[Token]:
-    """The tokens of a statement, END last. Raises: Unsupported at what is no token."""
+    """Yield the tokens of a statement, END last. Raises: Unsupported at text that is no token."""
     if len(sql) > STATEMENT_CHARACTERS_MAX:
         raise Unsupported(f"a statement of {len(sql)} characters is longer than {STATEMENT_CHARACTERS_MAX}")
     at = 0
     for found in _PATTERNS.finditer(sql):
         kind = found.lastgroup
-        # A comment without an end is none: each of many would be looked through to the end of the statement.
+        # A comment without an end is invalid: each of many would be searched to the end of the statement.
         if found.start() != at or kind == "unended":
             break
-        # What a version comment encloses is for the server that executes it, and for us.
+        # The contents of a version comment are executed by a server, and so are read here.
         if kind == SIGN:
             yield Token(SIGN, found[0], at)
         elif kind not in ("space", "comment", "executed"):
@@ -74,13 +76,13 @@ def _meaning(kind: str, text: str) -> str:
 
 
 def _unescaped(found: re.Match[str], quote: str) -> str:
-    """What an escape, or a doubled quote, of a string stands for."""
+    """Return what an escape, or a doubled quote, of a string stands for."""
     if found[1] is not None:
         return _ESCAPES.get(found[1], found[1])
     return quote if found[0] == 2 * quote else found[0]
 
 
 def our_note(sql: str) -> str | None:
-    """What a statement of ours says beyond SQL, if it does."""
+    """Return the text of Tidemark's comment at the end of a statement (see `emit`), None without one."""
     start = sql.rfind(OURS)
     return sql[start + len(OURS) : -3] if start >= 0 and sql.endswith(" */") else None
