@@ -1,8 +1,8 @@
 """The tablespaces of an open store: their data files, the places of pages in them, and their growth.
 
-Owns the open data files, and the descriptors in the arena that `engine/disk/space_kernels.py` works on. A new extent
-is counted in memory only after its file has been synced at that size. The size of a file gives its number of extents,
-so growing needs no record (ADR 0009). The store logs the creation and dropping of files (`engine/store/store.py`).
+Owns the open data files, and the descriptors in the arena that `engine/disk/space_kernels.py` works on. A new extent is
+counted in memory only after its file has been synced at that size. The size of a file gives its number of extents, so
+growing needs no record (ADR 0009). The store logs the creation and dropping of files (`engine/store/store.py`).
 """
 
 from __future__ import annotations
@@ -287,8 +287,8 @@ class Space:
     def extend(self, tablespace_id: int, can_write: bool = True) -> None:
         """Give a tablespace free extents, unless another thread has just done so. Durable on return: their space.
 
-        can_write: False for a restart that only rehearses. Its extents are only in memory, like their pages.
-        Raises: StorageFull (disk full, its limit, or autoextend off), MemoryExhausted, NoSuchTablespace.
+        can_write: False for a restart that only rehearses. Its extents are only in memory, like their pages. Raises:
+        StorageFull (disk full, its limit, or autoextend off), MemoryExhausted, NoSuchTablespace.
         """
         tablespace = self._by_id.get(tablespace_id)
         if tablespace is None:

@@ -77,8 +77,8 @@ class LogFollower:
         """Yield the epochs up to `closed_epoch` that have groups, each completely durable; skip those up to `after`.
 
         closed_epoch: no more groups will be written of it or of earlier ones. durable_lsn: groups before it are
-        durable. The follower advances past an epoch only when the caller asks for the next one and has taken all of
-        its parts: after an error it yields the epoch again. Raises: RedoDamaged, SpoolDamaged.
+        durable. The follower advances past an epoch only when the caller asks for the next one and has taken all of its
+        parts: after an error it yields the epoch again. Raises: RedoDamaged, SpoolDamaged.
         """
         while True:
             first = self.group(self._lsn, self._sequence, durable_lsn)

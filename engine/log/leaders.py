@@ -79,7 +79,7 @@ class Leaders:
                 self.followers.popleft()[1].release()
 
     def _leave(self, sequence: int, gate: threading.Lock) -> None:
-        """Remove a follower that goes on or backs out. If it was woken to lead and will not, wake another one."""
+        """Remove a follower that continues or backs out. If it was woken to lead and will not, wake another one."""
         with self._guard:
             if (sequence, gate) in self.followers:
                 self.followers.remove((sequence, gate))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 class CommitPartner(Protocol):
     """Called by the thread that commits or leads the writing. An exception in `send`, `wait` or `share` ends the store:
-    the rows have changed already, and no caller may learn otherwise; commits under way end with CommitOnFailedStore. An
+    the rows have changed already, and no error may claim a rollback; commits under way end with CommitOnFailedStore. An
     exception in `offer` reaches the caller, and nothing is queued. A KeyboardInterrupt is no failure: the call is
     repeated with the same sequence and the same words.
     """
@@ -42,6 +42,6 @@ class CommitPartner(Protocol):
     def epoch_closed(self, epoch: int, sequence: int) -> None:
         """Note that `epoch` is open from the group of this sequence on and older epochs are closed; earlier groups may
         not have been sent yet. The caller holds the commit latch: return at once and never raise. If an interrupt
-        prevents the call, the header of the next group tells the epoch.
+        prevents the call, the header of the next group has the epoch.
         """
         ...

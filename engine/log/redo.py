@@ -4,8 +4,8 @@ Under the store's commit latch: `fill`, `room`, `sequence`, `adopt`, `close_epoc
 `flush`. The filling group takes records until a thread waits for it or its epoch closes; then it is numbered, placed
 and queued. The leader writes the queue in order, all groups queued by then in one batch.
 
-A commit partner, if there is one, gets a group before it is written here, and must agree before it counts as durable.
-A commit that does not wait for the disk waits until every member has the group in memory: `share`.
+A commit partner, if there is one, gets a group before it is written here, and must agree before it counts as durable. A
+commit that does not wait for the disk waits until every member has the group in memory: `share`.
 
 Invariants: (L1) a batch of groups is written only after the batch before it is durable, and each group says how many
 groups of its own batch precede it (ADR 0016); (L2) bytes of a durable group are rewritten only identically; (L3) a
@@ -350,8 +350,8 @@ class RedoLog:
                 self.files.pwrite(self.handles[number], offset, view[start : start + length])
                 numbers.append(number)
         except StorageFull as error:
-            # The log's space was allocated when it was created, so only a copy-on-write file system gets here. The
-            # rows have the changes already: nothing is rolled back, and no caller may learn otherwise (F44).
+            # The log's space was allocated when it was created, so only a copy-on-write file system gets here. The rows
+            # have the changes already: nothing is rolled back, and no error may claim that it was (F44).
             failure = IoFailed(f"{error.message}; the log cannot be written, open the store again", **error.evidence)
             self.files.failure.latch(failure)
             raise failure from error

@@ -1,7 +1,7 @@
 """Reading files of records that the log refers to, spool files and load files: whole or not at all (D3, W1, Q1).
 
-Files that a durable group names were durable before the group was queued. So a file that is missing, too short, or
-has a block that does not match its digest is damage.
+Files that a durable group names were durable before the group was queued. So a file that is missing, too short, or has
+a block that does not match its digest is damage.
 """
 
 from __future__ import annotations

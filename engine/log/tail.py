@@ -23,7 +23,7 @@ class Need:
 
     what: str
     lsn: int
-    since_us: int  # wall clock, when it came to this LSN
+    since_us: int  # wall clock when it reached this LSN
 
     def to_dict(self, head_lsn: int) -> dict[str, Any]:
         """Return it as plain values, with the bytes of log it keeps."""

@@ -25,8 +25,8 @@ def encode_columns_patch(
 ) -> EncodedRows:
     """Return new images: image i with row i of `batch` (any columns but the key's); the given images stay unchanged.
 
-    If no given column is a disk column, the images need no disk part, and the new ones have none.
-    Raises: as `encode_rows`, and Rejected for key columns.
+    If no given column is a disk column, the images need no disk part, and the new ones have none. Raises: as
+    `encode_rows`, and Rejected for key columns.
     """
     if isinstance(batch, Batch):
         batch, first_row = batch.columns, batch.first_row

@@ -133,9 +133,7 @@ def change_overflow(mem, pool, segment, overflow, count):
 
 @helper
 def divide_entries(mem, pool, segment, twin, depth, blocks, overflow, overflow_count):
-    """Place the entries set aside and an overflow list into both halves of a segment; OK, or ST_MEMORY part of the
-    way.
-    """
+    """Place the entries set aside and an overflow list into both halves of a segment; OK, or ST_MEMORY midway."""
     scratch = mem[pool + A.P_SCRATCH]
     for i in range(blocks * A.BLOCK_WORDS + overflow_count):
         entry = mem[scratch + i] if i < blocks * A.BLOCK_WORDS else mem[overflow + i - blocks * A.BLOCK_WORDS]
