@@ -1,13 +1,13 @@
 """The page cache of one page size: pages brought into memory, pinned, cleaned, and flushed for a local checkpoint.
 
-Owns the region of frames in the arena, who may fill a frame, and who waits. Kernels decide about pages and frames under
-the GIL (`engine/disk/frames_kernels.py`); here are files, threads and errors.
+Owns the region of frames in the arena, the right to fill a frame, and the waiters. Kernels decide about pages and
+frames under the GIL (`engine/disk/frames_kernels.py`); this module handles files, threads and errors.
 
-Invariants: (H1) a frame that is being filled belongs to one thread, others wait until it is done or has failed;
-(H2) pages promised to holders never exceed the frames, so a holder gets its frames once others are cleaned, and two
-holders cannot wait for each other; a thread that holds pages and asks for more may wait `wait_ms` in vain; (H3) what
-is read is verified before anybody sees it: checksum, store, page number, directory; (H4) dirty pages are copied to
-`WriteBehind` under `_turn` and clean from then on; writing is `PageWriter`'s.
+Invariants: (H1) a frame that is being filled belongs to one thread, others wait until it is done or has failed; (H2)
+pages reserved for holders never exceed the frames, so a holder gets its frames once others are cleaned, and two holders
+cannot wait for each other; a thread that holds pages and asks for more may wait `wait_ms` in vain; (H3) a page is
+verified before any thread sees it: checksum, store, page number, directory; (H4) dirty pages are copied to
+`WriteBehind` under `_turn` and are clean from then on; `PageWriter` writes them.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from tidemark.engine.sealed.sealed_layout import Words
 
 WAIT_MS = 10_000
-# A waiter looks for itself this often: a wake-up may be cut off by a signal in the thread that owes it.
+# A waiter checks this often without a wake-up: a signal may interrupt the thread that owes it the wake-up.
 POLL_SECONDS = 0.05
 _ALL_LSNS = 1 << 62
 BEHIND_PAGES_MAX = DOUBLE_WRITE_PAGES_MAX // 2  # of each of two batches
-CLEAN_PAGES = 16  # made victims at once by who needs a frame
+CLEAN_PAGES = 16  # cleaned at once by a thread that needs a frame
 _COUNTERS = {
     "frames": c.C_FRAMES,
     "resident": c.C_RESIDENT,
@@ -84,8 +84,8 @@ class PageCache:
         can_write: bool = True,
         wake_writer: Callable[[], bool] = lambda: False,
     ) -> None:
-        """wake_writer: see `WriteBehind`. can_write: False for a restart that only rehearses. Dirty pages stay in
-        memory then, and once they fill it `hold` raises MemoryExhausted: open with a larger `page_buffer`.
+        """wake_writer: see `WriteBehind`. can_write: False for a restart that only rehearses. Then dirty pages stay in
+        memory, and once they fill it `hold` raises MemoryExhausted: open with a larger `page_buffer`.
 
         Raises: MemoryExhausted.
         """
@@ -112,15 +112,15 @@ class PageCache:
 
     # --- holding ---------------------------------------------------------------------------------
     def hold(self, pages: Iterable[int], is_reference: bool = True) -> None:
-        """Bring pages in and pin them until `release` of the same numbers; all of them or none.
+        """Load pages and pin them until `release` of the same numbers; all of them or none.
 
-        A number with FRESH_PAGE is formatted instead of read if it is still wholly free: owner from its extent, LSN
-        that of the UNDO log now. is_reference: False if the pages were asked for already for the same purpose, as a
-        commit does: they are not hotter for it. Never with the commit latch held: a frame may have to be cleaned, and
-        the UNDO log takes the latch to flush.
+        A page with FRESH_PAGE is formatted instead of read if it is still wholly free: owner from its extent, LSN from
+        the current UNDO log. is_reference: False if the pages were requested before for the same purpose, as by a
+        commit: this does not make them hotter. Never call this with the commit latch held: a frame may have to be
+        cleaned, and the UNDO log takes the latch to flush.
 
-        Raises: PageDamaged (also one that cannot be read), IoFailed, FileTruncated, NoSuchTable (the table was dropped
-        meanwhile), MemoryExhausted (too many pages, or others pin them for `wait_ms`).
+        Raises: PageDamaged (also for an unreadable page), IoFailed, FileTruncated, NoSuchTable (the table was dropped
+        meanwhile), MemoryExhausted (too many pages, or other threads pin them for `wait_ms`).
         """
         wanted = distinct(pages)
         promise = [0]
@@ -132,8 +132,8 @@ class PageCache:
             raise
 
     def release(self, pages: Iterable[int]) -> None:
-        """Let pages go that were held with these numbers. A KeyboardInterrupt waits for the end, and a MemoryError is
-        tried again: what is half released would be pinned until the store is closed.
+        """Release pages held with these numbers. A KeyboardInterrupt is raised only at the end, and a MemoryError is
+        retried once: pages left unreleased would stay pinned until the store is closed.
         """
         wanted: Words | None = None
         promise = [0]
@@ -148,7 +148,7 @@ class PageCache:
                 self._take_promise_back(promise)
                 break
             except KeyboardInterrupt as error:
-                interrupt = error  # every step may be made again
+                interrupt = error  # every step may be repeated
             except MemoryError:
                 if has_failed:
                     raise
@@ -157,7 +157,7 @@ class PageCache:
             raise interrupt
 
     def ensure(self, pages: Iterable[int]) -> None:
-        """Bring pages in without pinning them: they stay until others need their frames. Raises: as `hold`."""
+        """Load pages without pinning them: they stay until other pages need their frames. Raises: as `hold`."""
         wanted = distinct(pages)
         step = self._batch_pages
         for start in range(0, wanted.size, step):
@@ -166,7 +166,7 @@ class PageCache:
             self.release(part)
 
     def bring(self, page: int) -> None:
-        """`ensure` for one page that is looked at at once, which is its reference. Raises: as `hold`."""
+        """Do `ensure` for one page; the read that follows at once counts as its reference. Raises: as `hold`."""
         try:
             scratch = self._scratch.pop()
         except IndexError:
@@ -194,18 +194,19 @@ class PageCache:
         return int(out[0])
 
     def read_ahead(self, pages: Iterable[int]) -> None:
-        """Have pages brought in by another thread; who asks for one of them meanwhile waits for that read alone.
+        """Have another thread load pages; a caller that needs one of them meanwhile waits only for that read.
 
-        Never fails: a page that cannot be read is left to who asks for it. What exceeds a few hundred pages is dropped.
+        Never fails: an unreadable page is left to the caller that needs it. Requests past a few hundred pages are
+        dropped.
         """
         self.ahead.ask(distinct(pages).tolist())
 
     def forget_files(self, file_ids: Iterable[int]) -> None:
-        """Drop all pages of data files that are being removed, dirty or not: nobody changes them any more. A batch of
-        them that was broken off is finished first, for where it goes to will be gone.
+        """Drop all pages of data files that are being removed, dirty or not: no transaction changes them any more. An
+        interrupted batch is finished first, because the places of its pages will be gone.
 
-        Raises: MemoryExhausted (somebody reads one for `wait_ms`), StorageFull, IoFailed, SyncFailed; pages that were
-        dropped until then stay so.
+        Raises: MemoryExhausted (another thread reads one for `wait_ms`), StorageFull, IoFailed, SyncFailed; pages
+        dropped until then stay dropped.
         """
         gone = np.array(sorted(file_ids), dtype=np.int64)
         deadline = self._clock.monotonic() + self.wait_seconds
@@ -222,7 +223,7 @@ class PageCache:
                 self._wait(deadline)
 
     def _pages_of(self, file_ids: Words) -> list[int]:
-        """Pages of these data files that have a frame."""
+        """Return the pages of these data files that have a frame."""
         first, used = int(self._mem[self.address + c.C_ENTRY]), int(self._mem[self.address + c.C_FRESH_ENTRY])
         entries = self._mem[first : first + used * c.CACHE_ENTRY_WORDS].reshape(used, c.CACHE_ENTRY_WORDS)
         pages = entries[entries[:, c.CE_FRAME] != 0, c.CE_PAGE]
@@ -230,7 +231,7 @@ class PageCache:
         return found
 
     def _promise(self, count: int, promise: list[int]) -> None:
-        """Promise frames to a holder. promise[0]: how many it has; no signal can come between the two stores."""
+        """Reserve frames for a holder. promise[0]: how many it has; no signal can come between the two stores."""
         if count > self.frames:
             raise self._exhausted(f"has {self.frames} frames, {count} are needed at once")
         deadline = self._clock.monotonic() + self.wait_seconds
@@ -259,7 +260,7 @@ class PageCache:
                 at = claim_pages(self._mem, self.address, wanted, at, wanted.size, how, out)
                 missing = [i for i, what in enumerate(out[before:at].tolist(), before) if what == c.CLAIM_LOAD]
                 if missing:
-                    # First what is ours: somebody may wait for it while we would wait for him.
+                    # Load our own pages first: another thread may wait for them while we would wait for it.
                     self.reader.load(wanted, missing, out, how)
                     self._notify()
                 elif at < wanted.size and out[at] < 0:
@@ -269,7 +270,7 @@ class PageCache:
             raise
 
     def _let_go(self, wanted: Words, out: Words, how: int) -> None:
-        """Undo a claim that failed; `out` is written by the kernel that claims, so no signal can come in between."""
+        """Undo a claim that failed; the claiming kernel itself writes `out`, so no signal can come in between."""
         for at in np.flatnonzero(out > 0).tolist():
             page = wanted[at : at + 1]
             is_ours = out[at] == c.CLAIM_LOAD
@@ -279,7 +280,7 @@ class PageCache:
         self._notify()
 
     def _make_way(self, wanted: Words, at: int, how: int, out: Words, deadline: float) -> int:
-        """Do, or wait for, what the claim of wanted[at] lacked; where to go on."""
+        """Provide, or wait for, what the claim of wanted[at] lacked; returns the position where to continue."""
         reason = int(out[at])
         if reason == c.CLAIM_NOWHERE:
             raise NoSuchTable("the table of a disk page was dropped; begin a new transaction", page=int(wanted[at]))
@@ -291,7 +292,7 @@ class PageCache:
         if reason == c.CLAIM_AGAIN:
             return at
         with self._changed:
-            # Once more with the condition held: whoever ends a load or a pin has to pass here to tell.
+            # Claim again with the condition held: a thread that ends a load or a pin must take it to notify.
             self.waiting += 1
             try:
                 after = claim_pages(self._mem, self.address, wanted, at, at + 1, how, out)
@@ -325,7 +326,7 @@ class PageCache:
                 self._changed.notify_all()
 
     def _load_ahead(self, pages: list[int]) -> None:
-        """Load pages for the read-ahead thread: no pin stays, and no reference is made for the reader to come."""
+        """Load pages for the read-ahead thread, without a lasting pin and without a reference for the later reader."""
         step = max(1, self._batch_pages)
         for start in range(0, len(pages), step):
             wanted = np.array(pages[start : start + step], dtype=np.int64)
@@ -338,10 +339,10 @@ class PageCache:
 
     # --- writing ---------------------------------------------------------------------------------
     def clean(self, limit: int) -> int:
-        """Write up to `limit` dirty pages, those next to lose their frames first, and what waits; how many pages.
+        """Write up to `limit` dirty pages, the next victims first, and all copies that wait; returns how many.
 
-        In the data files they are durable after the next batch, or `flush`; a torn one is mended from the double-write
-        file. Raises: StorageFull, IoFailed, SyncFailed; what was not written waits.
+        They are durable in the data files after the next batch or `flush`; a torn one is repaired from the double-write
+        file. Raises: StorageFull, IoFailed, SyncFailed; copies that were not written keep waiting.
         """
         if not self.can_write:
             return 0
@@ -352,10 +353,10 @@ class PageCache:
             return self.behind.pages_written - before
 
     def flush(self, bytes_per_second: int = 0) -> int:
-        """Write every page that is dirty now, at a bounded rate (0: none); how many were copied out for it.
+        """Write every page that is dirty now, at a bounded rate (0: unbounded); returns how many were copied out.
 
-        Pages that become dirty meanwhile wait for the next one. Durable on return: all that was dirty at the start, in
-        its place. Raises: StorageFull, IoFailed, SyncFailed; MemoryExhausted if nothing may be written.
+        Pages that become dirty meanwhile wait for the next flush. Durable on return: all pages that were dirty at the
+        start, in their places. Raises: StorageFull, IoFailed, SyncFailed; MemoryExhausted if writing is not allowed.
         """
         if not self.can_write:
             raise self._exhausted("may not be written by this restart")
@@ -377,18 +378,20 @@ class PageCache:
         return copied
 
     def _clean_some(self) -> None:
-        """Make clean victims. A `with`, not an `acquire`: a signal behind that one would keep the turn for ever."""
+        """Clean some victims. `with`, not `acquire`: a signal right after `acquire` would keep the turn forever."""
         with self._turn:
             self._copy_for_room(min(self._batch_pages, CLEAN_PAGES))
 
     def _copy_for_room(self, limit: int) -> int:
-        """Copy out cold pages, or hot ones if no cold one can go; how many. The turn is ours."""
+        """Copy out cold pages, or hot ones if no cold one can go; returns how many. The caller has the turn."""
         return self._copy_out(c.COPY_COLD, 0, limit, _new_cursor()) or self._copy_out(
             c.COPY_HOT, 0, limit, _new_cursor()
         )
 
     def _copy_out(self, how: int, before_lsn: int, limit: int, cursor: Words) -> int:
-        """Copy dirty pages to those that wait to be written; how many. The turn is ours. They are clean then."""
+        """Copy dirty pages to the batch being filled, which makes them clean; returns how many. The caller has the
+        turn.
+        """
         done = 0
         while done < limit and cursor[0] >= 0:
             batch = self.behind.filling()
@@ -402,8 +405,8 @@ class PageCache:
                 self.behind.added(batch, int(count))
                 written_pages(self._mem, self.address, copied, count - start, 1)
             except BaseException:
-                # All rows, not `count`: a signal may have come between the kernel's end and its answer. What was told
-                # to be on its way already stays so.
+                # All rows, not `count`: a signal may have come after the kernel ended and before `count` was set. Pages
+                # already reported as on their way stay so.
                 written_pages(self._mem, self.address, copied, most - start, 0)
                 self._notify()
                 raise
@@ -415,11 +418,11 @@ class PageCache:
 
     # --- others ----------------------------------------------------------------------------------
     def close(self) -> None:
-        """Stop reading ahead. What is dirty is lost, as in a crash."""
+        """Stop reading ahead. Dirty pages are lost, as in a crash."""
         self.ahead.close()
 
     def counters(self) -> dict[str, int]:
-        """Counters for `status()`."""
+        """Return the counters for `status()`."""
         found = {name: int(self._mem[self.address + word]) for name, word in _COUNTERS.items()}
         return {
             **found,
@@ -434,7 +437,7 @@ def _new_cursor() -> Words:
 
 
 def distinct(pages: Iterable[int]) -> Words:
-    """Each page once, in order of number; FRESH_PAGE stays if any of its mentions has it."""
+    """Return each page once, in order of number, with FRESH_PAGE if any of its mentions has it."""
     if isinstance(pages, list) and len(pages) == 1:
         return np.array(pages, dtype=np.int64)
     found: dict[int, int] = {}

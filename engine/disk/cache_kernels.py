@@ -1,11 +1,12 @@
-"""The page cache in the arena: which page has which frame, and what the kernels of rows ask it.
+"""The page cache in the arena: the map from pages to frames, and the lookups for kernels of rows.
 
-Owns the region behind a cache descriptor: heads of hash chains, entries, frames. Replacement is in `disk_lirs.py`,
-what Python calls in `disk_frames.py`. All of it runs under the GIL, so every call sees and leaves it whole.
+Owns the region after a cache descriptor: heads of hash chains, entries, frames. Replacement is in `lirs_kernels.py`,
+the calls for Python are in `frames_kernels.py`. All of it runs under the GIL, so every call sees and leaves it
+consistent.
 
-Invariants: (C1) an entry has a frame, or is a ghost: known, on the LIRS stack, without one; (C2) a page that is dirty,
-pinned, being loaded or being written keeps its frame; (C3) a frame is given out only when its entry says CE_LOADING,
-and nobody but who was given it looks at its words before that ends.
+Invariants: (C1) an entry has a frame, or is a ghost: known, on the LIRS stack, without a frame; (C2) a page that is
+dirty, pinned, being loaded or being written keeps its frame; (C3) a frame is handed to a caller only while its entry
+has CE_LOADING, and no other thread looks at its words before that ends.
 """
 
 # mypy: ignore-errors
@@ -24,13 +25,13 @@ _RECORD_UNIT_BYTES = 8
 
 @helper
 def hash_head(mem, cache, page):
-    """Address of the head of a page's hash chain."""
+    """Return the address of the head of a page's hash chain."""
     return mem[cache + C.C_HASH] + (((page * _HASH_MULTIPLIER) >> 32) & mem[cache + C.C_HASH_MASK])
 
 
 @helper
 def find_entry(mem, cache, page):
-    """Entry of a page, with or without a frame; 0 none."""
+    """Return the entry of a page, with or without a frame; 0: none."""
     entry = mem[hash_head(mem, cache, page)]
     while entry != 0 and mem[entry + C.CE_PAGE] != page:
         entry = mem[entry + C.CE_HASH_NEXT]
@@ -39,7 +40,7 @@ def find_entry(mem, cache, page):
 
 @helper
 def frame_of(mem, cache, page):
-    """Address of the page's frame, 0 unless it is loaded."""
+    """Return the address of the page's frame, 0 unless it is loaded."""
     if cache == 0:
         return 0
     entry = find_entry(mem, cache, page)
@@ -50,7 +51,7 @@ def frame_of(mem, cache, page):
 
 @helper
 def cache_dirtied(mem, cache, page, lsn):
-    """The page was changed, by the record with this LSN; the page is loaded."""
+    """Mark a loaded page dirty, changed by the record with this LSN."""
     entry = find_entry(mem, cache, page)
     if entry == 0 or mem[entry + C.CE_FRAME] == 0:
         return
@@ -64,7 +65,7 @@ def cache_dirtied(mem, cache, page, lsn):
 
 @helper
 def cache_of(mem, page):
-    """Cache of a page number's tablespace, 0 none."""
+    """Return the cache of a page number's tablespace, 0: none."""
     file = file_of(mem, page >> C.FILE_SHIFT)
     if file == 0 or mem[file + C.FL_TABLESPACE] == 0:
         return 0
@@ -73,17 +74,17 @@ def cache_of(mem, page):
 
 @helper
 def owner_of(mem, page):
-    """Owner word of a page: table and fragment of its extent; 0 if no table has it."""
+    """Return the owner word of a page: table and fragment of its extent; 0 if no table has it."""
     extent = extent_of(mem, page)
     return 0 if extent == 0 else mem[extent + C.EX_TABLE] | mem[extent + C.EX_NUMBER] << D.OWNER_FRAGMENT_SHIFT
 
 
 @helper
 def fresh_lsn(mem):
-    """LSN of a page formatted now: where the UNDO log stands, less one unit.
+    """Return the LSN of a page formatted now: the next LSN of the UNDO log, less one unit.
 
-    Every record there is has this LSN or an older one, so none of the old life of the page is taken for undone when the
-    log is read backward; LSN 0 would let a restart skip them (the trap of NDB's bug #54986).
+    Every existing record has this LSN or an older one, so a restart takes none of the page's earlier records for undone
+    when it reads the log backward; with LSN 0 it would skip them (the trap of NDB's bug #54986).
     """
     if mem[A.S_UNDO] == 0:
         return 0

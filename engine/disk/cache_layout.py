@@ -1,7 +1,7 @@
 """Word offsets of the structures in main memory that serve disk columns: page cache, tablespaces, extents, UNDO buffer.
 
-Everything lies in the arena's one array (D1). Frames and cache entries lie behind `data_memory`, in a region of their
-own; descriptors of tablespaces, files, extents and open pages are blocks and cells of the pool.
+Everything is in the arena's one array (D1). Frames and cache entries are in a separate region after `data_memory`;
+descriptors of tablespaces, files, extents and open pages are blocks and cells of the pool.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ FILE_ID_MAX = (1 << 15) - 1
 PAGE_IN_FILE_MASK = (1 << 32) - 1
 SLOT_BITS = 16
 SLOT_MASK = (1 << SLOT_BITS) - 1
-SLOT_NONE = SLOT_MASK  # a page is promised, the slot is chosen at commit
-FRESH_PAGE = 1 << 62  # with a page number: if the page is wholly free it is formatted instead of read
+SLOT_NONE = SLOT_MASK  # a page is reserved, the commit chooses the slot
+FRESH_PAGE = 1 << 62  # with a page number: if the page is wholly free, it is formatted instead of read
 
 # --- page cache: descriptor -----------------------------------------------------------------------
 C_PAGE_WORDS = 0
@@ -44,15 +44,15 @@ C_EVICTIONS = 20
 C_POLICY = 21  # POLICY_LIRS, or POLICY_LRU to compare
 C_ENTRIES_USED = 22
 C_PINNED = 23  # entries with pins
-C_GHOST_FIRST = 24  # entries without a frame, in the order they lost it, linked through CE_BEFORE and CE_AFTER
+C_GHOST_FIRST = 24  # entries without a frame, in the order they lost it, linked by CE_BEFORE and CE_AFTER
 C_GHOST_LAST = 25
-C_FRESH_ENTRY = 26  # next entry that was never used
-C_FRESH_FRAME = 27  # next frame that was never used
+C_FRESH_ENTRY = 26  # next entry never used so far
+C_FRESH_FRAME = 27  # next frame never used so far
 CACHE_WORDS = 64
 POLICY_LIRS = 0
 POLICY_LRU = 1
-FRAMES_MIN = 25  # what NDB's own tests shrink the cache to
-ENTRIES_PER_FRAME = 3  # entries without a frame remember what was seen lately
+FRAMES_MIN = 25  # the size to which NDB's own tests shrink the cache
+ENTRIES_PER_FRAME = 3  # entries without a frame remember recently used pages
 HOT_PERCENT = 90
 
 # --- page cache: entry ----------------------------------------------------------------------------
@@ -73,24 +73,24 @@ CE_ON_STACK = 2
 CE_ON_QUEUE = 4
 CE_IS_DIRTY = 8
 CE_LOADING = 16  # its frame is being filled
-CE_WRITING = 32  # a copy of it is on the way to the disk
+CE_WRITING = 32  # a copy of it is on its way to disk
 
-# What became of a page that was claimed.
-CLAIM_HIT = 1  # it is there
-CLAIM_LOAD = 2  # it has a frame, which the caller must fill
-CLAIM_LOADING = -1  # somebody else fills its frame
-CLAIM_DIRTY = -2  # no frame before dirty pages are written
-CLAIM_PINNED = -3  # no frame before pins or writes end
-CLAIM_AGAIN = -4  # bounded call ended early
-CLAIM_NOWHERE = -5  # the page is to be formatted, and no extent has it
-# How pages are claimed.
-CLAIM_PIN = 1  # they stay until they are unpinned
-CLAIM_ANY = 2  # dirty pages cannot be written: any clean page may go, a hot one too
-CLAIM_QUIET = 4  # no reference: whoever asked before, or will ask, has made one or will
-# Which dirty pages are copied out.
+# Outcome of a claim of a page.
+CLAIM_HIT = 1  # the page is loaded
+CLAIM_LOAD = 2  # the page has a frame, which the caller must fill
+CLAIM_LOADING = -1  # another thread is filling its frame
+CLAIM_DIRTY = -2  # no frame until dirty pages are written
+CLAIM_PINNED = -3  # no frame until pins or writes end
+CLAIM_AGAIN = -4  # the bounded call ended early: repeat it
+CLAIM_NOWHERE = -5  # the page must be formatted, but no extent has it
+# Flags of a claim.
+CLAIM_PIN = 1  # the pages stay until they are unpinned
+CLAIM_ANY = 2  # dirty pages cannot be written now: any clean page may be evicted, even a hot one
+CLAIM_QUIET = 4  # counts as no reference: another claim of the page counts
+# Choice of the dirty pages to copy out.
 COPY_COLD = 0  # from the front of the queue
 COPY_HOT = 1  # from the bottom of the stack
-COPY_ALL = 2  # every one, in the order of entries
+COPY_ALL = 2  # all, in the order of entries
 
 # --- tablespace descriptor (a block) --------------------------------------------------------------
 TS_ID = 0
@@ -100,10 +100,10 @@ TS_CACHE = 3  # page cache of its page size
 TS_FREE = 4  # list of free extents, linked through EX_NEXT
 TS_FREE_COUNT = 5
 TS_EXTENTS = 6  # all extents of its files
-TS_PAYLOAD = 7  # words of an empty page that pieces and their slots may take
-TS_EXTENT_BLOCK = 8  # block extent descriptors are carved from; its word 0 links to the one before
-TS_EXTENT_USED = 9  # words used of it
-TS_FREE_LAST = 10  # last of the free extents: they are used in the order in which they lie in the files
+TS_PAYLOAD = 7  # words of an empty page available to pieces and their slots
+TS_EXTENT_BLOCK = 8  # block from which extent descriptors are carved; its word 0 links to the previous one
+TS_EXTENT_USED = 9  # words used of that block
+TS_FREE_LAST = 10  # last of the free extents, which are used in their order in the files
 TS_DROPPED = 11  # list of extents of dropped tables, linked through EX_NEXT
 
 # --- data file descriptor (a block) ---------------------------------------------------------------
@@ -112,19 +112,19 @@ FL_TABLESPACE = 1
 FL_EXTENTS = 2
 FL_LEAVES = 16  # addresses of blocks that map extent numbers to descriptors
 FILE_LEAVES = BLOCK_WORDS - FL_LEAVES
-FIRST_DATA_PAGE = 1  # page 0 of a file says what the file is
+FIRST_DATA_PAGE = 1  # page 0 identifies the file
 
 # --- extent descriptor ----------------------------------------------------------------------------
 EX_FRAGMENT = 0  # fragment descriptor; 0: free, or of a dropped table
 EX_TABLE = 1  # table number; 0: free
 EX_NUMBER = 2  # fragment number
 EX_FIRST = 3  # number of its first page
-EX_FREE = 4  # words neither used nor promised, over all pages
-EX_POSITION = 5  # in the matrix, or one of the two below
+EX_FREE = 4  # words neither used nor reserved, over all pages
+EX_POSITION = 5  # in the matrix, or one of the POSITION_ values below
 EX_PREVIOUS = 6
 EX_NEXT = 7
-EX_HINT = 8  # page the search begins at
-EX_CLASSES = 9  # 4 counts of pages by class of what is neither used nor promised
+EX_HINT = 8  # page where the search begins
+EX_CLASSES = 9  # 4 counts of pages by class of their words neither used nor reserved
 EX_OWNED = 13  # next extent of the same fragment
 EX_PAGES = 16  # one word per page
 POSITION_CURRENT = -1
@@ -132,12 +132,12 @@ POSITION_FREE = -2
 POSITION_DROPPED = -3  # of a dropped table that a kept local checkpoint may bring back
 EXTENT_PAGES_MIN = 4
 EXTENT_PAGES_MAX = BLOCK_WORDS - 1 - EX_PAGES
-# A page word >= 0: free words of a page nothing is promised of and that is clean. Below 0: - address of its open page.
+# A page word >= 0: free words of a clean page without reservations. Below 0: - address of its open page.
 
-# --- open page (a cell): dirty, or promised to transactions ----------------------------------------
+# --- open page (a cell): dirty, or with words reserved by transactions -----------------------------
 OP_PAGE = 0  # page number
 OP_EXTENT = 1
-OP_FREE = 2  # words not used, promised ones included
+OP_FREE = 2  # unused words, reserved ones included
 OP_PROMISED = 3
 OP_LIST = 4  # list it is in: class, + OP_DIRTY_LIST if dirty
 OP_PREVIOUS = 5
@@ -146,20 +146,20 @@ OP_CHAIN = 7  # next page of the plan of a chained disk part
 OP_DIRTY_LIST = 4
 
 # --- plan of a chained disk part (a cell) -----------------------------------------------------------
-PL_PAGE = 0  # page its first piece goes to
-PL_CHUNK = 1  # page of its first chunk; the others follow through OP_CHAIN
+PL_PAGE = 0  # page for its first piece
+PL_CHUNK = 1  # page of its first chunk; OP_CHAIN leads to the others
 PL_CHUNKS = 2
 PL_STAMP = 3
 
 # --- UNDO log descriptor (in the cache region) -----------------------------------------------------
-U_ACTIVE = 0  # address of the buffer records go to
+U_ACTIVE = 0  # address of the buffer that takes records
 U_OTHER = 1
-U_USED = 2  # words used in it
+U_USED = 2  # words used in the active buffer
 U_SIZE = 3  # words of each buffer
 U_LSN = 4  # LSN of the next record
-U_FREE = 5  # words of the ring that may still be promised
-U_PROMISED = 6  # words promised to open transactions
-U_RECORDS = 7  # records made since opening
+U_FREE = 5  # words of the ring that may still be reserved
+U_PROMISED = 6  # words reserved by open transactions
+U_RECORDS = 7  # records written to the buffers since opening
 U_WORDS = 8  # their words
 U_EPOCH_MAX = 9  # newest epoch in the active buffer
 UNDO_WORDS = 32

@@ -1,7 +1,7 @@
-"""Disk columns of one store, put together: tablespaces, page caches, page writer, UNDO log.
+"""Disk columns of one store, assembled: tablespaces, page caches, page writer, UNDO log.
 
-A store without tablespaces has none of this but the object: files, buffers and threads come with the first tablespace
-(`start`). Rooms above ask here for pages by number, whatever cache they are in.
+A store without tablespaces has only the object: files, buffers and threads come with the first tablespace (`start`).
+Rooms that build on this one request pages here by number, whatever cache they are in.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from tidemark.engine.log.geometry import Geometry
     from tidemark.engine.memory.arena import Arena
 
-AT_HAND_PAGES = 16  # of a commit that is tried without holding them
-COMMIT_PAGES = 64  # pages of one slice of a commit: what is done to them takes about 200 µs
+AT_HAND_PAGES = 16  # most pages of a commit that is tried without pinning them
+COMMIT_PAGES = 64  # pages of one slice of a commit: changing them takes about 200 µs
 PAGE_BYTES = (4_096, 8_192, 16_384, 32_768)
 
 
 def region_words(options: Options, geometry: Geometry | None) -> int:
-    """Words of arena behind `data_memory` that disk columns may come to need; touched only when they do.
+    """Return the words of arena after `data_memory` that disk columns may need; they are touched only when needed.
 
     geometry: of the UNDO log, if there is one.
     """
@@ -51,13 +51,13 @@ def region_words(options: Options, geometry: Geometry | None) -> int:
 
 
 def frames_of(options: Options, page_bytes: int) -> int:
-    """Frames of the cache for pages of this size: what is left beside two batches of pages on their way to the disk."""
+    """Return the frames of the cache for pages of this size: `page_buffer` less two batches on their way to disk."""
     pages = options.page_buffer_bytes // page_bytes
     return max(FRAMES_MIN, pages - 2 * min(BEHIND_PAGES_MAX, pages // 6))
 
 
 class DiskColumns:
-    """What a store needs to keep columns on disk."""
+    """The parts of a store that keep columns on disk."""
 
     undo: UndoLog
 
@@ -71,7 +71,7 @@ class DiskColumns:
         identity: tuple[bytes, int],
         can_write: bool = True,
     ) -> None:
-        """identity: store UUID, and the incarnation this opening has or will have. can_write: False to rehearse."""
+        """identity: store UUID and the incarnation of this opening, now or later. can_write: False to rehearse."""
         self.mem = arena.mem
         self.space = Space(arena.mem, files, identity[0], call_owner(self._cache_address))
         self.space.incarnation = identity[1]
@@ -94,16 +94,16 @@ class DiskColumns:
     # --- life ------------------------------------------------------------------------------------
     @property
     def is_started(self) -> bool:
-        """Whether there is an UNDO log: whether there ever was a tablespace."""
+        """Whether there is an UNDO log, that is, whether there ever was a tablespace."""
         return self.writer is not None
 
     @property
     def is_filtering(self) -> bool:
-        """Whether UNDO records of restorable epochs are left out of the log."""
+        """Whether UNDO records of restorable epochs are filtered from the log."""
         return self.is_started and self.undo.is_filtering
 
     def begin_first(self) -> None:
-        """Make what the first tablespace needs: UNDO log, double-write file. Durable on return, and declared."""
+        """Create the files for the first tablespace: UNDO log, double-write file. Durable on return, and declared."""
         if self.is_started:
             return
         geometry = undo_geometry(self._options.undo_log_bytes)
@@ -113,12 +113,12 @@ class DiskColumns:
         self.start(geometry, UndoPosition())
 
     def make_double_write(self) -> None:
-        """Make the double-write file unless there is one; batches of larger pages make it longer."""
+        """Create the double-write file unless there is one; batches of larger pages make it longer."""
         if not self._files.exists(FILE_NAME):
             create_double_write(self._files, DEFAULT_PAGE_BYTES)
 
     def start(self, geometry: Geometry, position: UndoPosition) -> None:
-        """Begin to use an UNDO log that exists. Raises: FileMissing, FileTruncated."""
+        """Begin to use an existing UNDO log. Raises: FileMissing, FileTruncated."""
         buffer_words = buffer_words_of(geometry)
         if not int(self.mem[S_UNDO]):
             setup_undo(self.mem, self._arena.take_region(undo_region_words(buffer_words)), buffer_words)
@@ -162,7 +162,7 @@ class DiskColumns:
         return cache.address
 
     def close(self) -> None:
-        """Stop reading ahead. What is dirty in memory is lost, as in a crash."""
+        """Stop reading ahead. Dirty pages in memory are lost, as in a crash."""
         for cache in self.caches.values():
             cache.close()
 
@@ -177,7 +177,7 @@ class DiskColumns:
         return [(self.caches[size], found[size]) for size in sorted(found)]
 
     def hold(self, pages: list[int], is_reference: bool = True) -> None:
-        """Bring pages in and pin them until `release`; all or none. Raises: as `PageCache.hold`."""
+        """Load pages and pin them until `release`; all or none. Raises: as `PageCache.hold`."""
         if not pages:
             return
         held: list[tuple[PageCache, list[int]]] = []
@@ -191,8 +191,8 @@ class DiskColumns:
             raise
 
     def release(self, pages: list[int]) -> None:
-        """Let held pages go. A KeyboardInterrupt waits for the end, and a MemoryError is tried again; one that falls
-        right on the way in leaves them pinned until the store is closed.
+        """Release held pages. A KeyboardInterrupt is raised only at the end, and a MemoryError is retried once; an
+        interrupt right at the start of the call leaves the pages pinned until the store is closed.
         """
         if not pages:
             return
@@ -217,30 +217,31 @@ class DiskColumns:
             raise interrupt
 
     def bring(self, page: int) -> None:
-        """Bring one page in without pinning it, for one who looks at it at once. Raises: as `hold`."""
+        """Load one page without pinning it, for a caller that reads it at once. Raises: as `hold`."""
         self._by_cache([page])[0][0].bring(page)
 
     def ensure(self, pages: list[int]) -> None:
-        """Bring pages in without pinning them. Raises: as `hold`."""
+        """Load pages without pinning them. Raises: as `hold`."""
         for cache, part in self._by_cache(pages):
             cache.ensure(part)
 
     def read_ahead(self, pages: list[int]) -> None:
-        """Have pages brought in by another thread; never fails."""
+        """Have another thread load pages; never fails."""
         if pages:
             for cache, part in self._by_cache(pages):
                 cache.read_ahead(part)
 
     def forget_pages(self, tablespace: Tablespace) -> None:
-        """Drop all pages of a tablespace no table lies in. Nothing may go to its files once they are forgotten, and
-        what lies on its pages is of no meaning, whether it is dropped then or not. Raises: as `PageCache.forget_files`.
+        """Drop all pages of a tablespace that holds no table. Nothing may be written to its files after they are
+        forgotten, and the content of its pages has no meaning, whether the tablespace is then dropped or not. Raises:
+        as `PageCache.forget_files`.
         """
         cache = self.caches[tablespace.definition.page_bytes]
         cache.forget_files(each.file_id for each in tablespace.files)
 
     @contextmanager
     def held(self, pages: list[int], is_reference: bool = True) -> Iterator[None]:
-        """`hold` and `release` around a block."""
+        """Hold pages during a `with` block."""
         self.hold(pages, is_reference)
         try:
             yield
@@ -248,16 +249,16 @@ class DiskColumns:
             self.release(pages)
 
     def is_waiting(self, page: int) -> bool:
-        """Whether what the page's place has is older than what was copied out of memory."""
+        """Whether a newer copy of the page is on its way to its place on disk."""
         return any(cache.behind.find(page) is not None for cache in list(self.caches.values()))
 
     def pages_per_hold(self, most: int) -> int:
-        """How many pages one holder should pin at once: a quarter of the frames, so that several may."""
+        """Return how many pages one holder should pin at once: up to a quarter of the frames, so that several can."""
         fewest = min((cache.frames for cache in self.caches.values()), default=FRAMES_MIN)
         return max(1, min(most, fewest // 4))
 
     def damaged(self, page: int, table: str) -> PageDamaged:
-        """The error for a page that has not what a row says."""
+        """Return the error for a page that does not match its row."""
         file, offset = self.space.place(page)
         return PageDamaged(
             f"page at offset {offset} of {file.name} does not hold what a row of {table} says; run `tidemark check`",
@@ -269,24 +270,24 @@ class DiskColumns:
 
     # --- space ---------------------------------------------------------------------------------
     def extend(self, fragment: int) -> None:
-        """Give the tablespace of a fragment, which is pinned, free extents. Raises: StorageFull, MemoryExhausted."""
+        """Give free extents to the tablespace of a pinned fragment. Raises: StorageFull, MemoryExhausted."""
         self.space.extend(int(tablespace_of(self.mem, fragment)), self.can_write)
 
     def has_dropped(self, fragment: int) -> bool:
-        """Whether the tablespace of a fragment, which is pinned, gets room by local checkpoints."""
+        """Whether local checkpoints will free room in the tablespace of a pinned fragment."""
         return self.space.has_dropped(int(tablespace_of(self.mem, fragment)))
 
     def drop_undo_records(self) -> None:
-        """A rehearsal: what the UNDO buffer holds will never be needed."""
+        """Drop the content of the UNDO buffer, which a rehearsal never needs."""
         self.mem[int(self.mem[S_UNDO]) + U_USED] = 0
 
     # --- local checkpoints and counters ----------------------------------------------------------
     def flush(self, bytes_per_second: int = 0) -> int:
-        """Write all pages that are dirty now; how many. Durable on return: they, in their places."""
+        """Write all pages that are dirty now; returns how many. Durable on return: these pages, in their places."""
         return sum(cache.flush(bytes_per_second) for cache in list(self.caches.values()))
 
     def clean_ahead(self) -> int:
-        """Write the UNDO buffer if it is half full, and batches of pages that are full; pages written."""
+        """Write the UNDO buffer if it is half full, and full batches of pages; returns the pages written."""
         if self.undo.wants_flush():
             self.undo.flush_through(int(self.mem[int(self.mem[S_UNDO]) + U_LSN]))
         return sum(cache.behind.write_full() for cache in list(self.caches.values()))
@@ -297,7 +298,7 @@ class DiskColumns:
         return self.has_writer
 
     def counters(self) -> dict[str, Any]:
-        """Counters for `status()`."""
+        """Return the counters for `status()`."""
         found: dict[str, Any] = {"pages_repaired": self.pages_repaired}
         if self.writer is not None:
             found["page_buffer"] = {str(size): cache.counters() for size, cache in sorted(self.caches.items())}

@@ -1,8 +1,8 @@
-"""Data files: `space/<file id>.data`, a first page that says what the file is, then extents of pages.
+"""Data files: `space/<file id>.data`, a first page that identifies the file, then extents of pages.
 
-Order of writes: zeros → first page → sync → the directory's sync; only then may a schema record name the file, so a
-file that is named is whole. What a crash leaves before that is named by nothing and is removed (F13). A file that grew
-in part has as many extents as fit into its size.
+Order of writes: zeros → first page → sync → sync of the directory. Only then may a schema record name the file, so a
+named file is complete. A file that a crash leaves before that has no name in any record and is removed (F13). A file
+that grew in part has as many extents as fit into its size.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
 FOLDER = "space"
 SUFFIX = ".data"
-PIECE_BYTES = 1 << 20  # zeros are written so many at a time
+PIECE_BYTES = 1 << 20  # size of each write of zeros
 
 
 def file_name(file_id: int) -> str:
-    """Name of a data file."""
+    """Return the name of a data file."""
     return f"{FOLDER}/{file_id}{SUFFIX}"
 
 
 def file_bytes(definition: TablespaceDefinition, extents: int) -> int:
-    """Size of a data file of so many extents."""
+    """Return the size of a data file with this number of extents."""
     return definition.page_bytes + extents * definition.extent_bytes
 
 
 def create_data_file(
     files: Files, identity: tuple[bytes, int], definition: TablespaceDefinition, file_id: int, extents: int, now_us: int
 ) -> File:
-    """Make and open a zero-filled data file. Durable on return: content and name. Raises: StorageFull; then nothing of
-    it is left.
+    """Create and open a zero-filled data file. Durable on return: content and name. Raises: StorageFull; then no file
+    is left.
     """
     make_folder(files, FOLDER)
     name = file_name(file_id)
-    if files.exists(name):  # left by a call that was interrupted: no record names it
+    if files.exists(name):  # left by an interrupted call: no record names it
         files.unlink(name)
     file = files.create(name, file_bytes(definition, extents))
     file.read_errors_latch = False
@@ -72,7 +72,7 @@ def create_data_file(
 
 
 def open_data_file(files: Files, store: bytes, definition: TablespaceDefinition, file_id: int) -> tuple[File, int]:
-    """Open a data file that a definition names; with its extents.
+    """Open a data file that a definition names; returns it and its number of extents.
 
     Raises: FileMissing, FileTruncated, ForeignFile (of another store or tablespace), PageDamaged (its first page),
     VersionTooNew.
@@ -105,7 +105,7 @@ def open_data_file(files: Files, store: bytes, definition: TablespaceDefinition,
 
 
 def _first_page(files: Files, file: File, view: memoryview) -> int:
-    """Bytes read of the first page. Raises: PageDamaged if it cannot be read (F41)."""
+    """Read the first page; returns the bytes read. Raises: PageDamaged if the disk cannot read it (F41)."""
     try:
         return files.pread_into(file, 0, view)
     except IoFailed as error:
@@ -115,9 +115,9 @@ def _first_page(files: Files, file: File, view: memoryview) -> int:
 
 
 def grow_data_file(files: Files, file: File, definition: TablespaceDefinition, extents: int, count: int) -> int:
-    """Write up to `count` more extents of zeros behind the first `extents`; how many the disk had room for.
+    """Append up to `count` extents of zeros to the first `extents`; returns how many the disk had room for.
 
-    Durable: nothing yet. What is no whole extent is cut off again. Raises: StorageFull if not one fits.
+    Nothing is durable on return. A partial extent is cut off again. Raises: StorageFull if not even one fits.
     """
     start = file_bytes(definition, extents)
     stop = file_bytes(definition, extents + count)
@@ -138,7 +138,9 @@ def grow_data_file(files: Files, file: File, definition: TablespaceDefinition, e
 
 
 def remove_unnamed(files: Files, named: Set[int]) -> list[str]:
-    """Remove data files that no definition names: what a crash left of making or dropping one. Their names."""
+    """Remove data files that no definition names, left by a crash while one was created or dropped; returns their
+    names.
+    """
     if not files.exists(FOLDER):
         return []
     removed = []

@@ -1,11 +1,12 @@
-"""What disk columns put on disk: pages, the first page of a data file, UNDO groups and records, the double-write file.
+"""The structures of disk columns on disk: pages, the first page of a data file, UNDO groups and records, the
+double-write file.
 
-A *piece* is what one slot of a page holds: a word with the ROWID of its row (back reference) and flags, then words of
-the row's disk part. A disk part that fits a page is one piece. A longer one (Text, Blob) is chained: its first piece
-holds the words that fill no page, and leads to chunks of one whole page each.
+A *piece* is the content of one slot of a page: a word with the ROWID of its row (back reference) and flags, then words
+of the row's disk part. A disk part that fits a page is one piece. A longer one (Text, Blob) is chained: its first piece
+holds the words left over from whole pages, and leads to chunks of one whole page each.
 
-Disk part: word 0 its words in all (bits 0-31) and version (56-62); the fixed-size disk columns, laid out like a fixed
-image; then, if the table has disk columns of variable size, a var part (`engine/schema/row_layout.py`).
+Disk part: word 0 is its total words (bits 0-31) and version (56-62); then the fixed-size disk columns, laid out like a
+fixed image; then, if the table has disk columns of variable size, a var part (`engine/schema/row_layout.py`).
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ DISK_PAGE = np.dtype(
         ("page", "<u8"),  # data file << 32 | page in the file
         ("owner", "<u8"),  # table | fragment << 32
         ("free_words", "<u8"),  # words that are neither header, pieces nor slots
-        ("top", "<u8"),  # first word behind the pieces
+        ("top", "<u8"),  # first word after the pieces
         ("entries", "<u8"),  # words of the slot directory at the page's end
         ("free_entry", "<u8"),  # first free slot + 1, 0 none
         ("used", "<u8"),  # slots with a piece
         ("reserved", "<u8", (3,)),
     ]
 )
-# Slot directory word: offset (bits 0-15), words (16-31), free (32); a free one links to the next in bits 0-15.
+# Slot directory word: offset (bits 0-15), words (16-31), free (32); a free slot links to the next in bits 0-15.
 ENTRY_WORDS_SHIFT = 16
 ENTRY_MASK = 0xFFFF
 ENTRY_FREE = 1 << 32
@@ -48,7 +49,7 @@ ENTRY_FREE = 1 << 32
 # Piece, word 0: ROWID (bits 0-47), flags.
 PIECE_HEADER_WORDS = 1
 PIECE_ROWID_MASK = (1 << 48) - 1
-PIECE_CHAINED = 1 << 48  # first piece of a chained disk part: two words follow, then what fills no page
+PIECE_CHAINED = 1 << 48  # first piece of a chained disk part: two words follow, then the words that fill no page
 PIECE_CHUNK = 1 << 49  # one whole page of a chained disk part: two words follow, then its words
 PIECE_LINK_WORDS = 2  # reference of the next chunk (0 none); stamp, equal in all pieces of one disk part
 
@@ -78,25 +79,25 @@ UNDO_GROUP = np.dtype(
         ("position", "<u8"),  # byte position of the group in the endless log of groups
         ("lap", "<u8"),
         ("first_lsn", "<u8"),  # records with LSNs from here ...
-        ("next_lsn", "<u8"),  # ... to below here lie in it or were filtered
-        ("records_words", "<u8"),  # words of records behind this header; the rest is padding
+        ("next_lsn", "<u8"),  # ... to below here are in it or were filtered
+        ("records_words", "<u8"),  # words of records after this header; the rest is padding
         ("records", "<u8"),
-        ("filtered", "<u8"),  # records that were left out
-        ("previous_position", "<u8"),  # of the group before; itself if it is the first
-        ("filtered_epoch", "<u8"),  # newest epoch a record left out was of
+        ("filtered", "<u8"),  # number of filtered records
+        ("previous_position", "<u8"),  # of the previous group; its own if it is the first
+        ("filtered_epoch", "<u8"),  # newest epoch of any filtered record
         ("reserved", "<u8", (9,)),
     ]
 )
 # Record: word 0 kind (bits 0-7) | words of the record (16-47); LSN; then by kind.
-# An UNDO LSN is the byte position of the record in the endless log of records made, those filtered later included.
+# An UNDO LSN is the byte position of a record in the endless log of all records, including those filtered later.
 UNDO_ALLOC = 1  # reference, owner, epoch
-UNDO_UPDATE = 2  # reference, owner, epoch, piece as it was; of the same length: may be filtered
-UNDO_FREE = 3  # reference, owner, epoch, piece as it was
+UNDO_UPDATE = 2  # reference, owner, epoch, piece before the change, which kept its length: may be filtered
+UNDO_FREE = 3  # reference, owner, epoch, piece before the change
 UNDO_CREATE = 4  # table number: no older record is of this table
 UNDO_DROP = 5  # table number: no newer record is of this table
-UNDO_LCP = 6  # local checkpoint, its epoch: the pages' state here is the one the checkpoint goes with
-UNDO_RESTART = 7  # local checkpoint, LSN of its UNDO_LCP record, sequence and position of that record's group: what
-# lies between that record and this one has been undone; reading backward goes on there
+UNDO_LCP = 6  # local checkpoint, its epoch: the state of the pages here belongs to this checkpoint
+UNDO_RESTART = 7  # local checkpoint, LSN of its UNDO_LCP record, sequence and position of that record's group: the
+# records between that record and this one have been undone; reading backward continues at that group
 UNDO_KIND_MASK = 0xFF
 UNDO_WORDS_SHIFT = 16
 UNDO_RECORD_WORDS = 5  # of the first three kinds, before the piece
@@ -111,7 +112,7 @@ DOUBLE_WRITE = np.dtype(
         ("pages", "<u8"),
         ("page_bytes", "<u8"),
         ("numbers", "<u8", (DOUBLE_WRITE_PAGES_MAX,)),
-        ("checksums", "<u4", (DOUBLE_WRITE_PAGES_MAX,)),  # low halves: what stands there is of this batch
+        ("checksums", "<u4", (DOUBLE_WRITE_PAGES_MAX,)),  # low halves: prove that a page here is of this batch
         ("reserved", "<u8", (120,)),
     ]
 )
@@ -124,7 +125,7 @@ EXTENTS = np.dtype(
         ("number", "<u8"),  # of the block in its file, from 0
         ("is_last", "<u8"),
         ("extents", "<u8"),  # in this block
-        ("used_words", "<u8"),  # words of extents behind this header; the rest is padding
+        ("used_words", "<u8"),  # words of extents after this header; the rest is padding
         ("reserved", "<u8", (6,)),
     ]
 )

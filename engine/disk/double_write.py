@@ -1,11 +1,10 @@
 """The double-write file: pages go there first, so that a page torn in its place can be written again (D7, F20).
 
-Order of writes of a batch: the data files are durable as the batch before left them; header and copies in one write;
-synced; then the pages in their places. So a header that is not intact, or a copy that does not have the checksum the
-header gives, means that nothing was begun in place.
+Order of writes of a batch: the data files are durable with the previous batch; header and copies in one write; sync;
+then the pages in place. So a damaged header, or a copy without the checksum in the header, means that no write in place
+had begun.
 
-Stale copies of older batches may lie behind a shorter one; the checksums in the header keep them from being taken for
-this batch's.
+Stale copies of older batches may follow a shorter batch; the checksums in the header tell them apart.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ HEADER_BYTES = DOUBLE_WRITE.itemsize
 
 
 class Places(Protocol):
-    """Where pages lie."""
+    """The places of pages on disk."""
 
     def place(self, page: int) -> tuple[File, int]:
-        """File and byte offset of a page. Raises: FileMissing or PageDamaged if it is of no file there is."""
+        """Return file and byte offset of a page. Raises: FileMissing or PageDamaged if no file has it."""
         ...
 
     def sync_files(self) -> None:
@@ -53,7 +52,7 @@ class Places(Protocol):
 
 
 def create_double_write(files: Files, page_bytes: int) -> None:
-    """Make the file, with room for a full batch of such pages; in the store's directory. Durable on return."""
+    """Create the file in the store's directory, with room for a full batch of such pages. Durable on return."""
     file = files.create(FILE_NAME, HEADER_BYTES + DOUBLE_WRITE_PAGES_MAX * page_bytes)
     files.fdatasync(file)
     files.close(file)
@@ -70,9 +69,9 @@ class DoubleWrite:
         self.batches = 0
 
     def write_batch(self, batch: Words, numbers: list[int], page_words: int) -> None:
-        """Write sealed pages; they stand in `batch` behind HEADER_WORDS words for the header. Durable on return.
+        """Write sealed pages; they are in `batch` after HEADER_WORDS words for the header. Durable on return.
 
-        The data files are durable already: what the file held until now is lost. Raises: StorageFull, SyncFailed.
+        This overwrites the previous batch, so the data files must be durable. Raises: StorageFull, SyncFailed.
         """
         self.batches += 1
         header = header_of(batch, DOUBLE_WRITE)
@@ -104,12 +103,11 @@ def is_page(words: Words, page: int, page_words: int, store: bytes) -> bool:
 
 
 def mend(files: Files, places: Places, store: bytes) -> int:
-    """Write the pages of the last batch again, the copies first; how many were torn in their places. What a process
-    wrote whose sync failed may be shown and not be on the disk (F39), and the next batch goes over the copies. Durable
-    on return: those pages; doing it twice does no harm.
+    """Write the pages of the last batch again, their copies first; returns how many were torn in their places.
 
-    A page that is bad in its place and in the file is left alone: who asks for it gets PageDamaged. Raises:
-    ForeignFile, VersionTooNew, SyncFailed, StorageFull.
+    After a failed sync the page cache may have data that the disk lacks (F39), and the next batch overwrites the
+    copies. Durable on return: those pages. A second call does no harm. A page that is bad in its place and in the file
+    is left alone: a reader of it gets PageDamaged. Raises: ForeignFile, VersionTooNew, SyncFailed, StorageFull.
     """
     if not files.exists(FILE_NAME):
         return 0
@@ -135,7 +133,7 @@ def mend(files: Files, places: Places, store: bytes) -> int:
 
 
 def torn_pages(files: Files, places: Places, store: bytes) -> list[int]:
-    """Pages that `mend` would repair. Nothing is changed. Raises: ForeignFile, VersionTooNew."""
+    """Return the pages that `mend` would repair, without changing anything. Raises: ForeignFile, VersionTooNew."""
     if not files.exists(FILE_NAME):
         return []
     file = files.open(FILE_NAME)
@@ -147,7 +145,7 @@ def torn_pages(files: Files, places: Places, store: bytes) -> list[int]:
 
 @dataclass(frozen=True)
 class _Begun:
-    """A page of the batch that was begun in its place, and its intact copy."""
+    """A page of the batch whose write in place had begun, and its intact copy."""
 
     page: int
     target: File
@@ -158,8 +156,8 @@ class _Begun:
 
 
 def _begun(files: Files, places: Places, file: File, store: bytes) -> Iterator[_Begun]:
-    """Pages that stand in their places as in the file, or are torn there. One that is intact and another was not begun,
-    and is as durable as the batch before left it.
+    """Yield pages that are in their places as in the file, or torn there. An intact page that differs from its copy was
+    not begun, and is durable from an earlier batch.
     """
     header = _read_header(files, file, store)
     if header is None:
@@ -179,21 +177,23 @@ def _read_header(files: Files, file: File, store: bytes) -> Any:
     if store_of(words) != store:
         raise ForeignFile(f"{FILE_NAME} belongs to another store; put the right one back", file=FILE_NAME)
     header = header_of(words, DOUBLE_WRITE)
-    # Nothing that writes this file has written such a header (F112), so nothing was begun in place behind it.
+    # No Tidemark has written such a header (F112), so no write in place followed it.
     return header if 0 < int(header["page_bytes"]) <= PAGE_SIZES_BYTES[-1] else None
 
 
 def _begun_page(
     files: Files, places: Places, file: File, header: Any, number: int, page_words: int, store: bytes
 ) -> _Begun | None:
-    """A page of the batch and its intact copy; None if it was not begun in its place, or the copy is no better."""
+    """Return a page of the batch and its intact copy; None if its write in place had not begun, or the copy is no
+    better.
+    """
     page = int(header["numbers"][number])
     try:
         target, offset = places.place(page)
     except (FileMissing, PageDamaged):
-        return None  # a data file that was dropped since
+        return None  # the data file was dropped since
     held = _read(files, target, offset, page_words)
-    # All zero is a page that was never written: the write in place was lost whole, as if it had not been begun.
+    # A page of zeros was never written: its write in place was lost completely, as if it had not begun.
     if held is not None and not held.any():
         return None
     copy_offset = HEADER_BYTES + number * page_words * 8
@@ -208,7 +208,7 @@ def _begun_page(
 
 
 def _read(files: Files, file: File, offset: int, words: int) -> Words | None:
-    """So many words, None if they are not there or cannot be read: nothing has been promised yet (F41)."""
+    """Read that many words; None if they are missing or unreadable: nothing has been acknowledged yet (F41)."""
     buffer = np.zeros(words, dtype=np.int64)
     try:
         got = files.pread_into(file, offset, buffer)

@@ -1,6 +1,6 @@
-"""Tablespaces, data files and extents in memory: making and freeing them, extents at restart, copies, recounts.
+"""Tablespaces, data files and extents in memory: creating and freeing them, extents at restart, copies for checkpoints.
 
-Every kernel is bounded by a count its caller gives; the sums and lists of `disk_space.py` are exact between two calls.
+The caller's count bounds every kernel that repeats; sums and lists of `space_kernels.py` are exact between calls.
 """
 
 # mypy: ignore-errors
@@ -32,7 +32,7 @@ SMALL_SHARE = 10  # page class 2 begins at a tenth of a page
 # --- tablespaces and files ----------------------------------------------------------------------
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def setup_tablespace(mem, tablespace_id, page_words, extent_pages, cache):
-    """Make a tablespace without files; its descriptor's address, 0 without memory, ST_INVARIANT for wrong sizes."""
+    """Create a tablespace without files; returns its address, 0 without memory, ST_INVARIANT for invalid sizes."""
     if page_words <= D.PAGE_HEADER_WORDS or page_words >= 1 << (D.EXTENT_FREE_BITS - 1):
         return A.ST_INVARIANT
     if extent_pages < C.EXTENT_PAGES_MIN or extent_pages > C.EXTENT_PAGES_MAX:
@@ -50,7 +50,9 @@ def setup_tablespace(mem, tablespace_id, page_words, extent_pages, cache):
 
 @kernel("int64(int64[::1], int64, int64)")
 def add_data_file(mem, tablespace, file_id):
-    """Make a data file without extents; its descriptor's address, 0 without memory, ST_INVARIANT for a wrong number."""
+    """Create a data file without extents; returns its descriptor's address, 0 without memory, ST_INVARIANT for an
+    invalid number.
+    """
     if file_id < 1 or file_id > C.FILE_ID_MAX or file_of(mem, file_id) != 0:
         return A.ST_INVARIANT
     if mem[A.S_FILE_DIRECTORY] == 0:
@@ -95,7 +97,7 @@ def link_free(mem, tablespace, extent):
 
 @helper
 def carve_extent(mem, tablespace):
-    """Memory of an extent descriptor; 0 if there is none."""
+    """Return memory for an extent descriptor; 0 if there is none."""
     size = C.EX_PAGES + mem[tablespace + C.TS_EXTENT_PAGES]
     if mem[tablespace + C.TS_EXTENT_BLOCK] == 0 or mem[tablespace + C.TS_EXTENT_USED] + size > A.BLOCK_WORDS:
         block = take_block(mem, A.S_POOL)
@@ -111,7 +113,7 @@ def carve_extent(mem, tablespace):
 
 @kernel("int64(int64[::1], int64, int64)")
 def add_extents(mem, file, count):
-    """Add up to `count` free extents behind those of a data file; how many there was memory and address space for."""
+    """Append up to `count` free extents to those of a data file; returns how many memory and address space allowed."""
     tablespace = mem[file + C.FL_TABLESPACE]
     for done in range(count):
         number = mem[file + C.FL_EXTENTS]
@@ -136,7 +138,7 @@ def add_extents(mem, file, count):
 
 @kernel("int64(int64[::1], int64)")
 def drop_data_file(mem, file):
-    """Forget a data file; its extents' memory goes with the tablespace. OK."""
+    """Forget a data file; its extents' memory is released with the tablespace. OK."""
     for leaf in range(C.FILE_LEAVES):
         if mem[file + C.FL_LEAVES + leaf] != 0:
             give_block(mem, A.S_POOL, mem[file + C.FL_LEAVES + leaf])
@@ -148,7 +150,7 @@ def drop_data_file(mem, file):
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_tablespace(mem, tablespace, budget):
-    """Give back a tablespace that has no file any more, up to `budget` blocks a call; OK or ST_MORE."""
+    """Release a tablespace that no longer has files, up to `budget` blocks a call; OK or ST_MORE."""
     for _ in range(budget):
         block = mem[tablespace + C.TS_EXTENT_BLOCK]
         if block == 0:
@@ -161,9 +163,9 @@ def drop_tablespace(mem, tablespace, budget):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def join_tablespace(mem, table, tablespace, any_words, piece_words):
-    """Let a new table's disk parts lie in a tablespace. `any_words`: a piece of so many words and less finds room on
-    every page of class 1; `piece_words`: words of every piece if all are equal, else 0, or
-    -1 if disk parts may be chained. OK or ST_INVARIANT.
+    """Assign a new table's disk parts to a tablespace. any_words: a piece of up to so many words finds room on every
+    page of class 1. piece_words: words of every piece if all are equal, else 0, or -1 if disk parts may be chained. OK,
+    ST_DROPPED or ST_INVARIANT.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -181,7 +183,7 @@ def join_tablespace(mem, table, tablespace, any_words, piece_words):
 
 @helper
 def join_fragment(mem, fragment, tablespace, any_words, piece_words):
-    """Let a fragment's disk parts lie in a tablespace."""
+    """Assign a fragment's disk parts to a tablespace."""
     mem[fragment + A.F_HAS_DISK] = 1
     mem[fragment + A.F_TABLESPACE] = tablespace
     mem[fragment + A.F_DISK_ANY] = any_words + 1
@@ -191,7 +193,7 @@ def join_fragment(mem, fragment, tablespace, any_words, piece_words):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def join_new_fragment(mem, fragment, tablespace, any_words, piece_words):
-    """`join_tablespace` for a fragment that no table has yet."""
+    """Do `join_tablespace` for a fragment that no table has yet."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -202,17 +204,18 @@ def join_new_fragment(mem, fragment, tablespace, any_words, piece_words):
 # --- restart ------------------------------------------------------------------------------------
 @helper
 def free_words_at(words, at, index):
-    """The free words of page `index` in packed free words from words[at] on."""
+    """Return the free words of page `index`, packed from words[at] on."""
     shift = (index % FREES_PER_WORD) * D.EXTENT_FREE_BITS
     return (words[at + index // FREES_PER_WORD] >> shift) & FREE_MASK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64)")
 def restore_extent(mem, page, fragment, words, at):
-    """Give an extent its owner and its pages' free words back, as a header at words[at] says.
+    """Restore an extent's owner and its pages' free words from a header at words[at].
 
-    `fragment`: the owner's handle, 0 if its table was dropped. OK; ST_INVARIANT for an extent that is not there,
-    not free, not of this size or tablespace, or has a page with more than a page's words.
+    fragment: the owner's handle, 0 if its table was dropped. OK; ST_DROPPED for an invalid handle; ST_INVARIANT for an
+    extent that does not exist, is not free, has another size or tablespace, or has a page with more free words than a
+    page has.
     """
     if fragment != 0:
         fragment = descriptor_of(mem, fragment)
@@ -249,10 +252,10 @@ def restore_extent(mem, page, fragment, words, at):
 # --- local checkpoint ---------------------------------------------------------------------------
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64)")
 def copy_extents(mem, file, out, state, budget):
-    """Copy the headers of a data file's owned extents, those of dropped tables too; promised words count as free.
+    """Copy the headers of a data file's owned extents, also of dropped tables; reserved words count as free.
 
     state: [next extent of the file, words used in `out`, headers in `out`]. OK, ST_MORE (budget), ST_SPACE (`out` is
-    full). The file as it is at one instant: the caller holds the commit latch over all calls.
+    full). The caller holds the commit latch over all calls, so the copy is of one instant.
     """
     tablespace = mem[file + C.FL_TABLESPACE]
     pages = mem[tablespace + C.TS_EXTENT_PAGES]
@@ -285,7 +288,7 @@ def copy_extents(mem, file, out, state, budget):
 # --- dropped tables -----------------------------------------------------------------------------
 @helper
 def link_dropped(mem, tablespace, extent, table_id):
-    """Put an extent into the list of those whose table was dropped."""
+    """Put an extent into the list of extents of dropped tables."""
     first = mem[tablespace + C.TS_DROPPED]
     mem[extent + C.EX_FRAGMENT] = 0
     mem[extent + C.EX_TABLE] = table_id
@@ -300,9 +303,9 @@ def link_dropped(mem, tablespace, extent, table_id):
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_fragment_extents(mem, fragment, budget):
-    """The fragment was dropped and nobody uses it: its extents wait until no local checkpoint has them.
+    """List the extents of a dropped, unused fragment as dropped: they wait until no local checkpoint has them.
 
-    Up to `budget` extents a call; OK or ST_MORE.
+    Up to `budget` extents a call; OK, ST_DROPPED or ST_MORE.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -328,8 +331,8 @@ def drop_fragment_extents(mem, fragment, budget):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)")
 def free_dropped_extents(mem, tablespace, kept, budget):
-    """Free the extents of dropped tables and partitions that no kept local checkpoint has; how many were freed, at
-    most `budget`.
+    """Free the extents of dropped tables and partitions that no kept local checkpoint has; returns how many, at most
+    `budget`.
 
     kept: the fragments in kept local checkpoints, table | number << OWNER_FRAGMENT_SHIFT, ascending.
     """
@@ -353,7 +356,7 @@ def free_dropped_extents(mem, tablespace, kept, budget):
 
 @helper
 def is_among(numbers, wanted):
-    """Whether ascending numbers have one."""
+    """Whether ascending numbers contain `wanted`."""
     low = 0
     high = numbers.size
     while low < high:

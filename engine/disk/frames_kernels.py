@@ -1,7 +1,7 @@
-"""What Python asks of a page cache: pages claimed, filled and let go; dirty ones copied out and known to be written.
+"""The kernels that Python calls on a page cache: claim, fill and unpin pages; copy dirty pages out, note them written.
 
-A call does a bounded amount of work (200 µs) and says how far it came. Every page is named by its number, never by its
-entry: what happened between two calls is looked up again.
+A call does a bounded amount of work (200 µs) and returns how far it came. Callers name a page by its number, never by
+its entry, so each call looks up the current state again.
 """
 
 # mypy: ignore-errors
@@ -34,18 +34,18 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.sealed.checksums_kernels import STRIPE_WORDS, merge_lanes
 
 PAGES_PER_CALL = 64  # claimed or unpinned; each may walk a list
-STEPS_PER_CALL = 2_048  # entries looked at for dirty pages
+STEPS_PER_CALL = 2_048  # entries checked for dirty pages
 COPY_WORDS_PER_CALL = 1 << 15  # 256 KiB
-COPIED_WORDS = 3  # what is told of each page copied: number, LSN of the copy, LSN of the first change in it
+COPIED_WORDS = 3  # of each copied page: number, LSN of the copy, LSN of the first change in it
 
 
 def heads_of(frames: int) -> int:
-    """Hash chains of a cache: a power of two, at least one for each entry."""
+    """Return the number of hash chains of a cache: a power of two, at least one for each entry."""
     return 1 << (frames * C.ENTRIES_PER_FRAME - 1).bit_length()
 
 
 def cache_region_words(page_words: int, frames: int) -> int:
-    """Words of the region of a cache: descriptor, heads, entries, frames."""
+    """Return the words of the region of a cache: descriptor, heads, entries, frames."""
     return C.CACHE_WORDS + heads_of(frames) + frames * (C.ENTRIES_PER_FRAME * C.CACHE_ENTRY_WORDS + page_words)
 
 
@@ -72,7 +72,7 @@ def setup_cache(mem, cache, page_words, frames, heads, policy):
 # --- claiming -------------------------------------------------------------------------------------
 @helper
 def pin(mem, cache, entry):
-    """One more who needs the frame to stay."""
+    """Add a pin."""
     if mem[entry + C.CE_PINS] == 0:
         mem[cache + C.C_PINNED] += 1
     mem[entry + C.CE_PINS] += 1
@@ -80,7 +80,7 @@ def pin(mem, cache, entry):
 
 @helper
 def unpin(mem, cache, entry):
-    """One less."""
+    """Remove a pin."""
     mem[entry + C.CE_PINS] -= 1
     if mem[entry + C.CE_PINS] == 0:
         mem[cache + C.C_PINNED] -= 1
@@ -88,13 +88,13 @@ def unpin(mem, cache, entry):
 
 @helper
 def claim_resident(mem, cache, entry, page, is_fresh, how):
-    """A page that has a frame: CLAIM_HIT or CLAIM_LOADING."""
+    """Claim a page that has a frame; CLAIM_HIT or CLAIM_LOADING."""
     if (mem[entry + C.CE_FLAGS] & C.CE_LOADING) != 0:
         return C.CLAIM_LOADING
     if is_fresh != 0 and space_is_fresh(mem, page) == 1:
         frame = mem[entry + C.CE_FRAME]
         owner = owner_of(mem, page)
-        # What lies there is of a table that was dropped.
+        # The frame still has the page of a dropped table.
         if mem[frame + D.DP_OWNER] != owner:
             page_format(mem, frame, mem[cache + C.C_PAGE_WORDS], page, owner, fresh_lsn(mem))
             mem[entry + C.CE_LSN] = mem[frame + D.DP_LSN]
@@ -108,7 +108,7 @@ def claim_resident(mem, cache, entry, page, is_fresh, how):
 
 @helper
 def claim_missing(mem, cache, page, is_fresh, how):
-    """A page without a frame is given one: CLAIM_LOAD; CLAIM_HIT if it was formatted; or why there is none."""
+    """Claim a page without a frame: CLAIM_LOAD, CLAIM_HIT if it was formatted, or the reason why it gets no frame."""
     formats = 1 if is_fresh != 0 and space_is_fresh(mem, page) == 1 else 0
     owner = owner_of(mem, page)
     if formats != 0 and owner == 0:
@@ -143,7 +143,7 @@ def claim_missing(mem, cache, page, is_fresh, how):
 
 @helper
 def claim_page(mem, cache, page, how):
-    """One page; what became of it."""
+    """Claim one page; returns the outcome."""
     if prune(mem, cache) == 0:
         return C.CLAIM_AGAIN
     is_fresh = page & C.FRESH_PAGE
@@ -156,11 +156,11 @@ def claim_page(mem, cache, page, how):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64, int64[::1])")
 def claim_pages(mem, cache, pages, start, end, how, out):
-    """Claim pages[start:end] in order; the position of the first that could not be had, or `end`.
+    """Claim pages[start:end] in order; returns the position of the first that failed, or how far the call came.
 
-    out: what became of each (CLAIM_HIT, CLAIM_LOAD, or the reason the call ended at). A page to be loaded is pinned,
-    whatever `how` says; its entry is the caller's until `loaded_page` or `drop_page`. A number with FRESH_PAGE is
-    formatted if it is still wholly free, and loaded like any other if it is not.
+    out: outcome of each (CLAIM_HIT, CLAIM_LOAD, or the reason of the failure). A page to be loaded is pinned, whatever
+    `how` says; its entry belongs to the caller until `loaded_page` or `drop_page`. A page with FRESH_PAGE is formatted
+    if it is still wholly free, and loaded like any other if not.
     """
     end = min(end, start + PAGES_PER_CALL)
     if start < 0 or end > pages.size or end > out.size:
@@ -176,7 +176,7 @@ def claim_pages(mem, cache, pages, start, end, how, out):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
 def loaded_page(mem, cache, page, words, start, is_pinned):
-    """The words of a page that was claimed with CLAIM_LOAD are words[start:]; OK, or ST_INVARIANT if they are no page.
+    """Fill a page claimed with CLAIM_LOAD from words[start:]; OK, or ST_INVARIANT if they are no valid page.
 
     A page never written is all zero: it is empty and has LSN 0. is_pinned: the claimer keeps the pin.
     """
@@ -185,8 +185,8 @@ def loaded_page(mem, cache, page, words, start, is_pinned):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64)")
 def loaded_intact_page(mem, cache, page, words, start, lanes, seal, is_pinned):
-    """`loaded_page` for words as they were read, whose lanes from word start + 1 on are given: ST_INVARIANT, nothing
-    done, unless they are intact, begin as `seal` does behind the checksum, and have this number.
+    """Do `loaded_page` for words as they were read, given their lanes from word start + 1 on. Returns ST_INVARIANT and
+    does nothing unless they are intact, match `seal` after the checksum, and have this page number.
     """
     page_words = mem[cache + C.C_PAGE_WORDS]
     if start < 0 or words.size < start + page_words or lanes.size < STRIPE_WORDS or words[start + D.DP_PAGE] != page:
@@ -225,7 +225,7 @@ def fill_frame(mem, cache, page, words, start, is_pinned):
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_page(mem, cache, page):
-    """A page claimed with CLAIM_LOAD cannot be had: its frame is free again, and nothing remembers it."""
+    """Free the frame and the entry of a page that was claimed with CLAIM_LOAD and cannot be loaded."""
     entry = find_entry(mem, cache, page)
     if entry == 0 or (mem[entry + C.CE_FLAGS] & C.CE_LOADING) == 0:
         return A.ST_MISSING
@@ -242,9 +242,9 @@ def drop_page(mem, cache, page):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def unpin_pages(mem, cache, pages, start, end):
-    """Take a pin of each of pages[start:end] back; the position reached. What is not pinned is passed over.
+    """Remove one pin of each of pages[start:end]; returns the position reached. Pages not pinned are skipped.
 
-    pages: each becomes 0 with its pin, so a caller that a signal has kept from the answer may call again.
+    pages: each becomes 0 as its pin goes, so a caller that lost the result to a signal may call again.
     """
     end = min(end, start + PAGES_PER_CALL)
     if start < 0 or end > pages.size:
@@ -259,7 +259,9 @@ def unpin_pages(mem, cache, pages, start, end):
 
 @kernel("int64(int64[::1], int64, int64)")
 def forget_page(mem, cache, page):
-    """Drop a page of a file that is gone, dirty or not: OK, ST_MISSING, or ST_INVARIANT while somebody needs it."""
+    """Drop a page of a removed file, dirty or not: OK, ST_MISSING, or ST_INVARIANT while it is pinned, loaded or
+    written.
+    """
     entry = find_entry(mem, cache, page)
     if entry == 0 or mem[entry + C.CE_FRAME] == 0:
         return A.ST_MISSING
@@ -276,7 +278,7 @@ def forget_page(mem, cache, page):
 # --- writing --------------------------------------------------------------------------------------
 @helper
 def copy_out(mem, cache, entry, buffer, done, copied):
-    """Copy one dirty page behind `done` others; from here on it is clean and on its way."""
+    """Copy one dirty page after `done` others; from here on it is clean and on its way to disk."""
     page_words = mem[cache + C.C_PAGE_WORDS]
     move_words(mem, mem[entry + C.CE_FRAME], buffer, done * page_words, page_words)
     copied[COPIED_WORDS * done] = mem[entry + C.CE_PAGE]
@@ -288,7 +290,9 @@ def copy_out(mem, cache, entry, buffer, done, copied):
 
 @helper
 def is_wanted(mem, entry, how, before_lsn):
-    """1 if a dirty page is to be copied out: for room unless it is held, for a checkpoint if it was dirty before."""
+    """Return 1 if a dirty page is to be copied out: for room if it is not pinned, for a flush if it was dirty before
+    `before_lsn`.
+    """
     flags = mem[entry + C.CE_FLAGS]
     if (flags & C.CE_IS_DIRTY) == 0 or (flags & (C.CE_LOADING | C.CE_WRITING)) != 0:
         return 0
@@ -301,12 +305,12 @@ def is_wanted(mem, entry, how, before_lsn):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])")
 def copy_dirty_pages(mem, cache, how, before_lsn, done, limit, cursor, buffer, copied):
-    """Copy dirty pages into a private buffer behind `done` others, up to `limit` in all; how many lie there then.
+    """Copy dirty pages into a private buffer after `done` others, up to `limit` in all; returns how many it then holds.
 
-    Each is clean from then on and on its way to the disk until `written_pages` says what came of it. cursor: word 0 the
-    entry COPY_ALL goes on at, from 0; -1 when there is no more. The other ways begin anew at each call, and are at
-    their end when a call copies nothing. before_lsn: COPY_ALL leaves pages that were first changed by this record
-    or a later one. copied: COPIED_WORDS for each page.
+    Each is clean from then on, and on its way to disk until `written_pages` reports the outcome. cursor: word 0 is the
+    entry where COPY_ALL continues, from 0; -1 at the end. The other choices begin anew at each call, and have ended
+    when a call copies nothing. before_lsn: COPY_ALL skips pages first changed by this record or a later one. copied:
+    COPIED_WORDS for each page.
     """
     page_words = mem[cache + C.C_PAGE_WORDS]
     limit = min(limit, buffer.size // page_words, copied.size // COPIED_WORDS)
@@ -335,9 +339,10 @@ def copy_dirty_pages(mem, cache, how, before_lsn, done, limit, cursor, buffer, c
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def written_pages(mem, cache, copied, count, is_durable):
-    """What became of the pages of a batch: on disk, or (`is_durable` 0) as dirty as before. Pages that are clean now.
+    """Record the outcome for the pages of a batch: written or, with `is_durable` 0, as dirty as before; returns how
+    many are clean now.
 
-    A page changed while its copy was on the way stays dirty.
+    A page changed while its copy was on its way stays dirty.
     """
     clean = 0
     for i in range(min(count, copied.size // COPIED_WORDS)):

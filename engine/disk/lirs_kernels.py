@@ -1,13 +1,14 @@
-"""Which page of a cache loses its frame: LIRS, or LRU to compare with.
+"""Choice of the page that loses its frame: LIRS, or LRU for comparison.
 
-The stack holds hot pages and those seen lately, newest on top; its bottom is always hot. The queue holds resident cold
-pages; victims come from its front. A page seen a second time while it is still on the stack becomes hot, and the hot
-page at the bottom becomes cold in its place: a long scan passes through the queue and leaves the hot pages alone.
+The stack holds hot pages and recently referenced ones, newest on top; its bottom is always hot. The queue holds
+resident cold pages; victims come from its front. A page referenced again while it is still on the stack becomes hot,
+and the hot page at the bottom becomes cold in its place: a long scan passes through the queue and leaves the hot pages
+alone.
 
-Rules (L1) while fewer pages are hot than may be, a referenced page becomes hot: the number of hot pages decides, not
-that of all pages (NDB bug #48910); (L2) a victim that is on the stack leaves its entry there as a ghost; ghosts are
-used again in the order they lost their frames; (L3) pruning drops cold pages from the stack's bottom until a hot one
-lies there; it is bounded, and whatever needs the bottom goes on with it first.
+Rules: (L1) while the number of hot pages is below its maximum, a referenced page becomes hot: the number of hot pages
+decides, not that of all pages (NDB bug #48910); (L2) a victim on the stack leaves its entry there as a ghost; ghosts
+are reused in the order they lost their frames; (L3) pruning drops cold pages from the stack's bottom until a hot one is
+there; each call is bounded, and every user of the bottom first continues the pruning.
 """
 
 # mypy: ignore-errors
@@ -18,14 +19,14 @@ from tidemark.engine.disk import cache_layout as C
 from tidemark.engine.disk.cache_kernels import find_entry, hash_head
 from tidemark.engine.jit.kernel import helper
 
-# Steps of one walk: each may miss the processor's caches, and a call takes 200 µs at most.
+# Steps of one walk: each may miss the processor's caches, and a call must take 200 µs at most.
 STEPS_MAX = 512
 
 
 # --- lists ----------------------------------------------------------------------------------------
 @helper
 def append_to(mem, first, entry):
-    """Append an entry to the queue or the ghosts; `first` is the address of the list's head, its tail is behind it."""
+    """Append an entry to the queue or the ghosts; `first` is the address of the list's head, its tail is next to it."""
     last = mem[first + 1]
     mem[entry + C.CE_BEFORE] = last
     mem[entry + C.CE_AFTER] = 0
@@ -38,7 +39,7 @@ def append_to(mem, first, entry):
 
 @helper
 def take_from(mem, first, entry):
-    """Take an entry out of the queue or the ghosts."""
+    """Remove an entry from the queue or the ghosts."""
     before = mem[entry + C.CE_BEFORE]
     after = mem[entry + C.CE_AFTER]
     if before != 0:
@@ -53,7 +54,7 @@ def take_from(mem, first, entry):
 
 @helper
 def enqueue(mem, cache, entry):
-    """Put an entry at the queue's end, wherever it was in it."""
+    """Put an entry at the end of the queue; it may already be in it."""
     if (mem[entry + C.CE_FLAGS] & C.CE_ON_QUEUE) != 0:
         take_from(mem, cache + C.C_QUEUE_FIRST, entry)
     append_to(mem, cache + C.C_QUEUE_FIRST, entry)
@@ -62,7 +63,7 @@ def enqueue(mem, cache, entry):
 
 @helper
 def unqueue(mem, cache, entry):
-    """Take an entry out of the queue, if it is there."""
+    """Remove an entry from the queue, if it is there."""
     if (mem[entry + C.CE_FLAGS] & C.CE_ON_QUEUE) != 0:
         take_from(mem, cache + C.C_QUEUE_FIRST, entry)
         mem[entry + C.CE_FLAGS] &= ~C.CE_ON_QUEUE
@@ -70,7 +71,7 @@ def unqueue(mem, cache, entry):
 
 @helper
 def unstack(mem, cache, entry):
-    """Take an entry off the stack, if it is there."""
+    """Remove an entry from the stack, if it is there."""
     if (mem[entry + C.CE_FLAGS] & C.CE_ON_STACK) == 0:
         return
     up = mem[entry + C.CE_UP]
@@ -88,7 +89,7 @@ def unstack(mem, cache, entry):
 
 @helper
 def push(mem, cache, entry):
-    """Put an entry on top of the stack, wherever it was in it."""
+    """Put an entry on top of the stack; it may already be in it."""
     unstack(mem, cache, entry)
     top = mem[cache + C.C_STACK_TOP]
     mem[entry + C.CE_UP] = 0
@@ -104,7 +105,7 @@ def push(mem, cache, entry):
 # --- entries and frames ---------------------------------------------------------------------------
 @helper
 def free_entry(mem, cache, entry):
-    """Forget an entry that is in no list and has no frame."""
+    """Free an entry that is in no list and has no frame."""
     at = hash_head(mem, cache, mem[entry + C.CE_PAGE])
     while mem[at] != entry:
         at = mem[at] + C.CE_HASH_NEXT
@@ -118,7 +119,7 @@ def free_entry(mem, cache, entry):
 
 @helper
 def take_entry(mem, cache, page):
-    """A new entry for a page, in its hash chain; the oldest ghost gives way if there is no other. 0 if none does."""
+    """Add an entry for a page to its hash chain, evicting the oldest ghost if none is free; 0 if there is no ghost."""
     if mem[cache + C.C_FREE_ENTRY] == 0 and mem[cache + C.C_FRESH_ENTRY] >= mem[cache + C.C_ENTRIES]:
         ghost = mem[cache + C.C_GHOST_FIRST]
         if ghost == 0:
@@ -144,7 +145,7 @@ def take_entry(mem, cache, page):
 
 @helper
 def give_frame(mem, cache, entry):
-    """Take an entry's frame away and put it on the list of free ones."""
+    """Move an entry's frame to the list of free ones."""
     frame = mem[entry + C.CE_FRAME]
     mem[frame] = mem[cache + C.C_FREE_FRAME]
     mem[cache + C.C_FREE_FRAME] = frame
@@ -157,7 +158,7 @@ def give_frame(mem, cache, entry):
 
 @helper
 def take_frame(mem, cache):
-    """A free frame, 0 none. Frames never used are not linked: linking them would make their memory real."""
+    """Return a free frame, 0: none. Frames never used are not linked: linking them would commit their memory."""
     if mem[cache + C.C_FREE_FRAMES] == 0:
         return 0
     mem[cache + C.C_FREE_FRAMES] -= 1
@@ -174,7 +175,7 @@ def take_frame(mem, cache):
 # --- LIRS -----------------------------------------------------------------------------------------
 @helper
 def prune(mem, cache):
-    """Drop cold entries from the stack's bottom until a hot one lies there; 0 if that was too much for one call."""
+    """Drop cold entries from the stack's bottom until a hot one is there; 0 if that was too much for one call."""
     for _ in range(STEPS_MAX):
         entry = mem[cache + C.C_STACK_BOTTOM]
         if entry == 0 or (mem[entry + C.CE_FLAGS] & C.CE_HOT) != 0:
@@ -188,7 +189,7 @@ def prune(mem, cache):
 
 @helper
 def reference(mem, cache, entry):
-    """A page with a frame was asked for. The bottom of the stack is hot."""
+    """Record a reference to a page with a frame. The bottom of the stack must be hot."""
     if mem[cache + C.C_POLICY] == C.POLICY_LRU:
         enqueue(mem, cache, entry)
         return
@@ -216,7 +217,9 @@ def reference(mem, cache, entry):
 
 @helper
 def touch_page(mem, cache, page):
-    """Address of the frame of a page that is read, 0 unless it is loaded. A page somebody pins was referenced then."""
+    """Reference a page that is read; returns its frame's address, 0 unless it is loaded. A pin already counted as a
+    reference.
+    """
     entry = find_entry(mem, cache, page)
     if entry == 0 or mem[entry + C.CE_FRAME] == 0 or (mem[entry + C.CE_FLAGS] & C.CE_LOADING) != 0:
         return 0
@@ -228,7 +231,7 @@ def touch_page(mem, cache, page):
 
 @helper
 def evict(mem, cache, entry):
-    """Take a victim's frame; its entry stays as a ghost if it is on the stack. The caller prunes."""
+    """Take a victim's frame; its entry stays as a ghost if it is on the stack. The caller must prune."""
     if (mem[entry + C.CE_FLAGS] & C.CE_HOT) != 0:
         mem[entry + C.CE_FLAGS] &= ~C.CE_HOT
         mem[cache + C.C_HOT] -= 1
@@ -243,13 +246,16 @@ def evict(mem, cache, entry):
 
 @helper
 def is_held(mem, entry):
-    """1 if a page's frame cannot go even after it was cleaned: pinned, being loaded or written."""
+    """Return 1 if a page's frame cannot be evicted even when clean: it is pinned, being loaded or written."""
     return 1 if mem[entry + C.CE_PINS] != 0 or (mem[entry + C.CE_FLAGS] & (C.CE_LOADING | C.CE_WRITING)) != 0 else 0
 
 
 @helper
 def walk_for_victim(mem, start, link, skip_cold):
-    """First clean entry that may go; else CLAIM_DIRTY if a dirty one was met, else CLAIM_PINNED."""
+    """Return the first clean entry that may be evicted; else CLAIM_DIRTY if there was a dirty one, else CLAIM_PINNED.
+
+    It looks at STEPS_MAX entries at most.
+    """
     found = C.CLAIM_PINNED
     entry = start
     for _ in range(STEPS_MAX):
@@ -266,10 +272,11 @@ def walk_for_victim(mem, start, link, skip_cold):
 
 @helper
 def make_frame_free(mem, cache, is_any):
-    """Make sure a frame is free: 1, CLAIM_DIRTY or CLAIM_PINNED.
+    """Evict a page unless a frame is free; returns 1, CLAIM_DIRTY or CLAIM_PINNED.
 
-    Cold pages in the order of the queue. A dirty one is waited for, unless nothing can be written (`is_any`). Hot ones
-    from the stack's bottom, only if no cold one will do: every cold page may be pinned where the cache is tiny.
+    Cold pages go first, in the order of the queue. If they are dirty, the caller must clean them, unless pages cannot
+    be written (`is_any`). Hot pages go, from the stack's bottom, only if no cold one can: in a tiny cache every cold
+    page may be pinned.
     """
     if mem[cache + C.C_FREE_FRAMES] > 0:
         return 1

@@ -1,4 +1,4 @@
-"""The search matrix as a picture, and everything that reservation counts, counted again."""
+"""The search matrix for display, and a recount of everything that reservation counts."""
 
 # mypy: ignore-errors
 
@@ -23,7 +23,7 @@ from tidemark.engine.memory.handles_kernels import descriptor_of
 def matrix_of(mem, fragment, state, out, budget):
     """Add up the fragment's extents: lists of the matrix, current extent, open pages, pages by fill (MX_*).
 
-    state: [next extent, 0 to begin]; out: MATRIX_WORDS words, zeroed by the caller. OK or ST_MORE.
+    state: [next extent, 0 to begin]; out: MATRIX_WORDS words, zeroed by the caller. OK, ST_MORE or ST_DROPPED.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -59,9 +59,9 @@ def matrix_of(mem, fragment, state, out, budget):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
 def fill_of_extents(mem, fragment, state, out):
-    """Pages of a fragment, extent by extent: its first page, then the words of each page that are used.
+    """List the pages of a fragment, extent by extent: its first page, then the used words of each page.
 
-    state: [next extent, 0 to begin; words used in `out`]. OK, or ST_MORE when `out` is full.
+    state: [next extent, 0 to begin; words used in `out`]. OK, ST_MORE when `out` is full, or ST_DROPPED.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -86,7 +86,7 @@ def fill_of_extents(mem, fragment, state, out):
 
 @helper
 def check_open(mem, fragment, extent, cell, page, payload):
-    """One open page: OK or what is wrong."""
+    """Check one open page; OK or the finding."""
     place = mem[cell + C.OP_LIST]
     free = mem[cell + C.OP_FREE]
     promised = mem[cell + C.OP_PROMISED]
@@ -111,7 +111,7 @@ def check_open(mem, fragment, extent, cell, page, payload):
 
 @helper
 def is_open(mem, fragment, cell, place):
-    """Whether a cell is that of an open page of the fragment in this list."""
+    """Whether a cell belongs to an open page of the fragment in this list."""
     at = space_word(mem, mem[cell + C.OP_PAGE])
     if at == 0 or mem[at] != -cell or mem[cell + C.OP_LIST] != place:
         return False
@@ -120,7 +120,7 @@ def is_open(mem, fragment, cell, place):
 
 @helper
 def check_place(mem, fragment, tablespace, extent):
-    """Place of one extent in the matrix: OK or what is wrong."""
+    """Check the place of one extent in the matrix; OK or the finding."""
     position = mem[extent + C.EX_POSITION]
     if position == C.POSITION_CURRENT:
         return A.OK if mem[fragment + A.F_DISK_CURRENT] == extent else Z.SPACE_POSITION
@@ -139,7 +139,7 @@ def check_place(mem, fragment, tablespace, extent):
 
 @helper
 def check_extent(mem, fragment, tablespace, extent, state):
-    """One extent: OK or what is wrong; state[1] is the page it was found on, state[2] and [3] count."""
+    """Check one extent; OK or the finding, with its page in state[1]. state[2] and [3] count extents and open pages."""
     payload = mem[tablespace + C.TS_PAYLOAD]
     first = mem[extent + C.EX_FIRST]
     state[1] = first
@@ -174,7 +174,7 @@ def check_extent(mem, fragment, tablespace, extent, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)")
 def check_space(mem, fragment, state, budget):
-    """Count again what reservation counts, up to `budget` extents a call: OK, ST_MORE, or SPACE_* with its page.
+    """Recount what reservation counts, up to `budget` extents a call; OK, ST_MORE, ST_DROPPED or a SPACE_* finding.
 
     state: [next extent, 0 to begin; page of the finding; extents seen; open pages seen].
     """

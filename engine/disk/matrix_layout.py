@@ -1,28 +1,28 @@
-"""What is told of a tablespace: its search matrix, and what a verification of it finds."""
+"""Report on a tablespace: its search matrix, and the findings of a verification."""
 
 from __future__ import annotations
 
 from tidemark.engine.memory.arena_layout import DISK_CLASSES, MATRIX_ROWS
 
-# Places in the result of `matrix_of`, behind the two numbers of each list: extents, free words.
+# Places in the result of `matrix_of`, after the two numbers of each list: extents, free words.
 MATRIX_LISTS = MATRIX_ROWS * DISK_CLASSES
 MX_FREE = MATRIX_LISTS
 MX_CURRENT = 2 * MATRIX_LISTS  # 1 if there is a current extent
 MX_CURRENT_FREE = MX_CURRENT + 1
 MX_EXTENTS = MX_CURRENT + 2
 MX_DIRTY = MX_CURRENT + 3  # open pages that are dirty
-MX_PROMISED = MX_CURRENT + 4  # open pages that are only promised
+MX_PROMISED = MX_CURRENT + 4  # open pages that are only reserved
 MX_PROMISED_WORDS = MX_CURRENT + 5
 MX_FILL = MX_CURRENT + 6  # pages by fill: 10 tenths
 FILL_STEPS = 10
 MATRIX_WORDS = MX_FILL + FILL_STEPS
 
-# What `check_space` finds wrong: the first finding ends it.
+# Findings of `check_space`, which stops at the first.
 SPACE_CLASSES = -21  # counts of pages by class
 SPACE_FREE = -22  # sum of free words
 SPACE_POSITION = -23  # the extent is in the wrong list of the matrix
 SPACE_LINKS = -24  # the links of its list
 SPACE_OPEN = -25  # an open page's cell does not belong to the page, or is in the wrong list
 SPACE_OPEN_LINKS = -26
-SPACE_WORDS = -27  # a page with more or fewer words than there can be
-SPACE_EXTENT = -28  # an extent that is not where its first page says
+SPACE_WORDS = -27  # a page with an impossible number of words
+SPACE_EXTENT = -28  # an extent that is not where its first page number says

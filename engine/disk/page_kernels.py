@@ -1,11 +1,11 @@
-"""Slotted disk pages in their frames: taking, giving and finding pieces.
+"""Slotted disk pages in their frames: allocating, freeing and finding pieces.
 
 Pieces grow up from word 16, the slot directory down from the page's end; a slot's number never changes while its piece
-lives, so a disk reference stays good when the page is compacted.
+lives, so a disk reference stays valid when the page is compacted.
 
-Invariants: (P1) DP_FREE = page words - header - words of all pieces - directory words, wherever the holes lie; (P2) the
+Invariants: (P1) DP_FREE = page words - header - words of all pieces - directory words, wherever the holes are; (P2) the
 last slot of the directory has a piece, so that free words and directory follow from the pieces alone, and undoing a
-change leaves exactly what was before it; (P3) free slots are linked, newest first. Addresses are word indexes; a page
+change restores exactly the earlier state; (P3) free slots are linked, newest first. Addresses are word indexes; a page
 has at most 4,096 words. Nothing here trusts a page that was read from disk: a wrong word gives "no such piece".
 """
 
@@ -18,12 +18,12 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.memory import arena_layout as A
 
-_ENTRY_BITS = 33  # offset, words and the free flag; anything above is damage
+_ENTRY_BITS = 33  # offset, words and the free flag; any higher bit is damage
 
 
 @helper
 def page_format(mem, frame, page_words, page, owner, lsn):
-    """Make a frame an empty page; all of it is written, since all of it is sealed."""
+    """Format a frame as an empty page; every word is written, since the seal covers all of them."""
     for i in range(page_words):
         mem[frame + i] = 0
     mem[frame + D.DP_LSN] = lsn
@@ -35,14 +35,14 @@ def page_format(mem, frame, page_words, page, owner, lsn):
 
 @helper
 def page_entries(mem, frame, page_words):
-    """Directory words of a page; 0 if what stands there is impossible."""
+    """Return the directory words of a page; 0 if the header has an impossible number."""
     entries = mem[frame + D.DP_ENTRIES]
     return entries if 0 <= entries <= page_words - D.PAGE_HEADER_WORDS else 0
 
 
 @helper
 def page_slot(mem, frame, page_words, slot):
-    """Directory word of a slot with a possible piece, -1 if there is none."""
+    """Return the directory word of a slot with a plausible piece, -1 if there is none."""
     entries = page_entries(mem, frame, page_words)
     if slot < 0 or slot >= entries:
         return -1
@@ -58,21 +58,21 @@ def page_slot(mem, frame, page_words, slot):
 
 @helper
 def page_piece(mem, frame, page_words, slot):
-    """Address of a piece, 0 if there is none."""
+    """Return the address of a piece, 0 if there is none."""
     word = page_slot(mem, frame, page_words, slot)
     return 0 if word < 0 else frame + (word & D.ENTRY_MASK)
 
 
 @helper
 def page_piece_words(mem, frame, page_words, slot):
-    """Words of a piece, -1 if there is none."""
+    """Return the words of a piece, -1 if there is none."""
     word = page_slot(mem, frame, page_words, slot)
     return -1 if word < 0 else (word >> D.ENTRY_WORDS_SHIFT) & D.ENTRY_MASK
 
 
 @helper
 def page_compact(mem, frame, page_words):
-    """Push all pieces of a page together, through the pool's scratch page; slots stay."""
+    """Move all pieces of a page together, through the pool's scratch page; slots stay."""
     scratch = mem[A.S_POOL + A.P_SCRATCH]
     top = D.PAGE_HEADER_WORDS
     for slot in range(page_entries(mem, frame, page_words)):
@@ -91,7 +91,7 @@ def page_compact(mem, frame, page_words):
 
 @helper
 def page_make_room(mem, frame, page_words, words, fresh):
-    """Room at the top for a piece and `fresh` more directory words; OK or ST_INVARIANT."""
+    """Make room at the top for a piece and `fresh` more directory words; OK or ST_INVARIANT."""
     limit = page_words - page_entries(mem, frame, page_words) - fresh - words
     top = mem[frame + D.DP_TOP]
     if top < D.PAGE_HEADER_WORDS or top > limit:
@@ -101,7 +101,7 @@ def page_make_room(mem, frame, page_words, words, fresh):
 
 @helper
 def page_put(mem, frame, page_words, slot, words):
-    """Give a slot a piece at the top; room is there and the slot is in no list."""
+    """Give a slot a piece at the top; the caller has made room, and the slot is in no list."""
     top = mem[frame + D.DP_TOP]
     mem[frame + page_words - 1 - slot] = top | words << D.ENTRY_WORDS_SHIFT
     mem[frame + D.DP_TOP] = top + words
@@ -111,7 +111,7 @@ def page_put(mem, frame, page_words, slot, words):
 
 @helper
 def page_take(mem, frame, page_words, words):
-    """Slot of a new piece of `words` words, content undefined; -1 if there is no room."""
+    """Allocate a piece of `words` words, content undefined; returns its slot, -1 if there is no room."""
     entries = page_entries(mem, frame, page_words)
     slot = mem[frame + D.DP_FREE_ENTRY] - 1
     if slot < -1 or slot >= entries:
@@ -133,7 +133,7 @@ def page_take(mem, frame, page_words, words):
 
 @helper
 def page_unlink_slot(mem, frame, page_words, slot):
-    """Take a free slot out of the list; OK, or ST_INVARIANT if it is not in it."""
+    """Remove a free slot from the list; OK, or ST_INVARIANT if it is not in it."""
     last = frame + page_words - 1
     current = mem[frame + D.DP_FREE_ENTRY]
     before = 0
@@ -154,9 +154,9 @@ def page_unlink_slot(mem, frame, page_words, slot):
 
 @helper
 def page_take_given(mem, frame, page_words, slot, words):
-    """A piece of `words` words in a prescribed free slot, content undefined; OK or ST_INVARIANT.
+    """Allocate a piece of `words` words in a given free slot, content undefined; OK or ST_INVARIANT.
 
-    A slot beyond the directory lengthens it; what lies between are free slots.
+    A slot past the directory's end lengthens it; the slots in between become free ones.
     """
     entries = page_entries(mem, frame, page_words)
     fresh = max(0, slot + 1 - entries)
@@ -213,7 +213,7 @@ def page_trim(mem, frame, page_words):
 
 @helper
 def page_give(mem, frame, page_words, slot):
-    """Free a piece; free slots at the directory's end vanish. OK, or ST_INVARIANT if there is no such piece."""
+    """Free a piece, and drop free slots at the directory's end. OK, or ST_INVARIANT if there is no such piece."""
     word = page_slot(mem, frame, page_words, slot)
     if word < 0:
         return A.ST_INVARIANT
@@ -233,7 +233,7 @@ def page_give(mem, frame, page_words, slot):
 
 @helper
 def page_count_pieces(mem, frame, page_words):
-    """Words of all pieces; ST_INVARIANT if a slot is impossible, pieces overlap or their number is wrong."""
+    """Return the words of all pieces; ST_INVARIANT if a slot is impossible, pieces overlap or their number is wrong."""
     scratch = mem[A.S_POOL + A.P_SCRATCH]
     top = mem[frame + D.DP_TOP]
     for i in range(page_words):
@@ -261,7 +261,7 @@ def page_count_pieces(mem, frame, page_words):
 
 @helper
 def page_check(mem, frame, page_words):
-    """OK if every word of header and directory agrees with every other, else ST_INVARIANT."""
+    """Return OK if header and directory are consistent, else ST_INVARIANT."""
     entries = mem[frame + D.DP_ENTRIES]
     top = mem[frame + D.DP_TOP]
     used = mem[frame + D.DP_USED]
@@ -278,7 +278,7 @@ def page_check(mem, frame, page_words):
         return A.ST_INVARIANT
     if entries > 0 and (mem[frame + page_words - entries] & D.ENTRY_FREE) != 0:
         return A.ST_INVARIANT
-    # A list that reaches its end after exactly as many free slots as there are has each of them once.
+    # A list that ends after exactly as many free slots as the page has contains each of them once.
     current = mem[frame + D.DP_FREE_ENTRY]
     for _ in range(entries - used):
         if current < 1 or current > entries:
@@ -292,9 +292,9 @@ def page_check(mem, frame, page_words):
 
 @kernel("int64(int64[::1], int64, int64)")
 def check_page(mem, frame, page_words):
-    """OK if a page's header and directory are consistent, else ST_INVARIANT; scribbles on the pool's scratch page.
+    """Return OK if a page's header and directory are consistent, else ST_INVARIANT; overwrites the pool's scratch page.
 
-    For a page outside the arena: any array whose word S_POOL + P_SCRATCH has the address of 4,096 words to use.
+    For a page outside the arena, `mem` is any array whose word S_POOL + P_SCRATCH has the address of 4,096 free words.
     """
     if frame < 0 or page_words < 0 or frame + page_words > mem.size:
         return A.ST_INVARIANT

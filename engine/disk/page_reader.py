@@ -1,7 +1,7 @@
-"""How pages come from the disk into frames: read, verified, and only then seen.
+"""Loading of pages from disk into frames: read, verified, and only then visible.
 
-Many at a time, adjacent ones in one read; or one alone, as a reader of one row needs it, by the shortest way there is.
-A page that is on its way to the disk is taken from its copy (`write_behind.py`).
+Many at a time, adjacent ones in one read; or a single page by the shortest path, for a reader of one row. A page that
+is on its way to disk is taken from its copy (`write_behind.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READ_BYTES_MAX = 512 << 10
 
 
 class Scratch:
-    """What bringing in one page needs; used again by later ones."""
+    """The arrays for loading one page, reused for later ones."""
 
     __slots__ = ("lanes", "out", "wanted", "words")
 
@@ -67,7 +67,7 @@ class PageReader:
         self.seal[1:].view(np.uint64)[:] = store_halves(store)
 
     def load_one(self, page: int, scratch: Scratch) -> bool:
-        """Read one page that was claimed with CLAIM_LOAD; False if it is not as it should be, or on its way."""
+        """Read one page claimed with CLAIM_LOAD; False if it is unreadable, invalid, or on its way to disk."""
         if self._behind.find(page) is not None:
             return False
         words, lanes = scratch.words, scratch.lanes
@@ -85,7 +85,7 @@ class PageReader:
         return True
 
     def load(self, wanted: Words, missing: list[int], out: Words, how: int) -> None:
-        """Read pages that were claimed with CLAIM_LOAD; adjacent ones in one read, those on their way from there."""
+        """Read pages claimed with CLAIM_LOAD, adjacent ones in one read; copy those that are on their way to disk."""
         placed = [
             (at, *self._places.place(int(wanted[at]) & ~c.FRESH_PAGE))
             for at in missing
@@ -106,11 +106,11 @@ class PageReader:
             first = number
 
     def _load_waiting(self, wanted: Words, at: int, out: Words, how: int) -> bool:
-        """Take a page from its copy if it is on its way to the disk; False if it is to be read from its place."""
+        """Take a page from its copy if it is on its way to disk; False if it must be read from its place."""
         page = int(wanted[at]) & ~c.FRESH_PAGE
         is_pinned = 1 if how & c.CLAIM_PIN else 0
         while (found := self._behind.find(page)) is not None:
-            # Else the batch was written meanwhile and its room given to others (B3).
+            # Otherwise the batch was written meanwhile and its memory reused (B3): look again.
             if loaded_page(self._mem, self._address, page, *found, is_pinned) == OK:
                 out[at] = c.CLAIM_HIT
                 return True
@@ -124,7 +124,7 @@ class PageReader:
             got = self._files.pread_into(file, offset, words)
         except IoFailed as error:
             self._files.failure.check()
-            if len(run) > 1:  # one by one, so that only the page that cannot be read is refused, and named
+            if len(run) > 1:  # read one by one, so that only the unreadable page fails and is named
                 for each in run:
                     self._load_run(wanted, [each], out, how)
                 return
@@ -145,9 +145,7 @@ class PageReader:
             out[at] = c.CLAIM_HIT
 
     def _is_filled(self, page: int, words: Words, start: int, lanes: Words, is_pinned: int) -> bool:
-        """Fill the page's frame from words[start:] if that is an intact page with its number; it need not be said why
-        not.
-        """
+        """Fill the page's frame from words[start:] and return True if they are an intact page with its number."""
         xxh3_lanes_of_page(words, start + 1, self._page_words - 1, lanes)
         status = loaded_intact_page(self._mem, self._address, page, words, start, lanes, self.seal, is_pinned)
         return bool(status == OK)

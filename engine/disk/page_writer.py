@@ -1,12 +1,12 @@
-"""How pages go to disk, whichever cache they come from.
+"""Writing of pages to disk, from any cache.
 
-Order of writes of a batch: pages sealed; UNDO log durable through their newest LSN; data files durable as the batch
-before left them; double-write file written and synced; pages in their places. The data files are synced lazily, by the
+Order of writes of a batch: pages sealed; UNDO log durable through their newest LSN; data files durable with the
+previous batch; double-write file written and synced; pages written in place. The data files are synced lazily, by the
 next batch or by `settle`.
 
 Invariants: (W1) one batch at a time, from the copying of its pages on (`turn`), so that no older copy overtakes a newer
-one; (W2) the double-write file keeps a batch until all its pages lie whole and durable in their places: a batch broken
-off in the middle (disk full, a signal) is written again before anything else is.
+one; (W2) the double-write file keeps a batch until all its pages are whole and durable in their places: a batch
+interrupted in the middle (disk full, a signal) is written again before anything else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class WriteAhead(Protocol):
     """The UNDO log as pages see it."""
 
     def flush_through(self, lsn: int) -> None:
-        """Make every record up to the one with this LSN, it included, durable (or filtered)."""
+        """Make every record up to and including the one with this LSN durable (or filtered)."""
         ...
 
 
@@ -50,16 +50,17 @@ class PageWriter:
         self.write_ahead = write_ahead
         self._double_write = double_write
         self._identity = identity
-        self._is_unsynced = True  # what a process wrote that was killed: the next batch goes over its copies
+        # A killed process may have left pages unsynced, and the next batch overwrites their copies.
+        self._is_unsynced = True
         self._begun: tuple[Words, list[int], int] | None = None
         self.batches = 0
         self.pages_written = 0
 
     def write(self, batch: Words, numbers: list[int], page_words: int, lsn: int) -> None:
-        """Write pages, in ascending order of number; they stand in `batch` behind HEADER_WORDS words of room.
+        """Write pages, in ascending order of number; they are in `batch` after HEADER_WORDS words for a header.
 
-        lsn: newest of them. Durable on return: the UNDO log through `lsn`; the pages, by their copies. Keeps `batch`
-        if it raises. Raises: StorageFull, IoFailed, SyncFailed.
+        lsn: the newest of the pages. Durable on return: the UNDO log through `lsn`; the pages, through their copies.
+        Keeps `batch` if it raises. Raises: StorageFull, IoFailed, SyncFailed.
         """
         self._seal(batch, len(numbers), page_words)
         self.write_ahead.flush_through(lsn)
@@ -104,5 +105,5 @@ class PageWriter:
 
 
 def is_behind(before: tuple[object, int], after: tuple[object, int], page_bytes: int) -> bool:
-    """Whether a page lies right behind another one in the same file."""
+    """Whether a page directly follows another one in the same file."""
     return before[0] == after[0] and before[1] + page_bytes == after[1]

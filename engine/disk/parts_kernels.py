@@ -1,7 +1,7 @@
 """Disk parts on pages: planned by an operation, written, replaced and freed by a commit (D3, D7).
 
-A disk part is one piece, or a first piece and chunks of whole pages. Every change makes its UNDO record first, sets the
-page's LSN and settles its free words; the page is in the cache, pinned by the caller, or nothing happens.
+A disk part is one piece, or a first piece and chunks of whole pages. Every change sets the page's LSN to that of its
+UNDO record and settles the free words. The page must be in the cache; callers check this with `is_at_hand`.
 """
 
 # mypy: ignore-errors
@@ -31,19 +31,19 @@ LINKED_WORDS = D.PIECE_HEADER_WORDS + D.PIECE_LINK_WORDS
 
 @helper
 def fragment_owner(mem, fragment):
-    """Owner word of a fragment's pages."""
+    """Return the owner word of a fragment's pages."""
     return mem[fragment + A.F_TABLE] | mem[fragment + A.F_NUMBER] << D.OWNER_FRAGMENT_SHIFT
 
 
 @helper
 def chunk_words(mem, space):
-    """Words of a disk part that one chunk holds: a whole page but its slot and links."""
+    """Return the words of a disk part that one chunk holds: a whole page without its slot and links."""
     return mem[space + C.TS_PAYLOAD] - 1 - LINKED_WORDS
 
 
 @helper
 def chunks_of(mem, space, words):
-    """Chunks of a disk part; 0 if it fits one piece."""
+    """Return the number of chunks of a disk part; 0 if it fits one piece."""
     if D.PIECE_HEADER_WORDS + words < mem[space + C.TS_PAYLOAD]:
         return 0
     return (words - 1) // chunk_words(mem, space)
@@ -51,7 +51,7 @@ def chunks_of(mem, space, words):
 
 @helper
 def first_piece_words(mem, space, words):
-    """Words of the first piece of a disk part."""
+    """Return the words of the first piece of a disk part."""
     chunks = chunks_of(mem, space, words)
     if chunks == 0:
         return D.PIECE_HEADER_WORDS + words
@@ -61,7 +61,7 @@ def first_piece_words(mem, space, words):
 # --- planning -------------------------------------------------------------------------------------
 @helper
 def plan_part(mem, fragment, words, near):
-    """Promise pages for a disk part; (OK, plan) or (status, 0) with nothing promised."""
+    """Reserve pages for a disk part; returns (OK, plan), or (status, 0) with nothing reserved."""
     space = mem[fragment + A.F_TABLESPACE]
     chunks = chunks_of(mem, space, words)
     page = space_reserve(mem, fragment, first_piece_words(mem, space, words), near)
@@ -89,7 +89,7 @@ def plan_part(mem, fragment, words, near):
 
 @helper
 def unplan_part(mem, fragment, words, plan):
-    """Take back what `plan_part` promised; a plan of 0 promised nothing."""
+    """Release the reservations of `plan_part`; a plan of 0 has none."""
     space = mem[fragment + A.F_TABLESPACE]
     if plan > 0:
         space_release(mem, plan >> C.SLOT_BITS, first_piece_words(mem, space, words))
@@ -105,7 +105,7 @@ def unplan_part(mem, fragment, words, plan):
 
 @helper
 def promise_undo_of(mem, txn, space, words, page, has_image):
-    """Promise the UNDO records of writing (or, with images, freeing) a disk part; OK or ST_UNDO.
+    """Reserve the UNDO records of writing (or, with images, freeing) a disk part; OK or ST_UNDO.
 
     page: of its first piece, 0 if unknown.
     """
@@ -116,14 +116,14 @@ def promise_undo_of(mem, txn, space, words, page, has_image):
         if status == A.OK:
             status = undo_promise(mem, txn, size, 0)
         if status == A.OK and has_image:
-            # A slice of a commit may free one old chunk and no more: it pays for a whole group's header and padding.
+            # A slice of a commit may free a single old chunk, so this pays for a whole group's header and padding.
             status = undo_promise(mem, txn, GROUP_SHARE_WORDS - RECORD_SHARE_WORDS, 0)
     return status
 
 
 @helper
 def restore_promise(mem, txn, before):
-    """An operation failed: its UNDO promises go back, `before` being X_UNDO_WORDS when it began."""
+    """Release the UNDO reservations of a failed operation; `before` is X_UNDO_WORDS at its start."""
     mem[mem[A.S_UNDO] + C.U_PROMISED] -= mem[txn + A.X_UNDO_WORDS] - before
     mem[txn + A.X_UNDO_WORDS] = before
     mem[txn + A.X_UNDO_PAGE] = 0
@@ -132,9 +132,10 @@ def restore_promise(mem, txn, before):
 # --- pages of the commit --------------------------------------------------------------------------
 @helper
 def is_at_hand(mem, txn, fragment, page, words):
-    """OK if a page is in the cache and the UNDO buffer takes a record with `words` words of a piece; else why not.
+    """Return OK if a page is in the cache and the UNDO buffer has room for a record with `words` words of a piece; else
+    ST_PAGE (X_PAGE is the page) or ST_UNDO.
 
-    A wholly free page that is still in the cache as a dropped table left it is not at hand: holding it formats it.
+    A wholly free page still in the cache with a dropped table's content is not at hand: holding it formats it.
     """
     frame = frame_of(mem, mem[mem[fragment + A.F_TABLESPACE] + C.TS_CACHE], page)
     if frame == 0 or (mem[frame + D.DP_OWNER] != fragment_owner(mem, fragment) and space_is_fresh(mem, page) == 1):
@@ -147,7 +148,7 @@ def is_at_hand(mem, txn, fragment, page, words):
 
 @helper
 def new_piece(mem, fragment, page, words, epoch):
-    """A new piece, content undefined; (address, reference), or (0, 0) if the page has no room."""
+    """Allocate a piece, content undefined; returns (address, reference), or (0, 0) if the page has no room."""
     space = mem[fragment + A.F_TABLESPACE]
     cache = mem[space + C.TS_CACHE]
     frame = frame_of(mem, cache, page)
@@ -182,7 +183,7 @@ def drop_piece(mem, fragment, reference, epoch):
 
 @helper
 def replace_piece(mem, fragment, reference, source, at, words, epoch):
-    """Overwrite the one piece of a disk part of `words` words by source[at:]; OK or ST_INVARIANT."""
+    """Overwrite the only piece of a disk part of `words` words with source[at:]; OK or ST_INVARIANT."""
     space = mem[fragment + A.F_TABLESPACE]
     cache = mem[space + C.TS_CACHE]
     page_words = mem[space + C.TS_PAGE_WORDS]
@@ -202,7 +203,7 @@ def replace_piece(mem, fragment, reference, source, at, words, epoch):
 # --- whole disk parts -----------------------------------------------------------------------------
 @helper
 def write_chunks(mem, txn, fragment, rowid, plan, source, at, words, epoch):
-    """Write the chunks of a planned chained part, from where X_CHUNK says; OK, ST_PAGE, ST_UNDO or ST_INVARIANT."""
+    """Write the chunks of a planned chained part, from chunk X_CHUNK on; OK, ST_PAGE, ST_UNDO or ST_INVARIANT."""
     space = mem[fragment + A.F_TABLESPACE]
     size = chunk_words(mem, space)
     chunks = mem[C.PL_CHUNKS - plan]
@@ -229,7 +230,7 @@ def write_chunks(mem, txn, fragment, rowid, plan, source, at, words, epoch):
 
 @helper
 def write_first_piece(mem, fragment, rowid, plan, source, at, words, epoch):
-    """Write the first piece of a planned part, its page being at hand; its reference, 0 if a plan was broken."""
+    """Write the first piece of a planned part, whose page is at hand; returns its reference, 0 if there is no room."""
     size = first_piece_words(mem, mem[fragment + A.F_TABLESPACE], words)
     page = plan >> C.SLOT_BITS if plan > 0 else mem[C.PL_PAGE - plan]
     piece, reference = new_piece(mem, fragment, page, size, epoch)
@@ -249,13 +250,13 @@ def write_first_piece(mem, fragment, rowid, plan, source, at, words, epoch):
 
 @helper
 def planned_page(mem, plan):
-    """Page the first piece of a planned part goes to."""
+    """Return the page for the first piece of a planned part."""
     return plan >> C.SLOT_BITS if plan > 0 else mem[C.PL_PAGE - plan]
 
 
 @helper
 def drop_first_piece(mem, txn, fragment, reference, epoch):
-    """Free the first piece of a part, its page being at hand; X_LINK then leads to its chunks. OK or ST_INVARIANT."""
+    """Free the first piece of a part, whose page is at hand; X_LINK then leads to its chunks. OK or ST_INVARIANT."""
     space = mem[fragment + A.F_TABLESPACE]
     frame = frame_of(mem, mem[space + C.TS_CACHE], reference >> C.SLOT_BITS)
     piece = page_piece(mem, frame, mem[space + C.TS_PAGE_WORDS], reference & C.SLOT_MASK)
@@ -268,7 +269,7 @@ def drop_first_piece(mem, txn, fragment, reference, epoch):
 
 @helper
 def drop_chunks(mem, txn, fragment, epoch):
-    """Free the chunks X_LINK leads to; OK, ST_PAGE, ST_UNDO or ST_INVARIANT."""
+    """Free the chunks to which X_LINK leads; OK, ST_PAGE, ST_UNDO or ST_INVARIANT."""
     space = mem[fragment + A.F_TABLESPACE]
     while mem[txn + A.X_LINK] != 0:
         page = mem[txn + A.X_LINK] >> C.SLOT_BITS
@@ -290,7 +291,8 @@ def drop_chunks(mem, txn, fragment, epoch):
 
 @helper
 def part_on_page(mem, fragment, rowid, reference):
-    """Where a disk part begins on its page, which is in the cache: (address, words there, words in all, link, stamp).
+    """Return where a disk part starts on its page, which is in the cache: (address, words there, total words, link,
+    stamp).
 
     An address of 0: the page has no such piece, which is damage.
     """

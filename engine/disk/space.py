@@ -1,8 +1,8 @@
-"""The tablespaces of an open store: their data files, where pages lie in them, and how they grow.
+"""The tablespaces of an open store: their data files, the places of pages in them, and their growth.
 
-Owns every descriptor of a data file, and the descriptors in the arena that `engine/disk/space_kernels.py` works on. A
-new extent is counted in memory only after its file has been synced at that size; the number of extents of a file is
-its size, so growing needs no record (ADR 0009). The store logs what is made and dropped (`engine/store/store.py`).
+Owns the open data files, and the descriptors in the arena that `engine/disk/space_kernels.py` works on. A new extent is
+counted in memory only after its file has been synced at that size. The size of a file gives its number of extents, so
+growing needs no record (ADR 0009). The store logs the creation and dropping of files (`engine/store/store.py`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FILE_EXTENTS_MAX = FILE_LEAVES * BLOCK_WORDS
 
 @dataclass
 class DataFile:
-    """An open data file; `extents` are durable, those counted in memory are never more."""
+    """An open data file; its `extents` are durable, and memory never counts more."""
 
     file_id: int
     file: File
@@ -77,15 +77,15 @@ class Tablespace:
 
     @property
     def extents(self) -> int:
-        """Extents of all its files."""
+        """The number of extents of all its files."""
         return sum(each.extents for each in self.files)
 
 
 class Space:
-    """All tablespaces of one store. Making and dropping them takes turns with the schema; growing has its own."""
+    """All tablespaces of one store. Creating and dropping them needs the schema's turn; growing has its own lock."""
 
     def __init__(self, mem: Words, files: Files, store: bytes, cache_of: Callable[[int], int] = lambda _: 0) -> None:
-        """store: its UUID. cache_of: address of the page cache for pages of so many bytes."""
+        """store: its UUID. cache_of: returns the address of the page cache for a page size in bytes."""
         self.mem = mem
         self.cache_of = cache_of
         self.incarnation = 0
@@ -97,40 +97,40 @@ class Space:
         self._by_id: dict[int, Tablespace] = {}
         self.open_files: dict[int, tuple[File, int]] = {}  # file number: file, bytes of a page
         self._growing = threading.Lock()
-        self._counting = threading.Lock()  # over counts and lists of extents that take several calls
-        self._making: set[int] = set()  # data files no definition names yet
+        self._counting = threading.Lock()  # for work on counts and lists of extents that takes several calls
+        self._making: set[int] = set()  # data files that no definition names yet
         self._syncing = threading.Lock()
 
     # --- looking ---------------------------------------------------------------------------------
     def named(self, name: str) -> Tablespace:
-        """The tablespace of this name. Raises: NoSuchTablespace."""
+        """Return the tablespace of this name. Raises: NoSuchTablespace."""
         found = self.by_name.get(name)
         if found is None:
             raise NoSuchTablespace(f"tablespace {name!r} does not exist; see tablespaces()", tablespace=name)
         return found
 
     def definitions(self) -> list[TablespaceDefinition]:
-        """Definitions of all tablespaces, in order of their numbers."""
+        """Return the definitions of all tablespaces, in order of their numbers."""
         return [each.definition for _, each in sorted(self._by_id.items())]
 
     def tablespaces(self) -> list[Tablespace]:
-        """All tablespaces, in order of their numbers."""
+        """Return all tablespaces, in order of their numbers."""
         return [each for _, each in sorted(self._by_id.items())]
 
     def place(self, page: int) -> tuple[File, int]:
-        """The file a page lies in, and its offset there. Raises: PageDamaged for a number no data file has."""
+        """Return the file of a page and its offset there. Raises: PageDamaged for a number that no data file has."""
         found = self.open_files.get(page >> FILE_SHIFT)
         if found is None:
             raise PageDamaged(f"page {page:#x} lies in no data file; run check()", page=page)
         return found[0], (page & PAGE_IN_FILE_MASK) * found[1]
 
     def page_bytes(self, page: int) -> int:
-        """Bytes of a page. Raises: PageDamaged for a number no data file has."""
+        """Return the bytes of a page. Raises: PageDamaged for a number that no data file has."""
         self.place(page)
         return self.open_files[page >> FILE_SHIFT][1]
 
     def counters(self) -> dict[str, Any]:
-        """Sizes and what is free, by name."""
+        """Return sizes and free extents, by name."""
         return {each.definition.name: self._counters(each) for each in self.tablespaces()}
 
     def _counters(self, tablespace: Tablespace) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Space:
 
     # --- syncing ---------------------------------------------------------------------------------
     def sync_files(self) -> None:
-        """Make everything written into data files so far durable. Raises: SyncFailed."""
+        """Make everything written to data files so far durable. Raises: SyncFailed."""
         for file, _ in list(self.open_files.values()):
             self._sync(file)
 
@@ -159,7 +159,7 @@ class Space:
 
     # --- restart ---------------------------------------------------------------------------------
     def restore(self, definition: TablespaceDefinition) -> None:
-        """Open a tablespace that exists, with all its files.
+        """Open an existing tablespace with all its files.
 
         Raises: FileMissing, ForeignFile, PageDamaged, VersionTooNew, MemoryExhausted.
         """
@@ -169,12 +169,12 @@ class Space:
             self.restore_file(definition.tablespace_id, file_id)
 
     def restore_file(self, tablespace_id: int, file_id: int) -> None:
-        """Open a data file of a tablespace that exists; harmless if it is open. Raises: as `restore`."""
+        """Open a data file of an existing tablespace; harmless if it is open. Raises: as `restore`."""
         tablespace = self._by_id.get(tablespace_id)
         if tablespace is None or file_id in self.open_files:
             return
         file, extents = open_data_file(self._files, self._store, tablespace.definition, file_id)
-        file.writes += 1  # a process that was killed may have written what no sync has seen
+        file.writes += 1  # a killed process may have left unsynced writes
         try:
             made = DataFile(file_id, file, self._install_file(tablespace, file_id), extents)
         except BaseException:
@@ -185,24 +185,24 @@ class Space:
             raise self._no_memory()
 
     def number(self, definition: TablespaceDefinition) -> None:
-        """Numbers a definition has are never given again."""
+        """Note the numbers of a definition, so that they are never reused."""
         self.next_tablespace_id = max(self.next_tablespace_id, definition.tablespace_id + 1)
         self.next_file_id = max([self.next_file_id, *(each + 1 for each in definition.file_ids)])
 
     def close(self) -> None:
-        """Close all data files: this restart begins again."""
+        """Close all data files, so that the restart can begin again."""
         for file, _ in self.open_files.values():
             self._files.close(file)
         self.open_files.clear()
 
     def remove_unnamed(self, kept: Iterable[TablespaceDefinition]) -> list[str]:
-        """Remove data files neither this state nor a kept local checkpoint names. Their names."""
+        """Remove data files that neither this state nor a kept local checkpoint names; returns their names."""
         named = self._making | {each for definition in [*self.definitions(), *kept] for each in definition.file_ids}
         return remove_unnamed(self._files, named)
 
     # --- making and dropping; the caller has the schema's turn -----------------------------------
     def make(self, definition: TablespaceDefinition, size_bytes: int, now_us: int) -> Tablespace:
-        """Make a tablespace with one file, unknown to anybody until `publish`. Durable on return: the file.
+        """Create a tablespace with one file, not visible before `publish`. Durable on return: the file.
 
         Raises: StorageFull, MemoryExhausted, SchemaInvalid, LimitExceeded.
         """
@@ -219,12 +219,12 @@ class Space:
         return tablespace
 
     def make_file(self, tablespace: Tablespace, size_bytes: int, now_us: int) -> DataFile:
-        """Make one more file, unknown to anybody until `publish_file`; otherwise like `make`."""
+        """Create one more file, not visible before `publish_file`; otherwise like `make`."""
         extents = self._extents_of(tablespace.definition, size_bytes, tablespace.extents)
         return self._make_file(tablespace, extents, now_us)
 
     def publish(self, tablespace: Tablespace) -> None:
-        """Let a tablespace be found, and its extents be used."""
+        """Make a tablespace visible and its extents usable."""
         definition = tablespace.definition
         self.by_name[definition.name] = tablespace
         self._by_id[definition.tablespace_id] = tablespace
@@ -235,7 +235,7 @@ class Space:
         self._count(tablespace)
 
     def publish_file(self, tablespace: Tablespace, made: DataFile) -> None:
-        """Let the extents of a new file be used."""
+        """Make the extents of a new file usable."""
         definition = tablespace.definition
         self.open_files[made.file_id] = (made.file, definition.page_bytes)
         if made.file_id not in definition.file_ids:
@@ -246,7 +246,7 @@ class Space:
         self._count(tablespace)
 
     def is_used(self, tablespace: Tablespace) -> bool:
-        """Whether an extent belongs to a table, dropped ones that somebody still looks at included."""
+        """Whether an extent belongs to a table, including a dropped one that is still in use."""
         with self._counting:
             unused = int(self.mem[tablespace.address + TS_FREE_COUNT])
             extent = int(self.mem[tablespace.address + TS_DROPPED])
@@ -256,14 +256,14 @@ class Space:
             return unused != int(self.mem[tablespace.address + TS_EXTENTS])
 
     def forget(self, tablespace: Tablespace) -> None:
-        """Nobody finds the tablespace any more, which nobody uses. Harmless twice."""
+        """Make an unused tablespace invisible. Harmless twice."""
         self.by_name.pop(tablespace.definition.name, None)
         self._by_id.pop(tablespace.definition.tablespace_id, None)
         for each in tablespace.files:
             self.open_files.pop(each.file_id, None)
 
     def release(self, tablespace: Tablespace) -> None:
-        """Close the files of a forgotten tablespace and give back its memory; they stay until `remove_unnamed`."""
+        """Close the files of a forgotten tablespace and release its memory; the files stay until `remove_unnamed`."""
         for each in tablespace.files:
             with self._syncing:
                 self._files.close(each.file)
@@ -271,9 +271,9 @@ class Space:
             self._forget_memory(tablespace)
 
     def free_dropped(self, kept_owners: Iterable[int]) -> int:
-        """Free the extents of dropped tables and partitions that are in no kept local checkpoint; how many.
+        """Free the extents of dropped tables and partitions that are in no kept local checkpoint; returns how many.
 
-        kept_owners: the fragments these have, table | number << OWNER_FRAGMENT_SHIFT.
+        kept_owners: the fragments in kept local checkpoints, table | number << OWNER_FRAGMENT_SHIFT.
         """
         kept = np.unique(np.fromiter(kept_owners, dtype=np.int64))
         freed = 0
@@ -287,8 +287,8 @@ class Space:
     def extend(self, tablespace_id: int, can_write: bool = True) -> None:
         """Give a tablespace free extents, unless another thread has just done so. Durable on return: their space.
 
-        can_write: False for a restart that only rehearses. Its extents are in memory alone, as their pages are.
-        Raises: StorageFull (disk full, its limit, or autoextend off), MemoryExhausted, NoSuchTablespace.
+        can_write: False for a restart that only rehearses. Its extents are only in memory, like their pages. Raises:
+        StorageFull (disk full, its limit, or autoextend off), MemoryExhausted, NoSuchTablespace.
         """
         tablespace = self._by_id.get(tablespace_id)
         if tablespace is None:
@@ -304,7 +304,7 @@ class Space:
                 raise self._no_memory()
 
     def _grow_file(self, definition: TablespaceDefinition, grown: DataFile, count: int) -> int:
-        """By up to `count` extents; how many. Durable on return. Raises: StorageFull."""
+        """Grow a file by up to `count` extents; returns how many. Durable on return. Raises: StorageFull."""
         try:
             count = grow_data_file(self._files, grown.file, definition, grown.extents, count)
         except StorageFull as error:
@@ -318,7 +318,7 @@ class Space:
         return count
 
     def has_dropped(self, tablespace_id: int) -> bool:
-        """Whether extents of dropped tables wait for local checkpoints to be free."""
+        """Whether extents of dropped tables wait for local checkpoints to free them."""
         tablespace = self._by_id.get(tablespace_id)
         return tablespace is not None and bool(self.mem[tablespace.address + TS_DROPPED])
 
@@ -326,7 +326,7 @@ class Space:
         return bool(self.mem[tablespace.address + TS_FREE])
 
     def _growth(self, tablespace: Tablespace) -> int:
-        """How many extents the last file grows by. Raises: StorageFull if it may not grow."""
+        """Return by how many extents the last file grows. Raises: StorageFull if it may not grow."""
         definition = tablespace.definition
         size_bytes = tablespace.extents * definition.extent_bytes
         full = f"tablespace {definition.name} is full ({size_bytes} bytes)"
@@ -389,7 +389,7 @@ class Space:
         return DataFile(file_id, file, address, extents)
 
     def _extents_of(self, definition: TablespaceDefinition, size_bytes: int, present: int) -> int:
-        """Extents of a new file of a size, at least one. Raises: SchemaInvalid if there may not be so many."""
+        """Return the extents of a new file of this size, at least one. Raises: SchemaInvalid if too many."""
         extents = -(-size_bytes // definition.extent_bytes)
         if extents < 1:
             raise SchemaInvalid(f"a data file has at least one extent, got {size_bytes} bytes; give a size")
@@ -408,8 +408,8 @@ class Space:
         return extents
 
     def _count(self, tablespace: Tablespace) -> bool:
-        """Count the durable extents in memory too; False if there is no room for all their descriptors."""
-        # One at a time: two that count the same file would count an extent twice.
+        """Add descriptors of all durable extents in memory; False if there is no room for all of them."""
+        # One thread at a time: two for the same file would count an extent twice.
         with self._counting:
             for each in tablespace.files:
                 while (missing := each.extents - int(self.mem[each.address + FL_EXTENTS])) > 0:

@@ -1,12 +1,11 @@
-"""Extents and reservation: on which page of a tablespace a piece finds room (docs/disk.md, section 4).
+"""Extents and reservation: the search for a page of a tablespace with room for a piece (docs/disk.md, section 4).
 
-Owns the counts that the search lives on, exact after every call: what is free and promised of each page, the classes
-and sum of each extent, the extent's place in its fragment's matrix, and the lists of open pages. Promises are made by
-operations and used up by commits, so a commit finds its room or the operation has failed already.
+Owns the counts that the search needs, exact after every call: the free and reserved words of each page, the classes and
+sum of each extent, the extent's place in its fragment's matrix, and the lists of open pages. Operations reserve room
+and commits use it up, so either the operation fails or the commit finds its room.
 
-A page is open while something is promised of it or while it is dirty. Opening needs a cell; only a promise may fail
-for lack of one. A commit that dirties a page without a cell to be had leaves it closed, which costs the preference
-for dirty pages and nothing else.
+A page is open while it has reservations or is dirty. Opening needs a cell; only a reservation may fail for lack of one.
+A commit that dirties a page when no cell is free leaves it closed, which only loses the preference for dirty pages.
 """
 
 # mypy: ignore-errors
@@ -23,7 +22,7 @@ from tidemark.engine.memory.pool_kernels import give_cell, take_cell
 # --- finding the extent of a page ---------------------------------------------------------------
 @helper
 def file_of(mem, file_id):
-    """Address of a data file's descriptor, 0 if there is none."""
+    """Return the address of a data file's descriptor, 0 if there is none."""
     directory = mem[A.S_FILE_DIRECTORY]
     if directory == 0 or file_id < 1 or file_id > C.FILE_ID_MAX:
         return 0
@@ -33,7 +32,7 @@ def file_of(mem, file_id):
 
 @helper
 def extent_of(mem, page):
-    """Address of the extent a page lies in, 0 if there is no such page."""
+    """Return the address of a page's extent, 0 if there is no such page."""
     file = file_of(mem, page >> C.FILE_SHIFT)
     within = (page & C.PAGE_IN_FILE_MASK) - C.FIRST_DATA_PAGE
     if file == 0 or within < 0:
@@ -46,33 +45,33 @@ def extent_of(mem, page):
 
 @helper
 def space_word(mem, page):
-    """Address of a page's word in its extent, 0 if there is no such page."""
+    """Return the address of a page's word in its extent, 0 if there is no such page."""
     extent = extent_of(mem, page)
     return extent + C.EX_PAGES + (page - mem[extent + C.EX_FIRST]) if extent != 0 else 0
 
 
 @helper
 def unused_words(mem, word):
-    """Words not used, promised ones included, of the page whose word is `word`."""
+    """Return the unused words, reserved ones included, of the page whose word is `word`."""
     return word if word >= 0 else mem[C.OP_FREE - word]
 
 
 @helper
 def available_words(mem, word):
-    """Words neither used nor promised of the page whose word is `word`."""
+    """Return the words neither used nor reserved of the page whose word is `word`."""
     return word if word >= 0 else mem[C.OP_FREE - word] - mem[C.OP_PROMISED - word]
 
 
 @helper
 def space_free(mem, page):
-    """Words of a page neither used nor promised; 0 if there is no such page."""
+    """Return the words of a page neither used nor reserved; 0 if there is no such page."""
     at = space_word(mem, page)
     return available_words(mem, mem[at]) if at != 0 else 0
 
 
 @helper
 def space_is_fresh(mem, page):
-    """1 if a page is wholly free, whatever is promised of it: it is formatted instead of read."""
+    """Return 1 if a page is wholly free, even with reservations: it is formatted instead of read."""
     file = file_of(mem, page >> C.FILE_SHIFT)
     at = space_word(mem, page)
     if at == 0:
@@ -83,7 +82,7 @@ def space_is_fresh(mem, page):
 # --- classes and the matrix ---------------------------------------------------------------------
 @helper
 def space_class(mem, fragment, payload, free):
-    """Class of a page with `free` words neither used nor promised."""
+    """Return the class of a page with `free` words neither used nor reserved."""
     if free >= payload:
         return 0
     if free >= mem[fragment + A.F_DISK_ANY]:
@@ -93,7 +92,7 @@ def space_class(mem, fragment, payload, free):
 
 @helper
 def matrix_row(free, limit):
-    """Row of an extent with `free` of `limit` words: the first i with free >= floor((4 - i) * limit / 5)."""
+    """Return the row of an extent with `free` of `limit` words: the first i with free >= floor((4 - i) * limit / 5)."""
     for row in range(A.MATRIX_ROWS - 1):
         if free >= (A.MATRIX_ROWS - 1 - row) * limit // A.MATRIX_ROWS:
             return row
@@ -102,7 +101,7 @@ def matrix_row(free, limit):
 
 @helper
 def matrix_position(mem, tablespace, extent):
-    """Where an extent belongs: row by its free words, column by the best class a page of it has."""
+    """Return an extent's position in the matrix: row by its free words, column by the best class of its pages."""
     limit = mem[tablespace + C.TS_PAYLOAD] * mem[tablespace + C.TS_EXTENT_PAGES]
     column = 0
     while column < A.DISK_CLASSES - 1 and mem[extent + C.EX_CLASSES + column] == 0:
@@ -125,7 +124,7 @@ def matrix_link(mem, fragment, extent, position):
 
 @helper
 def matrix_unlink(mem, fragment, extent):
-    """Take an extent out of its list of the matrix."""
+    """Remove an extent from its list of the matrix."""
     before = mem[extent + C.EX_PREVIOUS]
     after = mem[extent + C.EX_NEXT]
     if before != 0:
@@ -138,7 +137,7 @@ def matrix_unlink(mem, fragment, extent):
 
 @helper
 def set_current(mem, fragment, extent):
-    """Let requests be served by this extent, in or out of the matrix; the one before goes back into it."""
+    """Make this extent, in or out of the matrix, the current one; the previous one goes back into the matrix."""
     before = mem[fragment + A.F_DISK_CURRENT]
     if before != 0:
         matrix_link(mem, fragment, before, matrix_position(mem, mem[fragment + A.F_TABLESPACE], before))
@@ -153,7 +152,7 @@ def set_current(mem, fragment, extent):
 # --- open pages ---------------------------------------------------------------------------------
 @helper
 def open_list(fragment, place):
-    """Address of the head of a list of open pages."""
+    """Return the address of the head of a list of open pages."""
     if place >= C.OP_DIRTY_LIST:
         return fragment + A.F_DISK_DIRTY + place - C.OP_DIRTY_LIST
     return fragment + A.F_DISK_REQUESTS + place
@@ -174,7 +173,7 @@ def open_link(mem, fragment, cell, place):
 
 @helper
 def open_unlink(mem, fragment, cell):
-    """Take an open page out of its list."""
+    """Remove an open page from its list."""
     before = mem[cell + C.OP_PREVIOUS]
     after = mem[cell + C.OP_NEXT]
     if before != 0:
@@ -187,7 +186,7 @@ def open_unlink(mem, fragment, cell):
 
 @helper
 def open_page(mem, fragment, extent, page, at):
-    """Open the closed page whose word lies at `at`, in the list of promised ones; its cell, 0 without memory."""
+    """Open the closed page whose word is at `at`, in the list of reserved ones; returns its cell, 0 without memory."""
     cell = take_cell(mem)
     if cell == 0:
         return 0
@@ -205,7 +204,7 @@ def open_page(mem, fragment, extent, page, at):
 
 @helper
 def close_page(mem, fragment, cell, at):
-    """Close an open page; its word lies at `at`."""
+    """Close an open page; its word is at `at`."""
     open_unlink(mem, fragment, cell)
     mem[at] = mem[cell + C.OP_FREE]
     give_cell(mem, cell)
@@ -213,7 +212,7 @@ def close_page(mem, fragment, cell, at):
 
 @helper
 def count_page(mem, fragment, extent, before, after):
-    """A page of an extent had `before` words to give and has `after`: counts, sum and place of the extent."""
+    """Update counts, sum and place of an extent when the available words of a page change from `before` to `after`."""
     tablespace = mem[fragment + A.F_TABLESPACE]
     payload = mem[tablespace + C.TS_PAYLOAD]
     mem[extent + C.EX_CLASSES + space_class(mem, fragment, payload, before)] -= 1
@@ -228,7 +227,7 @@ def count_page(mem, fragment, extent, before, after):
 
 @helper
 def count_open(mem, fragment, cell, free, promised, dirty):
-    """An open page gets new numbers: everything that is counted follows. `dirty`: 0 or OP_DIRTY_LIST."""
+    """Set the numbers of an open page and update all counts. `dirty`: 0 or OP_DIRTY_LIST."""
     before = mem[cell + C.OP_FREE] - mem[cell + C.OP_PROMISED]
     mem[cell + C.OP_FREE] = free
     mem[cell + C.OP_PROMISED] = promised
@@ -244,7 +243,7 @@ def count_open(mem, fragment, cell, free, promised, dirty):
 # --- reservation --------------------------------------------------------------------------------
 @helper
 def needed_class(mem, fragment, need):
-    """Worst class whose pages all have `need` words."""
+    """Return the worst class whose pages all have `need` words."""
     if need > mem[fragment + A.F_DISK_ANY]:
         return 0
     return 2 if need <= mem[fragment + A.F_DISK_SMALL] else 1
@@ -252,7 +251,7 @@ def needed_class(mem, fragment, need):
 
 @helper
 def promise(mem, fragment, extent, page, need):
-    """Promise `need` words, which there are, of a page: its number, or ST_MEMORY."""
+    """Reserve `need` words of a page that has them; returns its number, or ST_MEMORY."""
     at = extent + C.EX_PAGES + (page - mem[extent + C.EX_FIRST])
     cell = -mem[at] if mem[at] < 0 else open_page(mem, fragment, extent, page, at)
     if cell == 0:
@@ -264,7 +263,7 @@ def promise(mem, fragment, extent, page, need):
 
 @helper
 def search_open(mem, fragment, needed):
-    """An open page of class 0 to `needed`, dirty ones first; its cell, 0 if there is none."""
+    """Return the cell of an open page of class 0 to `needed`, dirty ones first; 0 if there is none."""
     for place in range(C.OP_DIRTY_LIST, C.OP_DIRTY_LIST + needed + 1):
         cell = mem[open_list(fragment, place)]
         if cell != 0:
@@ -278,7 +277,7 @@ def search_open(mem, fragment, needed):
 
 @helper
 def search_extent(mem, extent, pages, need):
-    """The first page from the extent's hint on, wrapping once, with `need` words; its number, 0 if there is none."""
+    """Return the first page from the extent's hint on, wrapping once, with `need` words; 0 if there is none."""
     if mem[extent + C.EX_FREE] < need:
         return 0
     index = mem[extent + C.EX_HINT]
@@ -294,7 +293,7 @@ def search_extent(mem, extent, pages, need):
 
 @helper
 def search_matrix(mem, fragment, needed):
-    """The extent with most free words that has a page of class 0 to `needed`; 0 if there is none."""
+    """Return an extent with a page of class 0 to `needed`, from the row with most free words; 0 if there is none."""
     for row in range(A.MATRIX_ROWS):
         for column in range(needed + 1):
             extent = mem[fragment + A.F_DISK_MATRIX + row * A.DISK_CLASSES + column]
@@ -305,7 +304,7 @@ def search_matrix(mem, fragment, needed):
 
 @helper
 def unlink_free(mem, tablespace, extent):
-    """Take an extent out of the list of free ones."""
+    """Remove an extent from the list of free ones."""
     before = mem[extent + C.EX_PREVIOUS]
     after = mem[extent + C.EX_NEXT]
     if before != 0:
@@ -321,7 +320,7 @@ def unlink_free(mem, tablespace, extent):
 
 @helper
 def own_extent(mem, fragment, extent):
-    """Give a free extent, whose pages are all wholly free, to a fragment; it is in the matrix then."""
+    """Give a free extent, whose pages are all wholly free, to a fragment, and put it in the matrix."""
     tablespace = mem[fragment + A.F_TABLESPACE]
     pages = mem[tablespace + C.TS_EXTENT_PAGES]
     unlink_free(mem, tablespace, extent)
@@ -341,9 +340,9 @@ def own_extent(mem, fragment, extent):
 
 @helper
 def space_reserve(mem, fragment, words, near):
-    """Promise `words` and a slot on a page, `near` first if it is not 0: page number, ST_EXTENT or ST_MEMORY.
+    """Reserve `words` and a slot on a page, `near` first if it is not 0: page number, ST_EXTENT or ST_MEMORY.
 
-    ST_INVARIANT if no page of the tablespace can hold so much. Refused, nothing has changed that anybody can see.
+    ST_INVARIANT if no page of the tablespace can hold so much. A failed call has no visible effect.
     """
     tablespace = mem[fragment + A.F_TABLESPACE]
     need = words + 1
@@ -376,7 +375,7 @@ def space_reserve(mem, fragment, words, near):
 
 @helper
 def space_release(mem, page, words):
-    """Take a promise of `words` and a slot back; OK, or ST_INVARIANT if it was never given."""
+    """Release a reservation of `words` and a slot; OK, or ST_INVARIANT if there is none."""
     extent = extent_of(mem, page)
     if extent == 0 or mem[extent + C.EX_FRAGMENT] == 0:
         return A.ST_INVARIANT
@@ -395,8 +394,9 @@ def space_release(mem, page, words):
 
 @helper
 def space_settle(mem, page, promised_words, free_words):
-    """A commit changed a page: a promise of `promised_words` and a slot is used up (0: none was made), `free_words` are
-    free by its header, and it is dirty. OK, or ST_INVARIANT if the page or the promise is not there.
+    """Record that a commit changed a page and made it dirty: it used up a reservation of `promised_words` and a slot
+    (0: there was none), and left `free_words` free by the page's header. OK, or ST_INVARIANT if the page or the
+    reservation does not exist.
     """
     extent = extent_of(mem, page)
     if extent == 0 or mem[extent + C.EX_FRAGMENT] == 0:
@@ -419,7 +419,7 @@ def space_settle(mem, page, promised_words, free_words):
 
 @helper
 def space_cleaned(mem, page):
-    """A page went to disk as it is in the cache: closed, unless something is promised of it."""
+    """Record that a page on disk equals the page in the cache: close it, unless it has reservations."""
     extent = extent_of(mem, page)
     if extent == 0 or mem[extent + C.EX_FRAGMENT] == 0:
         return A.OK
@@ -437,6 +437,6 @@ def space_cleaned(mem, page):
 
 @kernel("int64(int64[::1], int64)")
 def tablespace_of(mem, fragment):
-    """Number of the tablespace of a fragment's disk parts, or ST_DROPPED."""
+    """Return the number of the tablespace of a fragment's disk parts, or ST_DROPPED."""
     fragment = descriptor_of(mem, fragment)
     return A.ST_DROPPED if fragment == 0 else mem[mem[fragment + A.F_TABLESPACE] + C.TS_ID]

@@ -1,4 +1,4 @@
-"""Tablespace definitions: what a tablespace is, checked once, then immutable, like the definition of a table."""
+"""Tablespace definitions: checked once, then immutable, like the definition of a table."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ class TablespaceDefinition:
 
     @property
     def extent_pages(self) -> int:
-        """Pages of an extent."""
+        """The pages of an extent."""
         return self.extent_bytes // self.page_bytes
 
     @property
     def limit_extents(self) -> int | None:
-        """Extents it may have, None for any number."""
+        """The number of extents it may have, None for any number."""
         return None if self.limit_bytes is None else self.limit_bytes // self.extent_bytes
 
     def to_json(self) -> bytes:
-        """Canonical JSON: equal definitions give equal bytes."""
+        """Return canonical JSON: equal definitions give equal bytes."""
         value = {
             "autoextend": self.is_autoextending,
             "extent_bytes": self.extent_bytes,
@@ -85,7 +85,7 @@ class TablespaceDefinition:
 
     @classmethod
     def from_json(cls, data: bytes) -> TablespaceDefinition:
-        """The definition that `to_json` wrote; SchemaInvalid if the bytes are none."""
+        """Return the definition that `to_json` wrote. Raises: SchemaInvalid if the bytes are no definition."""
         try:
             value = json.loads(data)
             if value["format"] != JSON_VERSION:

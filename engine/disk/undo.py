@@ -1,26 +1,26 @@
-"""The UNDO log of disk columns: one stream of sealed groups in a ring of its own, written when it is needed durable.
+"""The UNDO log of disk columns: one stream of sealed groups in a separate ring, written only when it must be durable.
 
-Records are made in the active one of two buffers in the arena, under the commit latch (`engine/disk/undo_kernels.py`).
-A flush swaps the buffers under the latch; without it, it copies, filters, seals, writes and syncs; then it publishes
-`durable_lsn`. One flusher at a time; who waited finds its record durable, or flushes next.
+Records go to the active one of two buffers in the arena, under the commit latch (`engine/disk/undo_kernels.py`). A
+flush swaps the buffers under the latch; without it, it copies, filters, seals, writes and syncs; then it publishes
+`durable_lsn`. One thread flushes at a time; a waiter then finds its record durable, or flushes next.
 
-Invariants: (U1) group n + 1 is not written before n is durable; (U2) what has an LSN below `durable_lsn` is durable or
-was filtered; (U3) only UNDO_UPDATE records of restorable epochs are filtered; (U4) no group is written over the tail;
-(U5) the tail moves only by `set_tail`; (U6) LSNs below `durable_lsn` are never given again, not by a later opening
-either: a hole that filtering leaves behind the last group is at most LSN_HOLE_BYTES and a buffer, and each opening goes
-on LSN_STEP_BYTES behind the last group. Else a page on disk with the LSN of a filtered record would be undone by a
-record of the next opening that never reached it.
+Invariants: (U1) group n + 1 is written only after n is durable; (U2) records with an LSN below `durable_lsn` are
+durable or were filtered; (U3) only UNDO_UPDATE records of restorable epochs are filtered; (U4) no group is written over
+the tail; (U5) the tail moves only by `set_tail`; (U6) LSNs below `durable_lsn` are never reused, not by a later opening
+either: the hole that filtering leaves after the last group is at most LSN_HOLE_BYTES and a buffer, and each opening
+continues LSN_STEP_BYTES past the last group. Otherwise a record of the next opening would undo a page on disk that has
+the LSN of a filtered record and that this record never reached.
 
-Why U4 holds. In words: c capacity, h head, t tail, m mark, r kept back for marks, b words in buffers and on their way,
-with GROUP_SHARE_WORDS (header and padding of a group are at most 24 + 511) for each group they will become, p what is
-promised and not yet in a buffer. U_FREE = (c - r - (h - t) - (h - m)) / 2 - b, and a promise is given only while
-p <= U_FREE. A record moves its words from p to b. Who commits under one holding of the latch opens at most one group,
-which its transaction's GROUP_SHARE_WORDS pay for; each further slice of a transaction must go over 6 pages (but for the
-last), because 6 shares of RECORD_SHARE_WORDS are one of a group. A flush moves at most b to h, and lowers b by as
-much or more. So h - t + 2 (b + p) <= c - r - (h - m) stays true but for marks; these take from r, and are refused when
-it is used up. Writing b, and making all of it again in a restart, ends before t + c. A restart that is broken off there
-and begun again, any number of times, makes it again in the same place (`rewind`); so what a whole restart has made
-counts once (`made_again` moves m to h), and a log that was full is not too full for a local checkpoint afterwards.
+Why U4 holds. In words: c capacity, h head, t tail, m mark, r reserve for marks, b words in buffers and on their way,
+with GROUP_SHARE_WORDS (header and padding of a group are at most 24 + 511) for each group they will become, p words
+reserved and not yet in a buffer. U_FREE = (c - r - (h - t) - (h - m)) / 2 - b, and a reservation is granted only while
+p <= U_FREE. A record moves its words from p to b. A commit that holds the latch once opens at most one group, which its
+transaction's GROUP_SHARE_WORDS pay for. Each further slice of a transaction (except the last) must cover 6 pages,
+because 6 times RECORD_SHARE_WORDS pay for one group. A flush moves at most b to h, and lowers b by as much or more. So
+h - t + 2 (b + p) <= c - r - (h - m) stays true except for marks; these take from r, and are refused when it is used up.
+Writing b, and writing all of it again in a restart, ends before t + c. A restart that is interrupted there and
+repeated, any number of times, writes it again in the same place (`rewind`). So records that a completed restart has
+written count once (`made_again` moves m to h), and a log that was full still has room for a local checkpoint.
 """
 
 from __future__ import annotations
@@ -87,25 +87,25 @@ WAITER_POLL_SECONDS = 0.1
 
 @dataclass
 class _Group:
-    """Records on their way to become one group."""
+    """Records that will become one group."""
 
     start: int  # words in the buffer
     stop: int
     next_lsn: int
     mark_lsn: int = 0  # its first record, if that is an UNDO_LCP
-    words: int = 0  # of the sealed group; 0: nothing is to be written
+    words: int = 0  # of the sealed group; 0: there is nothing to write
     is_ready: bool = False
-    result: list[int] = field(default_factory=list)  # what the filter said
+    result: list[int] = field(default_factory=list)  # result of the filter
 
     @property
     def words_max(self) -> int:
-        """Words of ring it takes at most, unfiltered."""
+        """The most words of the ring it can take, unfiltered."""
         return self.stop - self.start + GROUP_SHARE_WORDS
 
 
 @dataclass
 class _Batch:
-    """A buffer that was swapped out. Kept until all of it is durable: after a signal the flush goes on with it."""
+    """A buffer that was swapped out. Kept until all of it is durable: after a signal, the next flush continues it."""
 
     address: int
     next_lsn: int
@@ -113,7 +113,7 @@ class _Batch:
 
 
 class UndoLog:
-    """Writer of the UNDO log of an open store. The arena holds its descriptor (`setup_undo`) already."""
+    """Writer of the UNDO log of an open store. The arena already holds its descriptor (`setup_undo`)."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class UndoLog:
         restorable_epoch: Callable[[], int],
         is_filtering: bool = True,
     ) -> None:
-        """identity: store UUID and incarnation. restorable_epoch: see U3; asked once for each flush.
+        """identity: store UUID and incarnation. restorable_epoch: see U3; called once for each flush.
 
         Raises: FileMissing, FileTruncated; InvariantBroken if the buffers are too large for the ring.
         """
@@ -171,9 +171,10 @@ class UndoLog:
 
     # --- under the commit latch, after `make_room(UNDO_MARK_WORDS)` without it --------------------
     def mark_lcp(self, lcp_id: int, epoch: int) -> int:
-        """The UNDO_LCP record of a local checkpoint, first of its group; its LSN. Durable by `flush_through`.
+        """Append the UNDO_LCP record of a local checkpoint, first of its group; returns its LSN. `flush_through` makes
+        it durable.
 
-        Raises: StorageFull if not even what is kept back for marks is left.
+        Raises: StorageFull if even the reserve for marks is used up.
         """
         self._check_marks(UNDO_MARK_WORDS + 2 * GROUP_SHARE_WORDS)
         used = self._word(U_USED)
@@ -183,11 +184,11 @@ class UndoLog:
         return lsn
 
     def record_create(self, table_id: int) -> int:
-        """The UNDO_CREATE record of a new table; its LSN. Raises: StorageFull, then nothing was recorded."""
+        """Append the UNDO_CREATE record of a new table; returns its LSN. Raises: StorageFull; nothing is recorded."""
         return self._record_table(UNDO_CREATE, table_id)
 
     def record_drop(self, table_id: int) -> int:
-        """The UNDO_DROP record of a table; its LSN. Raises: StorageFull, then nothing was recorded."""
+        """Append the UNDO_DROP record of a table; returns its LSN. Raises: StorageFull; nothing is recorded."""
         return self._record_table(UNDO_DROP, table_id)
 
     def _record_table(self, kind: int, table_id: int) -> int:
@@ -207,7 +208,7 @@ class UndoLog:
             raise StorageFull("the UNDO log has no room for a local checkpoint to begin; enlarge it", left_words=left)
 
     def set_tail(self, sequence: int, position: int) -> None:
-        """No group before this one is needed any more (U5). The control file that allows it is durable."""
+        """Move the tail to this group (U5): none before it is needed. The control file that allows it is durable."""
         if position > self.tail:
             self.files.mark("undo_cut", position=position)
             self.tail = position
@@ -217,14 +218,15 @@ class UndoLog:
             self.update_free()
 
     def set_mark(self, position: int) -> None:
-        """The UNDO_LCP record of the newest complete local checkpoint is in this group: a restart undoes back to it."""
+        """Note the group with the UNDO_LCP record of the newest complete local checkpoint: restarts undo back to it."""
         if position > self.mark:
             self.mark = position
             self.update_free()
 
     def made_again(self) -> None:
-        """A restart has written an UNDO_RESTART record, or met one, and made all records behind it: the next restart
-        makes them in the same place (`rewind`), so they count once from now on. Durable on return: they.
+        """Count the records of a restart only once from now on. It has written an UNDO_RESTART record, or found one,
+        and has made all records after it; the next restart would make them in the same place (`rewind`). Durable on
+        return: these records.
         """
         self.flush_through(self._word(U_LSN))
         self.set_mark(self.head)
@@ -243,17 +245,18 @@ class UndoLog:
         return int(self._mem[self._at + offset])
 
     def has_room(self, words: int) -> bool:
-        """Whether the active buffer takes that many words; certain only under the latch."""
+        """Whether the active buffer has room for that many words; reliable only under the latch."""
         return words <= self.buffer_words - MARK_ROOM_WORDS - self._word(U_USED)
 
     def takes(self, words: int) -> bool:
-        """Whether an empty buffer takes that many words."""
+        """Whether an empty buffer has room for that many words."""
         return words <= self.buffer_words - MARK_ROOM_WORDS
 
     def make_room(self, words: int) -> None:
-        """See that the active buffer takes that many words, flushing if it must. Others may take them: look again.
+        """Flush if needed until the active buffer has room for that many words. Other threads may use it: check again
+        under the latch.
 
-        Raises: InvariantBroken for more than a buffer takes; StoreFailed.
+        Raises: InvariantBroken for more words than a buffer has; StoreFailed.
         """
         if not self.takes(words):
             raise self._broken(f"{words} words of UNDO records are more than a buffer takes")
@@ -261,12 +264,13 @@ class UndoLog:
             self.flush_through(self._word(U_LSN))
 
     def wants_flush(self) -> bool:
-        """Whether a flush in the background should begin: the active buffer is more than half full."""
+        """Whether a background flush should begin: the active buffer is more than half full."""
         return self._word(U_USED) * 2 > self.buffer_words
 
     # --- durability ------------------------------------------------------------------------------
     def flush_through(self, lsn: int) -> None:
-        """Return when every record made so far with an LSN up to `lsn` is durable or filtered. Not under the latch.
+        """Return when every record made so far with an LSN up to `lsn` is durable or filtered. Never call this under
+        the latch.
 
         Raises: StoreFailed if a write or sync fails, now or before.
         """
@@ -290,24 +294,25 @@ class UndoLog:
                     self._flush()
             finally:
                 if self.flusher is token:
-                    self.flusher = None  # no call before it, so no signal can leave a flusher who has gone
+                    self.flusher = None  # no call before it, so no signal can leave a flusher that has gone
                     self._let_go()
 
     def _let_go(self) -> None:
-        """The flusher has gone: all who waited see whether their records are durable; the first of the rest flushes."""
+        """Wake all waiters after a flush: each checks whether its records are durable; the first other one flushes."""
         with self._guard:
             while self._waiting:
                 self._waiting.popleft().release()
 
     def mark_place(self, lsn: int) -> tuple[int, int]:
-        """(sequence, position) of the group whose first record is the UNDO_LCP of this LSN; it is durable."""
+        """Return (sequence, position) of the durable group whose first record is the UNDO_LCP of this LSN."""
         place = self._places.get(lsn)
         if place is None:
             raise self._broken(f"no durable UNDO group begins with a mark of LSN {lsn}")
         return place
 
     def mark_restart(self, lcp_id: int, lcp_lsn: int, sequence: int, position: int) -> int:
-        """The UNDO_RESTART record: from here on read backward at that mark's group. Its LSN. Durable on return.
+        """Write the UNDO_RESTART record, from which reading backward continues at that mark's group; returns its LSN.
+        Durable on return.
 
         Raises: StorageFull, StoreFailed.
         """
@@ -318,9 +323,9 @@ class UndoLog:
         return lsn
 
     def rewind(self, group: UndoGroup | None) -> None:
-        """Go on right behind this group, or at the tail: what followed is void, and a durable sysfile says so.
+        """Continue right after this group, or at the tail if None: a durable sysfile says that later groups are void.
 
-        LSNs go on rising. Only before the first record of an opening.
+        LSNs keep rising. Allowed only before the first record of an opening.
         """
         with self._latch:
             if self._word(U_USED) or self._batch is not None:
@@ -350,14 +355,14 @@ class UndoLog:
             self.publish(batch, group)
         self.files.mark("undo_durable", lsn=batch.next_lsn)
         with self._latch:
-            # No call, hence no signal, between these: the records are durable and the buffer is free, or neither.
+            # No call, so no signal, between these: the records are durable and the buffer is free, or neither.
             self.durable_lsn = batch.next_lsn
             self._batch = None
             self.flushes += 1
             self.update_free()
 
     def _swap(self) -> None:
-        """Take the active buffer away, if there is anything in it; the latch is held."""
+        """Swap the active buffer out if it has any records; the caller holds the latch."""
         mem, at = self._mem, self._at
         used = self._word(U_USED)
         if used == 0:
@@ -371,7 +376,7 @@ class UndoLog:
         ]
         batch = _Batch(active, next_lsn, groups)
         cuts: list[tuple[int, int]] = []
-        # From here to the end there is no call, so no KeyboardInterrupt: the buffer is the flusher's, or it is not.
+        # No call from here to the end, so no KeyboardInterrupt: the buffer is swapped out completely or not at all.
         mem[at + U_ACTIVE] = other
         mem[at + U_OTHER] = active
         mem[at + U_USED] = 0
@@ -380,7 +385,7 @@ class UndoLog:
         self._batch = batch
 
     def _prepare(self, address: int, group: _Group, restorable: int) -> None:
-        """Copy, filter and seal in private memory; once only, so that what is written again is the same."""
+        """Copy, filter and seal in private memory; only once, so that a repeated write has the same bytes."""
         words, state = self._private, self._filter_state
         begin = UNDO_GROUP_WORDS
         stop = begin + group.stop - group.start
@@ -390,7 +395,7 @@ class UndoLog:
         group.result = state.tolist()
         kept = group.result[FILTER_KEPT_WORDS]
         used = begin + kept
-        # A hole that no group covers must not grow beyond what the next opening steps over (U6).
+        # A hole that no group covers must not grow past the step of the next opening (U6).
         if kept or group.next_lsn - self._last_lsn > LSN_HOLE_BYTES:
             group.words = -(-used // ALIGN_WORDS) * ALIGN_WORDS
             words[used : group.words] = 0
@@ -425,7 +430,7 @@ class UndoLog:
                 self.files.pwrite(self._handles[number], offset, view[start : start + length])
                 numbers.append(number)
         except StorageFull as error:
-            # The log's space was taken when it was made: only a file system that copies on write gets here. The pages
+            # The log's space was allocated when it was created: only a copy-on-write file system gets here. The pages
             # have the changes already (F44).
             failure = IoFailed(
                 f"{error.message}; the UNDO log cannot be written, open the store again", **error.evidence
@@ -436,7 +441,7 @@ class UndoLog:
             self.files.fdatasync(self._handles[number])
 
     def publish(self, batch: _Batch, group: _Group) -> None:
-        """The group is durable or empty: place the next one behind it."""
+        """Publish a group that is durable or empty, and place the next one after it."""
         size = group.words * 8
         head, sequence, result = self.head, self.sequence, group.result
         filtered_epoch = max(self.filtered_epoch, result[FILTER_EPOCH])
@@ -445,7 +450,7 @@ class UndoLog:
             if size:
                 if group.mark_lsn:
                     self._places[group.mark_lsn] = (sequence, head)
-                # No call, hence no signal, from here on: the group is published whole or written again as it is.
+                # No call, so no signal, from here on: the group is published completely, or written again unchanged.
                 self._last_position = head
                 self._last_lsn = group.next_lsn
                 self.head = head + size
@@ -465,19 +470,19 @@ class UndoLog:
 
     @property
     def bytes_used(self) -> int:
-        """What has been made or written since opening, whichever is more: groups are padded, and a slow disk gets the
-        last records later.
+        """Bytes made or written since opening, whichever is more: groups are padded, and a slow disk gets the last
+        records later.
         """
         return max(self.bytes_written, self._word(U_WORDS) * 8)
 
     def close(self) -> None:
-        """Close the files; what was not flushed is lost, as in a crash."""
+        """Close the files; records that were not flushed are lost, as in a crash."""
         for handle in self._handles:
             self.files.close(handle)
         self._handles = []
 
     def counters(self) -> dict[str, Any]:
-        """Counters for `status()`; records and bytes made since opening."""
+        """Return the counters for `status()`; records and bytes are counted since opening."""
         return {
             "records_made": self._word(U_RECORDS),
             "bytes_made": self._word(U_WORDS) * 8,
@@ -495,7 +500,7 @@ class UndoLog:
 
 
 def _aligned(words: int) -> Words:
-    """An array that begins at a multiple of 4 KiB."""
+    """Return an array that begins at a multiple of 4 KiB."""
     whole = np.zeros(words + ALIGN_WORDS, dtype=np.int64)
     start = -(whole.ctypes.data // 8) % ALIGN_WORDS
     return whole[start : start + words]

@@ -1,9 +1,9 @@
-"""The UNDO log in memory: room promised to transactions, records into the active buffer, the filter, the parser.
+"""The UNDO log in memory: room reserved by transactions, records into the active buffer, the filter, the parser.
 
-The descriptor at mem[S_UNDO] and its two buffers change under the commit latch. U_FREE is what the ring can still take,
-already halved, because what is written counts twice until a local checkpoint is complete (U4). A record that goes to
-the buffer takes its words from U_FREE at once, and the first one the header and padding of its group; a flush works
-U_FREE out anew (`engine/disk/undo.py`, where the proof is).
+The descriptor at mem[S_UNDO] and its two buffers change under the commit latch. U_FREE is the free space of the ring,
+already halved, because written records count twice until a local checkpoint is complete (U4). A record that goes to the
+buffer takes its words from U_FREE at once, and the first record also the header and padding of its group. A flush
+computes U_FREE anew (`engine/disk/undo.py`, where the proof is).
 """
 
 # mypy: ignore-errors
@@ -18,11 +18,11 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.memory import arena_layout as A
 
-RECORD_SHARE_WORDS = 96  # at least six records of a slice pay for the header and padding of a group
+RECORD_SHARE_WORDS = 96  # six records of a slice, or more, pay for the header and padding of a group
 GROUP_SHARE_WORDS = 576  # header and padding of one group: 24 + 511 at most
-MARK_ROOM_WORDS = 64  # of a buffer, kept back for records that no flush can make room for
+MARK_ROOM_WORDS = 64  # of a buffer, reserved for records for which no flush can make room
 RECORD_WORDS_MAX = (1 << 31) - 1
-# Filter: what `state` holds afterwards.
+# Words of `state` after the filter.
 FILTER_KEPT_WORDS = 0
 FILTER_KEPT = 1
 FILTER_DROPPED = 2
@@ -32,12 +32,12 @@ FILTER_STATE_WORDS = 5
 
 
 def undo_region_words(buffer_words: int) -> int:
-    """Words of the descriptor and its two buffers."""
+    """Return the words of the descriptor and its two buffers."""
     return C.UNDO_WORDS + 2 * buffer_words
 
 
 def setup_undo(mem: np.ndarray, at: int, buffer_words: int) -> None:
-    """Lay the descriptor out at `at`, two buffers behind it; mem[S_UNDO] leads to it. Nothing can be promised yet."""
+    """Lay out the descriptor at `at`, with two buffers after it; mem[S_UNDO] leads to it. It has no free space yet."""
     mem[at : at + C.UNDO_WORDS] = 0
     mem[at + C.U_ACTIVE] = at + C.UNDO_WORDS
     mem[at + C.U_OTHER] = at + C.UNDO_WORDS + buffer_words
@@ -47,10 +47,10 @@ def setup_undo(mem: np.ndarray, at: int, buffer_words: int) -> None:
 
 @helper
 def undo_promise(mem, txn, words, page):
-    """Promise a record of `words` words to a transaction; OK or ST_UNDO.
+    """Reserve a record of `words` words for a transaction; OK or ST_UNDO.
 
-    page: of the change, 0 if unknown. A record on another page than the one before it pays a share of a group's header
-    and padding: a slice of a commit, which a flush may follow, ends only behind so many pages (U4).
+    page: of the change, 0 if unknown. A record on another page than its predecessor pays a share of a group's header
+    and padding: a slice of a commit, after which a flush may follow, covers enough pages to pay for a group (U4).
     """
     undo = mem[A.S_UNDO]
     if undo == 0 or words < 0 or words > RECORD_WORDS_MAX:
@@ -70,7 +70,7 @@ def undo_promise(mem, txn, words, page):
 
 @helper
 def undo_unpromise(mem, txn):
-    """The transaction ended: what was promised to it, used or not, may be promised again."""
+    """Release the words reserved for a transaction that has ended, used or not."""
     undo = mem[A.S_UNDO]
     if undo != 0:
         mem[undo + C.U_PROMISED] -= mem[txn + A.X_UNDO_WORDS]
@@ -79,7 +79,7 @@ def undo_unpromise(mem, txn):
 
 @helper
 def undo_has_room(mem, words):
-    """1 if the active buffer takes that many words, 0 if it must be flushed first."""
+    """Return 1 if the active buffer has room for that many words, 0 if it must be flushed first."""
     undo = mem[A.S_UNDO]
     if undo == 0 or words < 0:
         return 0
@@ -88,7 +88,7 @@ def undo_has_room(mem, words):
 
 @helper
 def take_record(mem, words, kind):
-    """Address of a new record of `words` words, words 0 and 1 written; 0 if it would not end inside the buffer."""
+    """Start a record of `words` words, writing words 0 and 1; returns its address, 0 if the buffer lacks room."""
     undo = mem[A.S_UNDO]
     if undo == 0 or words < 2 or words > RECORD_WORDS_MAX:
         return 0
@@ -108,9 +108,9 @@ def take_record(mem, words, kind):
 
 @helper
 def undo_append(mem, kind, reference, owner, epoch, source, start, words):
-    """A record of the first three kinds with source[start : start + words] as its piece; its LSN.
+    """Append a record of the first three kinds with source[start : start + words] as its piece; returns its LSN.
 
-    Room was checked (`undo_has_room`) and promised. -1, and nothing is written, for what would not fit.
+    The caller has checked (`undo_has_room`) and reserved the room. Returns -1 and writes nothing if it does not fit.
     """
     if words < 0 or start < 0 or start + words > source.size:
         return -1
@@ -129,20 +129,20 @@ def undo_append(mem, kind, reference, owner, epoch, source, start, words):
 
 @kernel("int64(int64[::1], int64, int64)")
 def reserve_undo(mem, txn, words):
-    """Promise a record of `words` words to an open transaction; OK or ST_UNDO."""
+    """Reserve a record of `words` words for an open transaction; OK or ST_UNDO."""
     return undo_promise(mem, txn, words, 0)
 
 
 @kernel("int64(int64[::1], int64)")
 def release_undo(mem, txn):
-    """Take back what was promised to a transaction."""
+    """Release the words reserved for a transaction."""
     undo_unpromise(mem, txn)
     return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64, int64)")
 def append_undo(mem, kind, reference, owner, epoch, source, start, words):
-    """`undo_append` if `undo_has_room`: the LSN of the record, or -1."""
+    """Do `undo_append` if `undo_has_room`; returns the LSN of the record, or -1."""
     if undo_has_room(mem, D.UNDO_RECORD_WORDS + words) == 0:
         return -1
     return undo_append(mem, kind, reference, owner, epoch, source, start, words)
@@ -150,7 +150,7 @@ def append_undo(mem, kind, reference, owner, epoch, source, start, words):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
 def append_undo_mark(mem, kind, first, second, third, fourth):
-    """A record of the kinds from UNDO_CREATE on, into the room kept back for them too; its LSN, or -1."""
+    """Append a record of the kinds from UNDO_CREATE on, which may use MARK_ROOM_WORDS; returns its LSN, or -1."""
     at = take_record(mem, D.UNDO_MARK_WORDS, kind)
     if at == 0:
         return -1
@@ -163,7 +163,7 @@ def append_undo_mark(mem, kind, first, second, third, fourth):
 
 @helper
 def record_size(words, at, stop):
-    """Words of the record at words[at:], -1 if it is none that ends by `stop`."""
+    """Return the words of the record at words[at:], -1 if it is invalid or ends past `stop`."""
     if stop - at < D.UNDO_RECORD_WORDS:
         return -1
     kind = words[at] & D.UNDO_KIND_MASK
@@ -181,10 +181,10 @@ def record_size(words, at, stop):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64[::1])", nogil=True)
 def filter_records(words, start, stop, restorable_epoch, state):
-    """Leave UNDO_UPDATE records of epochs up to `restorable_epoch` out of words[start : stop], the rest moved together.
+    """Remove UNDO_UPDATE records of epochs up to `restorable_epoch` from words[start : stop], and close the gaps.
 
-    state: words kept, records kept, records left out, newest epoch of these, their words. OK, or ST_INVARIANT for what
-    are no records; then words[start : stop] is worth nothing.
+    state: words kept, records kept, records removed, newest epoch of these, their words. Returns OK, or ST_INVARIANT
+    for invalid records; then words[start : stop] is useless.
     """
     if start < 0 or stop > words.size or state.size < FILTER_STATE_WORDS:
         return A.ST_INVARIANT
@@ -204,7 +204,7 @@ def filter_records(words, start, stop, restorable_epoch, state):
                 state[FILTER_EPOCH] = epoch
         else:
             if target != at:
-                for i in range(size):  # downwards in memory, so overlap does no harm
+                for i in range(size):  # target is below source, so an overlap does no harm
                     words[target + i] = words[at + i]
             target += size
             state[FILTER_KEPT] += 1
@@ -215,9 +215,9 @@ def filter_records(words, start, stop, restorable_epoch, state):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])", nogil=True)
 def parse_records(words, start, stop, offsets):
-    """Offsets of the records in words[start : stop], in the order they were made; how many.
+    """List the offsets of the records in words[start : stop], oldest first; returns their number.
 
-    ST_INVARIANT if anything there is no record or LSNs do not rise; ST_SPACE if `offsets` is too small.
+    ST_INVARIANT if any record is invalid or LSNs do not rise; ST_SPACE if `offsets` is too small.
     """
     if start < 0 or stop > words.size:
         return A.ST_INVARIANT

@@ -1,4 +1,4 @@
-"""UNDO groups taken apart for people: one plain dict per group and record. Pieces are told by their sizes."""
+"""UNDO groups decoded for people: one plain dict per group and record. Of a piece only the size is listed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMES = {
 
 
 def list_undo_group(group: UndoGroup, offsets: Words, dictionary: Dictionary) -> Iterator[Entry]:
-    """The group, then its records in the order they were made. offsets: as `UndoReader.offsets_of` gives them."""
+    """Yield the group, then its records, oldest first. offsets: as `UndoReader.offsets_of` returns them."""
     yield {
         "kind": "undo group",
         "position": group.position,

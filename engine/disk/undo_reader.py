@@ -1,13 +1,13 @@
 """Reading the UNDO log at restart: forward to find its end, then backward to undo.
 
-Group n + 1 is never written before n is durable (U1). So a bad group with an intact successor is damage, a bad last one
-the tail a crash left (F21, F57). The successor of a group begins at the latest where a group of the largest size would
-end, and that size follows from the ring alone: one such stretch behind the end is searched for any later group. Only
-damage to everything in it would pass for a tail; the pages, whose LSNs would be ahead of the log, tell then.
+Group n + 1 is written only after n is durable (U1). So a bad group with an intact successor is damage, and a bad last
+group is the tail a crash left (F21, F57). The successor of a group starts at the latest where a group of the largest
+size would end, and that size depends only on the ring: the reader searches one such stretch past the end for any later
+group. Only damage to all of the stretch would pass for a tail; then the pages, with LSNs ahead of the log, reveal it.
 
-A group is taken for the next one only if store, place, lap, sequence, the group before it, its LSNs and an incarnation
-not older than that one's agree, all inside its seal. So nothing half written that a later group of the same sequence
-was written over can come back. Groups the sysfile calls void are as if they were not there, intact or not.
+A group is accepted as the next one only if store, place, lap, sequence, previous group, LSNs and an incarnation not
+older than that group's agree, all inside its seal. So a torn group that a later group of the same sequence overwrote
+cannot come back. Groups that the sysfile calls void are ignored, intact or not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NOTHING_VOID = UndoVoid()
 
 @dataclass(frozen=True)
 class UndoGroup:
-    """One intact group. `words` may be written over by the next read of its reader."""
+    """One intact group. The next read of its reader may overwrite `words`."""
 
     sequence: int
     position: int
@@ -62,7 +62,7 @@ class UndoGroup:
 
     @property
     def end(self) -> int:
-        """Where the next group starts."""
+        """The position where the next group starts."""
         return self.position + self.size_bytes
 
 
@@ -85,9 +85,9 @@ class UndoReader:
 
     # --- forward ---------------------------------------------------------------------------------
     def find_end(self, sequence: int, position: int, needed_sequence: int = 0) -> int:
-        """Read forward from (sequence, position) to the end of the log; the number of groups.
+        """Read forward from (sequence, position) to the end of the log; returns the number of groups.
 
-        needed_sequence: the group up to which the log is known to have been durable, 0 if no group need be there (a log
+        needed_sequence: the group up to which the log is known to have been durable, 0 if no group must exist (a log
         never written). Raises: UndoDamaged, ForeignFile, VersionTooNew, VersionTooOld.
         """
         self._first = (sequence, position)
@@ -104,11 +104,11 @@ class UndoReader:
 
     @property
     def end(self) -> int:
-        """Position behind the last group."""
+        """The position after the last group."""
         return self._first[1] if self._last is None else self._last.end
 
     def forward(self, sequence: int, position: int) -> Iterator[UndoGroup]:
-        """Intact groups in order from a place to the first that is not."""
+        """Yield intact groups in order, from a place up to the first that is not."""
         last: UndoGroup | None = None
         while True:
             group = self.group_at(position, sequence)
@@ -119,7 +119,7 @@ class UndoReader:
             position, sequence = group.end, sequence + 1
 
     def group_at(self, position: int, sequence: int) -> UndoGroup | None:
-        """The intact group of this place and sequence, or None. Raises: VersionTooNew, VersionTooOld."""
+        """Return the intact group of this place and sequence, or None. Raises: VersionTooNew, VersionTooOld."""
         head = self._read(position, UNDO_GROUP_ALIGN_BYTES)
         header = header_of(head, UNDO_GROUP)
         is_ours = int(header["kind"]) == KIND_UNDO_GROUP and store_of(head) == self._store
@@ -147,9 +147,9 @@ class UndoReader:
         return size if size % UNDO_GROUP_ALIGN_BYTES == 0 and 0 < size <= self._largest else 0
 
     def check_tail(self, sequence: int, position: int) -> None:
-        """The log ends before the group `sequence`, whose place would be `position`.
+        """Check that the log really ends before the group `sequence`, whose place would be `position`.
 
-        Raises: UndoDamaged if a later group is intact, ForeignFile if one of another store stands there.
+        Raises: UndoDamaged if a later group is intact, ForeignFile if a group of another store is there.
         """
         if self._is_foreign(position):
             raise self._foreign(position)
@@ -158,12 +158,12 @@ class UndoReader:
             header = header_of(self._read(position + step, UNDO_GROUP_ALIGN_BYTES), UNDO_GROUP)
             found = int(header["sequence"])
             if int(header["kind"]) == KIND_UNDO_GROUP and found >= sequence:
-                # With its own place: a whole stretch behind the end may be the ring's next lap.
+                # The header must name its own place: the stretch past the end may hold groups of another lap.
                 if int(header["position"]) == position + step and self.group_at(position + step, found) is not None:
                     raise self._damage(sequence, position, f"is damaged but group {found} behind it is intact")
 
     def candidates(self) -> Iterator[tuple[int, int]]:
-        """(position, sequence) of what looks like a group of this store, anywhere in the ring, by place."""
+        """Yield (position, sequence) of each apparent group of this store anywhere in the ring, by place."""
         step = min(SCAN_BYTES, self._geometry.file_bytes)
         low = int.from_bytes(self._store[:8], "little")
         for place in range(0, self._geometry.capacity_bytes, step):
@@ -185,8 +185,8 @@ class UndoReader:
         return is_sealed(self._read(position, size), KIND_UNDO_GROUP, size // 8)
 
     def _check_foreign(self, position: int) -> None:
-        """A group is not in its place: raise ForeignFile if the file holds groups of another store. They need not lie
-        where those of this one would; files are zeroed when made, so none is left over.
+        """Raise ForeignFile if the file of a missing group holds groups of another store. They can be at any place in
+        the file; files are created zeroed, so none is a leftover.
         """
         start = position - self._place(position)[1]
         for at in range(start, start + self._geometry.file_bytes, UNDO_GROUP_ALIGN_BYTES):
@@ -222,17 +222,17 @@ class UndoReader:
             except IoFailed as error:
                 if self._files.failure.first is not None:
                     raise
-                # The store is being opened: what of the log cannot be read may be needed (F41).
+                # The store is being opened: an unreadable part of the log may be needed (F41).
                 name = self._geometry.name(number)
                 raise UndoDamaged(f"{name} cannot be read: {error.message}", file=name, offset=offset) from error
         return words
 
     # --- backward --------------------------------------------------------------------------------
     def backward(self) -> Iterator[tuple[UndoGroup, Words]]:
-        """What is to be undone, newest first: groups, each with the offsets of its records, newest first.
+        """Yield the groups to undo, newest first, each with the offsets of its records, newest first.
 
-        An UNDO_RESTART record is yielded, what it says has been undone is not: next comes the UNDO_LCP record it leads
-        to, alone, then what is older. Each group is read and verified again. Raises: UndoDamaged.
+        An UNDO_RESTART record is yielded, the records it declares undone are not: next comes the UNDO_LCP record it
+        leads to, alone, then older records. Each group is read and verified again. Raises: UndoDamaged.
         """
         index = len(self._positions) - 1
         is_mark_only = False
@@ -265,7 +265,7 @@ class UndoReader:
         return group, self.offsets_of(group)
 
     def offsets_of(self, group: UndoGroup) -> Words:
-        """Offsets of a group's records in its words, in the order they were made. Raises: UndoDamaged."""
+        """Return the offsets of a group's records in its words, oldest first. Raises: UndoDamaged."""
         offsets = np.zeros(group.records_words // UNDO_RECORD_WORDS + 1, dtype=np.int64)
         stop = UNDO_GROUP_WORDS + group.records_words
         count = parse_records(group.words, UNDO_GROUP_WORDS, stop, offsets)
@@ -275,14 +275,17 @@ class UndoReader:
 
     # --- going on --------------------------------------------------------------------------------
     def place_of(self, sequence: int) -> int:
-        """Position of a group that was read. Raises: UndoDamaged."""
+        """Return the position of a group that was read. Raises: UndoDamaged."""
         index = sequence - self._first[0]
         if not 0 <= index < len(self._positions):
             raise self._damage(sequence, self.end, "is missing")
         return self._positions[index]
 
     def next_position(self, mark_sequence: int = 0) -> UndoPosition:
-        """Where a writer goes on; the tail is where reading began, the mark the group `mark_sequence` (0: the tail)."""
+        """Return where a writer continues.
+
+        The tail is where reading began, the mark is the group `mark_sequence` (0: the tail).
+        """
         sequence, position = self._first
         last_lsn = LSN_FIRST if self._last is None else self._last.next_lsn
         return UndoPosition(
@@ -297,7 +300,7 @@ class UndoReader:
         )
 
     def void_behind(self, group: UndoGroup | None) -> UndoVoid:
-        """What makes the groups behind this one (None: all) void; the present void if there is none."""
+        """Return the void that covers the groups after this one (None: all); the current void if there are none."""
         if self._last is None or (group is not None and self._last.sequence == group.sequence):
             return self.void
         return UndoVoid(
@@ -305,11 +308,11 @@ class UndoReader:
         )
 
     def seal_tail(self) -> None:
-        """Make the end of the log firm before anything is undone by it.
+        """Make the end of the log durable before its records are undone.
 
-        The last group is rewritten with identical bytes and synced, because after a failed sync the page cache may show
-        what the disk lacks (F39); the block behind it is zeroed, so that a torn group leaves no header. Durable on
-        return. A block behind the head is always free (`UndoLog`).
+        The last group is rewritten with identical bytes and synced, because after a failed sync the page cache may have
+        data that the disk lacks (F39). The block after it is zeroed, so that a torn group leaves no header. Durable on
+        return. The block past the head is always free (`UndoLog`).
         """
         if self._last is not None:
             group = self.group_at(self._last.position, self._last.sequence)
@@ -335,7 +338,7 @@ class UndoReader:
 
 
 def _follows(last: UndoGroup | None, group: UndoGroup) -> bool:
-    """Whether a group is the one that was written behind `last`."""
+    """Whether a group is the one that was written after `last`."""
     if last is None:
         return group.sequence != 1 or group.previous_position == group.position
     return (

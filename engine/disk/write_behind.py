@@ -1,13 +1,13 @@
-"""Pages on their way to the disk: copied out of their frames, which are free for others at once, and written later.
+"""Pages on their way to disk: copied out of their frames, which are free for other pages at once, and written later.
 
 A write of pages costs three syncs, whatever their number (`page_writer.py`), so dirty pages are collected: a batch is
-filled while the one before it may still be written by another thread. Until it lies in its place a page that is wanted
-again is taken from its copy here.
+filled while another thread may still be writing the previous one. Until a page is in its place, a reader that needs it
+takes it from its copy here.
 
-Invariants: (B1) a page is found here from before its frame may go until its place has it (`find`); (B2) of two copies
-of a page the newer one is found, and written last; (B3) copies do not change while a batch is found, so whoever was
-overtaken by the end of its writing finds another page there, or the right one. Who fills has the cache's turn, who
-writes that of `PageWriter`; both are taken in this order.
+Invariants: (B1) `find` finds a page from before its frame may be evicted until it is in its place; (B2) of two copies
+of a page the newer one is found, and written last; (B3) copies do not change while a batch can be found, so a reader
+that was overtaken by the end of the writing finds another page there, or the right one. A thread that fills a batch has
+the cache's turn, a thread that writes has that of `PageWriter`; both are taken in this order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """Copies of pages: `pages` and what `copy_dirty_pages` tells of them in `copied`, `count` of them."""
+    """`count` copies of pages: their words in `pages`, and the rows of `copy_dirty_pages` in `copied`."""
 
     __slots__ = ("copied", "count", "pages", "slots")
 
@@ -36,20 +36,20 @@ class Batch:
         self.pages: Words = np.empty(capacity * page_words, dtype=np.int64)
         self.copied: Words = np.zeros(capacity * COPIED_WORDS, dtype=np.int64)
         self.count = 0
-        self.slots: dict[int, int] = {}  # page: which of the copies is its newest
+        self.slots: dict[int, int] = {}  # by page: number of its newest copy
 
     def clear(self) -> None:
-        """Nothing is in it any more."""
+        """Remove all copies."""
         self.slots = {}
         self.count = 0
         self.copied[:] = 0
 
 
 class WriteBehind:
-    """The batches of one cache: one that is being filled, and perhaps one that is full and being written."""
+    """The batches of one cache: one being filled, and perhaps a full one being written."""
 
     def __init__(self, writer: PageWriter, page_words: int, capacity: int, wake: Callable[[], bool]) -> None:
-        """wake: called when a batch is full; False if nobody else will write it."""
+        """wake: called when a batch is full; returns False if no other thread will write it."""
         self.capacity = capacity
         self._wake = wake
         self.pages_written = 0
@@ -60,9 +60,9 @@ class WriteBehind:
 
     # --- looking ---------------------------------------------------------------------------------
     def find(self, page: int) -> tuple[Words, int] | None:
-        """Words a copy of the page stands in, and where it begins; None if its place has it.
+        """Return the array with a copy of the page and the copy's first word; None if the page is in its place.
 
-        By the time they are looked at they may be another page's: then look again.
+        When the caller reads the words, they may belong to another page: then it must call again.
         """
         for batch in self._batches:
             slot = batch.slots.get(page)
@@ -72,7 +72,7 @@ class WriteBehind:
 
     @property
     def waiting(self) -> int:
-        """Pages that are on their way."""
+        """The number of pages on their way."""
         return sum(len(batch.slots) for batch in self._batches)
 
     @property
@@ -82,7 +82,7 @@ class WriteBehind:
 
     # --- filling; the caller has the cache's turn --------------------------------------------------
     def filling(self) -> Batch:
-        """A batch with room. Raises: as `PageWriter.write`, if another one must be written first."""
+        """Return a batch with room. Raises: as `PageWriter.write`, if another one must be written first."""
         if self._batches[0].count == self.capacity:
             self.hand_over()
             if not self._wake():
@@ -90,14 +90,14 @@ class WriteBehind:
         return self._batches[0]
 
     def added(self, batch: Batch, count: int) -> None:
-        """Copies up to `count` are in the batch: from now on they are found."""
+        """Note that the batch has `count` copies; from now on `find` finds them."""
         first = batch.count
         numbers = batch.copied[first * COPIED_WORDS : count * COPIED_WORDS : COPIED_WORDS].tolist()
-        batch.count = count  # first: a signal may leave a copy that nobody finds, but never a place given twice
+        batch.count = count  # first: a signal may leave a copy that is never found, but never a place used twice
         batch.slots.update(zip(numbers, range(first, count), strict=True))
 
     def hand_over(self) -> None:
-        """Let the batch that was being filled be written, after the full one there may be. Raises: as `filling`."""
+        """Make the batch being filled the full one, after writing any full one before it. Raises: as `filling`."""
         self.write_full()
         fresh = self._spare or Batch(self._page_words, self.capacity)
         self._spare = None
@@ -105,9 +105,9 @@ class WriteBehind:
 
     # --- writing ---------------------------------------------------------------------------------
     def write_full(self) -> int:
-        """Write the full batch, if there is one, or wait until another thread has; how many pages.
+        """Write the full batch, if there is one, or wait until another thread has; returns the number of pages.
 
-        Durable on return: as `PageWriter.write`. Raises: as it does, and then the batch stays.
+        Durable on return, and raises: as `PageWriter.write`; the batch stays if it raises.
         """
         if len(self._batches) < 2:
             return 0
@@ -122,7 +122,7 @@ class WriteBehind:
             return written
 
     def write_all(self) -> None:
-        """Write everything that waits. The caller has the cache's turn. Durable, and raises: as `write_full`."""
+        """Write all waiting copies. The caller has the cache's turn. Durable on return, and raises: as `write_full`."""
         if self._batches[0].count:
             self.hand_over()
         self.write_full()

@@ -1,7 +1,7 @@
 """Following the log: closed and durable epochs, read back from the files as row changes and schema changes (D10).
 
-The same code serves a store that is open and one that is being opened. Whoever follows keeps the log from being cut:
-see `Transactions.followers`.
+The same code serves an open store and a store that is being opened. A follower keeps the log from being cut: see
+`Transactions.followers`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.definition import TableDefinition
 
-# Groups are taken together up to here: one transaction each, they would cost a hundred times their rows.
+# Groups are gathered up to this size: handled one by one, a group of one transaction costs a hundred times its rows.
 _GATHERED_WORDS = 128 << 10
 
 
 @dataclass(frozen=True)
 class FollowPoint:
-    """Where following may begin: a group, and the tables there are before it."""
+    """Where following may begin: a group, and the tables that exist before it."""
 
     lsn: int = 0
     sequence: int = 1
@@ -42,7 +42,7 @@ class FollowPoint:
 
 
 class EpochChanges:
-    """One closed epoch; `parts` gives what it changed, once, in the order of the log but for the order of tables."""
+    """One closed epoch; `parts` yields its changes, once, in log order except that tables may be reordered."""
 
     def __init__(self, epoch: int, reading: _Reading) -> None:
         self.epoch = epoch
@@ -51,14 +51,14 @@ class EpochChanges:
 
     @property
     def wall_us(self) -> int:
-        """When the last of its groups that was read yet was sealed, microseconds since 1970: when `parts` has come to
-        its end the whole epoch was.
+        """When the last group read so far was sealed, in microseconds since 1970; after `parts` has ended, the last
+        group of the epoch.
         """
         return self._reading.wall_us
 
 
 class LogFollower:
-    """Reads the log of a store behind a point. One thread at a time may call it."""
+    """Reads the log of a store from a point on. One thread at a time may call it."""
 
     def __init__(self, files: Files, geometry: Geometry, store: bytes, point: FollowPoint) -> None:
         """store: the identity all groups must have. Raises: FileMissing."""
@@ -74,11 +74,11 @@ class LogFollower:
         self._log.close()
 
     def epochs(self, closed_epoch: int, durable_lsn: int, after: int = 0) -> Iterator[EpochChanges]:
-        """The epochs up to `closed_epoch` that have groups, each durable whole; those up to `after` are passed over.
+        """Yield the epochs up to `closed_epoch` that have groups, each completely durable; skip those up to `after`.
 
-        closed_epoch: no group of it or an earlier one will be written any more. durable_lsn: groups before it are.
-        Each is gone on from only when the next is asked for and its parts were taken to the end: after an error it
-        comes again. Raises: RedoDamaged, SpoolDamaged.
+        closed_epoch: no more groups will be written of it or of earlier ones. durable_lsn: groups before it are
+        durable. The follower advances past an epoch only when the caller asks for the next one and has taken all of its
+        parts: after an error it yields the epoch again. Raises: RedoDamaged, SpoolDamaged.
         """
         while True:
             first = self.group(self._lsn, self._sequence, durable_lsn)
@@ -91,22 +91,22 @@ class LogFollower:
             reading = _Reading(self, first, durable_lsn, self._changes)
             yield EpochChanges(first.epoch, reading)
             if reading.end is None:
-                return  # the parts were not taken to the end: they come again
+                return  # the caller did not take all parts: they come again
             self._lsn, self._sequence = reading.end
             self._changes = reading.changes
 
     @property
     def lsn(self) -> int:
-        """Where it stands: nothing before is asked for again."""
+        """The LSN it has reached: it reads nothing before it again."""
         return self._lsn
 
     def next_epoch(self, durable_lsn: int) -> int | None:
-        """The epoch of the group that comes next, None if there is none yet. Raises: RedoDamaged."""
+        """Return the epoch of the next group, None if there is none yet. Raises: RedoDamaged."""
         group = self.group(self._lsn, self._sequence, durable_lsn)
         return None if group is None else group.epoch
 
     def group(self, lsn: int, sequence: int, durable_lsn: int) -> GroupRead | None:
-        """A durable group, None if there is none yet. Raises: RedoDamaged."""
+        """Return a durable group, None if there is none yet. Raises: RedoDamaged."""
         if lsn >= durable_lsn:
             return None
         group = self._log.group_at(lsn, sequence)
@@ -118,16 +118,16 @@ class LogFollower:
         return group
 
     def spool(self, what: Referred) -> SpoolReader:
-        """A reader of the spool file a group names."""
+        """Return a reader of the files that a group names."""
         return SpoolReader(self._files, self._store, what)
 
     def definitions(self) -> list[TableDefinition]:
-        """The tables there are where it stands."""
+        """Return the tables that exist at the LSN it has reached."""
         return [row_format.definition for row_format in self._changes.formats.values()]
 
 
 class _Reading:
-    """The reading of one epoch's groups; the follower goes on behind them when it has come to its end."""
+    """The reading of one epoch's groups; the follower continues after them when `parts` has ended."""
 
     def __init__(self, follower: LogFollower, first: GroupRead, durable_lsn: int, before: ChangeReader) -> None:
         self._follower = follower
@@ -139,7 +139,7 @@ class _Reading:
         self.wall_us = first.wall_us
 
     def parts(self) -> Iterator[Change]:
-        """What the epoch changed."""
+        """Yield the changes of the epoch."""
         self.changes = self._before.copy()
         self.end = None
         group: GroupRead | None = self._first
@@ -165,19 +165,19 @@ class _Reading:
         self.end = at
 
     def _of_groups(self, gathered: list[Words]) -> Iterator[Change]:
-        """The changes of groups that follow each other, by their records."""
+        """Yield the changes of consecutive groups, given their records."""
         if gathered:
             words = gathered[0] if len(gathered) == 1 else np.concatenate(gathered)
             yield from self.changes.piece(words, 0, len(words))
 
     def _of_load(self, what: Referred) -> Iterator[Change]:
-        """The load a group adopts, which is one of one table."""
+        """Yield the load a group adopts; a load has one table."""
         row_format = self.changes.formats.get(what.files[0].table_id)
-        if row_format is not None:  # else dropped while the load was adopted
+        if row_format is not None:  # else the table was dropped while the load was adopted
             yield LoadAdopted(row_format, what.files[0].owner, what.load_rows, lambda: self._of_spool(what))
 
     def _of_spool(self, what: Referred) -> Iterator[RowChanges | SchemaChange]:
-        """The changes of a group that names files of records."""
+        """Yield the changes of a group that names files of records."""
         reader = self._follower.spool(what)
         reader.verify()
 

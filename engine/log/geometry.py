@@ -1,4 +1,4 @@
-"""Where an LSN lies: the endless log mapped onto a ring of equal, zero-filled files."""
+"""The place of an LSN: the endless log mapped onto a ring of equal, zero-filled files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FOLDER = "redo"
 SUFFIX = ".redo"
 FILES_MIN = 3
-CAPACITY_BYTES_MAX = 1 << 46  # the largest log that can be asked for
+CAPACITY_BYTES_MAX = 1 << 46  # the largest log a caller can ask for
 FILE_BYTES_PREFERRED = 16 << 20
 REACH_STEP_BYTES = 16 << 20
 REACH_STEP_SHARE = 8
@@ -23,7 +23,7 @@ REACH_STEP_SHARE = 8
 
 @dataclass(frozen=True)
 class Geometry:
-    """Equal files, each a multiple of 4 KiB: by default those of the REDO log."""
+    """Equal files, each a multiple of 4 KiB; by default the files of the REDO log."""
 
     file_bytes: int
     file_count: int
@@ -32,37 +32,37 @@ class Geometry:
 
     @property
     def capacity_bytes(self) -> int:
-        """Bytes of the ring."""
+        """The bytes of the ring."""
         return self.file_bytes * self.file_count
 
     @staticmethod
     def of(log_bytes: int, folder: str = FOLDER, suffix: str = SUFFIX) -> Geometry:
-        """The geometry for a wanted size: files of 16 MiB, at least three."""
+        """Return the geometry for a wanted size: at least three files, preferably of 16 MiB."""
         count = max(FILES_MIN, log_bytes // FILE_BYTES_PREFERRED)
         file_bytes = log_bytes // count // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
         return Geometry(file_bytes, count, folder, suffix)
 
     def is_possible(self) -> bool:
-        """Whether a store can have been made with it: what is read from disk is not trusted (F112)."""
+        """Whether a store can have this geometry: a value read from disk is not trusted (F112)."""
         aligned = self.file_bytes >= GROUP_ALIGN_BYTES and self.file_bytes % GROUP_ALIGN_BYTES == 0
         return aligned and self.file_count >= FILES_MIN and self.capacity_bytes <= CAPACITY_BYTES_MAX
 
     @property
     def reach_step_bytes(self) -> int:
-        """How far ahead of the log its reach is declared: what a restart reads behind the end of the log."""
+        """How far ahead of the log its reach is declared, in bytes; a restart reads this much past the log's end."""
         share = self.capacity_bytes // REACH_STEP_SHARE // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
         return max(GROUP_ALIGN_BYTES, min(REACH_STEP_BYTES, share))
 
     def name(self, number: int) -> str:
-        """Name of a file of the ring."""
+        """Return the name of a file of the ring."""
         return f"{self.folder}/{number:04d}{self.suffix}"
 
     def names(self) -> list[str]:
-        """Names of all files in order."""
+        """Return the names of all files, in order."""
         return [self.name(number) for number in range(self.file_count)]
 
     def lap(self, lsn: int) -> int:
-        """How often the ring has been written round before this LSN."""
+        """Return how often the log had wrapped round its files before this LSN."""
         return lsn // self.capacity_bytes
 
     def pieces(self, lsn: int, size: int) -> list[tuple[int, int, int, int]]:
@@ -82,13 +82,13 @@ class Geometry:
 
 
 def is_log_name(leaf: str, suffix: str = SUFFIX) -> bool:
-    """Whether a file in the log's folder can be one of the ring."""
+    """Whether a file in the log's folder can belong to the ring."""
     number = leaf.removesuffix(suffix)
     return leaf.endswith(suffix) and number.isascii() and number.isdigit() and len(number) >= 4
 
 
 def create_files(files: Files, geometry: Geometry) -> None:
-    """Make the zero-filled files of a new log. Durable: content and names, on return."""
+    """Create the zero-filled files of a new log. Durable on return: content and names."""
     make_folder(files, geometry.folder)
     for name in geometry.names():
         file = files.create(name, geometry.file_bytes)
@@ -99,10 +99,10 @@ def create_files(files: Files, geometry: Geometry) -> None:
 
 def open_files(files: Files, geometry: Geometry, writable: bool) -> list[File]:
     """Open all files of the ring, in order. Raises: FileMissing, FileTruncated."""
-    # One by one: an intact sysfile may say that there are billions of them, and the first that is missing ends it.
+    # One by one: an intact sysfile may claim billions of files, and the first missing one must end the loop.
     handles = [files.open(geometry.name(number), writable) for number in range(geometry.file_count)]
     for name, handle in zip(geometry.names(), handles, strict=True):
-        # They were synced at their full size before the store was: what lies beyond the cut may have been promised.
+        # The files were synced at full size before the store existed, so the missing bytes may have been acknowledged.
         size = files.size(handle)
         if size < geometry.file_bytes:
             raise FileTruncated(

@@ -1,4 +1,4 @@
-"""A group of the REDO log on its way to the disk, and where a log goes on."""
+"""A group of the REDO log on its way to the disk, and the position where a log continues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESERVED_FIELDS = (0, 0, 0)
 
 
 class Group:
-    """Numbered and placed when it is queued; sealed when it is sent to other nodes, and again when it is written."""
+    """A group: numbered and placed when it is queued, sealed when it is sent to other nodes and again when written."""
 
     __slots__ = (
         "epoch",
@@ -34,26 +34,26 @@ class Group:
     )
 
     def __init__(self, words: Words, used: int, transactions: int, files: tuple[str, ...] = ()) -> None:
-        """files: names of those it refers to."""
+        """Take a buffer with `used` words, its 16 header words included. files: names of the files it refers to."""
         self.words = words
         self.used = used
         self.written_words = -(-used // GROUP_ALIGN_WORDS) * GROUP_ALIGN_WORDS
         self.transactions = transactions
         self.files = files
-        self.stamp: tuple[int, int] | None = None  # time and next transaction id, of its first seal, on any node
+        self.stamp: tuple[int, int] | None = None  # time and next transaction id at its first seal, on any node
         self.sequence = 0
         self.lsn = 0
         self.epoch = 0
-        self.is_sealed = False  # as it is to be written
+        self.is_sealed = False  # sealed as it will be written
 
     @property
     def end_lsn(self) -> int:
-        """Where the next group starts."""
+        """The LSN where the next group starts."""
         return self.lsn + self.written_words * 8
 
     def seal(self, store: tuple[int, int], incarnation: int, lap: int, stamp: tuple[int, int], unsynced: int) -> None:
-        """Write header and padding. stamp: if it has none yet. unsynced: groups directly before it that may not be
-        durable when it is written.
+        """Write header and padding. stamp: used if the group has none yet. unsynced: groups directly before it that may
+        not be durable when it is written.
         """
         words = self.words
         self.stamp = wall_us, next_txid = self.stamp or stamp
@@ -82,14 +82,14 @@ class Group:
 
 
 def content_of(batch: list[Group]) -> Words:
-    """The words of groups that follow each other, as they are to stand in the log."""
+    """Return the words of consecutive groups as they are written to the log."""
     if len(batch) == 1:
         return batch[0].words[: batch[0].written_words]
     return np.concatenate([group.words[: group.written_words] for group in batch])
 
 
 class Position:
-    """Where the log goes on: the next group's sequence and LSN, and the LSN it is still needed from."""
+    """Where the log continues: the next group's sequence and LSN, and the first sequence and LSN still needed."""
 
     __slots__ = ("lsn", "sequence", "tail_lsn", "tail_sequence")
 

@@ -15,12 +15,12 @@ GROUP = np.dtype(
         *SEAL_FIELDS,
         ("sequence", "<u8"),  # 1, 2, 3 ... without a gap in the life of the store
         ("lsn", "<u8"),  # byte position in the endless log
-        ("lap", "<u4"),  # how often the ring had been written round
+        ("lap", "<u4"),  # how often the log had wrapped round its files
         ("transactions", "<u4"),
         ("epoch", "<u8"),  # of every transaction in it
-        ("wall_us", "<u8"),  # when it was sealed; for restoring to a time, never for order
-        ("next_txid", "<u8"),  # transactions numbered from here on are not in this or an earlier group
-        ("records_words", "<u8"),  # words of records behind the header; the rest is padding
+        ("wall_us", "<u8"),  # wall clock when it was sealed; for restoring to a time, never for order
+        ("next_txid", "<u8"),  # transaction ids from here on are not in this or an earlier group
+        ("records_words", "<u8"),  # words of records after the header; the rest is padding
         ("unsynced", "<u8"),  # groups directly before it that may not have been durable when it was written
         ("reserved_1", "<u8"),
         ("reserved_2", "<u8"),

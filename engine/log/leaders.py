@@ -1,6 +1,6 @@
-"""Who waits for a group: one thread does the work for all, the others sleep until theirs is done, or lead next.
+"""Waiting for a group: one thread does the work for all, the others sleep until their group is done, or lead next.
 
-The log has no thread: whoever comes first and finds nobody leading leads, and hands over to one who still waits.
+The log has no thread of its own: the first thread that finds no leader leads, and then hands over to a waiter.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from tidemark.engine.base.failure import Failure
 
-# A follower looks for itself this often whether somebody leads: a second signal may cut the leader's handing over.
+# A follower checks this often whether there is a leader: a second signal may interrupt the leader's handover.
 FOLLOWER_POLL_SECONDS = 0.1
 
 
 class Leaders:
-    """One kind of work done group after group, for threads that each wait until it has come to theirs."""
+    """One kind of work done group after group, for threads that each wait until it has reached their group."""
 
     def __init__(self, failure: Failure) -> None:
         self._failure = failure
@@ -28,11 +28,11 @@ class Leaders:
         self.followers: deque[tuple[int, threading.Lock]] = deque()
 
     def wait(self, sequence: int, reached: Callable[[], int], lead: Callable[[int], None]) -> None:
-        """Return when the work has come to a group, leading if nobody does. Raises: StoreFailed, and what leading
-        raises.
+        """Return when the work has reached a group, leading it if no other thread does. Raises: StoreFailed, and any
+        exception of `lead`.
 
-        reached: how far it has come. lead: go on with it up to a sequence, or as far as there is anything to do, and
-        call `let_go` behind each step. Neither is kept, or a closed store would be one with itself in a cycle.
+        reached: returns how far the work is. lead: continues it up to a sequence, or as far as there is work, and calls
+        `let_go` after each step. Neither is stored, or a closed store would stay alive in a reference cycle.
         """
         while reached() < sequence:
             token = object()
@@ -54,13 +54,13 @@ class Leaders:
                         self._failure.check()
             finally:
                 if self._leader is token:
-                    self._leader = None  # no call before it, so no signal can leave all with a leader who has gone
+                    self._leader = None  # no call before it, so no signal can leave a leader that has gone
                     self._hand_over()
                 elif gate is not None:
                     self._leave(sequence, gate)
 
     def let_go(self, reached: int) -> None:
-        """Wake those whose group has been reached."""
+        """Wake the followers up to this sequence."""
         with self._guard:
             for _ in range(len(self.followers)):
                 wanted, gate = self.followers.popleft()
@@ -70,7 +70,7 @@ class Leaders:
                     self.followers.append((wanted, gate))
 
     def _hand_over(self) -> None:
-        """The leader has gone; the first who still waits takes over, or on failure all go and see it."""
+        """Wake the first follower to lead, as the leader has gone; after a failure wake all, so that they raise it."""
         with self._guard:
             if self._failure.first is not None:
                 while self.followers:
@@ -79,7 +79,7 @@ class Leaders:
                 self.followers.popleft()[1].release()
 
     def _leave(self, sequence: int, gate: threading.Lock) -> None:
-        """A follower goes on or gives up: if it was called to lead and will not, somebody else must be."""
+        """Remove a follower that continues or backs out. If it was woken to lead and will not, wake another one."""
         with self._guard:
             if (sequence, gate) in self.followers:
                 self.followers.remove((sequence, gate))

@@ -1,7 +1,7 @@
-"""REDO groups taken apart for people: one plain dict per group, transaction and operation.
+"""REDO groups decoded for people: one plain dict per group, transaction and operation.
 
-Values are decoded by the same decoder as rows in memory. What belongs to a table nobody knows any more is listed by its
-place alone. Sizes are checked before they are followed, although the group's checksum has vouched for them.
+The decoder of rows in memory decodes the values. An operation on a table that is no longer known is listed by its place
+alone. Sizes are checked before they are used, although the group's checksum covers them.
 """
 
 from __future__ import annotations
@@ -71,28 +71,28 @@ WITH_IMAGES = (KIND_INSERT, KIND_UPDATE, KIND_BEFORE, KIND_REFRESH)
 
 
 class Dictionary:
-    """Row formats by table number, of every definition seen so far; a number is never given twice."""
+    """Row formats by table number, for every definition seen so far; a number is never reused."""
 
     def __init__(self) -> None:
         self._formats: dict[int, RowFormat] = {}
 
     def add(self, definition: TableDefinition) -> None:
-        """Know a table."""
+        """Add a table."""
         self._formats[definition.table_id] = RowFormat(definition)
 
     def get(self, table_id: int) -> RowFormat | None:
-        """The row format of a table, None if it is not known."""
+        """Return the row format of a table, None if it is not known."""
         return self._formats.get(table_id)
 
     def name(self, table_id: int) -> str:
-        """Name of a table, or its number where that is all there is."""
+        """Return the name of a table, or its number if the table is not known."""
         found = self._formats.get(table_id)
         return f"#{table_id}" if found is None else found.definition.name
 
 
 def list_group(group: GroupRead, dictionary: Dictionary) -> Iterator[Entry]:
-    """The group, then its transactions, each before its operations. Raises: RedoDamaged for impossible sizes and schema
-    records; PageDamaged for images that are none.
+    """Yield the group, then its transactions, each before its operations. Raises: RedoDamaged for impossible sizes and
+    schema records; PageDamaged for invalid images.
     """
     yield {
         "kind": "group",
@@ -144,9 +144,9 @@ def _files(group: GroupRead, at: int) -> Entry:
 
 
 def list_spooled(group: GroupRead, reader: SpoolReader, dictionary: Dictionary) -> Iterator[Entry]:
-    """The operations in the files that a group refers to: LSN of the group, file and offset. They were verified.
+    """Yield the operations in the files that a group refers to, with LSN of the group, file and offset.
 
-    Raises: SpoolDamaged, RedoDamaged for impossible sizes.
+    The caller has verified the files. Raises: SpoolDamaged, RedoDamaged for impossible sizes.
     """
     for words, start, stop, offset, name in reader.blocks():
         block = replace(group, words=words, records_words=stop - start)
@@ -216,7 +216,7 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
         values = decode_image(row_format, words, image, has_var, has_disk)
         key = key_of(row_format, values)
         if kind == KIND_REFRESH:
-            yield {**entry, "key": key}  # there is nothing else in their images
+            yield {**entry, "key": key}  # a REFRESH image has nothing else
             return
         yield {**entry, "rowid": entry["rowid"] + number, "key": key, "values": values}
         image += taken
@@ -225,7 +225,7 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
 def image_size(
     row_format: RowFormat, words: Words, at: int, stop: int, has_var: bool = True, has_disk: bool = True
 ) -> int:
-    """Words of the row image at words[at:], which has the parts the flags name; -1 if it would not end by `stop`."""
+    """Return the words of the row image at words[at:], with the parts the flags name; -1 if it ends past `stop`."""
     try:
         return image_words(row_format.layout, words[:stop].data.cast("B"), at * WORD_BYTES, has_var, has_disk)
     except PageDamaged:
@@ -235,11 +235,11 @@ def image_size(
 def decode_image(
     row_format: RowFormat, words: Words, at: int, has_var: bool = True, has_disk: bool = True
 ) -> dict[str, Any]:
-    """The values by column name of a row image that has the parts the flags name. Raises: PageDamaged."""
+    """Return the values, by column name, of a row image with the parts the flags name. Raises: PageDamaged."""
     return row_format.decode_present(words.data.cast("B"), at, has_var, has_disk)
 
 
 def key_of(row_format: RowFormat, values: dict[str, Any]) -> Any:
-    """The primary key among the values, a list if it has several columns, None where the values lack it."""
+    """Return the primary key among the values, a list if it has several columns, None if the values lack it."""
     key = [values.get(name) for name in row_format.definition.primary_key]
     return key[0] if len(key) == 1 else key if None not in key else None

@@ -1,7 +1,7 @@
 """Load files: rows turned into insert records outside the store, and adopted by a record of the log that names them.
 
-Each is written once, by whoever had the rows, and never again behind its rename (docs/load.md). What is said of it here
-stands in the manifest of its job, and from the adoption on in the log.
+Each is written once, by the process that had the rows, and never changed after its rename (docs/load.md). Its
+description is in the manifest of its job, and from the adoption on in the log.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _NAME = re.compile(r"([0-9a-f]{16})-(\d{1,10})-(\d{1,5})-(\d{1,19})-(\d{1,19})-(
 
 @dataclass(frozen=True)
 class LoadFile:
-    """One load file, and what is promised of it."""
+    """One load file and its description."""
 
     job: int
     table_id: int
     fragment: int
     part: int
     attempt: int
-    tag: int  # random, so that no two attempts write one name
+    tag: int  # random, so that no two attempts write the same name
     rows: int
-    pages: int  # logical pages its rows lie on, numbered from 0
+    pages: int  # logical pages of its rows, numbered from 0
     blocks: int
     records_words: int
     size_bytes: int
@@ -45,10 +45,10 @@ class LoadFile:
 
 
 def job_name(job: int) -> str:
-    """What the names of all files of a job begin with."""
+    """Return the prefix of the names of all files of a job."""
     return f"{job:0{JOB_DIGITS}x}"
 
 
 def is_load_leaf(leaf: str) -> bool:
-    """Whether a name in the folder can be a load file's."""
+    """Whether a name in the folder is a valid name of a load file."""
     return _NAME.fullmatch(leaf) is not None

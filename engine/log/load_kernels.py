@@ -1,4 +1,4 @@
-"""Load files: rows packed into insert records on private memory, and read back with every length checked.
+"""Load files: rows packed into insert records in private memory, and read back with every length checked.
 
 A record has at most LOAD_RUN rows at consecutive slots of one page; pages count from 0 (docs/load.md).
 """
@@ -31,7 +31,7 @@ _pack_rows = helper(L.pack_rows)
 def pack_rows_of_file(shape, images, offsets, order, start, stop, block, state):
     """Append images order[start:stop] (or start to stop, if order is empty) to a block as insert records.
 
-    offsets: of the images, count + 1, or empty if all have the fixed words. state: LS_ words, kept between calls.
+    offsets: of the images, count + 1, or empty if all have the fixed words only. state: LS_ words, kept between calls.
     Returns the position reached: less than `stop` if the block has no room for the next row and its header.
     """
     fixed = shape[N.LI_FIXED]
@@ -66,7 +66,7 @@ def pack_rows_of_file(shape, images, offsets, order, start, stop, block, state):
 
 @helper
 def checked_row_words(shape, words, at, stop):
-    """Words of the image at words[at:stop], disk part included; -1 if it cannot be one."""
+    """Return the words of the image at words[at:stop], disk part included; -1 if it is invalid."""
     size = checked_image_words(shape[N.LI_FIXED], shape[N.LI_VAR], words, at, stop)
     if size < 0:
         return -1
@@ -86,11 +86,11 @@ def checked_row_words(shape, words, at, stop):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64, int64[::1], int64[::1])", nogil=True)
 def survey_block(shape, header, words, start, stop, first_row, last_row, rows, key):
-    """Check the records words[start:stop] of a load file and list their rows; how many, or a status below 0.
+    """Check the records words[start:stop] of a load file and list their rows; returns their number or a status below 0.
 
-    shape: LI_ words; header: the table's private hash header. first_row: rows in the blocks before, last_row: in all of
-    the file. rows: LR_WORDS for each row. key: room for a key. ST_INVARIANT: this is not what a task writes;
-    ST_PARTITION: a row is of another fragment.
+    shape: LI_ words; header: the table's private hash header. first_row: rows in the blocks before, last_row: in the
+    whole file. rows: LR_WORDS for each row. key: scratch space for a key. ST_INVARIANT: no task writes such records;
+    ST_PARTITION: a row belongs to another fragment.
     """
     slots = shape[N.LI_SLOTS]
     at = start
@@ -131,7 +131,7 @@ def survey_block(shape, header, words, start, stop, first_row, last_row, rows, k
 
 @kernel("int64(int64[::1], int64, int64, int64)", nogil=True)
 def add_pages(words, start, stop, pages):
-    """Add so many pages to the ROWIDs of the insert records words[start:stop]; OK, or ST_INVARIANT if they are none."""
+    """Add `pages` to the ROWIDs of the insert records words[start:stop]; OK, or ST_INVARIANT if one is invalid."""
     at = start
     while at < stop:
         size = words[at] >> L.WORDS_SHIFT

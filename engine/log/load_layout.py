@@ -1,6 +1,6 @@
 """Bulk load: manifests, and the records of load files.
 
-Load files have the blocks of spool files (`engine/log/spool_layout.py`), with the job's number for a transaction's.
+Load files have the blocks of spool files (`engine/log/spool_layout.py`), with the job's number as the transaction id.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Images of a row that its lock holder has: the newest one, and what stands before it (D3).
+"""Images of a row as its lock holder sees them: the newest one and its predecessors (D3).
 
-A row's lock word leads to its newest operation, an operation to the one before it on the same row.
+A row's lock word leads to its newest operation, and each operation to the previous one on the same row.
 """
 
 # mypy: ignore-errors
@@ -17,7 +17,7 @@ from tidemark.engine.rows.side_pages_kernels import put_var, var_of, words_of_va
 
 @helper
 def lock_owner(mem, head):
-    """Transaction that holds the exclusive lock of a row header; 0 when free or shared."""
+    """Return the transaction that holds the exclusive lock of a row header; 0 if it is free or shared."""
     lock = head & A.LOCK_MASK
     if lock == 0 or lock & A.LOCK_SHARED:
         return 0
@@ -26,13 +26,13 @@ def lock_owner(mem, head):
 
 @helper
 def newest_operation(head):
-    """Operation a row header's exclusive lock leads to."""
+    """Return the operation that a row header's exclusive lock leads to."""
     return (head & A.LOCK_OP_MASK) << 3
 
 
 @helper
 def var_as_of(mem, fragment, row, operation):
-    """Var part of a row as an operation of its lock holder left it."""
+    """Return the var part of a row as an operation of its lock holder left it."""
     while operation != 0:
         if mem[operation + A.O_VAR] != 0:
             return mem[operation + A.O_VAR]
@@ -42,13 +42,13 @@ def var_as_of(mem, fragment, row, operation):
 
 @helper
 def own_var(mem, fragment, row):
-    """Var part of a row as its lock holder sees it."""
+    """Return the var part of a row as its lock holder sees it."""
     return var_as_of(mem, fragment, row, newest_operation(mem[row]))
 
 
 @helper
 def own_fixed(mem, buf, row):
-    """Where a row's lock holder finds its fixed image: (1, offset in buffer), or (0, address) for the row itself."""
+    """Return where a row's lock holder finds its fixed image: (1, offset in buffer), or (0, address) in the row."""
     operation = newest_operation(mem[row])
     while operation != 0:
         kind = mem[operation + A.O_RECORD] & A.OP_KIND_MASK
@@ -60,7 +60,7 @@ def own_fixed(mem, buf, row):
 
 @helper
 def is_away(mem, buf, operation):
-    """Whether an operation's record is in the spool file only; X_SPOOLED then says where it belongs."""
+    """Whether an operation's record is in the spool file only; then X_SPOOLED is set to its place in the buffer."""
     at = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
     if buf[at] != 0:  # no record begins with 0
         return False
@@ -70,7 +70,7 @@ def is_away(mem, buf, operation):
 
 @helper
 def is_image_away(mem, buf, row):
-    """Whether the fixed image that a row's lock holder sees is in its spool file only, see `own_fixed`, `is_away`."""
+    """Whether the fixed image that a row's lock holder sees is in the spool file only; see `own_fixed`, `is_away`."""
     operation = newest_operation(mem[row])
     while operation != 0:
         if mem[operation + A.O_RECORD] & A.OP_KIND_MASK == L.KIND_UPDATE:
@@ -81,14 +81,14 @@ def is_image_away(mem, buf, row):
 
 @helper
 def own_kind(mem, row):
-    """Kind of the newest operation of a locked row that says whether the row exists for its holder."""
+    """Return the kind of a locked row's newest operation: KIND_DELETE if the row does not exist for its holder."""
     word = mem[newest_operation(mem[row]) + A.O_RECORD]
     return L.KIND_DELETE if word & A.OP_ABSENT else word & A.OP_KIND_MASK
 
 
 @helper
 def own_author(mem, row, author):
-    """Author of a row as its lock holder sees it: that of its newest change, else the committed one, `author`."""
+    """Return a row's author as its lock holder sees it: of its newest change, else `author`, the committed one."""
     operation = newest_operation(mem[row])
     while operation != 0:
         word = mem[operation + A.O_RECORD]
@@ -100,7 +100,7 @@ def own_author(mem, row, author):
 
 @helper
 def copy_image(mem, buf, fragment, row, mine, out, at):
-    """Copy a row image to out[at:], as its lock holder sees it if `mine`; returns its words. The caller made room."""
+    """Copy a row image to out[at:], as its lock holder sees it if `mine`; returns its words. `out` has room."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
     reference = 0
     if mine:
@@ -122,7 +122,7 @@ def copy_image(mem, buf, fragment, row, mine, out, at):
 
 @helper
 def entry_words(mem, fragment, row, mine):
-    """Words of the entry of a row."""
+    """Return the words of the entry of a row."""
     words = A.ENTRY_WORDS + mem[fragment + A.F_FIXED_WORDS]
     if mem[fragment + A.F_HAS_VAR]:
         words += words_of_var(mem, own_var(mem, fragment, row) if mine else var_of(mem, fragment, row))
@@ -131,7 +131,7 @@ def entry_words(mem, fragment, row, mine):
 
 @helper
 def write_entry(mem, buf, fragment, rowid, row, mine, out, at):
-    """Write the entry of a row to out[at:]; returns its words. The caller has made room."""
+    """Write the entry of a row to out[at:]; returns its words. `out` has room."""
     out[at] = rowid
     out[at + 1] = mem[row + 1]
     author = (mem[row] >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK

@@ -1,8 +1,9 @@
-"""Reading the log at restart: which groups are there, where it ends, and whether that end is a tail or damage.
+"""Reading the log at restart: which groups are there, where the log ends, and whether that end is a tail or damage.
 
-Groups are written in batches, and no batch before the one before it is durable; each group says how many of its own lie
-before it. So a bad group is damage if a valid one of a later batch lies anywhere behind it, and otherwise begins the
-tail a crash left, valid groups behind it included (ADR 0016). One can lie anywhere before the log's reach (ADR 0007).
+Groups are written in batches, each only after the previous batch is durable, and each group says how many groups of its
+own batch precede it. So a bad group is damage if a valid group of a later batch is anywhere after it. Otherwise it
+begins the tail that a crash left, valid groups after it included (ADR 0016). Such a later group can be anywhere before
+the log's reach (ADR 0007).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class GroupRead:
 
     @property
     def end_lsn(self) -> int:
-        """Where the next group starts."""
+        """The LSN where the next group starts."""
         return self.lsn + int(header_of(self.words, SEAL)["words"]) * 8
 
 
@@ -59,15 +60,16 @@ class LogReader:
         self.end_lsn = 0
         self.next_sequence = 1
         self.last: GroupRead | None = None
-        self._doubtful: list[GroupRead] = []  # the last one, and those of its batch before it
-        self._has_remnants = False  # behind the end, of the batch that a crash left in part
-        self._strange: tuple[int, int] | None = None  # file and offset of what looks like a group of another store
+        self._doubtful: list[GroupRead] = []  # the last group and its predecessors of the same batch
+        self._has_remnants = False  # whether intact groups of a torn batch are past the end
+        self._strange: tuple[int, int] | None = None  # file and offset of an apparent group of another store
 
     def groups(self, lsn: int, sequence: int, floor_lsn: int = 0, reach_lsn: int = 0) -> Iterator[GroupRead]:
-        """Every group from (lsn, sequence) to the end of the log; then `end_lsn`, `next_sequence`, `last` are set.
+        """Yield every group from (lsn, sequence) to the end of the log; then `end_lsn`, `next_sequence`, `last` are
+        set.
 
-        floor_lsn: the log is known to have been durable up to here. reach_lsn: no group was ever written that ends
-        behind this, 0 if that is not known. Raises: RedoDamaged if the log goes on behind a bad group.
+        floor_lsn: the log is known to have been durable up to here. reach_lsn: no group was ever written that ends past
+        this, 0 if that is not known. Raises: RedoDamaged if the log continues after a bad group.
         """
         self.end_lsn = lsn
         self.next_sequence = sequence
@@ -79,17 +81,17 @@ class LogReader:
             self._take(group)
             self.end_lsn = group.end_lsn
             self.next_sequence = group.sequence + 1
-        # What contradicts the sysfile makes its reach worth nothing.
+        # A log that ends before the sysfile's floor contradicts the sysfile, so its reach is not trusted either.
         self._check_tail(reach_lsn if self.end_lsn >= floor_lsn else 0)
 
     def _take(self, group: GroupRead) -> None:
-        """The log goes on to this group. It says which groups directly before it need not have been durable."""
+        """Advance to this group, which says how many groups directly before it may not have been durable."""
         self.last = group
         before = len(self._doubtful) - group.unsynced
         self._doubtful = [*self._doubtful[max(0, before) :], group]
 
     def group_at(self, lsn: int, sequence: int) -> GroupRead | None:
-        """The intact group of this LSN and sequence, or None. Raises: VersionTooNew, VersionTooOld."""
+        """Return the intact group of this LSN and sequence, or None. Raises: VersionTooNew, VersionTooOld."""
         head = self._read(lsn, GROUP_ALIGN_BYTES)
         header = header_of(head, GROUP)
         if not self._is_ours(head, header) or int(header["sequence"]) != sequence or int(header["lsn"]) != lsn:
@@ -120,14 +122,12 @@ class LogReader:
         except IoFailed as error:
             if self._files.failure.first is not None:
                 raise
-            # The store is being opened: what of the log cannot be read may have been promised (F41).
+            # The store is being opened: an unreadable part of the log may have been acknowledged (F41).
             name = self._geometry.name(number)
             raise RedoDamaged(f"{name} cannot be read: {error.message}", file=name, offset=offset) from error
 
     def _check_tail(self, reach_lsn: int) -> None:
-        """Raise RedoDamaged if an intact group of a later batch lies before the reach, or anywhere if that is not
-        known.
-        """
+        """Raise RedoDamaged if an intact group of a later batch is before the reach, or anywhere if that is unknown."""
         size = self._geometry.capacity_bytes
         start = 0
         if 0 < reach_lsn >= self.end_lsn:
@@ -146,7 +146,10 @@ class LogReader:
             raise self._foreign(*self._strange)
 
     def damage(self, what: str) -> RedoDamaged | ForeignFile:
-        """The error for a log that ends too early: what stands where it should go on."""
+        """Return the error for a log that ends too early: RedoDamaged, or ForeignFile if another store's group follows.
+
+        what: the trouble with the group missing at the end, for the message.
+        """
         number, offset, _, _ = self._geometry.pieces(self.end_lsn, 8)[0]
         name = self._geometry.name(number)
         if self._is_foreign(number, offset):
@@ -160,8 +163,8 @@ class LogReader:
         )
 
     def _is_foreign(self, number: int, offset: int) -> bool:
-        """Whether an intact group of another store stands there; files are zeroed when made, so none is left over."""
-        lsn = number * self._geometry.file_bytes + offset  # of the first lap; only the place counts
+        """Whether an intact group of another store is there; files are created zeroed, so it is not a leftover."""
+        lsn = number * self._geometry.file_bytes + offset  # of the first lap; only the place in the ring matters
         head = self._read(lsn, GROUP_ALIGN_BYTES)
         size = int(header_of(head, GROUP)["words"])
         if size < GROUP_ALIGN_WORDS or size % GROUP_ALIGN_WORDS or size * 8 > self._geometry.capacity_bytes:
@@ -174,11 +177,11 @@ class LogReader:
         return ForeignFile(f"{name} belongs to another store; put the right one back", file=name, offset=offset)
 
     def candidates(self, start: int = 0, size: int | None = None) -> Iterator[tuple[int, int]]:
-        """(LSN, sequence) of what looks like a group header of this store in `size` bytes from LSN `start` on; in the
-        whole ring unless said.
+        """Yield (LSN, sequence) of each apparent group header of this store in `size` bytes from LSN `start` on, by
+        default in the whole ring.
         """
         size = self._geometry.capacity_bytes if size is None else size
-        # One buffer for all: memory touched for the first time costs more than reading into it.
+        # One buffer for all reads: touching new memory costs more than reading into it.
         buffer = np.empty(min(SCAN_BYTES, size) // 8, dtype=np.int64)
         for done in range(0, size, SCAN_BYTES):
             for number, offset, _, length in self._geometry.pieces(start + done, min(SCAN_BYTES, size - done)):
@@ -187,7 +190,7 @@ class LogReader:
                 yield from self._headers(words, number, offset)
 
     def _headers(self, words: Words, number: int, offset: int) -> Iterator[tuple[int, int]]:
-        """(LSN, sequence) of what looks like a group header of this store in a piece of a file."""
+        """Yield (LSN, sequence) of each apparent group header of this store in a piece of a file."""
         step = GROUP_ALIGN_BYTES
         low = int.from_bytes(self._store[:8], "little")
         headers = np.ascontiguousarray(words.reshape(-1, step // 8)[:, :GROUP_WORDS]).view(GROUP).reshape(-1)
@@ -202,14 +205,14 @@ class LogReader:
                 yield lsn, int(headers[index]["sequence"])
 
     def end_at(self, groups: list[GroupRead]) -> None:
-        """The log is to end after the last of these groups, which follow each other (restart through an epoch)."""
+        """End the log after the last of these consecutive groups (restart through an epoch)."""
         self.last = groups[-1]
         self._doubtful = groups[-1 - self.last.unsynced :]
         self.end_lsn = self.last.end_lsn
         self.next_sequence = self.last.sequence + 1
 
     def end_before(self, lsn: int, sequence: int) -> None:
-        """The log is to end where reading began (restart through an epoch)."""
+        """End the log where reading began (restart through an epoch)."""
         self.last = None
         self._doubtful = []
         self.end_lsn = lsn
@@ -222,8 +225,8 @@ class LogReader:
         self._handles = []
 
     def firm_up(self) -> None:
-        """Rewrite the last group and those of its batch before it with identical bytes: after a sync that failed, or
-        that a kill kept from coming, the page cache may show what the disk lacks (F39). Durable on return: every group
+        """Rewrite the last group and its predecessors of the same batch with identical bytes. After a sync that failed,
+        or that a kill prevented, the page cache may have data that the disk lacks (F39). Durable on return: every group
         that was read.
         """
         if self._doubtful:
@@ -231,11 +234,10 @@ class LogReader:
             self._write(self._doubtful[0].lsn, np.concatenate(batch))
 
     def seal_tail(self) -> None:
-        """Make the end of the log firm before anything new is promised.
+        """Make the end of the log durable before anything new is acknowledged.
 
-        The groups that may not be durable are firmed up, and the sector after them is zeroed. What is left of a batch
-        after the end goes first, or a new group that ends where one of those begins would bring it back. Durable on
-        return.
+        Rewrites the groups that may not be durable and zeroes the sector after them. Remnants of a batch after the end
+        are removed first, or a new group that ends where a remnant begins would bring it back. Durable on return.
         """
         if self._has_remnants:
             self.cut()
@@ -243,7 +245,7 @@ class LogReader:
         self._write(self.end_lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
 
     def cut(self) -> None:
-        """Zero the header of every intact group behind the end, where a restart wants it. Durable on return."""
+        """Zero the header of every intact group past the end that the restart has chosen. Durable on return."""
         for lsn, sequence in sorted(self.candidates(), reverse=True):
             if lsn >= self.end_lsn and self.group_at(lsn, sequence) is not None:
                 self._write(lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
@@ -259,7 +261,7 @@ class LogReader:
 
 
 def described(words: Words) -> GroupRead:
-    """A group as its header, which the caller has verified, describes it."""
+    """Return a group as described by its header, which the caller has verified."""
     header = header_of(words, GROUP)
     return GroupRead(
         int(header["sequence"]),
@@ -275,9 +277,9 @@ def described(words: Words) -> GroupRead:
 
 
 def holds_groups(files: Files) -> bool:
-    """Whether any file of a log holds an intact group, of whatever store.
+    """Whether any file of a log holds an intact group, of any store.
 
-    What a crash leaves of files never written is not sealed. After some laps no group need begin where its file does.
+    The remains of files that were never written are not sealed. After some laps no group need start at a file's start.
     """
     for name in files.list(FOLDER):
         if not is_log_name(name):

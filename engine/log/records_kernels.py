@@ -20,7 +20,7 @@ def record_has_var(mem, fragment, identity):
 
 @helper
 def record_words(words, at, stop):
-    """Words of the record at words[at:stop], -1 if it cannot be one; and whether it is an operation."""
+    """Return the words of the record at words[at:stop], -1 if it is invalid; and whether it is an operation."""
     kind = words[at] & L.KIND_MASK
     size = L.TRANSACTION_WORDS if kind == L.KIND_TRANSACTION else words[at] >> L.WORDS_SHIFT
     is_operation = kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE

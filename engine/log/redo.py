@@ -1,16 +1,16 @@
-"""The REDO log: one stream of sealed groups, written by a leader among those who wait (D5).
+"""The REDO log: one stream of sealed groups, written by a leader among the waiting threads (D5).
 
 Under the store's commit latch: `fill`, `room`, `sequence`, `adopt`, `close_epoch`. Outside it: `wait`, `share`,
-`flush`. The filling group takes records until somebody waits for it or its epoch closes; then it is numbered, placed
-and queued. The leader writes the queue in order, what has come together at once.
+`flush`. The filling group takes records until a thread waits for it or its epoch closes; then it is numbered, placed
+and queued. The leader writes the queue in order, all groups queued by then in one batch.
 
-A commit partner, if there is one, has a group before it is written here, and is asked before it counts as durable.
-Who does not wait for the disk then waits until every member has the group in memory: `share`.
+A commit partner, if there is one, gets a group before it is written here, and must agree before it counts as durable. A
+commit that does not wait for the disk waits until every member has the group in memory: `share`.
 
-Invariants: (L1) a batch of groups is not written before the one before it is durable, and each group says how many of
-its own batch lie before it (ADR 0016); (L2) bytes of a durable group are rewritten
-only identically; (L3) a transaction lies in one group; (L4) head - tail never exceeds the capacity; (L5) the tail moves
-only by `set_tail`; (L6) no group is written that ends behind the durable reach (ADR 0007).
+Invariants: (L1) a batch of groups is written only after the batch before it is durable, and each group says how many
+groups of its own batch precede it (ADR 0016); (L2) bytes of a durable group are rewritten only identically; (L3) a
+transaction is in one group; (L4) head - tail never exceeds the capacity; (L5) the tail moves only by `set_tail`; (L6)
+no group is written that ends past the durable reach (ADR 0007).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 FILL_WORDS = 1 << 17  # 1 MiB
 SPARE_BUFFERS = 8
-# Groups of one write: as many as are sure to be worth one sync, and few enough that who waits for the first can wait.
+# Groups of one write: enough to be worth a sync, few enough that a waiter for the first is not delayed much.
 BATCH_BYTES = 1 << 20
-# Kept back from transactions: restart, schema records and the padding of groups in flight must always fit.
+# Not available to transactions: restart, schema records and the padding of groups in flight must always fit.
 PRIVATE_BYTES = 64 << 10
 
 
@@ -84,13 +84,13 @@ class RedoLog:
         self.fill = self._fresh()
         self.writing = Leaders(files.failure)
         self._sharing = Leaders(files.failure)
-        self._sending = threading.Lock()  # before the latch, if both
-        self._sent_sequence = position.sequence - 1  # the partner has it
+        self._sending = threading.Lock()  # taken before the latch where a thread needs both
+        self._sent_sequence = position.sequence - 1  # last group sent to the partner
         self._shared_sequence = position.sequence - 1
-        self.writing_sequence = position.sequence - 1  # the disk was asked to keep it
+        self.writing_sequence = position.sequence - 1  # last group whose write has begun
         self._needs = TailNeeds(clock)
         self.on_pressure: Callable[[], None] | None = None
-        # Declares durably that the log will reach at least this LSN; returns how far it may go. A bare log has none.
+        # Declares durably that the log may reach this LSN; returns the LSN up to which it may go. A bare log has none.
         self.extend_reach: Callable[[int], int] | None = None
         self.reach_lsn = 0
         self.partner: CommitPartner | None = None
@@ -102,7 +102,7 @@ class RedoLog:
 
     # --- under the commit latch ------------------------------------------------------------------
     def room(self, words: int) -> Words:
-        """The filling group with room for `words` more words; fill[0] counts words used, fill[1] transactions."""
+        """Return the filling group with room for `words` more words; fill[0] counts words, fill[1] transactions."""
         if int(self.fill[0]) + words + GROUP_ALIGN_WORDS > self.fill.size:
             self._seal_fill()
             if words + GROUP_WORDS + GROUP_ALIGN_WORDS > self.fill.size:
@@ -111,7 +111,7 @@ class RedoLog:
         return self.fill
 
     def adopt(self, group: Group) -> None:
-        """Queue a transaction's own buffer as a group, without copying. The buffer is the log's from now on."""
+        """Queue a transaction's own buffer as a group, without copying. The log owns the buffer from now on."""
         self._seal_fill()
         if group.words.size < group.written_words:
             grown = np.zeros(group.written_words, dtype=np.int64)
@@ -120,7 +120,7 @@ class RedoLog:
         self._queue(group, self.fill)
 
     def close_epoch(self, new_epoch: int) -> tuple[int, int]:
-        """Begin a new epoch; returns (LSN, sequence) of the next group: everything older lies before."""
+        """Begin a new epoch; returns (LSN, sequence) of the next group: everything older is before it."""
         self._seal_fill()
         self.epoch = new_epoch
         if self.partner is not None:
@@ -128,7 +128,7 @@ class RedoLog:
         return self.head_lsn, self.sequence
 
     def copy_of(self, group: GroupRead) -> Group:
-        """A group of another node's log to be queued here: the same records, time and transaction ids. No latch."""
+        """Copy a group of another node's log, to be queued here: same records, time and transaction ids. No latch."""
         used = GROUP_WORDS + group.records_words
         words = self.spares.pop() if used + GROUP_ALIGN_WORDS <= FILL_WORDS and self.spares else None
         made = Group(np.zeros(0, dtype=np.int64), used, group.transactions)
@@ -138,21 +138,21 @@ class RedoLog:
         return made
 
     def append(self, group: Group) -> None:
-        """Queue what `copy_of` made, behind everything here."""
+        """Queue a group that `copy_of` returned, at the end of the log."""
         self._seal_fill()
         self._queue(group, self.fill)
 
     def divide(self) -> int:
-        """End the filling group; returns the sequence of the last one: it and those before have all that is logged."""
+        """End the filling group; returns the sequence of the last group: everything logged is in it or before it."""
         self._seal_fill()
         return self.sequence - 1
 
     def hold_tail(self, holder: object, what: str, lsn: int | None) -> None:
-        """`what` needs the log from this LSN on, whatever else does no more; None: not any longer."""
+        """Keep the log from this LSN on for `holder`, which `what` names; None: it no longer needs the log."""
         self._needs.set(holder, what, lsn)
 
     def has_records(self) -> bool:
-        """Whether the filling group holds anything."""
+        """Whether the filling group holds any records."""
         return int(self.fill[0]) > GROUP_WORDS
 
     def _fresh(self) -> Words:
@@ -170,8 +170,8 @@ class RedoLog:
     def _queue(self, group: Group, fill: Words) -> None:
         sequence = self.sequence
         lsn = self.head_lsn
-        # From here to the append there is no call, so no KeyboardInterrupt: the group is numbered, placed, queued and
-        # out of the way of the next records, or none of it.
+        # There is no call from here to the append, so no KeyboardInterrupt: the group is numbered, placed, queued and
+        # replaced as the filling one, or none of it.
         group.epoch = self.epoch
         group.lsn = lsn
         group.sequence = sequence
@@ -189,11 +189,12 @@ class RedoLog:
         self._mem[S_REDO_FREE] = max(0, free // 8 - int(self.fill[0]))
 
     def set_tail(self, lsn: int, sequence: int, what: str) -> None:
-        """Nothing before `lsn` is needed any more (L5) by `what`, a local checkpoint. Who else needs it keeps the tail
-        where it is until the next time. The latch is held, the control file that allows it durable.
+        """Move the tail to `lsn` (L5), as `what`, a local checkpoint, needs nothing before it. If another holder does,
+        the tail stays until the next call. The caller holds the latch, and the control file that allows this is
+        durable.
         """
         self._needs.set(RESTART, what, lsn)
-        # Of a copied store the log may begin at its first byte with a later group than the first.
+        # The log of a copied store may begin at its first byte with a group later than the first.
         if (lsn, sequence) > (self.tail_lsn, self.tail_sequence) and self._needs.allow(lsn):
             self.files.mark("cut", lsn=lsn)
             self.tail_lsn = lsn
@@ -201,16 +202,16 @@ class RedoLog:
             self._update_free()
 
     def used_bytes(self) -> int:
-        """Bytes between tail and head."""
+        """Return the bytes between tail and head."""
         return self.head_lsn - self.tail_lsn
 
     def pending_bytes(self) -> int:
-        """Bytes queued and not yet durable."""
+        """Return the bytes queued and not yet durable."""
         return self.head_lsn - self.durable_lsn
 
     # --- durability ------------------------------------------------------------------------------
     def make_durable(self, sequence: int) -> None:
-        """Return when the group is durable, leading the writing if no other thread does.
+        """Return when the group is durable; lead the writing if no other thread does.
 
         Raises: StoreFailed if the log failed first, or the process had no memory to write it.
         """
@@ -222,8 +223,8 @@ class RedoLog:
             raise failed from error
 
     def wait(self, sequence: int) -> None:
-        """`make_durable` of a commit's group. Raises: CommitOnFailedStore: the outcome is unknown until the store is
-        opened again.
+        """Do `make_durable` for a commit's group. Raises: CommitOnFailedStore: the outcome is unknown until the store
+        is opened again.
         """
         try:
             self.make_durable(sequence)
@@ -233,16 +234,16 @@ class RedoLog:
             ) from error
 
     def flush(self) -> None:
-        """Return when everything committed so far is durable. Raises: as `make_durable`."""
+        """Return when everything committed so far is durable. Raises: see `make_durable`."""
         with self._latch:
             self._seal_fill()
             last = self.sequence - 1
         self.make_durable(last)
 
     def share(self, sequence: int) -> None:
-        """Return when every member of the node group has the group in memory; at once if there is no group of nodes.
+        """Return when every member of the node group has the group in memory; at once if there is no node group.
 
-        Raises: CommitOnFailedStore if the log or the group of nodes failed first.
+        Raises: CommitOnFailedStore if the log or the node group failed first.
         """
         try:
             if self.partner is not None:
@@ -253,7 +254,7 @@ class RedoLog:
             ) from error
 
     def _share(self, _sequence: int) -> None:
-        """Have the partner take everything committed so far, and wait for its word; what comes meanwhile goes next."""
+        """Have the partner take everything committed so far, and wait until it has; later commits go with the next."""
         with self._sending:
             with self._latch:
                 self.files.failure.check()
@@ -276,24 +277,24 @@ class RedoLog:
             last = batch[-1]
             while True:
                 try:
-                    if self.durable_sequence < last.sequence:  # else its buffer may hold other records already
+                    if self.durable_sequence < last.sequence:  # else its buffer may already be reused
                         self.write(batch)
                         if self.partner is not None:
                             self._agree(self.partner.wait, last.sequence)
                     self._publish(last)
                     break
                 except KeyboardInterrupt as error:
-                    # Only the main thread gets here. The same bytes go to the same place again; a failed write or sync
-                    # would have been latched by the files before the signal could come in between, and raises
-                    # StoreFailed now.
+                    # Only the main thread gets here. It writes the same bytes to the same place again. A write or sync
+                    # that failed was latched by the files before the signal could interrupt, and raises StoreFailed
+                    # now.
                     interrupt = error
         if interrupt is not None:
             raise interrupt
 
     def _batch(self) -> list[Group]:
-        """The next groups to be written: all that have come, up to some size; the filling one if there is none."""
+        """Return the next groups to write: all that are queued, up to BATCH_BYTES; the filling one if none is."""
         with self._latch:
-            self.files.failure.check()  # what is filled may be records of a commit that met a broken invariant
+            self.files.failure.check()  # the filling group may have records of a commit that found an invariant broken
             if not self.pending:
                 self._seal_fill()
             found: list[Group] = []
@@ -304,7 +305,7 @@ class RedoLog:
             return found
 
     def _agree(self, step: Callable[[Any], None], argument: Any) -> None:
-        """A call of the partner. It has the group of all or of none, and only a restart may find out which."""
+        """Call the partner. If it fails, all members have the group or none, and only a restart may find out which."""
         try:
             step(argument)
         except StoreFailed as error:
@@ -320,7 +321,7 @@ class RedoLog:
         group.seal(self._store, self._incarnation, lap, stamp, group.sequence - 1 - self.durable_sequence)
 
     def _send(self, group: Group) -> None:
-        """The next group for the partner, before it is written: a round trip and the sync here go side by side."""
+        """Send the next group to the partner before it is written: the round trip overlaps the sync here."""
         if self.partner is not None and group.sequence > self._sent_sequence:
             if not group.is_sealed:
                 self._seal(group)
@@ -329,14 +330,14 @@ class RedoLog:
 
     def write(self, batch: list[Group]) -> None:
         start_lsn, end_lsn = batch[0].lsn, batch[-1].end_lsn
-        if end_lsn - self.tail_lsn > self.geometry.capacity_bytes:  # L4: promises failed, and what is needed must stay
+        if end_lsn - self.tail_lsn > self.geometry.capacity_bytes:  # L4: space was not reserved; needed log must stay
             broken = InvariantBroken("the REDO log would go over groups that are needed; open the store again")
             self.files.failure.latch(broken)
             raise broken
         self.writing_sequence = batch[-1].sequence
-        with self._sending:  # who shares writes into headers of what was not sent
+        with self._sending:  # a sharing thread writes into headers of groups not sent yet
             for group in batch:
-                if not group.is_sealed:  # once only: written again after a signal, the bytes must be the same
+                if not group.is_sealed:  # only once: if a signal causes a second write, the bytes must be the same
                     self._seal(group)
                     group.is_sealed = True
                 self._send(group)
@@ -349,8 +350,8 @@ class RedoLog:
                 self.files.pwrite(self.handles[number], offset, view[start : start + length])
                 numbers.append(number)
         except StorageFull as error:
-            # The log's space was taken when it was made, so only a file system that copies on write gets here. The
-            # rows have the changes already: nothing is rolled back, and nobody may be told so (F44).
+            # The log's space was allocated when it was created, so only a copy-on-write file system gets here. The rows
+            # have the changes already: nothing is rolled back, and no error may claim that it was (F44).
             failure = IoFailed(f"{error.message}; the log cannot be written, open the store again", **error.evidence)
             self.files.failure.latch(failure)
             raise failure from error
@@ -358,12 +359,12 @@ class RedoLog:
             self.files.fdatasync(self.handles[number])
 
     def _publish(self, last: Group) -> None:
-        """Groups are durable up to this one: forget them, let their followers go."""
+        """Drop the groups up to this one, which are durable, and wake their followers."""
         self.files.mark("ack", sequence=last.sequence)
         end_lsn = last.end_lsn
         with self._latch:
             written, bytes_ = last.sequence - self.durable_sequence, end_lsn - self.durable_lsn
-            # Without a call in between, hence together: a signal in the midst must not have them written again.
+            # No call between these assignments: a signal that divided them would have the groups written again.
             self.durable_sequence = last.sequence
             self.durable_lsn = end_lsn
             self.groups_written += written
@@ -376,13 +377,13 @@ class RedoLog:
         self.writing.let_go(last.sequence)
 
     def close(self) -> None:
-        """Close the files; what was not flushed is lost, as in a crash."""
+        """Close the files; groups that were not flushed are lost, as in a crash."""
         for handle in self.handles:
             self.files.close(handle)
         self.handles = []
 
     def counters(self) -> dict[str, Any]:
-        """Counters for `status()`."""
+        """Return the counters for `status()`."""
         with self._latch:
             held_by = [need.to_dict(self.head_lsn) for need in self._needs.all()]
         return {

@@ -1,12 +1,11 @@
-"""What transactions changed, as the log has it: row changes in batches of one table and kind, and schema changes.
+"""The changes of transactions, read from the log: row changes in batches of one table and kind, and schema changes.
 
-Records of one piece (a group, or a block of a spool file) are listed by kernels and put in order of their tables, and
-of kinds where these alternate; changes of one row keep theirs. What a transaction did to one row is joined to one
-change. A transaction lies in one piece, but for one that spooled: of that, rows changed more than once are put off to
-its end.
+Kernels list the records of one piece (a group, or a block of a spool file). They are ordered by table, and by kind
+where kinds alternate; changes of one row keep their order. The changes of a transaction to one row are joined into one.
+A transaction is in one piece unless it spooled; then rows it changed more than once are deferred to its end.
 
-A transaction that was open while a table or a partition was dropped has its records after the drop, and no rows: what a
-record says of a partition whose drop lies before it is no change (`ChangeReader`).
+A transaction that was open while a table or a partition was dropped has its records after the drop, and no rows: a
+record of a partition dropped before it is no change (`ChangeReader`).
 """
 
 from __future__ import annotations
@@ -69,21 +68,20 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.partition import Partition
 
-_RECORDS_GUESS_SHIFT = 4  # a record has 16 words, or more
+_RECORDS_GUESS_SHIFT = 4  # a guess: a record has 16 words or more
 _EXTRA_WORDS = 4_096
 _RUNS_MIN = 16
-_HASHES = 1 << 30  # together with the tag, keys are told apart by 59 bits; two taken for one keep their order, no more
+_HASHES = 1 << 30  # with the tag, 59 bits tell keys apart; two keys that collide only keep their order
 
 
 @dataclass(frozen=True)
 class RowChanges:
     """Changes of rows of one table, all of one kind: KIND_INSERT, KIND_UPDATE, KIND_DELETE, KIND_REFRESH.
 
-    `before` and `after`: the words of `words` at which images begin, None if the kind has none. Images are those of
-    `row_format`; of a table with disk columns they have a disk part only where the flags say so. The images before of
-    KIND_REFRESH (of an absent row) have nothing but the key. Of a table that did not log images before
-    there are no UPDATEs and DELETEs. Shapes: one number a row in each of `before`, `after`, `txids`, `any_values`,
-    `authors`.
+    `before` and `after`: the words of `words` at which images start, None if the kind has none. Images have the form of
+    `row_format`; for a table with disk columns they have a disk part only where the flags say so. The before-images of
+    KIND_REFRESH (of an absent row) have only the key. A table that did not log before-images has no UPDATEs and
+    DELETEs. Shapes: one number for each row in each of `before`, `after`, `txids`, `any_values`, `authors`.
     """
 
     row_format: RowFormat
@@ -99,13 +97,13 @@ class RowChanges:
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return len(self.txids)
 
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """A change of the schema as logged, and the table's definition before and behind it, None where there is none."""
+    """A logged change of the schema, and the table's definition before and after it, None where there is none."""
 
     change: dict[str, Any]
     before: TableDefinition | None
@@ -115,7 +113,7 @@ class SchemaChange:
 
 @dataclass(frozen=True)
 class LoadAdopted:
-    """A bulk load that was taken in: so many rows of one table. `parts` reads them; who does not want them need not."""
+    """An adopted bulk load: the number of rows of one table, and `parts`, which reads them if the caller wants them."""
 
     row_format: RowFormat
     job: int
@@ -127,17 +125,17 @@ Change = RowChanges | SchemaChange | LoadAdopted
 
 
 class ChangeReader:
-    """Reads pieces of the log in their order, following the schema."""
+    """Reads pieces of the log in order and follows the schema."""
 
     def __init__(self, definitions: Iterable[TableDefinition]) -> None:
-        """definitions: the tables, with the partitions, there are where reading begins."""
+        """definitions: the tables, with their partitions, that exist where reading begins."""
         self.formats: dict[int, RowFormat] = {}
-        self._partitions: dict[int, NDArray[np.bool_]] = {}  # by table, then by fragment number: whether it is there
+        self._partitions: dict[int, NDArray[np.bool_]] = {}  # by table, then by fragment number: whether it exists
         for definition in definitions:
             self._take_up(definition)
 
     def copy(self) -> ChangeReader:
-        """Another one that stands where this does."""
+        """Return another reader with the same schema."""
         made = ChangeReader(())
         made.formats = dict(self.formats)
         made._partitions = dict(self._partitions)
@@ -148,22 +146,22 @@ class ChangeReader:
         self._partitions[definition.table_id] = _present(definition.partition)
 
     def skim(self, words: Words, start: int, stop: int) -> None:
-        """Follow the schema through words[start:stop], and nothing else. Raises: RedoDamaged."""
+        """Only follow the schema through words[start:stop]. Raises: RedoDamaged."""
         records = _listed(words, start, stop, 0)
         for record in records[records[:, RC_KIND] == KIND_SCHEMA]:
             self._schema_change(words, record)
 
     def piece(self, words: Words, start: int, stop: int) -> Iterator[RowChanges | SchemaChange]:
-        """The changes of words[start:stop], whole transactions. Raises: RedoDamaged."""
+        """Yield the changes of words[start:stop], whole transactions. Raises: RedoDamaged."""
         records = _listed(words, start, stop, 0)
         yield from self._changes(words, records)
 
     def spooled(
         self, txid: int, blocks: Iterable[tuple[Words, int, int]], again: Iterable[tuple[Words, int, int]]
     ) -> Iterator[RowChanges | SchemaChange]:
-        """The changes of a transaction that spooled; `blocks` and `again` are its blocks (words, start, stop).
+        """Yield the changes of a transaction that spooled; `blocks` and `again` are its blocks (words, start, stop).
 
-        Memory: a block, and the records with rows that it changed more than once. Raises: RedoDamaged.
+        Memory: a block, and the records of rows that it changed more than once. Raises: RedoDamaged.
         """
         repeated = self._repeated(txid, blocks)
         if not repeated:
@@ -179,7 +177,7 @@ class ChangeReader:
         yield from self._changes(words, records, repeated)
 
     def _repeated(self, txid: int, blocks: Iterable[tuple[Words, int, int]]) -> dict[int, Words]:
-        """Places of the rows that a spooled transaction changed more than once, by table, ascending."""
+        """Return the places of rows that a spooled transaction changed more than once, by table, ascending."""
         found: dict[int, list[Words]] = {}
         for words, start, stop in blocks:
             records = _listed(words, start, stop, txid)
@@ -198,8 +196,8 @@ class ChangeReader:
         repeated: dict[int, Words] | None = None,
         put_off: list[Words] | None = None,
     ) -> Iterator[RowChanges | SchemaChange]:
-        """The changes of listed records. With `repeated` and `put_off` records with such rows are copied and the rows
-        left out; with `repeated` alone nothing but such rows comes.
+        """Yield the changes of listed records. With `repeated` and `put_off`, copy the records of repeated rows to
+        `put_off` and omit these rows; with `repeated` alone, yield only these rows.
         """
         schema = np.flatnonzero(records[:, RC_KIND] == KIND_SCHEMA)
         begin = 0
@@ -212,7 +210,7 @@ class ChangeReader:
             begin = place + 1
 
     def _by_table(self, records: Words) -> Iterator[tuple[RowFormat, Words]]:
-        """(Format of a table, places of its records, in their order), without records of tables and partitions that
+        """Yield (format of a table, indexes of its records, in order), without records of tables and partitions that
         were dropped while the transaction was open.
         """
         for table_id, chosen in _by_table(records):
@@ -258,7 +256,7 @@ class ChangeReader:
             yield from _batches(words, np.ascontiguousarray(rows), row_format)
 
     def _rows(self, words: Words, records: Words, chosen: Words, row_format: RowFormat) -> Words:
-        """Row lists of the chosen records of a table."""
+        """Return the row lists of the chosen records of a table."""
         counts = np.where(records[chosen, RC_KIND] == KIND_INSERT, records[chosen, RC_ROWS] >> COUNT_SHIFT, 1)
         out = np.empty(int(counts.sum()) * ROW_LIST_WORDS, dtype=np.int64)
         flat = np.ascontiguousarray(records).reshape(-1)
@@ -285,7 +283,7 @@ class ChangeReader:
 
 
 def _listed(words: Words, start: int, stop: int, txid: int) -> Words:
-    """The records of words[start:stop], RECORD_LIST_WORDS each."""
+    """Return the records of words[start:stop], RECORD_LIST_WORDS each."""
     out = np.empty((64 + ((stop - start) >> _RECORDS_GUESS_SHIFT)) * RECORD_LIST_WORDS, dtype=np.int64)
     while True:
         state = np.zeros(LIST_STATE_WORDS, dtype=np.int64)
@@ -303,7 +301,7 @@ def _listed(words: Words, start: int, stop: int, txid: int) -> Words:
 
 
 def _by_table(records: Words) -> Iterator[tuple[int, Words]]:
-    """(table number, places of its records, in their order)."""
+    """Yield (table number, indexes of its records, in order)."""
     if not len(records):
         return
     tables = records[:, RC_IDENTITY] & TABLE_MASK
@@ -316,7 +314,7 @@ def _by_table(records: Words) -> Iterator[tuple[int, Words]]:
 
 
 def _present(partition: Partition) -> NDArray[np.bool_]:
-    """By fragment number: whether there is such a partition. Numbers of dropped ones are never given again."""
+    """Return, by fragment number, whether the partition exists. Numbers of dropped ones are never reused."""
     present = np.zeros(partition.next_number, dtype=np.bool_)
     present[list(partition.numbers)] = True
     return present
@@ -334,13 +332,13 @@ def _damaged(row_format: RowFormat) -> RedoDamaged:
 
 
 def _is_apart(rows: Words) -> NDArray[np.bool_]:
-    """Which of the rows change nothing: the place they name may be that of a row they have nothing to do with."""
+    """Return which of the changes change no row: the place they name may be that of an unrelated row."""
     apart: NDArray[np.bool_] = rows[:, RW_KIND] == KIND_REFRESH
     return apart
 
 
 def _joined(rows: Words) -> Words:
-    """Rows with one change for each transaction and row."""
+    """Return the changes joined to one for each transaction and row."""
     if not rows[:, RW_IS_AGAIN].any():
         kinds = rows[:, RW_KIND]
         return rows if not (kinds == KIND_NOOP).any() else np.ascontiguousarray(rows[kinds != KIND_NOOP])
@@ -351,9 +349,9 @@ def _joined(rows: Words) -> Words:
 
 
 def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowChanges]:
-    """Runs of one kind, with whole images."""
+    """Yield runs of one kind, with whole images."""
     rows = _joined(rows)
-    # What a table that did not log images before changed cannot be told: parts that stayed stand nowhere in the log.
+    # Without before-images a change is unknown: the parts it left unchanged are nowhere in the log.
     is_untold = (rows[:, RW_BEFORE] == PART_NONE) & np.isin(rows[:, RW_KIND], (KIND_UPDATE, KIND_DELETE))
     if is_untold.any():
         rows = np.ascontiguousarray(rows[~is_untold])
@@ -401,10 +399,10 @@ def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowCh
 
 
 def _in_few_runs(words: Words, images: Words, codes: Words, row_format: RowFormat) -> Words | None:
-    """An order in which rows of one kind follow each other and those of one key keep theirs; None to leave it.
+    """Return an order in which changes of one kind are adjacent and those of one key keep theirs; None: keep as it is.
 
-    Small transactions mix kinds, and each run costs as much as a thousand rows. Rows with a unique key besides the
-    primary one are left as they are: who applies them may meet a key before it has become free.
+    Small transactions mix kinds, and each run costs as much as a thousand rows. Tables with a unique key besides the
+    primary one are not reordered: the applier could meet a key before it is free.
     """
     runs = int(np.count_nonzero(np.diff(codes)))
     if runs < _RUNS_MIN or any(index.is_unique for index in row_format.definition.indexes):
@@ -414,7 +412,7 @@ def _in_few_runs(words: Words, images: Words, codes: Words, row_format: RowForma
     header[HH_FRAGMENTS], header[HH_FIXED_WORDS] = _HASHES, row_format.fixed_words
     hashes = np.empty(len(starts), dtype=np.int64)
     hash_images(header, row_format.key_words, words, starts, len(starts), hashes)
-    # The n-th change of a key is in round n.
+    # The n-th change of a key goes to round n.
     by_key = np.argsort(hashes, kind="stable")
     is_first = np.append(True, np.diff(hashes[by_key]) != 0)
     numbers = np.arange(len(starts))

@@ -1,7 +1,7 @@
 """From records of the log to row changes: a list of records, then, table by table, a list of rows with whole images.
 
-Runs on private memory. Records of one group, or of one block of a spool file, are listed at a time; whoever calls keeps
-the state from block to block. The log is sealed and verified, yet no length in it is trusted.
+Runs on private memory. One call lists the records of one group or of one block of a spool file; the caller keeps the
+state from block to block. The log is sealed and verified, yet no length in it is trusted.
 """
 
 # mypy: ignore-errors
@@ -22,10 +22,10 @@ PLACE_SHIFT = A.COUNT_SHIFT
 # --- records --------------------------------------------------------------------------------------
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1])", nogil=True)
 def list_records(words, stop, out, state):
-    """List the records words[state[LS_AT]:stop]: RECORD_LIST_WORDS for each that says something of rows or the schema.
+    """List the records words[state[LS_AT]:stop], RECORD_LIST_WORDS for each that concerns rows or the schema.
 
-    OK; ST_MORE if `out` is full, call again; ST_INVARIANT if what stands there is no record. state[LS_TXID] and what
-    waits in state[LS_BEFORE] stay from call to call.
+    Returns OK; ST_MORE if `out` is full: call again; ST_INVARIANT if the words there are no record. state[LS_TXID] and
+    a before-image pending in state[LS_BEFORE] are kept from call to call.
     """
     count = 0
     at = state[G.LS_AT]
@@ -62,7 +62,7 @@ def list_records(words, stop, out, state):
 
 @helper
 def is_listed(kind):
-    """Whether a kind of record says something of rows or the schema."""
+    """Whether records of a kind concern rows or the schema."""
     return (
         kind == L.KIND_INSERT
         or kind == L.KIND_UPDATE
@@ -75,7 +75,7 @@ def is_listed(kind):
 
 @helper
 def put_record(words, at, size, kind, out, to, state):
-    """Put one record into the list."""
+    """Add one record to the list."""
     out[to + G.RC_KIND] = kind
     out[to + G.RC_FLAGS] = (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK
     out[to + G.RC_TXID] = state[G.LS_TXID]
@@ -100,7 +100,7 @@ def put_record(words, at, size, kind, out, to, state):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64)", nogil=True)
 def copy_records(words, records, chosen, out, used):
-    """Copy the chosen records, each behind its image before, to out[used:]: the words used then, or ST_SPACE."""
+    """Copy the chosen records, each after its before-image, to out[used:]; returns the words used, or ST_SPACE."""
     for number in range(chosen.size):
         source = chosen[number] * G.RECORD_LIST_WORDS
         before = records[source + G.RC_BEFORE]
@@ -116,7 +116,7 @@ def copy_records(words, records, chosen, out, used):
 # --- rows -----------------------------------------------------------------------------------------
 @helper
 def take_image(words, at, stop, has_var, has_disk, shape, out, to):
-    """Note where the parts of the image words[at:] begin, those it has; its words, or ST_INVARIANT."""
+    """Note where the parts of the image words[at:] start, those it has; returns its words, or ST_INVARIANT."""
     fixed = shape[G.SH_FIXED_WORDS]
     size = checked_image_words(fixed, has_var, words, at, stop)
     if size < 0:
@@ -138,7 +138,7 @@ def take_image(words, at, stop, has_var, has_disk, shape, out, to):
 
 @helper
 def take_record(words, records, source, shape, out, first):
-    """List the rows of one record; how many, or ST_INVARIANT."""
+    """List the rows of one record; returns their number, or ST_INVARIANT."""
     kind = records[source + G.RC_KIND]
     flags = records[source + G.RC_FLAGS]
     version = (records[source + G.RC_IDENTITY] >> L.SCHEMA_VERSION_SHIFT) & L.SCHEMA_VERSION_MASK
@@ -189,7 +189,7 @@ def take_record(words, records, source, shape, out, first):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def list_rows(words, records, chosen, shape, out):
-    """List the rows of the chosen records of one table, which `out` has room for; how many, or ST_INVARIANT."""
+    """List the rows of one table's chosen records, for which `out` has room; returns their number, or ST_INVARIANT."""
     count = 0
     for number in range(chosen.size):
         found = take_record(words, records, chosen[number] * G.RECORD_LIST_WORDS, shape, out, count)
@@ -201,12 +201,12 @@ def list_rows(words, records, chosen, shape, out):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1])", nogil=True)
 def join_rows(rows, order, kept):
-    """Make one change of all that a transaction did to a row, at the place of the last; how many are left.
+    """Join all changes of a transaction to a row into one, at the position of the last; returns how many are left.
 
-    order: the rows sorted by transaction and place, those of one row in the order they were made. kept: 0 for rows that
-    are none any more. First image before, last image after, part by part; a row that came and went is nothing. Changes
-    applied from several servers are one for each of them that follow each other: joined they would travel under the id
-    of the last, and a row that one server made and another took away would not travel at all.
+    order: the changes sorted by transaction and place, those of one row in the order they happened. kept: 0 for changes
+    that are no longer one. The first before-image and the last after-image remain, part by part; a row inserted and
+    deleted again leaves nothing. Changes applied from several servers stay one for each run of one server: joined, they
+    would travel with the id of the last, and a row that one server inserted and another deleted would not travel.
     """
     left = 0
     begin = 0
@@ -237,7 +237,7 @@ def join_rows(rows, order, kept):
 
 @helper
 def is_same_row(rows, first, other):
-    """Whether two changes are of one transaction and row; what changes no row is never joined."""
+    """Whether two changes are of one transaction and row; a refresh, which changes no row, is never joined."""
     if rows[first + G.RW_KIND] == L.KIND_REFRESH or rows[other + G.RW_KIND] == L.KIND_REFRESH:
         return False
     return rows[first + G.RW_TXID] == rows[other + G.RW_TXID] and rows[first + G.RW_PLACE] == rows[other + G.RW_PLACE]
@@ -245,9 +245,10 @@ def is_same_row(rows, first, other):
 
 @helper
 def join_into(rows, source, target):
-    """The change `target` followed `source`: it takes the image before, and of the image after what it lacks.
+    """Join `source` into the change `target` after it: its before-image, and the parts `target`'s after-image lacks.
 
-    A row that was changed and read is a changed one. An image before of its own is that of `source` with the disk part.
+    A row that was changed and then read counts as changed. If `target` has a before-image, that is the one of `source`
+    with the disk part.
     """
     if rows[target + G.RW_TAIL] & L.ANY_VALUE_MASK == L.ANY_VALUE_READ:
         rows[target + G.RW_TAIL] = rows[source + G.RW_TAIL]
@@ -263,7 +264,7 @@ def join_into(rows, source, target):
 
 @helper
 def is_of_others(rows, source, target):
-    """Whether two changes were applied from two servers."""
+    """Whether two changes were applied from two different servers."""
     ours = rows[source + G.RW_TAIL] & L.ANY_VALUE_MASK
     theirs = rows[target + G.RW_TAIL] & L.ANY_VALUE_MASK
     are_applied = 0 < ours <= L.ANY_VALUE_SERVER_MAX and 0 < theirs <= L.ANY_VALUE_SERVER_MAX
@@ -272,7 +273,7 @@ def is_of_others(rows, source, target):
 
 @helper
 def hand_over(rows, source, target):
-    """The image after of one change is the image before of the next."""
+    """Make the after-image of one change the before-image of the next."""
     for part in range(G.RW_BEFORE, G.ROW_LIST_WORDS):
         rows[target + part] = rows[source + part - (G.RW_BEFORE - G.RW_AFTER)]
         if rows[source + G.RW_AFTER] != G.PART_NONE and rows[target + part] == G.PART_NONE:
@@ -281,7 +282,7 @@ def hand_over(rows, source, target):
 
 @helper
 def settle_kind(rows, at):
-    """What joined changes come to; 0: nothing."""
+    """Set the kind of a joined change from its images; returns 0 if it has none, else 1."""
     had = rows[at + G.RW_BEFORE] != G.PART_NONE
     has = rows[at + G.RW_AFTER] != G.PART_NONE
     if had:
@@ -293,7 +294,10 @@ def settle_kind(rows, at):
 
 @helper
 def place_image(words, rows, at, shape, extra, used, base):
-    """(Word the image begins at whose parts rows[at:] name, or a status below PART_EMPTY; words of `extra` used)."""
+    """Place the image whose parts rows[at:] name, copying parts that are not consecutive to `extra`.
+
+    Returns (its first word, PART_NONE or a status below PART_EMPTY; words of `extra` used).
+    """
     fixed = rows[at]
     var = rows[at + 1]
     disk = rows[at + 2]
@@ -333,11 +337,11 @@ def place_image(words, rows, at, shape, extra, used, base):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True)
 def place_rows(words, rows, shape, first, extra, places):
-    """From row `first` on: the words at which images begin, before and after, -1 for none: places[2 * row] and next.
+    """Set places[2 * row] and the next word, from row `first` on: where the images before and after start, -1: none.
 
-    Images whose parts do not lie together are put together in `extra`, whose first word counts as the one behind the
-    last of `words`; places[-1] is the words used of it. Returns the row it stopped at because `extra` is full, or how
-    many rows there are; ST_INVARIANT: an image lacks a part.
+    Images whose parts are not consecutive are assembled in `extra`, whose first word counts as the one after the last
+    of `words`; places[-1] is how many of its words are used. Returns the row at which `extra` was full, or the number
+    of rows; ST_INVARIANT if an image lacks a part.
     """
     used = places[places.size - 1]
     count = rows.size // G.ROW_LIST_WORDS

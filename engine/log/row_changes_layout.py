@@ -1,24 +1,24 @@
-"""Words of the lists that the follower of the log makes of records (main memory only, docs/replication.md §2)."""
+"""Words of the lists that the log follower builds from records (main memory only, docs/replication.md §2)."""
 
 from __future__ import annotations
 
 # --- one record --------------------------------------------------------------------------------------
 RC_KIND = 0
-RC_FLAGS = 1  # of the record | of its image before << RC_BEFORE_SHIFT
+RC_FLAGS = 1  # of the record | of its before-image << RC_BEFORE_SHIFT
 RC_IDENTITY = 2  # words 1, 2, 3 of the record
 RC_ROWS = 3
 RC_TAIL = 4
 RC_TXID = 5
-RC_AT = 6  # where its images begin, or its body
-RC_STOP = 7  # where the record ends
-RC_BEFORE = 8  # where its image before begins; -1: it has none
+RC_AT = 6  # start of its images, or of its body
+RC_STOP = 7  # end of the record
+RC_BEFORE = 8  # start of its before-image; -1: it has none
 RC_BEFORE_STOP = 9
 RECORD_LIST_WORDS = 10
 RC_BEFORE_SHIFT = 8
 
-# --- one row: where the parts of its images begin ------------------------------------------------------
+# --- one row: where the parts of its images start ------------------------------------------------------
 RW_KIND = 0
-RW_IS_AGAIN = 1  # the transaction changed the row before
+RW_IS_AGAIN = 1  # the transaction has already changed the row
 RW_PLACE = 2  # fragment << 48 | ROWID
 RW_TAIL = 3
 RW_TXID = 4
@@ -31,13 +31,13 @@ RW_BEFORE_DISK = 10
 ROW_LIST_WORDS = 11
 
 PART_NONE = -1
-PART_EMPTY = -2  # a var part without values: the image is older than the table's var parts
+PART_EMPTY = -2  # a var part without values: the image predates the table's var parts
 
-# --- state of a call: what it got to -----------------------------------------------------------------
-LS_AT = 0  # word of the records it goes on at
+# --- state between calls -----------------------------------------------------------------------------
+LS_AT = 0  # word of the records where the next call continues
 LS_COUNT = 1  # entries listed
 LS_TXID = 2  # transaction under way
-LS_BEFORE = 3  # image before that waits for its record, -1: none
+LS_BEFORE = 3  # before-image whose record comes next, -1: none
 LS_BEFORE_STOP = 4
 LS_BEFORE_FLAGS = 5
 LIST_STATE_WORDS = 6

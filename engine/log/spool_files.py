@@ -1,8 +1,9 @@
-"""Spool files of an open store: made for transactions larger than memory, kept while the log refers to them (D3, D14).
+"""Spool files of an open store: written for transactions larger than memory, kept while the log refers to them (D3,
+D14).
 
-A file is named after its transaction, whose id is never given again. It counts once a durable group of the log refers
-to it, and goes when the log's tail has passed that group. What no group refers to is removed when a store is opened.
-The same holds of load files, whose names a group tells (`engine/log/load_files.py`).
+A file is named after its transaction, whose id is never reused. It is valid once a durable group of the log refers to
+it, and is removed when the log's tail has passed that group. An opening removes files that no group refers to. The same
+holds for load files, which a group names (`engine/log/load_files.py`).
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _DIGITS = 16
 
 
 def spool_name(txid: int) -> str:
-    """Name of the spool file of a transaction."""
+    """Return the name of a transaction's spool file."""
     return f"{FOLDER}/{txid:0{_DIGITS}x}{SUFFIX}"
 
 
 def txid_of(leaf: str) -> int | None:
-    """The transaction whose spool file a name in the folder can be; None if it is none."""
+    """Return the transaction that a name in the folder is the spool file of; None if it is no such name."""
     digits = leaf.removesuffix(SUFFIX)
     if not leaf.endswith(SUFFIX) or len(digits) != _DIGITS or set(digits) - set("0123456789abcdef"):
         return None
@@ -38,7 +39,7 @@ def txid_of(leaf: str) -> int | None:
 
 
 def spool_ids(files: Files) -> list[int]:
-    """Transactions that have a spool file, in order."""
+    """Return the transactions that have a spool file, in order."""
     if not files.exists(FOLDER):
         return []
     return sorted(txid for leaf in files.list(FOLDER) if (txid := txid_of(leaf)) is not None)
@@ -54,15 +55,15 @@ class Kept:
 
 
 def loads_in(files: Files) -> list[str]:
-    """Names of everything in the folder of loads, in order."""
+    """Return the names of everything in the folder of load files, in order."""
     if not files.exists(LOAD_FOLDER):
         return []
     return sorted(f"{LOAD_FOLDER}/{leaf}" for leaf in files.list(LOAD_FOLDER))
 
 
 def sweep(files: Files, kept: Collection[str]) -> int:
-    """Remove all spool files and everything of loads but the files of these names; how many. Durable: nothing, a crash
-    leaves them for the next opening.
+    """Remove all spool files and load files except those in `kept`; returns how many. Nothing is durable on return: a
+    crash leaves them for the next opening.
     """
     found = [spool_name(txid) for txid in spool_ids(files)] + loads_in(files)
     gone = [name for name in found if name not in kept]
@@ -79,18 +80,18 @@ class SpoolFiles:
         self.identity = identity
         self._guard = threading.Lock()
         self._kept: dict[int, Kept] = {}  # by transaction
-        self._open: dict[int, int] = {}  # by transaction that is open: bytes written
+        self._open: dict[int, int] = {}  # bytes in the file, by open transaction
         self.bytes_written = 0
         self.committed = 0
 
     def create(self, txid: int) -> File:
-        """Make the file of a transaction. Durable: nothing, see `sync_names`. Raises: StorageFull, TooManyFiles, …"""
+        """Create a transaction's file. Not durable before `sync_names`. Raises: StorageFull, TooManyFiles, …"""
         files = self.files
         with self._guard:
             if not files.exists(FOLDER):
                 files.make_directory(FOLDER)
         name = spool_name(txid)
-        if files.exists(name):  # a KeyboardInterrupt fell between making it and noting it
+        if files.exists(name):  # a KeyboardInterrupt came between creating and noting it
             files.unlink(name)
         return files.create(name)
 
@@ -100,33 +101,33 @@ class SpoolFiles:
         self.files.sync_directory(FOLDER)
 
     def grown(self, txid: int, size_bytes: int, written_bytes: int) -> None:
-        """An open transaction has written to its file, which has `size_bytes` now."""
+        """Note that an open transaction has written to its file, which now has `size_bytes`."""
         self._open[txid] = size_bytes
         self.bytes_written += written_bytes
 
     def keep(self, txid: int, kept: Kept) -> None:
-        """A group of the log refers to files of a transaction: they stay until the tail has passed it."""
+        """Keep the files of a transaction, to which a group of the log refers, until the tail has passed that group."""
         self._kept[txid] = kept
         self._open.pop(txid, None)
         self.committed += 1
 
     def names_of(self, txid: int) -> frozenset[str]:
-        """Names of the files of a committed transaction that stay, because the log may be replayed."""
+        """Return the names of a committed transaction's files that are kept because the log may be replayed."""
         kept = self._kept.get(txid)
         return frozenset() if kept is None else frozenset(kept.names)
 
     def found(self, kept: dict[int, Kept]) -> None:
-        """Files that groups of the log refer to which is kept from before, by transaction."""
+        """Add files, by transaction, to which groups already in the log refer."""
         self._kept.update(kept)
 
     def remove(self, txid: int) -> None:
-        """The file of a transaction that was rolled back; harmless if there is none. Durable: nothing, see `sweep`."""
+        """Remove the file, if any, of a transaction that was rolled back. Not durable on return, see `sweep`."""
         self._open.pop(txid, None)
         if self.files.failure.first is None and self.files.exists(spool_name(txid)):
             self.files.unlink(spool_name(txid))
 
     def cut(self, tail_lsn: int) -> None:
-        """The log's tail is at `tail_lsn`, and what allows that is durable: remove the files of older groups (W3)."""
+        """Remove the files of groups before the tail, `tail_lsn`; what allows this tail is already durable (W3)."""
         for txid, kept in sorted(self._kept.items()):
             if kept.lsn < tail_lsn:
                 for name in kept.names:
@@ -135,7 +136,7 @@ class SpoolFiles:
                 self._kept.pop(txid, None)
 
     def counters(self) -> dict[str, Any]:
-        """Counters for `status()`."""
+        """Return the counters for `status()`."""
         kept, opened = list(self._kept.values()), list(self._open.values())
         return {
             "open": len(opened),
@@ -148,7 +149,7 @@ class SpoolFiles:
 
 
 def damaged(name: str, txid: int, offset: int, what: str) -> SpoolDamaged:
-    """The error for a file of records that has not what its transaction put there."""
+    """Return the error for a file of records that lacks what its transaction wrote."""
     return SpoolDamaged(
         f"{name} {what} (offset {offset}); it holds rows of transaction {txid}, restore it from a copy",
         file=name,

@@ -1,7 +1,7 @@
 """Spool files: the records of one transaction larger than memory, in sealed blocks, each ending between two records.
 
 A block is this header, records as in the REDO log (`engine/log/redo_layout.py`), and zeros up to 4 KiB. The file is
-named after the transaction; a KIND_FILES record in the log makes it count.
+named after the transaction and becomes valid by a KIND_FILES record in the log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
 SPOOL_HEADER_WORDS = 16
 SPOOL_ALIGN_WORDS = 512
-# Zero words before the checksums of all blocks, over which the digest of a file goes: sums need 31 words.
+# A file's digest is over these zero words and then the checksums of all its blocks, as XXH3 needs 31 words.
 DIGEST_PAD_WORDS = 64
 
 SPOOL_BLOCK = np.dtype(
@@ -20,8 +20,8 @@ SPOOL_BLOCK = np.dtype(
         *SEAL_FIELDS,
         ("txid", "<u8"),
         ("number", "<u8"),  # of the block in its file, from 0
-        ("start_word", "<u8"),  # where its first record stands in the transaction's buffer
-        ("records_words", "<u8"),  # words of records behind the header; the rest is padding
+        ("start_word", "<u8"),  # place of its first record in the transaction's buffer
+        ("records_words", "<u8"),  # words of records after the header; the rest is padding
         ("reserved", "<u8", (7,)),
     ]
 )

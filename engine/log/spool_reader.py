@@ -1,7 +1,7 @@
 """Reading files of records that the log refers to, spool files and load files: whole or not at all (D3, W1, Q1).
 
-What a durable group names was durable before it was queued. So a file that is missing, too short, or has one block that
-is not the one its digest was made of, is damage.
+Files that a durable group names were durable before the group was queued. So a file that is missing, too short, or has
+a block that does not match its digest is damage.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 
 
 def is_name(name: str) -> bool:
-    """Whether a group may name such a file: a spool or a load file, and nothing else."""
+    """Whether a group may name such a file: only spool and load files are allowed."""
     folder, _, leaf = name.partition("/")
     return (folder == SPOOL_FOLDER and txid_of(leaf) is not None) or (folder == LOAD_FOLDER and is_load_leaf(leaf))
 
 
 def records_digest(checksums: Words) -> int:
-    """Digest over the checksums of a file's blocks, behind DIGEST_PAD_WORDS zero words."""
+    """Return the digest over the checksums of a file's blocks, which follow DIGEST_PAD_WORDS zero words."""
     return xxh3_signed(checksums, 1, checksums.size - 1)
 
 
 def is_block(unit: Words, store: bytes, owner: int, number: int, start_word: int) -> bool:
-    """Whether an array is the intact block of this number of a file of a transaction, or a job."""
+    """Whether an array is the intact block of this number in the file of a transaction or job."""
     if not is_sealed(unit, KIND_SPOOL, unit.size) or store_of(unit) != store:
         return False
     header = header_of(unit, SPOOL_BLOCK)
@@ -68,12 +68,12 @@ class RecordFile:
     """A file of records as a group of the log describes it."""
 
     name: str
-    owner: int  # which its blocks tell: a transaction, or the job of a load
+    owner: int  # named in its blocks: a transaction, or the job of a load
     blocks: int
     records_words: int
     size_bytes: int
     digest: int
-    first_page: int = 0  # to be added to its ROWIDs, which count pages from 0
+    first_page: int = 0  # added to its ROWIDs, which count pages from 0
     table_id: int = 0  # of a load file
     rows: int = 0  # likewise
 
@@ -89,7 +89,7 @@ class Referred:
 
     @property
     def load_rows(self) -> int:
-        """Rows of the load it adopted, 0 if it is none: a file of one has rows."""
+        """Rows of the load it adopted, 0 if it is no load; a load file always has rows."""
         return sum(file.rows for file in self.files)
 
     @property
@@ -114,7 +114,7 @@ class Referred:
 
 
 class SpoolBlock(NamedTuple):
-    """Records of one block: words[start:stop], `offset` being where words[0] stands in the file."""
+    """The records of one block: words[start:stop]; `offset` is the place of words[0] in the file."""
 
     words: Words
     start: int
@@ -124,7 +124,7 @@ class SpoolBlock(NamedTuple):
 
 
 def referred(group: GroupRead) -> Referred | None:
-    """The files a group refers to, None if it holds its records itself. Raises: RedoDamaged."""
+    """Return the files a group refers to, None if it holds its records itself. Raises: RedoDamaged."""
     at = GROUP_WORDS + TRANSACTION_WORDS
     if group.records_words < TRANSACTION_WORDS + 2 or int(group.words[at]) & KIND_MASK != KIND_FILES:
         return None
@@ -168,24 +168,24 @@ def _is_sane(file: RecordFile) -> bool:
 
 
 class SpoolReader:
-    """The files of one group. Whoever reads opens them for himself, so that threads may read side by side."""
+    """The files of one group. Each read opens the file anew, so that several threads may read."""
 
     def __init__(self, files: Files, store: bytes, what: Referred) -> None:
         self.what = what
         self._files = [FileReader(files, store, file, what.txid) for file in what.files]
 
     def verify(self) -> int:
-        """Read all of them; returns their bytes. Raises: SpoolDamaged, VersionTooNew, VersionTooOld."""
+        """Read and check all files; returns their bytes. Raises: SpoolDamaged, VersionTooNew, VersionTooOld."""
         return sum(file.verify() for file in self._files)
 
     def blocks(self) -> Iterator[SpoolBlock]:
-        """Every block, verified before. Raises: SpoolDamaged."""
+        """Yield every block; `verify` comes first. Raises: SpoolDamaged."""
         for file in self._files:
             yield from file.blocks()
 
 
 class FileReader:
-    """One file of records, as it is described."""
+    """One file of records, read against its description."""
 
     def __init__(self, files: Files, store: bytes, what: RecordFile, txid: int) -> None:
         self._files = files
@@ -195,7 +195,7 @@ class FileReader:
         self._places: list[tuple[int, int, int]] = []  # offset, words and checksum of each block, once verified
 
     def verify(self) -> int:
-        """Read all of it; returns its bytes. Raises: SpoolDamaged, VersionTooNew, VersionTooOld."""
+        """Read and check the whole file; returns its bytes. Raises: SpoolDamaged, VersionTooNew, VersionTooOld."""
         places = [(offset, unit.size, int(unit[0])) for unit, offset in self.units()]
         self._places = places
         return self.what.size_bytes
@@ -203,9 +203,10 @@ class FileReader:
     def units(
         self, room: Callable[[int, int], Words] = lambda offset, words: np.empty(words, dtype=np.int64)
     ) -> Iterator[tuple[Words, int]]:
-        """Every block as it is, with its offset, first to last; that all are those described is known at the end.
+        """Yield every block as stored, with its offset, in order; only the end proves that all match the description.
 
-        room: an array for the block at an offset, of so many words. Raises: SpoolDamaged, VersionTooNew, VersionTooOld.
+        room: returns an array for the block at an offset, given its words. Raises: SpoolDamaged, VersionTooNew,
+        VersionTooOld.
         """
         what = self.what
         checksums: list[int] = []
@@ -230,7 +231,7 @@ class FileReader:
             raise self.damaged(offset, "is not what the log says of it")
 
     def blocks(self) -> Iterator[SpoolBlock]:
-        """Every block, verified before. Raises: SpoolDamaged."""
+        """Yield every block; `verify` comes first. Raises: SpoolDamaged."""
         for offset, words, checksum in self._places:
             unit = self.read_again(offset, words, checksum)
             stop = SPOOL_HEADER_WORDS + records_of(unit)
@@ -239,9 +240,9 @@ class FileReader:
             yield SpoolBlock(unit, SPOOL_HEADER_WORDS, stop, offset, self.what.name)
 
     def read_again(self, offset: int, words: int, checksum: int) -> Words:
-        """A block that was read before. Raises: SpoolDamaged."""
+        """Return a block that was read before, checked again. Raises: SpoolDamaged."""
         unit: Words = np.empty(words, dtype=np.int64)
-        file = self._open()  # for each block: who stops taking them leaves no file open
+        file = self._open()  # once for each block: a caller that stops early leaves no file open
         try:
             self._read(file, offset, unit)
         finally:
@@ -251,7 +252,7 @@ class FileReader:
         return unit
 
     def damaged(self, offset: int, what: str) -> SpoolDamaged:
-        """The error for a file that has not what was put there."""
+        """Return the error for a file that lacks what was written to it."""
         return damaged(self.what.name, self._txid, offset, what)
 
     def _open(self) -> File:
@@ -262,7 +263,7 @@ class FileReader:
         return file
 
     def _words_at(self, file: File, offset: int) -> int:
-        """Words of the block at an offset, as its header says: not trusted yet."""
+        """Return the words of the block at an offset, from its header, which is not trusted yet."""
         head = np.zeros(SPOOL_HEADER_WORDS, dtype=np.int64)
         self._read(file, offset, head)
         words = int(header_of(head, SPOOL_BLOCK)["words"])
@@ -293,5 +294,5 @@ class FileReader:
 
 
 def records_of(unit: Words) -> int:
-    """Words of records in a block."""
+    """Return the words of records in a block."""
     return int(header_of(unit, SPOOL_BLOCK)["records_words"])

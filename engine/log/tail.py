@@ -1,7 +1,7 @@
-"""What of the log is needed, by what and since when: the one function that decides what may be cut (D14).
+"""Which part of the log is needed, by what and since when: the one place that decides how far it may be cut (D14).
 
-A holder says so here, and says again when its need moves on: local checkpoints (what a restart reads), the binlog, the
-archive, nodes that are being copied or that were. The log is cut to the lowest of them and no further.
+Each holder registers its need here and updates it when it moves on: local checkpoints (for a restart), the binlog, the
+archive, nodes that are being copied or were. The log is cut to the lowest of these needs and no further.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
 
 
-# The holder that stands for a restart: not the log itself, which has these needs (engine/base/owner.py).
+# The holder that stands for a restart. It is not the log itself, which owns these needs (engine/base/owner.py).
 RESTART = "restart"
 
 
@@ -23,10 +23,10 @@ class Need:
 
     what: str
     lsn: int
-    since_us: int  # wall clock, when it came to this LSN
+    since_us: int  # wall clock when it reached this LSN
 
     def to_dict(self, head_lsn: int) -> dict[str, Any]:
-        """As plain values, with the bytes it keeps."""
+        """Return it as plain values, with the bytes of log it keeps."""
         return {**asdict(self), "bytes": max(0, head_lsn - self.lsn)}
 
 
@@ -38,7 +38,7 @@ class TailNeeds:
         self._by_holder: dict[object, Need] = {}
 
     def set(self, holder: object, what: str, lsn: int | None) -> None:
-        """The holder, which `what` names, needs the log from this LSN on; None: not any longer."""
+        """Record that the holder, which `what` names, needs the log from this LSN on; None: it no longer does."""
         if lsn is None:
             self._by_holder.pop(holder, None)
             return
@@ -47,7 +47,7 @@ class TailNeeds:
             self._by_holder[holder] = Need(what, lsn, self._clock.wall_us())
 
     def all(self) -> list[Need]:
-        """Every need, the one that holds the tail first."""
+        """Return every need; the first one holds the tail."""
         return sorted(self._by_holder.values(), key=lambda need: (need.lsn, need.since_us))
 
     def allow(self, lsn: int) -> bool:

@@ -1,8 +1,8 @@
-"""Files of a backup: rows files of sealed blocks, and the manifest that makes them one (docs/backup.md).
+"""Files of a backup: rows files of sealed blocks, and the manifest that makes them a backup (docs/backup.md).
 
-A block is this header and, by its content, row entries (as in a local checkpoint, the disk part behind the image) or a
-piece of the live map, one bit for each slot. The manifest is one sealed unit: header, then a JSON body. A segment of
-the archive is a header and the groups of the REDO log as they were sealed there.
+A block is this header and, depending on its content, row entries (as in a local checkpoint, with the disk part after
+the image) or a piece of the live map, one bit for each slot. The manifest is one sealed unit: header, then a JSON body.
+A segment of the archive is a header and the groups of the REDO log as they were sealed there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
 BACKUP_BLOCK_WORDS = 24
 BACKUP_MANIFEST_WORDS = 16
-ARCHIVE_WORDS = 512  # one sector of the log: groups behind it stay aligned
+ARCHIVE_WORDS = 512  # one sector of the log: groups after it stay aligned
 BACKUP_UNIT_WORDS_MIN = 32
 
 CONTENT_ROWS = 0
@@ -29,14 +29,14 @@ BACKUP_BLOCK = np.dtype(
         ("content", "<u4"),
         ("is_last", "<u4"),
         ("entries", "<u8"),  # in this block
-        ("used_words", "<u8"),  # behind the header; the rest is padding
-        ("total_entries", "<u8"),  # in the file, blocks before included
-        ("epoch", "<u8"),  # the rows are those at the end of this epoch
-        ("since", "<u8"),  # only those changed behind the end of this one; 0: all
+        ("used_words", "<u8"),  # words after the header; the rest is padding
+        ("total_entries", "<u8"),  # in the file, up to the end of this block
+        ("epoch", "<u8"),  # the rows are as at the end of this epoch
+        ("since", "<u8"),  # only rows changed after the end of this epoch; 0: all
         ("timeline", "<u8"),
         ("slots", "<u4"),  # of a page
         ("table_version", "<u4"),
-        ("rows", "<u8"),  # in the fragment at the end of the epoch, so far; changed or not
+        ("rows", "<u8"),  # live rows of the fragment at the end of the epoch, counted so far, changed or not
         ("reserved", "<u8", (7,)),
     ]
 )
@@ -59,7 +59,7 @@ ARCHIVE_SEGMENT = np.dtype(
         ("groups", "<u8"),
         ("first_epoch", "<u8"),
         ("last_epoch", "<u8"),
-        ("first_wall_us", "<u8"),  # when the first and the last group were sealed
+        ("first_wall_us", "<u8"),  # wall clock when the first and the last group were sealed
         ("last_wall_us", "<u8"),
         ("reserved", "<u8", (ARCHIVE_WORDS - 5 - 9,)),
     ]

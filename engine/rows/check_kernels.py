@@ -1,8 +1,7 @@
 """Kernels that verify a live fragment: rows and index agree, every reference leads where it must.
 
-Each call looks at a bounded number of slots, holding the GIL, so that what it sees belongs to one instant; nothing is
-followed before it is known to lie in the arena. What is wrong is told as a fault and a place; the caller goes on
-behind it.
+Each call checks a bounded number of slots and holds the GIL, so that it sees one instant. It follows a reference only
+after a check that it leads into the arena. It reports a fault and its place; the caller continues after it.
 """
 
 # mypy: ignore-errors
@@ -22,7 +21,7 @@ from tidemark.engine.schema import row_layout as R
 
 @helper
 def page_is_sound(mem, fragment, page, logical):
-    """Whether a fixed page is the one its map entry names and counts its used slots right."""
+    """Whether a fixed page is the one its map entry names and has the right count of used slots."""
     if page >= mem.size >> A.PAGE_SHIFT:
         return False
     base = page << A.PAGE_SHIFT
@@ -65,7 +64,7 @@ def chunk_is_sound(mem, fragment, reference):
 
 @helper
 def ends_are_sound(mem, at, chunk_words, total):
-    """Whether the end offsets of a var part rise and stay inside it. They lie in its first chunk."""
+    """Whether the end offsets of a var part rise and stay inside it. They must be in its first chunk."""
     count = (mem[at] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
     first = 1 + ((mem[at] >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)
     bytes_from = first + ((count + 1) >> 1)
@@ -82,7 +81,7 @@ def ends_are_sound(mem, at, chunk_words, total):
 
 @helper
 def var_is_sound(mem, fragment, reference):
-    """Whether a var part is whole: every chunk, their sum, and the lengths it tells."""
+    """Whether a var part is whole: every chunk, their sum, and its lengths."""
     total = 0
     done = 0
     while reference != 0:
@@ -106,7 +105,7 @@ def var_is_sound(mem, fragment, reference):
 
 @helper
 def entries_of(mem, fragment, tag, rowid):
-    """How many index entries lead to a row."""
+    """Return how many index entries lead to a row."""
     if mem[fragment + A.F_SEGMENTS] == 0:
         return 0
     segment = segment_of(mem, fragment, tag)
@@ -124,7 +123,7 @@ def entries_of(mem, fragment, tag, rowid):
 
 @helper
 def lock_is_sound(mem, fragment, rowid, head, state):
-    """Whether a row's exclusive lock leads to an operation on it, and a slot that needs one has it."""
+    """Whether a row's exclusive lock leads to an operation on it, and a slot that needs a lock has one."""
     lock = head & A.LOCK_MASK
     if lock == 0:
         return state != A.RESERVED
@@ -141,7 +140,7 @@ def lock_is_sound(mem, fragment, rowid, head, state):
 
 @helper
 def row_fault(mem, fragment, rowid, row, newest_epoch):
-    """What is wrong with a slot; OK if nothing is."""
+    """Return the fault of a slot; OK if it has none."""
     head = mem[row]
     state = (head >> A.STATE_SHIFT) & A.STATE_MASK
     if state != A.FREE and state != A.RESERVED and state != A.LIVE:
@@ -166,7 +165,8 @@ def row_fault(mem, fragment, rowid, row, newest_epoch):
 def check_rows(mem, fragment, limit, newest_epoch, state):
     """Verify rows from ROWID state[0] on, about `limit` slots.
 
-    state: [ROWID to go on from, live rows seen, ROWID or page of the fault]. OK at the end, ST_MORE, or a fault.
+    state: [ROWID where to continue, live rows seen, ROWID of the fault]. OK at the end, ST_MORE, ST_DROPPED, or a
+    fault.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -203,7 +203,7 @@ def check_rows(mem, fragment, limit, newest_epoch, state):
 def check_index(mem, fragment, limit, state):
     """Verify the counts of index segments from directory entry state[0] on, `limit` segments a call.
 
-    state: [directory entry to go on from, -, place of the fault]. OK at the end, ST_MORE, or a fault.
+    state: [directory entry where to continue, -, place of the fault]. OK at the end, ST_MORE, ST_DROPPED, or a fault.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -221,7 +221,7 @@ def check_index(mem, fragment, limit, state):
         state[0] = number + 1
         segment = mem[mem[fragment + A.F_DIRECTORY + (number >> 9)] + (number & 511)]
         if number >> mem[segment + A.SEG_DEPTH] != 0:
-            continue  # several directory entries lead to a segment; the first stands for all
+            continue  # several directory entries lead to a segment; only the first counts
         looked += 1
         count = mem[segment + A.SEG_OVERFLOW_COUNT]
         for block in range(min(mem[segment + A.SEG_BLOCKS], A.SEG_BLOCKS_MAX)):

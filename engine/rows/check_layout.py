@@ -1,4 +1,4 @@
-"""What the verification of rows in memory finds."""
+"""Findings of the verification of rows in memory."""
 
 from __future__ import annotations
 

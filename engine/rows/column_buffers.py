@@ -1,4 +1,4 @@
-"""Arrow buffers as flat NumPy arrays and back; no bytes are copied unless alignment asks for it."""
+"""Arrow buffers as flat NumPy arrays and back; bytes are copied only for alignment."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ def _view(buffer: Any, dtype: Any, first: int, count: int) -> NDArray[Any]:
         return np.zeros(0, dtype)
     kind = np.dtype(dtype)
     view = np.frombuffer(buffer, kind, count, first * kind.itemsize)
-    # Buffers from files and pipes may start anywhere; kernels are compiled for aligned memory.
+    # Buffers from files and pipes may be unaligned; kernels are compiled for aligned memory.
     return view if view.flags.aligned else view.copy()
 
 
 def primitive(array: pa.Array, dtype: Any, units: int = 1) -> NDArray[Any]:
-    """Values of a fixed-width array as (length × units,) of `dtype`; undefined under nulls, zeros if no buffer is."""
+    """Return the values of a fixed-width array as (length × units,) of `dtype`; undefined under nulls, zeros without a
+    buffer.
+    """
     count = len(array) * units
     buffer = array.buffers()[1]
     return np.zeros(count, dtype) if buffer is None else _view(buffer, dtype, array.offset * units, count)
 
 
 def validity(array: pa.Array) -> tuple[NDArray[np.uint8], int]:
-    """Validity bitmap and offset of its first bit; empty if there are no nulls."""
+    """Return the validity bitmap and the offset of its first bit; an empty bitmap if there are no nulls."""
     buffer = array.buffers()[0]
     if buffer is None or array.null_count == 0:
         return NO_BYTES, 0
@@ -39,7 +41,7 @@ def validity(array: pa.Array) -> tuple[NDArray[np.uint8], int]:
 
 
 def variable(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Bytes and int64 offsets (length + 1) of a (large) string or binary array."""
+    """Return the bytes and int64 offsets (length + 1) of a (large) string or binary array."""
     import pyarrow as pa
 
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
@@ -52,7 +54,7 @@ def variable(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def build_fixed(kind: pa.DataType, count: int, data: NDArray[Any], bitmap: Any, nulls: int) -> pa.Array:
-    """An Arrow array over `data`; `bitmap` is None without nulls."""
+    """Return an Arrow array over `data`; `bitmap` may be None without nulls."""
     import pyarrow as pa
 
     return pa.Array.from_buffers(kind, count, [pa.py_buffer(bitmap) if nulls else None, pa.py_buffer(data)], nulls)
@@ -61,9 +63,9 @@ def build_fixed(kind: pa.DataType, count: int, data: NDArray[Any], bitmap: Any, 
 def build_variable(
     kind: pa.DataType, count: int, ends: NDArray[np.int64], data: NDArray[np.uint8], bitmap: Any, nulls: int
 ) -> pa.Array:
-    """An Arrow string or binary array; large types keep int64 offsets.
+    """Return an Arrow string or binary array; large types keep int64 offsets.
 
-    The caller has checked that the bytes fit 31 bits for the others.
+    For other types the caller has checked that offsets fit 31 bits.
     """
     import pyarrow as pa
 

@@ -1,7 +1,7 @@
-"""Anything tabular becomes record batches: Arrow, pandas, polars, NumPy, dicts of columns, iterables of rows.
+"""Tabular input as record batches: Arrow, pandas, polars, NumPy, dicts of columns, iterables of rows.
 
-Nothing is validated here but shape; the encoder validates values. Python rows go column-wise in chunks, so that no
-Python runs per value. Row numbers in refusals count from the start of the input.
+Only shapes are validated here; the encoder validates values. Python rows are converted by column in chunks, so that no
+Python code runs per value. Row numbers in refusals count from the start of the input.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ BATCH_ROWS = 65_536
 
 
 class Batch(NamedTuple):
-    """Some rows of an input: a record batch with any of the table's columns, the number of its first row, and which of
-    the columns nobody gave, which have their default in all rows.
+    """Some rows of an input: a record batch with any of the table's columns, the number of its first row, and the
+    columns that the input lacks, which have their default in all rows.
     """
 
     columns: pa.RecordBatch
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 
 def rows_expected(data: Any) -> int:
-    """How many rows an input has, as far as it says so before it is read; else 0."""
+    """Return how many rows an input has, if that is known before it is read; else 0."""
     count = getattr(data, "num_rows", None)
     if isinstance(count, int):
         return count
@@ -48,8 +48,8 @@ def rows_expected(data: Any) -> int:
 def to_columns(
     data: Any, definition: TableDefinition, batch_rows: int = BATCH_ROWS, fill_in: bool = True
 ) -> Iterator[Batch]:
-    """Batches of at most `batch_rows` rows, in order. What Python rows given as mappings leave out takes its default;
-    without `fill_in` it is left out of the batches, and all rows must leave out the same.
+    """Return an iterator of batches of at most `batch_rows` rows, in order. Columns missing in Python rows given as
+    mappings take their defaults; without `fill_in` batches omit them, and all rows must omit the same ones.
 
     Raises: TypeMismatch if the data has no shape of rows; NoSuchColumn, NotNullViolation for Python rows.
     """
@@ -104,8 +104,8 @@ def _from_pandas(frame: Any, definition: TableDefinition) -> pa.RecordBatch:
             arrays.append(pa.array(series.to_numpy()))
             continue
         if series.dtype == object:
-            # Python objects go the way of Python rows: pyarrow would take bytes and text, or times with and without a
-            # zone, in one column, and refuse others with errors of its own.
+            # Python objects are handled as in Python rows: pyarrow would accept bytes and text, or times with and
+            # without a zone, in one column, and would refuse others with its own errors.
             values = series.where(series.notna(), None).to_numpy(dtype=object)
             arrays.append(_column_array(values, name, definition))
             continue
@@ -199,14 +199,14 @@ def _from_rows(rows: Iterable[Any], definition: TableDefinition, chunk_rows: int
 
 
 def _filled(chunk: list[Any], names: list[str]) -> frozenset[str]:
-    """Columns that none of some rows gives."""
+    """Return the columns that no row of the chunk gives."""
     if not all(isinstance(row, Mapping) for row in chunk) or len(chunk[0]) == len(names):
         return frozenset()
     return frozenset(names).difference(*chunk)
 
 
 def _given_names(row: Any, definition: TableDefinition) -> list[str]:
-    """Columns a row has, in column order."""
+    """Return the columns a row has, in column order."""
     names = [column.name for column in definition.columns]
     if not isinstance(row, Mapping):
         return names
@@ -217,7 +217,7 @@ def _given_names(row: Any, definition: TableDefinition) -> list[str]:
 
 
 def _columns_of(chunk: list[Any], names: list[str], definition: TableDefinition, first_row: int) -> list[Sequence[Any]]:
-    """The columns of mappings that have exactly these."""
+    """Return the columns of mappings that have exactly these names."""
     wanted = set(names)
     for place, row in enumerate(chunk):
         if not isinstance(row, Mapping) or row.keys() != wanted:
@@ -239,7 +239,7 @@ def _transposed(chunk: list[Any], names: list[str], definition: TableDefinition,
         except KeyError:
             pass
     elif all(issubclass(kind, (tuple, list)) for kind in kinds) and set(map(len, chunk)) == {len(names)}:
-        # zip(*chunk) makes an iterator per row, whose number sends the garbage collector over the caller's rows.
+        # zip(*chunk) creates an iterator per row; so many objects start the garbage collector over the caller's rows.
         flat = list(chain.from_iterable(chunk))
         return [flat[place :: len(names)] for place in range(len(names))]
     whole = [_row_values(row, names, definition, first_row + place) for place, row in enumerate(chunk)]

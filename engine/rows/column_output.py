@@ -1,6 +1,6 @@
-"""The batch decoder: row images to record batches by gather kernels, without Python per row.
+"""The batch decoder: row images to record batches by gather kernels, without Python code per row.
 
-Lengths inside images are checked before they are followed; images that contradict themselves are PageDamaged.
+Lengths inside images are checked before they are used; an image that contradicts itself raises PageDamaged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _GATHER: dict[int, tuple[Callable[..., int], Any]] = {
 
 
 def arrow_schema(definition: TableDefinition, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The Arrow schema rows of a table come out as."""
+    """Return the Arrow schema of a table's rows as they are read."""
     import pyarrow as pa
 
     known = {column.name: column for column in definition.columns}
@@ -51,9 +51,9 @@ def arrow_schema(definition: TableDefinition, columns: Sequence[str] | None = No
 
 
 def wanted_names(row_format: RowFormat, columns: Sequence[str] | None, hidden: Collection[str] = ()) -> list[str]:
-    """The columns a caller asks for, all if None; `hidden` ones may be among them. Rows have a field for each name.
+    """Return the columns a caller asks for, all if None; `hidden` ones may be among them. Rows have a field for each.
 
-    Raises: NoSuchColumn, SchemaInvalid for a name that stands twice.
+    Raises: NoSuchColumn, SchemaInvalid for a repeated name.
     """
     if columns is None:
         return list(row_format.names)
@@ -75,13 +75,14 @@ def decode_rows(
     columns: Sequence[str] | None = None,
     extra: Mapping[str, NDArray[np.int64]] | None = None,
 ) -> pa.RecordBatch:
-    """A record batch of `count` images, with the named columns (all if None) and `extra` int64 columns behind them.
+    """Return a record batch of `count` images, with the named columns (all if None) and `extra` int64 columns after
+    them.
 
-    Whole images of a table with disk columns have word positions; unless a disk column is among the named ones, images
-    need no disk part.
+    Whole images of a table with disk columns must be given by word positions; images need no disk part unless a disk
+    column is named.
 
     Shapes: `images` (words,) int64; `offsets_or_stride` the word positions of the images (at least count) or the words
-    from one to the next; `extra` arrays (count,). Raises: NoSuchColumn, SchemaInvalid (a column twice), PageDamaged,
+    from one to the next; `extra` arrays (count,). Raises: NoSuchColumn, SchemaInvalid (a repeated column), PageDamaged,
     LimitExceeded past 2 GiB of one column.
     """
     import pyarrow as pa
@@ -116,7 +117,7 @@ def _decode_part(
     places: Sequence[Place],
     count: int,
 ) -> None:
-    """Decode the columns of one part, which starts at each position; those of keys in var parts are left out."""
+    """Decode the columns of one part, which starts at each position, except columns of keys in var parts."""
     fixed = [place for place in places if place.part == FIXED]
     if fixed:
         compact = fixed_images(row_format, layout, images, offsets_or_stride, count)
@@ -156,9 +157,7 @@ def _positions(offsets_or_stride: Words | int, count: int) -> Words:
 def fixed_images(
     row_format: RowFormat, layout: PartLayout, images: Words, offsets_or_stride: Words | int, count: int
 ) -> Words:
-    """Fixed images of a part in a row: the images themselves if a stride says so and there is no var part, else a
-    copy.
-    """
+    """Return the fixed images of a part: the images themselves if there is a stride and no var part, else a copy."""
     if isinstance(offsets_or_stride, int) and not layout.has_var:
         return images[: count * offsets_or_stride]
     compact = np.empty(count * layout.fixed_words, np.int64)
@@ -226,7 +225,7 @@ def _check_column_size(column: Column, total: int) -> None:
 
 
 def _to_arrow(values: NDArray[Any], column: Column, count: int, bitmap: Any, nulls: int) -> Any:
-    """Gathered units (8 bytes wide in keys) as an Arrow array of the column's type."""
+    """Return gathered units (8 bytes wide in keys) as an Arrow array of the column's type."""
     import pyarrow as pa
 
     kind = column.type
@@ -245,7 +244,7 @@ def _to_arrow(values: NDArray[Any], column: Column, count: int, bitmap: Any, nul
         words[:, 1] = values >> 63
         values = words.reshape(-1)
     elif kind.width < WORD_BYTES and values.nbytes == count * WORD_BYTES:
-        # A key's word: the low bytes are the value.
+        # In a key's word, the low bytes are the value.
         values = values.astype(f"i{kind.width}") if kind.width in (1, 2, 4) and not isinstance(kind, Binary) else values
     return build_fixed(target, count, values, bitmap, nulls)
 
@@ -308,7 +307,7 @@ def _decode_var(
 def _decode_added(
     row_format: RowFormat, column: Column, data: NDArray[np.uint8], ends: Words, bitmap: Any, nulls: int
 ) -> Any:
-    """An added column of fixed size, whose bytes came out of var parts."""
+    """Return an added column of fixed size from its bytes in var parts."""
     kind, count = column.type, ends.size - 1
     width = kind.width
     sizes = np.diff(ends)
@@ -327,12 +326,12 @@ def _decode_added(
 
 # --- other forms --------------------------------------------------------------------------------------
 def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:
-    """A pandas DataFrame; NULLs become what pandas has for the type."""
+    """Return a pandas DataFrame; NULLs become pandas' missing value for the type."""
     return table.to_pandas()
 
 
 def to_numpy(table: pa.Table | pa.RecordBatch, definition: TableDefinition) -> NDArray[Any]:
-    """A structured array: numbers in their own width, Binary(n) as n raw bytes, everything else and nullable columns
+    """Return a structured array: numbers in their width, Binary(n) as n raw bytes, everything else and nullable columns
     as Python objects (None for NULL).
 
     Shapes: (rows,) with one field per column.

@@ -1,4 +1,4 @@
-"""Laying some columns of a batch over existing row images."""
+"""Applying some columns of a batch to existing row images."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def encode_columns_patch(
     offsets_or_stride: Words | int,
     first_row: int = 0,
 ) -> EncodedRows:
-    """New images: row i of `batch` (any columns but the key's) laid over image i; the given images stay as they are.
+    """Return new images: image i with row i of `batch` (any columns but the key's); the given images stay unchanged.
 
-    If no disk column is among the given ones, neither the images need a disk part nor do the new ones have one.
-    Raises: as `encode_rows`, and Rejected for key columns.
+    If no given column is a disk column, the images need no disk part, and the new ones have none. Raises: as
+    `encode_rows`, and Rejected for key columns.
     """
     if isinstance(batch, Batch):
         batch, first_row = batch.columns, batch.first_row

@@ -1,8 +1,8 @@
-"""Arrow arrays brought to the type of a column, validated as a whole.
+"""Arrow arrays converted to the type of a column, validated as a whole.
 
-`conform` answers with an array whose every value the column takes, or refuses: a type that cannot hold the column's
-values is a TypeMismatch of the column; a value that does not fit is found, row by row and only then, by asking the
-type itself, so that batches and single rows refuse the same values with the same words.
+`conform` returns an array of values that the column accepts, or refuses. An unsuitable Arrow type is a TypeMismatch of
+the column. Only if some value does not fit, the column's type checks the values one by one, so that batches and single
+rows refuse the same values with the same message.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Powers of ten that Arrow has for 128 bits.
+# Powers of ten in Arrow's table for 128 bits.
 _ARROW_DIGITS = 38
-# Text that Arrow must not read as a decimal: exponents, and more digits after the point than it has powers of ten.
+# Text that Arrow must not parse as a decimal: exponents, and more digits after the point than it has powers of ten.
 _UNUSUAL_NUMBER = rf"[^-+.0-9]|\.[0-9]{{{_ARROW_DIGITS + 1}}}"
 # Python types whose values pyarrow converts exactly as `ColumnType.stored` would.
 _EXACT: dict[type, frozenset[type]] = {
@@ -52,7 +52,7 @@ _EXACT_CALENDAR: dict[str, frozenset[type]] = {
 
 
 def conform(array: pa.Array, column: Column, table: str, first_row: int, is_key: bool = False) -> pa.Array:
-    """The array in a type the encoder knows (Enum: places of members); `first_row` is the number of its row 0.
+    """Return the array in a type the encoder knows (Enum: indexes of members); `first_row` is the number of its row 0.
 
     Raises: TypeMismatch, ValueOutOfRange, NotNullViolation.
     """
@@ -96,7 +96,7 @@ def _any(mask: pa.Array) -> bool:
 
 
 def _first_refusal(array: pa.Array, column: Column, table: str, first_row: int, is_key: bool) -> Rejected:
-    """Ask the type about every value until one is refused."""
+    """Return the refusal of the first value that the column's type refuses."""
     store = column.type.stored_key if is_key else column.type.stored
     for row, scalar in enumerate(array):
         try:
@@ -118,7 +118,7 @@ def _wrong_type(array: pa.Array, kind: Any) -> TypeMismatch:
 def _conform_integer(array: pa.Array, kind: Any) -> Any:
     import pyarrow as pa
 
-    # Whole decimals too: who has no unsigned numbers of 64 bits, as Spark, has these instead.
+    # Decimals of scale 0 too: systems without unsigned 64-bit numbers, such as Spark, use these instead.
     if not pa.types.is_integer(array.type) and not (pa.types.is_decimal(array.type) and array.type.scale == 0):
         raise _wrong_type(array, kind)
     target = kind.arrow_type()
@@ -149,7 +149,7 @@ def _within(numbers: Any, low: Any, high: Any) -> bool:
 
 
 def _is_beyond_arrow(source: pa.DataType, kind: Any) -> bool:
-    """Whether Arrow, which looks powers of ten up without a look at its table's end, must not rescale this type."""
+    """Whether Arrow must not rescale this type: it looks up powers of ten without checking the end of its table."""
     return bool(abs(source.scale - kind.scale) > (76 if source.bit_width > 128 else _ARROW_DIGITS))
 
 
@@ -168,7 +168,7 @@ def _conform_decimal(array: pa.Array, kind: Any) -> Any:
 
 
 def decimals_of_text(array: pa.Array, kind: Decimal) -> pa.Array:
-    """Numbers written as text, in the Arrow type of a column. Raises: ValueOutOfRange, `row` tells which."""
+    """Return numbers given as text in the Arrow type of a column. Raises: ValueOutOfRange with its `row`."""
     import pyarrow as pa
 
     if not _any(_compute().match_substring_regex(array, _UNUSUAL_NUMBER)):
@@ -202,7 +202,7 @@ def _strings(array: pa.Array, kind: Any) -> Any:
         array = array.cast(pa.large_string())
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         raise _wrong_type(array, kind)
-    # Arrow readers need not have checked UTF-8, and what goes in invalid could not be read again.
+    # Arrow readers need not have checked UTF-8, and invalid text could be written but not read back.
     array.validate(full=True)
     return array
 
@@ -217,7 +217,7 @@ def _conform_text(array: pa.Array, kind: Any) -> Any:
     longest = _longest(pc.binary_length(result))
     if isinstance(kind, LongText):
         return result if longest <= limits.LOB_BYTES_MAX else None
-    # Characters are counted only where bytes alone do not settle it.
+    # Characters are counted only if the bytes alone do not decide it.
     if longest > kind.length and _longest(pc.utf8_length(result)) > kind.length:
         return None
     if isinstance(kind, Char) and _any(pc.ends_with(result, "\0")):
@@ -287,7 +287,7 @@ _CONFORM: dict[type, Callable[[Any, Any], Any]] = {
 
 
 def input_type(column: Column) -> pa.DataType:
-    """The Arrow type Python values are collected in; `conform` makes the last step."""
+    """Return the Arrow type in which Python values are collected; `conform` does the last conversion."""
     import pyarrow as pa
 
     kind = column.type
@@ -295,7 +295,7 @@ def input_type(column: Column) -> pa.DataType:
         return pa.string()
     if isinstance(kind, Binary):
         return pa.binary()
-    # pyarrow makes an over-large float an infinite Float32; the cast in `conform` notices.
+    # pyarrow converts a float that is too large to an infinite Float32; the cast in `conform` notices this.
     if isinstance(kind, Floating):
         return pa.float64()
     return kind.arrow_type()
@@ -309,9 +309,9 @@ def _zones_fit(values: Sequence[Any], kind: Calendar) -> bool:
 
 
 def from_python(values: Sequence[Any], column: Column, table: str, first_row: int, is_key: bool = False) -> pa.Array:
-    """An Arrow array of Python values; None is NULL.
+    """Return an Arrow array of Python values; None is NULL.
 
-    Values of exactly the column's Python type go through pyarrow; any other mix is asked value by value.
+    pyarrow converts values of exactly the column's Python type; for any other mix the type checks each value.
     """
     import pyarrow as pa
 
@@ -322,7 +322,7 @@ def from_python(values: Sequence[Any], column: Column, table: str, first_row: in
     if found <= exact and (not isinstance(kind, Calendar) or _zones_fit(values, kind)):
         try:
             if isinstance(kind, Decimal):
-                # Arrow writes a number out, or reads past a table, before it looks at the exponent.
+                # Arrow writes out all digits, or reads past a table, before it checks the exponent.
                 values = [None if value is None else kind.exact(value) for value in values]
             return pa.array(values, input_type(column))
         except (pa.ArrowException, OverflowError, ValueError, ValueOutOfRange):

@@ -24,7 +24,7 @@ _LONG_BITS = 64
 
 
 def column_class(kind: ColumnType) -> int:
-    """How kernels read values of a type: one of the CLASS_ constants."""
+    """Return the CLASS_ constant by which kernels read values of a type."""
     if isinstance(kind, Integer):
         if kind.signed:
             return c.CLASS_SIGNED
@@ -47,18 +47,20 @@ def _part(place: Place) -> int:
 
 
 def _key_path(layout: RowLayout, ordinal: int) -> bytes:
-    """Words of each piece of a canonical key up to the piece itself, -1 for those that begin with their length."""
+    """Return the words of each piece of a canonical key up to the piece itself, -1 for pieces that begin with their
+    length.
+    """
     pieces = [place.column.type for place in layout.key_places[: ordinal + 1]]
     words = [-1 if kind.is_var else kind.key_bytes_max // WORD_BYTES for kind in pieces]
     return np.array(words, dtype=np.int64).tobytes()
 
 
 def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[np.int64], bytes]:
-    """The words of the columns at `positions`, one after the other, and the constants they point into.
+    """Return the words of the columns at `positions`, consecutively, and the constants to which they refer.
 
-    Shapes: COLUMN_WORDS for each position. CW_MISSING counts bytes from the start of the constants, which fill whole
-    words; each default begins on a word. A piece of a key in the var part has there the words of each piece up to
-    itself, -1 for pieces of variable size.
+    Shapes: COLUMN_WORDS for each position. CW_MISSING is a byte offset in the constants, which fill whole words; each
+    default begins on a word. For a piece of a key in the var part, it leads to the words of each piece up to itself, -1
+    for pieces of variable size.
     """
     words = np.zeros(len(positions) * c.COLUMN_WORDS, dtype=np.int64)
     constants = bytearray()

@@ -2,7 +2,7 @@
 
 Invariants: all columns are validated before the first image word is written; padding and the bytes under NULLs are
 zero. Fixed columns are scattered block by block, so that a block of images stays in the cache while its columns are
-written. Var parts take two passes: lengths, a prefix sum, then the bytes.
+written. Var parts take two passes: lengths with a prefix sum, then the bytes.
 """
 
 from __future__ import annotations
@@ -79,19 +79,19 @@ class EncodedRows:
 
 
 def check_status(status: int) -> int:
-    """The status of a kernel; InvariantBroken if it refused its own caller's bounds."""
+    """Return the status of a kernel. Raises: InvariantBroken if the kernel refused its caller's bounds."""
     if status < 0:
         raise InvariantBroken("a column kernel was called with bounds that do not hold; report this")
     return status
 
 
 def encode_rows(row_format: RowFormat, batch: Batch | pa.RecordBatch, first_row: int = 0) -> EncodedRows:
-    """The images and keys of a record batch; missing columns take their defaults.
+    """Return the images and keys of a record batch; missing columns take their defaults.
 
     Raises: NoSuchColumn, TypeMismatch, ValueOutOfRange, NotNullViolation, RowTooLarge; `row` counts from `first_row`.
     """
     if isinstance(batch, Batch):
-        # A column nobody gave may have been dropped or renamed since the batch was made.
+        # A column filled with its default may have been dropped or renamed since the batch was built.
         gone = batch.filled.difference(row_format.names)
         batch, first_row = batch.columns.drop_columns(list(gone)) if gone else batch.columns, batch.first_row
     arrays = _conformed(row_format, batch, first_row)
@@ -133,8 +133,8 @@ def _conformed(row_format: RowFormat, batch: pa.RecordBatch, first_row: int) -> 
 def encode_arrays(
     row_format: RowFormat, arrays: Mapping[int, pa.Array], count: int, first_row: int, with_disk: bool = True
 ) -> EncodedRows:
-    """Images of conformed columns by position; those of a table with disk columns have offsets, or, without their disk
-    part, what a table in memory has.
+    """Return images of conformed columns, given by position. Images with a disk part have offsets; without it
+    (`with_disk` False) they have the form of a table in memory.
     """
     layout = row_format.layout
     fixed = _fixed_part(layout, arrays, count)
@@ -175,7 +175,7 @@ def _join_disk(
     count: int,
     first_row: int,
 ) -> tuple[Words, Words]:
-    """Whole images and their offsets, of the parts in memory and the disk columns."""
+    """Return whole images and their offsets, joined from the parts in memory and the disk columns."""
     disk = _fixed_part(layout, arrays, count)
     disk_offsets = _every(layout.fixed_words, count)
     if layout.has_var:
@@ -193,7 +193,7 @@ def _key_arrays(row_format: RowFormat, arrays: Mapping[int, pa.Array]) -> list[p
 
 # --- fixed columns --------------------------------------------------------------------------------
 def _numbers(array: pa.Array, kind: Any, is_key: bool) -> NDArray[Any] | None:
-    """Stored values as a flat array in the width they are stored in; None for values of varying length."""
+    """Return stored values as a flat array of their stored width; None for values of varying length."""
     import pyarrow as pa
 
     values: NDArray[Any]
@@ -229,7 +229,7 @@ def write_fixed(image: Words, stride_words: int, places: Sequence[tuple[Place, p
         kind = place.column.type
         source = _numbers(array, kind, place.is_key)
         if source is None:
-            # What lies under a NULL may be longer than the column.
+            # The bytes under a NULL may be longer than the column.
             if array.null_count:
                 array = array.fill_null(b"" if isinstance(kind, Binary) else "")
             data, offsets = variable(array)
@@ -270,7 +270,7 @@ def stamp_nulls(image: Words, stride_words: int, place: Place, array: pa.Array, 
 
 # --- keys -----------------------------------------------------------------------------------------
 def _variable_keys(columns: Sequence[Any], arrays: Sequence[pa.Array], count: int) -> EncodedKeys:
-    """Canonical keys with variable pieces: sizes, a prefix sum, then piece by piece."""
+    """Return canonical keys with variable pieces: sizes, a prefix sum, then piece by piece."""
     totals = np.zeros(count, np.int64)
     pieces: list[Any] = []
     for column, array in zip(columns, arrays, strict=True):
@@ -298,7 +298,8 @@ def _variable_keys(columns: Sequence[Any], arrays: Sequence[pa.Array], count: in
 
 
 def encode_keys(row_format: RowFormat, values: Any, first_row: int = 0) -> EncodedKeys:
-    """Canonical keys of a list of scalars or tuples, a NumPy or Arrow array, or a batch or mapping of key columns.
+    """Return canonical keys of a list of scalars or tuples, a NumPy or Arrow array, or a batch or mapping of key
+    columns.
 
     Raises: TypeMismatch, ValueOutOfRange, NotNullViolation.
     """
@@ -370,7 +371,9 @@ def _var_validity(place: Place, arrays: Mapping[int, pa.Array], count: int) -> t
 
 
 def _var_bytes(place: Place, arrays: Mapping[int, pa.Array], count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Bytes and ends (count + 1) of a column of the var part: of an added one of any type, or of a dropped one."""
+    """Return the bytes and ends (count + 1) of a column of the var part, also of an added one of any type or a dropped
+    one.
+    """
     if place.is_dropped:
         return NO_BYTES, np.zeros(count + 1, np.int64)
     kind, array = place.column.type, arrays[place.position]

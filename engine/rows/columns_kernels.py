@@ -1,9 +1,9 @@
 """Kernels that turn columns into row images and back; private memory only, so they run without the GIL.
 
-Offsets of fixed columns are in units of the array's own element (8, 4, 2 or 1 bytes): a 20-byte column at an offset
-that is a multiple of four moves as five 4-byte units. `row_offsets` are word positions of images. Every kernel checks
-its bounds before the first write and returns -1 if they do not hold; the callers treat that as a broken invariant, or
-as damage where the lengths were read from an image.
+Offsets of fixed columns are in units of the array's element (8, 4, 2 or 1 bytes): a 20-byte column at an offset that is
+a multiple of four moves as five 4-byte units. `row_offsets` are word positions of images. Every kernel checks its
+bounds before the first write and returns -1 if they do not hold. Callers treat that as a broken invariant, or as damage
+if the lengths were read from an image.
 """
 
 # mypy: ignore-errors
@@ -17,7 +17,7 @@ _PASSES_MAX = 8
 
 @helper
 def bit(bitmap, position):
-    """One bit of a bitmap."""
+    """Return one bit of a bitmap."""
     return (bitmap[position >> 3] >> (position & 7)) & 1
 
 
@@ -36,7 +36,7 @@ def _scatter(image, source, first, stride, units, begin, count):
         return -1
     if first + (begin + count - 1) * stride + units > image.size or (begin + count) * units > source.size:
         return -1
-    # Few units go one after the other: an inner loop of unknown length costs more than a second pass in the cache.
+    # A few units take a pass each: an inner loop of unknown length costs more than another pass in the cache.
     if units <= _PASSES_MAX:
         for unit in range(units):
             for row in range(begin, begin + count):
@@ -73,51 +73,51 @@ def scatter_8(image, source, first, stride, units, begin, count):
 
 @kernel("int64(int32[::1], Array(int32, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def scatter_4(image, source, first, stride, units, begin, count):
-    """As `scatter_8` with 4-byte units."""
+    """Do `scatter_8` with 4-byte units."""
     return _scatter(image, source, first, stride, units, begin, count)
 
 
 @kernel("int64(int16[::1], Array(int16, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def scatter_2(image, source, first, stride, units, begin, count):
-    """As `scatter_8` with 2-byte units."""
+    """Do `scatter_8` with 2-byte units."""
     return _scatter(image, source, first, stride, units, begin, count)
 
 
 @kernel("int64(uint8[::1], Array(uint8, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def scatter_1(image, source, first, stride, units, begin, count):
-    """As `scatter_8` with single bytes."""
+    """Do `scatter_8` with single bytes."""
     return _scatter(image, source, first, stride, units, begin, count)
 
 
 @kernel("int64(int64[::1], Array(int64, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def gather_8(target, image, first, stride, units, begin, count):
-    """Read rows begin … begin + count of a column of 8-byte units out of strided images; returns count or -1."""
+    """Read rows begin … begin + count of a column of 8-byte units from strided images; returns count or -1."""
     return _gather(target, image, first, stride, units, begin, count)
 
 
 @kernel("int64(int32[::1], Array(int32, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def gather_4(target, image, first, stride, units, begin, count):
-    """As `gather_8` with 4-byte units."""
+    """Do `gather_8` with 4-byte units."""
     return _gather(target, image, first, stride, units, begin, count)
 
 
 @kernel("int64(int16[::1], Array(int16, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def gather_2(target, image, first, stride, units, begin, count):
-    """As `gather_8` with 2-byte units."""
+    """Do `gather_8` with 2-byte units."""
     return _gather(target, image, first, stride, units, begin, count)
 
 
 @kernel("int64(uint8[::1], Array(uint8, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def gather_1(target, image, first, stride, units, begin, count):
-    """As `gather_8` with single bytes."""
+    """Do `gather_8` with single bytes."""
     return _gather(target, image, first, stride, units, begin, count)
 
 
 @kernel("int64(uint8[::1], Array(uint8, 1, 'C', readonly=True), int64, int64, int64, int64, int64, int64)", nogil=True)
 def stamp_nulls(image, validity, bit_offset, null_byte, mask, value_byte, stride, count):
-    """Set or clear the null bit of every row from an Arrow validity bitmap (empty: all valid); returns the nulls.
+    """Set or clear the null bit of every row from an Arrow validity bitmap (empty: all valid); returns the nulls or -1.
 
-    `value_byte` carries offset << 16 | width of the value, whose bytes are zeroed under a NULL.
+    value_byte: offset << 16 | width of the value, whose bytes are zeroed under a NULL.
     """
     offset = value_byte >> 16
     width = value_byte & 0xFFFF
@@ -143,7 +143,7 @@ def stamp_nulls(image, validity, bit_offset, null_byte, mask, value_byte, stride
 
 @kernel("int64(uint8[::1], Array(uint8, 1, 'C', readonly=True), int64, int64, int64, int64)", nogil=True)
 def gather_nulls(bitmap, image, null_byte, mask, stride, count):
-    """Write an Arrow validity bitmap (zeroed before) from the null bits of strided images; returns the nulls."""
+    """Write an Arrow validity bitmap (zeroed before) from the null bits of strided images; returns the nulls or -1."""
     if count <= 0:
         return 0
     if min(null_byte, stride) < 0 or null_byte + (count - 1) * stride >= image.size or (count + 7) >> 3 > bitmap.size:
@@ -163,7 +163,7 @@ def gather_nulls(bitmap, image, null_byte, mask, stride, count):
     nogil=True,
 )
 def scatter_padded(image, source, offsets, first, stride, width, count):
-    """Write values of varying length zero-padded to `width` bytes; the caller has checked that none is longer."""
+    """Write values of varying length, zero-padded to `width` bytes; returns count, or -1 if one is longer."""
     if count <= 0:
         return 0
     if min(first, stride, width) < 0 or first + (count - 1) * stride + width > image.size or count >= offsets.size:
@@ -185,7 +185,7 @@ def scatter_padded(image, source, offsets, first, stride, width, count):
 
 @kernel("int64(int64[::1], Array(uint8, 1, 'C', readonly=True), int64, int64, int64, int64)", nogil=True)
 def measure_padded(ends, image, first, stride, width, count):
-    """Offsets (count + 1) of zero-padded values without their padding; returns their sum or -1."""
+    """Write the offsets (count + 1) of zero-padded values without their padding; returns their sum or -1."""
     if min(first, stride, width) < 0 or count >= ends.size:
         return -1
     if count > 0 and first + (count - 1) * stride + width > image.size:
@@ -207,7 +207,7 @@ def measure_padded(ends, image, first, stride, width, count):
     nogil=True,
 )
 def copy_padded(target, ends, image, first, stride, count):
-    """Copy the values that `measure_padded` measured."""
+    """Copy the values that `measure_padded` measured; returns count or -1."""
     if count >= ends.size or ends[count] > target.size:
         return -1
     for row in range(count):

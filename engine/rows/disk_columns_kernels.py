@@ -1,7 +1,7 @@
 """Kernels that join the two parts of row images and find the second; private memory only.
 
-Offsets are word positions, count + 1 of them where they delimit, count where they begin. Lengths in images are checked
-before they are followed.
+Offsets are word positions: count + 1 where they delimit images, count where they only give starts. Lengths in images
+are checked before they are used.
 """
 
 # mypy: ignore-errors
@@ -20,7 +20,7 @@ from tidemark.engine.schema import row_layout as R
     nogil=True,
 )
 def join_parts(images, offsets, memory, memory_offsets, disk, disk_offsets, count):
-    """Lay each row's part in memory and disk part one behind the other, the header word of the disk part included.
+    """Join each row's part in memory and its disk part, and write the header word of the disk part.
 
     The three offsets have count + 1 entries; returns count or -1.
     """
@@ -45,7 +45,7 @@ def join_parts(images, offsets, memory, memory_offsets, disk, disk_offsets, coun
 
 @helper
 def _var_words(images, at):
-    """Words of the var part at word `at`, -1 if it would not end within the images."""
+    """Return the words of the var part at word `at`, -1 if it would end past the images."""
     if at >= images.size:
         return -1
     header = images[at]
@@ -57,7 +57,7 @@ def _var_words(images, at):
 
 @helper
 def _is_var(images, at):
-    """Whether a var part stands at word `at` instead of a disk part, which has no columns to count and two words."""
+    """Whether a var part is at word `at`, not a disk part, which has no count of columns and at least two words."""
     if at >= images.size:
         return False
     return (images[at] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK != 0 or images[
@@ -71,7 +71,8 @@ def _is_var(images, at):
     nogil=True,
 )
 def find_disk_parts(starts, images, offsets, fixed_words, has_var, disk_fixed_words, disk_has_var, count):
-    """Where the disk part of each image starts; returns count, or -1 - row if an image's lengths contradict each other.
+    """Find where the disk part of each image starts; returns count, or -1 - row if an image's lengths contradict each
+    other.
 
     `fixed_words` and `has_var` describe the part in memory, the other two the disk part. Rows of a table that got var
     parts since have one although has_var is 0.

@@ -1,6 +1,6 @@
-"""Growth of the primary index: a segment is given a block, or split in two.
+"""Growth of the primary index: a segment gets another block, or is split in two.
 
-At most 4,096 entries are redistributed at a time, with the tag bits they carry; no row is read, no call pauses.
+At most 4,096 entries are redistributed at a time, by the tag bits they carry; no row is read, and no call takes long.
 """
 
 # mypy: ignore-errors
@@ -13,10 +13,11 @@ from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.memory.pool_kernels import give_block, take_block
 from tidemark.engine.rows.segments_kernels import place_anyhow
 
-# A segment is grown before it is fuller than this many of 1,024ths, and rebuilt to at most the second.
+# A segment grows before it is fuller than the first of these, in 1,024ths; after a split it is at most as full as the
+# second.
 FULL_1024 = 968
 ROOMY_1024 = 830
-# Entries a segment is given ahead of a bulk load, chance included, so that it need not be split right after.
+# Entries for which a segment gets room ahead of a bulk load, with a margin for chance, so it is not split right after.
 RESERVED_ENTRIES = 3_650
 
 
@@ -34,7 +35,7 @@ def add_block(mem, fragment, segment):
 
 @helper
 def give_blocks(mem, fragment, segment, first, stop):
-    """Give a segment's blocks [first, stop), its last ones, back; it has none of them already."""
+    """Release a segment's blocks [first, stop), its last ones; SEG_BLOCKS no longer counts them."""
     for number in range(first, stop):
         give_block(mem, mem[fragment + A.F_POOL], mem[segment + A.SEG_BLOCK + number])
         mem[segment + A.SEG_BLOCK + number] = 0
@@ -43,7 +44,7 @@ def give_blocks(mem, fragment, segment, first, stop):
 
 @helper
 def make_segment(mem, fragment, depth, blocks):
-    """Make an empty segment; its address or 0. Nothing is kept on failure but the block of segment descriptors."""
+    """Create an empty segment; returns its address or 0. A failure leaves only the block of segment descriptors."""
     used = mem[fragment + A.F_SEGMENT_USED]
     if mem[fragment + A.F_SEGMENT_BLOCK] == 0 or used >= A.SEGS_PER_BLOCK:
         block = take_block(mem, mem[fragment + A.F_POOL])
@@ -68,7 +69,7 @@ def make_segment(mem, fragment, depth, blocks):
 
 @helper
 def unmake_segment(mem, fragment, segment):
-    """Take back the segment that was made last; no directory leads to it."""
+    """Remove the segment that was created last; no directory entry leads to it."""
     blocks = mem[segment + A.SEG_BLOCKS]
     mem[segment + A.SEG_BLOCKS] = 0
     give_blocks(mem, fragment, segment, 0, blocks)
@@ -102,7 +103,7 @@ def double_directory(mem, fragment):
 
 @helper
 def set_aside(mem, segment, blocks, target):
-    """Move the content of a segment's first blocks to `target`, each word at its place."""
+    """Move the content of a segment's first blocks to `target`, word for word."""
     for number in range(blocks):
         block = mem[segment + A.SEG_BLOCK + number]
         for i in range(A.BLOCK_WORDS):
@@ -122,7 +123,7 @@ def put_back(mem, segment, blocks, source):
 
 @helper
 def change_overflow(mem, pool, segment, overflow, count):
-    """Give a segment this overflow list instead of the one it has got while it was rebuilt."""
+    """Give a segment this overflow list in place of the one it got while it was rebuilt."""
     made = mem[segment + A.SEG_OVERFLOW]
     if made != 0 and made != overflow:
         give_block(mem, pool, made)
@@ -132,7 +133,7 @@ def change_overflow(mem, pool, segment, overflow, count):
 
 @helper
 def divide_entries(mem, pool, segment, twin, depth, blocks, overflow, overflow_count):
-    """Place what was set aside, and an overflow list, into both halves of a segment; OK or ST_MEMORY in between."""
+    """Place the entries set aside and an overflow list into both halves of a segment; OK, or ST_MEMORY midway."""
     scratch = mem[pool + A.P_SCRATCH]
     for i in range(blocks * A.BLOCK_WORDS + overflow_count):
         entry = mem[scratch + i] if i < blocks * A.BLOCK_WORDS else mem[overflow + i - blocks * A.BLOCK_WORDS]
@@ -145,7 +146,7 @@ def divide_entries(mem, pool, segment, twin, depth, blocks, overflow, overflow_c
 
 @helper
 def entries_with_bit(mem, segment, depth):
-    """How many entries of a segment have this bit of the tag set."""
+    """Return how many entries of a segment have this bit of the tag set."""
     count = 0
     for number in range(mem[segment + A.SEG_BLOCKS]):
         block = mem[segment + A.SEG_BLOCK + number]
@@ -158,13 +159,13 @@ def entries_with_bit(mem, segment, depth):
 
 @helper
 def roomy_blocks(entries, least):
-    """Blocks of a segment of so many entries that was just split; at least `least`."""
+    """Return the blocks for a segment of so many entries after a split; at least `least`."""
     return min(max(entries * 1024 // (ROOMY_1024 * A.BUCKETS_PER_BLOCK * A.BUCKET_WORDS) + 1, least), A.SEG_BLOCKS_MAX)
 
 
 @helper
 def split_segment(mem, fragment, segment, tag, blocks):
-    """Split a segment by its next tag bit into two, the new one of at least `blocks` blocks; OK or ST_MEMORY (nothing
+    """Split a segment in two by its next tag bit, the new one with at least `blocks` blocks; OK or ST_MEMORY (nothing
     changed).
     """
     depth = mem[segment + A.SEG_DEPTH]
@@ -204,7 +205,7 @@ def split_segment(mem, fragment, segment, tag, blocks):
 
 @helper
 def enlarge_segment(mem, fragment, segment, blocks):
-    """Give a segment up to `blocks` blocks and redistribute its entries; OK or ST_MEMORY (nothing changed)."""
+    """Enlarge a segment to up to `blocks` blocks and redistribute its entries; OK or ST_MEMORY (nothing changed)."""
     pool = mem[fragment + A.F_POOL]
     scratch = mem[pool + A.P_SCRATCH]
     before = mem[segment + A.SEG_BLOCKS]
@@ -232,7 +233,7 @@ def enlarge_segment(mem, fragment, segment, blocks):
 
 @helper
 def grow_segment(mem, fragment, segment, tag):
-    """Give a segment more room: a block, or a split; OK or ST_MEMORY."""
+    """Give a segment more room by a block or a split; OK or ST_MEMORY."""
     if mem[segment + A.SEG_BLOCKS] == A.SEG_BLOCKS_MAX:
         return split_segment(mem, fragment, segment, tag, 1)
     return enlarge_segment(mem, fragment, segment, mem[segment + A.SEG_BLOCKS] + 1)
@@ -240,7 +241,7 @@ def grow_segment(mem, fragment, segment, tag):
 
 @helper
 def begin_index(mem, fragment):
-    """Make the first segment of an empty index; OK or ST_MEMORY."""
+    """Create the first segment of an empty index; OK or ST_MEMORY."""
     if mem[fragment + A.F_DIRECTORY] == 0:
         mem[fragment + A.F_DIRECTORY] = take_block(mem, mem[fragment + A.F_POOL])
         if mem[fragment + A.F_DIRECTORY] == 0:
@@ -254,10 +255,10 @@ def begin_index(mem, fragment):
 
 @helper
 def reserve_step(mem, fragment, expected, at):
-    """One step of giving an index the size it will need for `expected` entries: at most one segment is rebuilt.
+    """Do one step of sizing an index for `expected` entries: rebuild at most one segment.
 
-    at: directory position the search begins at. Returns the position to go on at, or -1 when all is done or memory is
-    short (then the index grows on its own, as far as it can).
+    at: directory position where the search begins. Returns the position where to continue, or -1 when all is done or
+    memory is short (then the index grows on demand, as far as it can).
     """
     if mem[fragment + A.F_SEGMENTS] == 0 and begin_index(mem, fragment) != A.OK:
         return -1
@@ -278,7 +279,7 @@ def reserve_step(mem, fragment, expected, at):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def reserve_index(mem, fragment, expected, at):
-    """`reserve_step` for a live fragment: call it with the position it returns until that is -1."""
+    """Do `reserve_step` for a live fragment: call it with the position it returns until that is negative."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -287,7 +288,7 @@ def reserve_index(mem, fragment, expected, at):
 
 @helper
 def drop_index(mem, fragment):
-    """Give back all memory of a fragment's primary index."""
+    """Release all memory of a fragment's primary index."""
     pool = mem[fragment + A.F_POOL]
     block = mem[fragment + A.F_SEGMENT_BLOCK]
     used = mem[fragment + A.F_SEGMENT_USED]

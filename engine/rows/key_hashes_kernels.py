@@ -1,4 +1,4 @@
-"""Keys of many images hashed at once: fragment and tag of each, and their order by fragment."""
+"""Hashes of the keys of many images: fragment and tag of each, and their order by fragment."""
 
 # mypy: ignore-errors
 
@@ -14,9 +14,10 @@ from tidemark.engine.sealed.checksums_kernels import xxh64_hash
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1])", nogil=True)
 def hash_images(header, key_words, images, offsets, count, hashes):
-    """Fill hashes with fragment << 29 | tag for a batch of images; how many, fewer if no partition takes the next one.
+    """Fill hashes with fragment << 29 | tag for a batch of images; returns how many, fewer if no partition takes the
+    next one.
 
-    header: the table's private hash header; with partition words, hashes has room for a key behind `count` words.
+    header: the table's private hash header; with partition words, hashes has room for a key after `count` words.
     """
     fixed = header[H.HH_FIXED_WORDS]
     seed = header[H.HH_SEED]
@@ -42,7 +43,7 @@ def hash_images(header, key_words, images, offsets, count, hashes):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def sort_by_fragment(hashes, count, fragments, order, starts):
-    """Stable counting sort of batch positions by fragment; starts has fragments + 1 words."""
+    """Sort batch positions by fragment, with a stable counting sort; starts has fragments + 1 words."""
     for number in range(fragments + 1):
         starts[number] = 0
     for i in range(count):

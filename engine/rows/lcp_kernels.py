@@ -1,8 +1,8 @@
-"""Local checkpoint of one fragment: the scan, and loading what it wrote (D6, D8).
+"""Local checkpoint of one fragment: the scan, and loading its files (D6, D8).
 
 Scan: on rows not yet passed, the checkpoint bit is 1 exactly if the row has changed since the checkpoint began. The
-scan clears bits that are 1 and writes live rows whose bit is 0. Loading puts every entry back at its ROWID, index entry
-included.
+scan clears bits that are 1 and writes live rows whose bit is 0. Loading puts every row back at its ROWID, with its
+index entry.
 """
 
 # mypy: ignore-errors
@@ -33,7 +33,7 @@ packed_place = helper(E.pack_entry_place)
 
 @kernel("int64(int64[::1], int64, int64)")
 def start_lcp(mem, fragment, epoch):
-    """Begin the checkpoint of a fragment at the end of `epoch`; the caller holds the commit latch."""
+    """Begin the checkpoint of a fragment at the end of `epoch`; the caller holds the commit latch. OK or ST_DROPPED."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -50,7 +50,7 @@ def start_lcp(mem, fragment, epoch):
 
 @kernel("int64(int64[::1], int64)")
 def abandon_lcp(mem, fragment):
-    """The checkpoint will not be finished: the rest of the scan only clears bits."""
+    """Abandon the checkpoint: the rest of the scan only clears bits."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -61,9 +61,9 @@ def abandon_lcp(mem, fragment):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
 def scan_lcp(mem, fragment, out, limit, state):
-    """Scan on, looking at no more than `limit` slots. state: [words used in out, entries in out].
+    """Continue the scan, checking at most `limit` slots. state: [words used in out, entries in out].
 
-    OK when the fragment is done, ST_MORE, ST_SPACE - words needed when out is full, ST_INVARIANT.
+    OK when the fragment is done, ST_MORE, ST_SPACE - words needed when out is full, ST_INVARIANT, ST_DROPPED.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -110,9 +110,9 @@ def scan_lcp(mem, fragment, out, limit, state):
 
 @helper
 def place_row(mem, fragment, rowid, epoch, author, images, at, words):
-    """Put a row image at a prescribed ROWID, index entry included; OK or a status code.
+    """Put a row image at a given ROWID, with its index entry; OK or a status code.
 
-    Strict: the slot must be free and the key new. `words`: of the whole image, already checked against the source.
+    Strict: the slot must be free and the key new. words: of the whole image, already checked against the source.
     """
     first, key_words = image_key(images, at, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS])
     if first + key_words > at + words:
@@ -128,7 +128,7 @@ def place_row(mem, fragment, rowid, epoch, author, images, at, words):
 
 @helper
 def place_image(mem, fragment, rowid, epoch, author, images, at, words):
-    """`place_row` without the index."""
+    """Do `place_row` without the index."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
     reference = 0
     if words > fixed and not is_empty_var(mem, fragment, words - fixed):
@@ -152,7 +152,7 @@ def place_image(mem, fragment, rowid, epoch, author, images, at, words):
 
 @helper
 def checked_image_words(fixed, has_var, words, at, stop):
-    """Words of the image at words[at:stop], or -1 if it cannot be one."""
+    """Return the words of the image at words[at:stop], or -1 if it is invalid."""
     if at + fixed > stop:
         return -1
     if not has_var:
@@ -167,7 +167,7 @@ def checked_image_words(fixed, has_var, words, at, stop):
 
 @helper
 def checked_entry_words(fixed, has_var, words, at, stop):
-    """Words of the entry at words[at:stop], or -1 if it cannot be one."""
+    """Return the words of the entry at words[at:stop], or -1 if it is invalid."""
     if at + A.ENTRY_WORDS > stop or words[at] < 0 or words[at] > A.ROWID_MASK or words[at + 1] < 0:
         return -1
     size = checked_image_words(fixed, has_var, words, at + A.ENTRY_WORDS, stop)
@@ -183,10 +183,10 @@ def place_entry(mem, fragment, words, at, size):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
 def load_entries(mem, fragment, words, start, stop, state):
-    """Load entries words[start:stop] of a data file into its fragment, on private memory; `finish_entries` ends it.
+    """Load entries words[start:stop] of a data file into its fragment, in private memory; `finish_entries` ends it.
 
     F_LCP_HAS_VAR says whether entries have a var part. state: [offset reached, rows loaded]. Returns OK or the status
-    of the entry at state[0]; an entry of another fragment is ST_INVARIANT.
+    of the entry at state[0]; an entry of another fragment gives ST_INVARIANT.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -220,7 +220,7 @@ def load_entries(mem, fragment, words, start, stop, state):
 
 @kernel("int64(int64[::1], int64)", nogil=True)
 def finish_entries(mem, fragment):
-    """All entries of a data file are loaded: put the index in order. OK, ST_DUPLICATE or ST_MEMORY."""
+    """Put the index in order after all entries of a data file are loaded; OK, ST_DUPLICATE, ST_MEMORY or ST_DROPPED."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -231,9 +231,9 @@ def finish_entries(mem, fragment):
 def load_copies(mem, shapes, targets, words, start, stop, state):
     """Load old rows words[start:stop], of any table and fragment, into the fragments that come from this checkpoint.
 
-    shapes: per table number [fixed words, has var, fragments, place of the first in targets]; no fragments: no such
-    table. targets: handles of fragments, 0 for those that come from elsewhere. state: [offset reached, rows loaded,
-    entries seen]. Returns OK or the status of the entry at state[0].
+    shapes: per table number [fixed words, has var, fragments, place of the first in targets]; 0 fragments: no such
+    table. targets: handles of fragments, 0 for fragments that are loaded from elsewhere. state: [offset reached, rows
+    loaded, entries seen]. Returns OK or the status of the entry at state[0].
     """
     at = start
     while at < stop:
@@ -262,7 +262,7 @@ def load_copies(mem, shapes, targets, words, start, stop, state):
 
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
 def finish_load(mem, fragment, epoch):
-    """After loading: what the empty slots' epochs were is lost, "emptied through" `epoch` stands for them (D1)."""
+    """After loading, set "emptied through" `epoch` for all pages: the epochs of their empty slots are lost (D1)."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -281,7 +281,7 @@ assert A.ST_MORE != A.ST_SPACE
 
 @helper
 def lcp_entry_words(mem, fragment, row):
-    """Words of the entry of a committed row in the local checkpoint that runs."""
+    """Return the words of a committed row's entry in the running local checkpoint."""
     words = A.ENTRY_WORDS + mem[fragment + A.F_FIXED_WORDS]
     if mem[fragment + A.F_LCP_HAS_VAR]:
         words += words_of_var(mem, var_of(mem, fragment, row))
@@ -290,8 +290,8 @@ def lcp_entry_words(mem, fragment, row):
 
 @helper
 def write_lcp_entry(mem, fragment, rowid, row, out, at):
-    """Write the entry of a committed row for the local checkpoint that runs, in the form rows had when that began;
-    returns its words. The caller has made room.
+    """Write the entry of a committed row for the running local checkpoint, in the row format of its start; returns its
+    words. `out` has room.
     """
     out[at] = rowid
     out[at + 1] = mem[row + 1]

@@ -1,4 +1,4 @@
-"""Files of a local checkpoint: data files of sealed blocks, and the control file that makes them count (D6).
+"""Files of a local checkpoint: data files of sealed blocks, and the control file that makes them valid (D6).
 
 A block is this header and row entries: ROWID, epoch, author | table << 16 | fragment << 47, row image.
 The control file is one sealed unit: header, then a JSON body.
@@ -23,8 +23,8 @@ LCP_BLOCK = np.dtype(
         ("number", "<u4"),  # of the block in its file, from 0
         ("is_last", "<u4"),
         ("entries", "<u8"),  # in this block
-        ("entry_words", "<u8"),  # words of entries behind the header; the rest is padding
-        ("total_entries", "<u8"),  # in the file, blocks before included
+        ("entry_words", "<u8"),  # words of entries after the header; the rest is padding
+        ("total_entries", "<u8"),  # in the file, up to the end of this block
         ("reserved", "<u8", (5,)),
     ]
 )
@@ -41,10 +41,10 @@ LCP_CONTROL = np.dtype(
     ]
 )
 
-# Table and fragment of the file that holds old rows copied by commits, for all fragments.
+# Table and fragment of the file with old rows copied by commits, of all fragments.
 COPIES_TABLE = 0
 COPIES_FRAGMENT = (1 << 32) - 1
-# Table and fragment that stand for the file of extent headers.
+# Table and fragment of the file of extent headers.
 EXTENTS_TABLE = 0
 EXTENTS_FRAGMENT = (1 << 32) - 2
 
@@ -57,17 +57,17 @@ ENTRY_FRAGMENT_MASK = 0xFFF
 
 
 def pack_entry_place(author: int, table: int, fragment: int) -> int:
-    """Word 2 of an entry."""
+    """Return word 2 of an entry."""
     return author | table << ENTRY_TABLE_SHIFT | fragment << ENTRY_FRAGMENT_SHIFT
 
 
 def entry_table(word: int) -> int:
-    """Table number in word 2 of an entry."""
+    """Return the table number in word 2 of an entry."""
     return (word >> ENTRY_TABLE_SHIFT) & ENTRY_TABLE_MASK
 
 
 def entry_fragment(word: int) -> int:
-    """Fragment number in word 2 of an entry."""
+    """Return the fragment number in word 2 of an entry."""
     return (word >> ENTRY_FRAGMENT_SHIFT) & ENTRY_FRAGMENT_MASK
 
 

@@ -1,6 +1,6 @@
 """Primary-key hash index: extendible directory, segments that grow by blocks, two buckets per key (ADR 0003).
 
-A probe reads at most two buckets of eight entries (and an overflow list that is nearly always empty).
+A probe reads at most two buckets of eight entries (and an overflow list, which is nearly always empty).
 """
 
 # mypy: ignore-errors
@@ -27,12 +27,12 @@ from tidemark.engine.rows.segments_kernels import (
 from tidemark.engine.rows.var_parts_kernels import chunk_address
 from tidemark.engine.sealed.keyed_hash_kernels import keyed_hash
 
-AHEAD_ROWS = 32  # keys of a batch whose memory accesses are made to overlap
+AHEAD_ROWS = 32  # keys of a batch whose memory accesses overlap
 
 
 @helper
 def tag_of(keys, start, words, seed):
-    """29-bit tag of a canonical key."""
+    """Return the 29-bit tag of a canonical key."""
     return keyed_hash(keys, start, words, seed) & A.TAG_MASK
 
 
@@ -57,7 +57,7 @@ def key_equals(mem, fragment, row, keys, start, words):
 
 @helper
 def row_key(mem, fragment, row):
-    """Address and length of the canonical key of a stored row."""
+    """Return the address and length of the canonical key of a stored row."""
     held = mem[fragment + A.F_KEY_WORDS]
     if held > 0:
         return row + A.ROW_HEADER_WORDS, held
@@ -67,14 +67,14 @@ def row_key(mem, fragment, row):
 
 @helper
 def row_tag(mem, fragment, row, seed):
-    """Tag of the key of a stored row."""
+    """Return the tag of a stored row's key."""
     first, words = row_key(mem, fragment, row)
     return tag_of(mem, first, words, seed)
 
 
 @helper
 def search_bucket(mem, fragment, at, length, wanted, keys, start, words):
-    """Address of the entry of a key among `length` entries at `at`, 0 if none."""
+    """Return the address of the entry of a key among `length` entries at `at`, 0 if there is none."""
     for i in range(length):
         entry = mem[at + i]
         if entry >> A.ENTRY_TAG_SHIFT == wanted:
@@ -86,15 +86,15 @@ def search_bucket(mem, fragment, at, length, wanted, keys, start, words):
 
 @helper
 def candidate(mem, segment, tag):
-    """Address of the one entry with this tag in its two buckets; 0 if there is none, -1 if there are several.
+    """Return the address of the only entry with this tag in its two buckets; 0 if there is none, -1 if several.
 
-    Looks at all sixteen without a branch: which bucket and place an entry lies in no processor can foresee. Each hit
-    counts 16 plus its place, so that one sum tells how many there are and where.
+    Looks at all sixteen entries without a branch, as no processor can predict the bucket and place of an entry. Each
+    hit counts 16 plus its place, so that one sum gives both number and place.
     """
     wanted = A.ENTRY_USED | tag
     first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
     second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
-    here = np.uint64(first)  # see engine/jit/words_kernels.py; its helpers would keep these loops from becoming vectors
+    here = np.uint64(first)  # as in engine/jit/words_kernels.py, whose helpers would prevent vectorization here
     there = np.uint64(second)
     hits = 0
     others = 0
@@ -111,7 +111,7 @@ def candidate(mem, segment, tag):
 
 @helper
 def index_find(mem, fragment, tag, keys, start, words):
-    """Address of the index entry of a key; 0 when no row has it."""
+    """Return the address of the index entry of a key; 0 when no row has it."""
     if mem[fragment + A.F_INDEX_COUNT] == 0:
         return 0
     segment = segment_of(mem, fragment, tag)
@@ -127,7 +127,7 @@ def index_find(mem, fragment, tag, keys, start, words):
 
 @helper
 def find_among_many(mem, fragment, segment, tag, keys, start, words):
-    """`index_find` where several entries share a tag, or some lie in the overflow list."""
+    """Do `index_find` where several entries share a tag, or some are in the overflow list."""
     wanted = A.ENTRY_USED | tag
     at = bucket_address(mem, segment, first_bucket(mem, segment, tag))
     found = search_bucket(mem, fragment, at, A.BUCKET_WORDS, wanted, keys, start, words)
@@ -142,9 +142,9 @@ def find_among_many(mem, fragment, segment, tag, keys, start, words):
 
 @helper
 def touch_buckets(mem, fragment, tag):
-    """Read from both buckets of a tag, so that a later probe finds them in the cache; the sum must be kept.
+    """Read from both buckets of a tag, so that a later probe finds them in the cache; the caller must use the sum.
 
-    A batch first touches what a group of its keys will need: the misses overlap instead of queueing up.
+    A batch first touches the buckets of a group of its keys, so that the cache misses overlap.
     """
     if mem[fragment + A.F_SEGMENTS] == 0:
         return 0
@@ -155,7 +155,7 @@ def touch_buckets(mem, fragment, tag):
 
 @helper
 def entry_rowid(mem, entry):
-    """ROWID an index entry (by address) points to."""
+    """Return the ROWID of an index entry, given its address."""
     return wide_rowid(mem[entry] & A.COMPACT_MASK)
 
 
@@ -182,9 +182,9 @@ def index_insert(mem, fragment, tag, rowid):
 
 @helper
 def index_pile_up(mem, fragment, tag, rowid):
-    """Add the entry of a key while a restart loads: to the pile of its segment, to be put in order by `order_index`.
+    """Add the entry of a key to the pile of its segment while a restart loads; `order_index` puts the piles in order.
 
-    OK or a status code. Nothing may look for a key before that; whether the key is new is seen then, too.
+    OK or a status code. Keys cannot be looked up before that; duplicate keys are detected then, too.
     """
     if mem[fragment + A.F_SEGMENTS] == 0 and begin_index(mem, fragment) != A.OK:
         return A.ST_MEMORY
@@ -196,7 +196,7 @@ def index_pile_up(mem, fragment, tag, rowid):
     status = order_segment(mem, fragment, segment)
     if status != A.OK:
         return status
-    # The segment is full; the two that it is split into are no piles.
+    # The segment is full; the two into which it is split are not piles.
     segment = segment_of(mem, fragment, tag)
     if candidate(mem, segment, tag) != 0 or mem[segment + A.SEG_OVERFLOW_COUNT] > 0:
         first, words = row_key(mem, fragment, known_row_address(mem, fragment, rowid))
@@ -207,7 +207,7 @@ def index_pile_up(mem, fragment, tag, rowid):
 
 @helper
 def order_segment(mem, fragment, segment):
-    """Put the entries of a pile into their buckets; OK, ST_DUPLICATE if two rows have one key, or ST_MEMORY."""
+    """Put the entries of a pile into their buckets; OK, ST_DUPLICATE if two rows have the same key, or ST_MEMORY."""
     if mem[segment + A.SEG_IS_PILE] == 0:
         return A.OK
     pool = mem[fragment + A.F_POOL]
@@ -247,7 +247,7 @@ def order_index(mem, fragment):
 
 @helper
 def index_remove(mem, fragment, tag, rowid):
-    """Remove the entry of a key by tag and ROWID; OK, or ST_MISSING when it is not there."""
+    """Remove the entry of a key by tag and ROWID; OK, or ST_MISSING if there is none."""
     segment = segment_of(mem, fragment, tag)
     entry = (A.ENTRY_USED | tag) << A.ENTRY_TAG_SHIFT | compact_rowid(rowid)
     for choice in range(2):
@@ -274,7 +274,7 @@ def index_remove(mem, fragment, tag, rowid):
 
 @helper
 def image_key(images, at, fixed_words, key_words):
-    """Start and length of the canonical key in a row image."""
+    """Return start and length of the canonical key in a row image."""
     if key_words > 0:
         return at, key_words
     return at + fixed_words + 1, (images[at + fixed_words] >> A.VAR_KEY_WORDS_SHIFT) & A.VAR_KEY_WORDS_MASK

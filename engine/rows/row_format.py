@@ -1,11 +1,11 @@
 """One encoder and one decoder of the row image, for single rows; `engine/rows/columnar.py` does the same for batches.
 
 Invariants: (1) a value reaches an image only after its column's type has accepted it; (2) equal rows have equal images
-(padding and the bytes under a NULL are zero), so images can be compared as words; (3) nothing is touched before
-everything is validated.
+(padding and the bytes under a NULL are zero), so images can be compared as words; (3) nothing changes before everything
+is validated.
 
-Speed: rows whose values are stored as they are take one precompiled `struct.Struct`; its own range checks replace ours,
-and only a row it refuses is looked at value by value, to say which value was wrong.
+Speed: rows whose values are stored unconverted take one precompiled `struct.Struct`. Its range checks replace ours, and
+only a row that it refuses is checked value by value, to name the wrong value.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WORD = struct.Struct("<q")
 
 
 def located(error: Rejected, table: str, column: str, row: int | None) -> Rejected:
-    """The same refusal with table, column and row named."""
+    """Return the same refusal with table, column and row."""
     where = f"{table}.{column}" if row is None else f"{table}.{column} in row {row}"
     return type(error)(f"{where} {error.message}", table=table, column=column, row=row)
 
@@ -54,9 +54,9 @@ def located(error: Rejected, table: str, column: str, row: int | None) -> Reject
 class RowFormat:
     """The row image of one table version: geometry, encoder, decoder.
 
-    `fixed_words` is F, `key_words` is K (0 if the key lies in the var part), `single_int_key` tells that the canonical
-    key is one word equal to the key's int. `Row` is the named tuple class of the table. `has_disk` tells that images
-    have a disk part, behind everything else, and `disk_words` its words if all rows' are equal, else 0.
+    `fixed_words` is F, `key_words` is K (0 if the key is in the var part), `single_int_key` is True if the canonical
+    key is one word equal to the key's int. `Row` is the named tuple class of the table. `has_disk` is True if images
+    have a disk part, after everything else; `disk_words` is its words if they are equal in all rows, else 0.
     """
 
     def __init__(self, definition: TableDefinition) -> None:
@@ -80,7 +80,7 @@ class RowFormat:
             len(self.key_columns) == 1 and isinstance(key_type, Integer) and (key_type.signed or key_type.bits < 64)
         )
         self.is_read_by_int = self.single_int_key and not self.has_disk
-        # Column names that are no identifiers become _0, _1, … by their place.
+        # Column names that are not identifiers become _0, _1, … by position.
         self.Row: Any = namedtuple("Row", self.names, rename=True)  # type: ignore[misc]
         self._prepare_fixed()
         self._prepare_direct()
@@ -96,7 +96,7 @@ class RowFormat:
             place.column.type.stored_key if place.is_key else place.column.type.stored for place in layout.places
         ]
         self._converters = [place.column.type.loaded if place.column.type.converts else None for place in layout.places]
-        # Columns whose new values need no more than a look at type and range: (type, least, greatest, offset, pack).
+        # Columns whose new values need only a check of type and range: (type, least, greatest, offset, pack).
         self._quick: dict[str, tuple[type, Any, Any, int, Callable[..., None]]] = {}
         for place in layout.fixed_places:
             kind = place.column.type
@@ -142,7 +142,7 @@ class RowFormat:
         )
 
     def _decode_direct(self) -> Callable[..., Any] | None:
-        """A decoder of one struct call for tables without nulls, var part and conversions."""
+        """Return a decoder of one struct call, for tables without nulls, var part and conversions; else None."""
         layout = self.layout
         if layout.has_var or layout.null_bytes or self.has_disk or layout.dropped or any(self._converters):
             return None
@@ -164,14 +164,14 @@ class RowFormat:
 
     # --- keys -----------------------------------------------------------------------------------
     def encode_int_key(self, value: Any, row: int | None = None) -> int:
-        """The canonical key of a table with `single_int_key`, as an int."""
+        """Return the canonical key of a table with `single_int_key`, as an int."""
         low, high = self._key_range
         if type(value) is int and low <= value <= high:
             return value
         return int(self._key_stored((value,), row)[0])
 
     def encode_key(self, value: Any, row: int | None = None) -> Words:
-        """The canonical key of a scalar, or of a tuple or list in key order.
+        """Return the canonical key of a scalar, or of a tuple or list in key order.
 
         Shapes: (key words,) int64.
         """
@@ -208,13 +208,13 @@ class RowFormat:
         return b"".join(pieces)
 
     def decode_key(self, words: Any, word_offset: int = 0) -> Any:
-        """The key value (a tuple if there are several key columns) of canonical key words."""
+        """Return the key value (a tuple if there are several key columns) of canonical key words."""
         stored = key_pieces(words.data.cast("B")[word_offset * WORD_BYTES :].tobytes(), self._key_packers)
         values = [column.type.loaded(value) for column, value in zip(self.key_columns, stored, strict=True)]
         return values[0] if len(values) == 1 else tuple(values)
 
     def image_key(self, image: Words) -> Words:
-        """The canonical key inside a row image, as a copy."""
+        """Return a copy of the canonical key inside a row image."""
         if not self.key_in_var:
             return image[: self.key_words].copy()
         part = split_var_part(image.data.cast("B"), self.fixed_words * WORD_BYTES)
@@ -222,7 +222,7 @@ class RowFormat:
 
     # --- rows in --------------------------------------------------------------------------------
     def encode_row(self, row: Mapping[str, Any] | Sequence[Any], number: int | None = None) -> Words:
-        """The image of a row given by column names or in column order; `number` is its place in a batch.
+        """Return the image of a row given by column names or in column order; `number` is its place in a batch.
 
         Shapes: (fixed words + var words + disk words,) int64.
         """
@@ -231,7 +231,7 @@ class RowFormat:
             raise self._wrong_count(values, number)
         if tuple(map(type, values)) == self._direct_types:
             for position, width in self._direct_lengths:
-                # struct would cut an over-long value silently.
+                # struct would silently cut a value that is too long.
                 if len(values[position]) > width:
                     break
             else:
@@ -245,7 +245,7 @@ class RowFormat:
         return self._encode_general(values, number)
 
     def _values(self, row: Any, number: int | None) -> Sequence[Any]:
-        # Asking the abstract class costs more than encoding a small row; dicts are nearly all there is.
+        # A check of the abstract class costs more than encoding a small row, and nearly all rows are dicts.
         if type(row) is dict or isinstance(row, Mapping):
             if len(row) == len(self.names):
                 try:
@@ -266,7 +266,7 @@ class RowFormat:
         )
 
     def stored_values(self, values: Sequence[Any], number: int | None) -> list[Any]:
-        """Every value as stored, None for NULL, in column order; the first refusal is raised with its place."""
+        """Return every value as stored, None for NULL, in column order; raises the first refusal with its place."""
         stored: list[Any] = []
         for place, store, value in zip(self.layout.places, self._store, values, strict=True):
             if value is None or value is ABSENT:
@@ -298,17 +298,17 @@ class RowFormat:
 
     # --- rows out -------------------------------------------------------------------------------
     def needs_disk(self, columns: Sequence[str] | None) -> bool:
-        """Whether these columns (all if None) cannot be decoded from images without their disk part."""
+        """Whether decoding these columns (all if None) needs the disk part of an image."""
         return bool(self._disk_names) if columns is None else self.touches_disk(columns)
 
     def touches_disk(self, names: Iterable[str]) -> bool:
-        """Whether any of the names is a disk column's."""
+        """Whether any of the names is that of a disk column."""
         return self.has_disk and not self._disk_names.isdisjoint(names)
 
     def image_parts(self, image: Words) -> tuple[int, int]:
-        """(words of the fixed image and var part, words of the disk part, 0 if the image comes without).
+        """Return (words of the fixed image and var part, words of the disk part, 0 if the image has none).
 
-        Raises: PageDamaged if the lengths in the image do not add up to its own.
+        Raises: PageDamaged if the lengths in the image do not add up to its length.
         """
         view = image.data.cast("B")
         memory = whole = image_words(self.layout, view, 0, has_var=True, has_disk=False)
@@ -321,20 +321,20 @@ class RowFormat:
         return memory, whole - memory
 
     def _decode_general(self, buffer: Any, word_offset: int, var_buffer: Any = None, var_word_offset: int = 0) -> Any:
-        """The row at a word offset as a named tuple; what is not fixed follows its fixed image unless given apart."""
+        """Return the row at a word offset as a named tuple; other parts follow the fixed image unless passed apart."""
         values: list[Any] = [None] * self._places
         self.memory.unpack_fixed(buffer, word_offset * WORD_BYTES, values)
         if self.has_var or self.has_disk:
             if var_buffer is None:
                 var_buffer, var_word_offset = buffer, word_offset + self.fixed_words
-            # Without a disk column that is left, images come without their disk part at times.
+            # If all disk columns were dropped, some images come without their disk part.
             with_disk = bool(self._disk_names)
             self._decode_rest(memoryview(var_buffer).cast("B"), var_word_offset * WORD_BYTES, values, True, with_disk)
         return self.Row._make(self._loaded(values))
 
     def decode_columns(self, buffer: Any, word_offset: int, columns: Sequence[str]) -> tuple[Any, ...]:
-        """The values of some columns of the image at a word offset, which may lack its disk part if no disk column is
-        among them. Raises: NoSuchColumn, PageDamaged.
+        """Return the values of some columns of the image at a word offset, which may lack its disk part if none of them
+        is a disk column. Raises: NoSuchColumn, PageDamaged.
         """
         for name in columns:
             if name not in self._positions:
@@ -343,8 +343,8 @@ class RowFormat:
         return tuple(values[self._positions[name]] for name in columns)
 
     def decode_present(self, buffer: Any, word_offset: int, has_var: bool, has_disk: bool) -> dict[str, Any]:
-        """Values by column name of an image that has its fixed words and the parts the flags name: updates in the log
-        leave out what they keep, local checkpoints the disk part. Raises: PageDamaged.
+        """Return the values by column name of an image with its fixed words and the parts the flags name: updates in
+        the log omit parts they keep, local checkpoints the disk part. Raises: PageDamaged.
         """
         values = self._present(buffer, word_offset, has_var, has_disk)
         return {
@@ -361,7 +361,7 @@ class RowFormat:
         return self._loaded(values)
 
     def _decode_rest(self, view: memoryview, offset: int, values: list[Any], has_var: bool, has_disk: bool) -> None:
-        """Put the stored values of what follows a fixed image into `values`, as far as the flags say it is there."""
+        """Put the stored values of the parts after a fixed image into `values`; the flags say which parts exist."""
         if has_var and self.has_var:
             part = split_var_part(view, offset)
             self.memory.unpack_var(part, values)
@@ -395,7 +395,9 @@ class RowFormat:
 
     # --- changes --------------------------------------------------------------------------------
     def encode_changes(self, changes: Mapping[str, Any], number: int | None = None) -> Changes:
-        """Validate new values of some columns; key columns are refused (delete and insert instead)."""
+        """Validate new values of some columns and return them as Changes. Key columns are refused (delete and insert
+        instead).
+        """
         result = Changes()
         for name, value in changes.items():
             quick = self._quick.get(name)
@@ -431,8 +433,8 @@ class RowFormat:
         return result
 
     def apply_changes(self, image: Words, changes: Changes) -> Words:
-        """A new image with the changes laid over it; the given one stays as it is. Without changes of disk columns it
-        may lack its disk part, and then so does the new one. Raises: RowTooLarge, PageDamaged.
+        """Return a new image with the changes applied; the given one stays unchanged. Without changes of disk columns
+        it may lack its disk part, and then so does the new one. Raises: RowTooLarge, PageDamaged.
         """
         if not changes.var and not self.has_disk:
             result = image.copy()
@@ -450,9 +452,9 @@ class RowFormat:
         return np.frombuffer(laid, _INT64)
 
     def apply_disk_changes(self, part: Words, changes: Changes) -> Words:
-        """A new disk part with the disk changes among `changes` laid over one; the given one stays as it is.
+        """Return a new disk part with the disk changes among `changes` applied; the given one stays unchanged.
 
-        Shapes: `part` exactly one disk part. Raises: RowTooLarge, PageDamaged.
+        Shapes: `part` is exactly one disk part. Raises: RowTooLarge, PageDamaged.
         """
         if changes.disk is None:
             return part.copy()
@@ -471,12 +473,12 @@ class RowFormat:
 
     # --- refusals -------------------------------------------------------------------------------
     def no_such_column(self, name: object, row: int | None) -> NoSuchColumn:
-        """The refusal of an unknown column."""
+        """Return the refusal of an unknown column."""
         table = self.definition.name
         return NoSuchColumn(f"{table} has no column {shown(name)}", table=table, column=name, row=row)
 
     def key_change_refused(self, name: str, row: int | None) -> Rejected:
-        """The refusal of a change of a key column."""
+        """Return the refusal of a change of a key column."""
         table = self.definition.name
         return Rejected(
             f"{table}.{name} is part of the primary key and cannot be changed; delete and insert the row",

@@ -1,6 +1,7 @@
 """One part of a row image in Python: the columns in memory, or the disk part; `engine/rows/row_format.py` joins them.
 
-Invariants: padding and the bytes under a NULL are zero; a var part is replaced whole, the fixed columns in place.
+Invariants: padding and the bytes under a NULL are zero. Fixed columns change in place; a var part is replaced whole
+unless all new values have the lengths of the old ones.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _WORD = struct.Struct("<q")
 
 
 class Changes:
-    """Validated new values of some columns, ready to be laid over a row image.
+    """Validated new values of some columns, ready to be applied to a row image.
 
-    `fixed` lists (byte offset in the part, pack_into, stored value), `nulls` lists (byte offset, bit, is null),
-    `var` maps the ordinal of a var column to its bytes or None. These three are of the columns in memory; `disk` has
-    those of the disk columns, counted from the header word of the disk part, and is None if none of them is changed.
+    `fixed` lists (byte offset in the part, pack_into, stored value), `nulls` lists (byte offset, bit, is null), `var`
+    maps the ordinal of a var column to its bytes or None. These three are for the columns in memory. `disk` has the
+    same for the disk columns, with offsets from the header word of the disk part; it is None if none of them changes.
     """
 
     __slots__ = ("disk", "fixed", "nulls", "var")
@@ -45,7 +46,7 @@ class Changes:
         self.disk: Changes | None = None
 
     def pack_fixed(self, buffer: Any, byte_offset: int) -> None:
-        """Write the fixed-size changes over the part that starts at `byte_offset` of a writable buffer."""
+        """Apply the fixed-size changes to the part that starts at `byte_offset` of a writable buffer."""
         for offset, pack_into, value in self.fixed:
             pack_into(buffer, byte_offset + offset, value)
         for offset, mask, is_null in self.nulls:
@@ -58,7 +59,7 @@ def _code(place: Place) -> str:
 
 
 def var_default(place: Place) -> bytes | None:
-    """Bytes of a var column that a var part has none of."""
+    """Return the bytes of a var column that a var part lacks: its default, None for NULL."""
     default, kind = place.column.when_absent, place.column.type
     return None if default is None or default is ABSENT else to_var(kind, kind.stored(default))
 
@@ -66,8 +67,8 @@ def var_default(place: Place) -> bytes | None:
 class RowPart:
     """Packs and unpacks one part; `packer` takes its fixed columns in the order of their offsets.
 
-    Lists of stored values are of the whole row, in column order, None for NULL; those that are filled have room for
-    dropped columns behind them.
+    Lists of stored values are of the whole row, in column order, None for NULL; lists to be filled have room for
+    dropped columns at their end.
     """
 
     def __init__(self, layout: PartLayout, is_disk: bool) -> None:
@@ -75,18 +76,18 @@ class RowPart:
         self.is_disk = is_disk
         self.fixed_words = layout.fixed_words
         codes = f"<{DISK_HEADER_WORDS * WORD_BYTES * is_disk}x" + "".join(_code(place) for place in layout.fixed_places)
-        # Arithmetic by struct itself: pads of key codes are part of them.
+        # struct does the arithmetic, as the codes of keys include their padding.
         tail = layout.fixed_words * WORD_BYTES - layout.null_offset - layout.null_bytes
         self.packer = struct.Struct(f"{codes}{layout.null_bytes}x{tail}x")
         self.unpacker = struct.Struct(f"{codes}{layout.null_bytes}s{tail}x")
         self.packers = {place.position: struct.Struct("<" + _code(place)) for place in layout.fixed_places}
         self.zeros = {position: each.unpack(bytes(each.size))[0] for position, each in self.packers.items()}
         self.var_defaults = [var_default(place) for place in layout.var_places]
-        # Of added columns whose stored values are no bytes.
+        # Added columns whose stored values are not bytes.
         self._converted = [place for place in layout.var_places if not is_plain(place.column.type)]
 
     def pack(self, stored: Sequence[Any], key: bytes = b"") -> bytearray:
-        """The bytes of the part; `key` is what lies in its var part before the columns. Raises: RowTooLarge."""
+        """Return the bytes of the part; `key` goes into its var part before the columns. Raises: RowTooLarge."""
         layout = self.layout
         buffer = bytearray(layout.fixed_words * WORD_BYTES)
         nulls = []
@@ -132,11 +133,13 @@ class RowPart:
             values[place.position] = value
 
     def _padded(self, values: list[bytes | None]) -> list[bytes | None]:
-        """Var values with the defaults of columns that were added after the row was written."""
+        """Return var values with the defaults of columns that were added after the row was written."""
         return values + self.var_defaults[len(values) :]
 
     def changed(self, part: memoryview, changes: Changes) -> bytearray:
-        """A copy of the part, a view of its bytes, with changes laid over. Raises: RowTooLarge, PageDamaged."""
+        """Return a copy of the part, given as a view of its bytes, with changes applied. Raises: RowTooLarge,
+        PageDamaged.
+        """
         fixed_bytes = self.layout.fixed_words * WORD_BYTES
         buffer = bytearray(part)
         changes.pack_fixed(buffer, 0)
@@ -154,9 +157,9 @@ class RowPart:
 
 
 def image_words(layout: RowLayout, view: memoryview, byte_offset: int, has_var: bool, has_disk: bool) -> int:
-    """Words of the image at a byte offset of a view of bytes, which has those parts of the layout that the flags name.
+    """Return the words of the image at a byte offset of a view of bytes; the flags say which parts it has.
 
-    Raises: PageDamaged if it would not end within the view.
+    Raises: PageDamaged if it would end past the view.
     """
     words = layout.fixed_words
     if byte_offset + words * WORD_BYTES > len(view):
@@ -172,7 +175,7 @@ def image_words(layout: RowLayout, view: memoryview, byte_offset: int, has_var: 
 
 
 def key_pieces(key: bytes, packers: Sequence[struct.Struct | None]) -> list[Any]:
-    """Stored values of a canonical key; None packs a piece of variable size. Raises: PageDamaged."""
+    """Return the stored values of a canonical key; packers: None for a piece of variable size. Raises: PageDamaged."""
     values: list[Any] = []
     offset = 0
     try:

@@ -1,6 +1,7 @@
-"""The var part and the disk part of one row in Python (batches have kernels): built, measured, taken apart.
+"""The var part and the disk part of one row in Python (batches have kernels): built, measured, split.
 
-The bytes are those of `engine/schema/row_layout.py`. A var part is replaced whole; nothing in it is changed in place.
+`engine/schema/row_layout.py` has the layout. A var part is replaced whole; only values of the same lengths are changed
+in place (`put_var_values`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _WORD = struct.Struct("<q")
 
 
 class VarPart(NamedTuple):
-    """A var part taken apart: canonical key bytes (empty unless the key lies here) and the bytes of every column."""
+    """A var part split into canonical key bytes (empty unless the key is here) and the bytes of every column."""
 
     key: bytes
     values: list[bytes | None]
@@ -44,7 +45,7 @@ def _ends_struct(count: int) -> struct.Struct:
 
 
 def build_var_part(key: bytes, values: Sequence[bytes | None]) -> bytes:
-    """The words of a var part; RowTooLarge past what end offsets can tell.
+    """Return the bytes of a var part. Raises: RowTooLarge past the limit of end offsets.
 
     Shapes: `key` is a whole number of words.
     """
@@ -68,7 +69,7 @@ def build_var_part(key: bytes, values: Sequence[bytes | None]) -> bytes:
 
 
 def var_part_words(buffer: memoryview, offset: int) -> int:
-    """Words of the var part at a byte offset; PageDamaged if it would not end within the buffer.
+    """Return the words of the var part at a byte offset. Raises: PageDamaged if it would end past the buffer.
 
     Shapes: `buffer` is a view of bytes.
     """
@@ -83,10 +84,9 @@ def var_part_words(buffer: memoryview, offset: int) -> int:
 
 
 def disk_part_words(buffer: memoryview, offset: int, fixed_words: int, has_var: bool) -> int:
-    """Words of the disk part at a byte offset, whose fixed columns end at `fixed_words`; PageDamaged unless its lengths
-    agree and lie within the buffer.
+    """Return the words of the disk part at a byte offset, whose fixed columns end at `fixed_words`.
 
-    Shapes: `buffer` is a view of bytes.
+    Shapes: `buffer` is a view of bytes. Raises: PageDamaged unless its lengths agree and it ends within the buffer.
     """
     room = len(buffer) - offset
     if room < fixed_words * WORD_BYTES:
@@ -101,9 +101,10 @@ def disk_part_words(buffer: memoryview, offset: int, fixed_words: int, has_var: 
 
 
 def unexpected_var_words(buffer: memoryview, offset: int) -> int:
-    """Words of a var part that stands before a disk part although the format has none: its table got var parts since.
+    """Return the words of a var part before a disk part in a format without var parts: the table got them since; else
+    0.
 
-    A disk part has no count of columns, and two words at least. Shapes: `buffer` is a view of bytes.
+    A disk part has no count of columns, and at least two words. Shapes: `buffer` is a view of bytes.
     """
     if len(buffer) - offset < WORD_BYTES:
         return 0
@@ -113,7 +114,7 @@ def unexpected_var_words(buffer: memoryview, offset: int) -> int:
 
 
 def split_var_part(buffer: memoryview, offset: int) -> VarPart:
-    """Take apart the var part at a byte offset; PageDamaged if its lengths contradict each other.
+    """Split the var part at a byte offset. Raises: PageDamaged if its lengths contradict each other.
 
     Shapes: `buffer` is a view of bytes.
     """
@@ -140,9 +141,9 @@ def split_var_part(buffer: memoryview, offset: int) -> VarPart:
 
 
 def put_var_values(part: bytearray, offset: int, values: Mapping[int, bytes | None]) -> bool:
-    """Put values of the same lengths over those with these ordinals in the var part at a byte offset.
+    """Overwrite the values with these ordinals in the var part at a byte offset by values of the same lengths.
 
-    False, and nothing is changed, if a length differs, a NULL comes or goes, or the part contradicts itself.
+    Returns False and changes nothing if a length differs, a NULL comes or goes, or the part contradicts itself.
     """
     if len(part) - offset < WORD_BYTES:
         return False

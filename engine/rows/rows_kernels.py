@@ -1,7 +1,7 @@
 """Fixed pages: page map, ROWIDs, slots (D1).
 
-A page with a free slot is in its fragment's list. An emptied slot keeps the epoch of its delete in word 1; a page that
-empties goes back to the pool and its map entry remembers the newest such epoch as -1 - epoch.
+A page with a free slot is in its fragment's list. An emptied slot keeps the epoch of its delete in word 1. A page that
+becomes empty goes back to the pool, and its map entry remembers the newest such epoch as -1 - epoch.
 """
 
 # mypy: ignore-errors
@@ -16,7 +16,7 @@ from tidemark.engine.memory.pool_kernels import give_page, take_block, take_page
 
 @helper
 def map_get(mem, fragment, logical):
-    """Map entry of a logical page: arena page, 0 never made, negative released."""
+    """Return the map entry of a logical page: arena page, 0 never created, negative released."""
     middle = mem[fragment + A.F_MAP + (logical >> 18)]
     if middle == 0:
         return 0
@@ -28,7 +28,7 @@ def map_get(mem, fragment, logical):
 
 @helper
 def map_leaf(mem, fragment, logical):
-    """Address of the map leaf of a logical page, made if missing; 0 when memory is exhausted."""
+    """Return the address of the map leaf of a logical page, creating it if missing; 0 when memory is exhausted."""
     root = fragment + A.F_MAP + (logical >> 18)
     if mem[root] == 0:
         mem[root] = take_block(mem, mem[fragment + A.F_POOL])
@@ -42,7 +42,7 @@ def map_leaf(mem, fragment, logical):
 
 @helper
 def row_address(mem, fragment, rowid):
-    """Address of a row by ROWID; 0 when its page does not exist or the slot was never used."""
+    """Return the address of a row by ROWID; 0 when its page does not exist or the slot was never used."""
     logical = rowid >> 16
     if logical < 0 or logical >= mem[fragment + A.F_PAGES]:
         return 0
@@ -58,7 +58,7 @@ def row_address(mem, fragment, rowid):
 
 @helper
 def known_row_address(mem, fragment, rowid):
-    """Address of a row whose page is known to exist (index entries, operations)."""
+    """Return the address of a row whose page is known to exist (index entries, operations)."""
     leaf = word_at(mem, word_at(mem, fragment + A.F_MAP + (rowid >> 34)) + ((rowid >> 25) & 511))
     base = word_at(mem, leaf + ((rowid >> 16) & 511)) << A.PAGE_SHIFT
     return base + A.PAGE_HEADER_WORDS + (rowid & 0xFFFF) * word_at(mem, fragment + A.F_ROW_WORDS)
@@ -66,13 +66,13 @@ def known_row_address(mem, fragment, rowid):
 
 @helper
 def compact_rowid(rowid):
-    """33-bit form kept in index entries."""
+    """Return the 33-bit form of a ROWID, for index entries."""
     return (rowid >> 16) << A.COMPACT_SLOT_BITS | (rowid & 0xFFFF)
 
 
 @helper
 def wide_rowid(compact):
-    """ROWID of its 33-bit form."""
+    """Return the ROWID of a 33-bit form."""
     return (compact >> A.COMPACT_SLOT_BITS) << 16 | (compact & A.COMPACT_SLOT_MASK)
 
 
@@ -92,7 +92,7 @@ def list_append(mem, fragment, page):
 
 @helper
 def list_remove(mem, fragment, page):
-    """Take a page out of the list of pages with free slots."""
+    """Remove a page from the list of pages with free slots."""
     base = page << A.PAGE_SHIFT
     before = mem[base + A.PG_PREVIOUS]
     after = mem[base + A.PG_NEXT]
@@ -129,7 +129,7 @@ def make_page(mem, fragment, logical):
     if entry < 0:
         mem[fragment + A.F_RELEASED] -= 1
     while mem[fragment + A.F_PAGES] <= logical:
-        # A prescribed ROWID may lie beyond the end: pages jumped over are marked released, so that they get used.
+        # A given ROWID may be past the end: skipped pages are marked released, so that they get used.
         skipped = mem[fragment + A.F_PAGES]
         mem[fragment + A.F_PAGES] += 1
         if skipped < logical:
@@ -147,7 +147,7 @@ def make_page(mem, fragment, logical):
 
 @helper
 def next_logical(mem, fragment):
-    """Logical page to make next: the smallest released one, else a new one."""
+    """Return the logical page to create next: the smallest released one, else a new one."""
     if mem[fragment + A.F_RELEASED] > 0:
         logical = mem[fragment + A.F_RELEASED_HINT]
         while logical < mem[fragment + A.F_PAGES]:
@@ -161,7 +161,7 @@ def next_logical(mem, fragment):
 
 @helper
 def take_slot(mem, fragment):
-    """Take a free slot anywhere; returns its ROWID or a status code. The slot's words 0 and 1 keep what they hold."""
+    """Take a free slot anywhere; returns its ROWID or a status code. A reused slot keeps its words 0 and 1."""
     page = mem[fragment + A.F_FREE_HEAD]
     if page == 0:
         page = make_page(mem, fragment, next_logical(mem, fragment))
@@ -201,7 +201,7 @@ def chain_slot(mem, base, words, slot):
 
 @helper
 def unchain_slot(mem, base, words, at):
-    """Take the slot at address `at` out of its page's chain of free slots."""
+    """Remove the slot at address `at` from its page's chain of free slots."""
     link = mem[at + 2]
     after = link & 0xFFFF
     before = (link >> 16) & 0xFFFF
@@ -217,7 +217,7 @@ def unchain_slot(mem, base, words, at):
 
 @helper
 def take_given_slot(mem, fragment, rowid):
-    """Take a prescribed slot (replay, restore, replicas); OK or a status code."""
+    """Take a given slot (replay, restore, replicas); OK or a status code."""
     logical = rowid >> 16
     slot = rowid & 0xFFFF
     if slot >= mem[fragment + A.F_SLOTS] or logical < 0:
@@ -253,7 +253,7 @@ def take_given_slot(mem, fragment, rowid):
 
 @helper
 def give_slot(mem, fragment, rowid, at):
-    """Free a slot whose header the caller has set to FREE; a page that empties goes back to the pool."""
+    """Free a slot whose header the caller has set to FREE; a page that becomes empty goes back to the pool."""
     base = map_get(mem, fragment, rowid >> 16) << A.PAGE_SHIFT
     words = mem[fragment + A.F_ROW_WORDS]
     page = base >> A.PAGE_SHIFT
@@ -264,7 +264,7 @@ def give_slot(mem, fragment, rowid, at):
     if mem[base + A.PG_USED] & A.USED_MASK:
         return
     if mem[fragment + A.F_FREE_HEAD] == page and mem[fragment + A.F_FREE_TAIL] == page:
-        return  # the only page with room stays, or a lone row coming and going would make and drop it each time
+        return  # the only page with room stays, or a single row coming and going would create and drop it each time
     emptied = mem[base + A.PG_EMPTIED]
     for slot in range(mem[base + A.PG_FRESH]):
         epoch = mem[base + A.PAGE_HEADER_WORDS + slot * words + 1]

@@ -1,7 +1,7 @@
-"""One segment of the primary index: its buckets and the placing of entries.
+"""One segment of the primary index: its buckets and the placement of entries.
 
-An entry lies in one of two buckets of eight, both given by its tag; when both are full and no neighbour can move to its
-other bucket, it goes to the segment's overflow list, which is empty unless tags collide by the dozen.
+An entry is in one of two buckets of eight, both given by its tag. If both are full and no neighbour can move to its
+other bucket, it goes to the segment's overflow list, which is empty unless dozens of tags collide.
 """
 
 # mypy: ignore-errors
@@ -18,34 +18,34 @@ from tidemark.engine.memory.pool_kernels import take_block
 
 @helper
 def segment_of(mem, fragment, tag):
-    """Address of the segment descriptor a tag belongs to."""
+    """Return the address of the segment descriptor for a tag."""
     index = tag & ((1 << word_at(mem, fragment + A.F_INDEX_DEPTH)) - 1)
     return word_at(mem, word_at(mem, fragment + A.F_DIRECTORY + (index >> 9)) + (index & 511))
 
 
 @helper
 def bucket_address(mem, segment, bucket):
-    """Address of a bucket by number."""
+    """Return the address of a bucket by number."""
     return word_at(mem, segment + A.SEG_BLOCK + (bucket >> 6)) + (bucket & 63) * A.BUCKET_WORDS
 
 
 @helper
 def first_bucket(mem, segment, tag):
-    """First of the two buckets of a tag."""
+    """Return the first of the two buckets of a tag."""
     mixed = ((tag * 0x9E3779B1) >> 12) & 0xFFFFF
     return (mixed * word_at(mem, segment + A.SEG_BLOCKS) * A.BUCKETS_PER_BLOCK) >> 20
 
 
 @helper
 def second_bucket(mem, segment, tag):
-    """Second of the two buckets of a tag."""
+    """Return the second of the two buckets of a tag."""
     mixed = (((tag ^ (tag >> 15)) * 0x85EBCA77) >> 10) & 0xFFFFF
     return (mixed * word_at(mem, segment + A.SEG_BLOCKS) * A.BUCKETS_PER_BLOCK) >> 20
 
 
 @helper
 def bucket_room(mem, at):
-    """Free entries of a bucket and the address of one of them."""
+    """Return the number of free entries of a bucket and the address of one of them."""
     room = 0
     where = 0
     for i in range(A.BUCKET_WORDS):
@@ -57,7 +57,7 @@ def bucket_room(mem, at):
 
 @helper
 def make_room(mem, segment, at):
-    """Move one entry of a full bucket to its other bucket; address of the freed entry, 0 if none can move."""
+    """Move one entry of a full bucket to its other bucket; returns the freed address, 0 if none can move."""
     for i in range(A.BUCKET_WORDS):
         entry = mem[at + i]
         tag = (entry >> A.ENTRY_TAG_SHIFT) & A.TAG_MASK
@@ -74,7 +74,7 @@ def make_room(mem, segment, at):
 
 @helper
 def place(mem, segment, entry):
-    """Put an entry into its segment; OK, or ST_MISSING when neither bucket can take it."""
+    """Put an entry into its segment; OK, or ST_MISSING if neither bucket has or gets room."""
     tag = (entry >> A.ENTRY_TAG_SHIFT) & A.TAG_MASK
     first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
     second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
@@ -97,7 +97,7 @@ def place(mem, segment, entry):
 
 @helper
 def place_anyhow(mem, segment, entry, pool):
-    """Put an entry into its segment, at worst into the overflow list; OK or ST_MEMORY."""
+    """Put an entry into its segment, if need be into the overflow list; OK or ST_MEMORY."""
     if place(mem, segment, entry) == A.OK:
         return A.OK
     if mem[segment + A.SEG_OVERFLOW] == 0:
@@ -115,7 +115,7 @@ def place_anyhow(mem, segment, entry, pool):
 
 @helper
 def collect(mem, segment, target):
-    """Copy all entries of a segment to `target`, empty its buckets; returns their number."""
+    """Copy all entries in a segment's buckets to `target` and empty the buckets; returns their number."""
     count = 0
     for number in range(mem[segment + A.SEG_BLOCKS]):
         block = mem[segment + A.SEG_BLOCK + number]
@@ -130,9 +130,10 @@ def collect(mem, segment, target):
 
 @helper
 def pile_up(mem, segment, entry, most):
-    """Add an entry to a segment that is a pile (an empty one becomes one) of less than `most`; whether that was so.
+    """Add an entry to a segment that is a pile of fewer than `most` entries (an empty segment becomes a pile); returns
+    False if it is not.
 
-    Random buckets are misses of the cache; the ends of a thousand piles stay in it.
+    Random buckets are cache misses; the ends of a thousand piles stay in the cache.
     """
     count = word_at(mem, segment + A.SEG_COUNT)
     if count == 0:

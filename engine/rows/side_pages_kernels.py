@@ -1,8 +1,8 @@
-"""Var parts of tables that had none when they were made, and the changes of a table's row format (D1).
+"""Var parts of tables that were created without them, and changes of a table's row format (D1).
 
-Rows of such a table have no word for a var reference. A *side page* beside a fixed page has one for each slot; the
-fixed page's PG_USED leads to it. It is made when the first row of the page gets a var part, by the operation that
-brings it (D3), and goes with the page. Images made by versions before F_VAR_SINCE have no var part.
+Rows of such a table have no word for a var reference. A *side page* of a fixed page has one for each slot; the fixed
+page's PG_USED leads to it. The operation that brings the first var part of the page creates it (D3), and it is released
+with the page. Images written by versions before F_VAR_SINCE have no var part.
 """
 
 # mypy: ignore-errors
@@ -16,12 +16,12 @@ from tidemark.engine.memory.pool_kernels import take_page
 from tidemark.engine.rows.var_parts_kernels import copy_var, var_words
 from tidemark.engine.schema import row_layout as R
 
-NO_VALUES = 1 | R.VAR_VERSION << R.VAR_VERSION_SHIFT  # the var part of a row that has none: a header, no column
+NO_VALUES = 1 | R.VAR_VERSION << R.VAR_VERSION_SHIFT  # stands for a missing var part: a header without columns
 
 
 @helper
 def var_place(mem, fragment, row):
-    """Address of the word with a row's var reference; 0 if there is none. The fragment has var parts."""
+    """Return the address of the word with a row's var reference; 0 if there is none. The fragment has var parts."""
     if mem[fragment + A.F_VAR_SINCE] == 0:
         return row + mem[fragment + A.F_ROW_WORDS] - 1
     base = (row >> A.PAGE_SHIFT) << A.PAGE_SHIFT
@@ -33,14 +33,14 @@ def var_place(mem, fragment, row):
 
 @helper
 def var_of(mem, fragment, row):
-    """Var reference of a row of a fragment that has var parts; 0 if the row has none."""
+    """Return the var reference of a row of a fragment that has var parts; 0 if the row has none."""
     place = var_place(mem, fragment, row)
     return mem[place] if place != 0 else 0
 
 
 @helper
 def set_var(mem, fragment, row, reference):
-    """Give a row another var reference, for which `make_side` has made room; returns the one it had."""
+    """Give a row another var reference, for which `make_side` has made room; returns the previous one."""
     place = var_place(mem, fragment, row)
     if place == 0:
         return 0
@@ -51,7 +51,7 @@ def set_var(mem, fragment, row, reference):
 
 @helper
 def make_side(mem, fragment, row):
-    """Make the side page of a row's page, if it is to have one and has not; OK or ST_MEMORY."""
+    """Create the side page of a row's page if it needs one and has none; OK or ST_MEMORY."""
     if mem[fragment + A.F_VAR_SINCE] == 0:
         return A.OK
     base = (row >> A.PAGE_SHIFT) << A.PAGE_SHIFT
@@ -68,19 +68,19 @@ def make_side(mem, fragment, row):
 
 @helper
 def is_empty_var(mem, fragment, words):
-    """Whether the var part of an image, of so many words, is what stands for none."""
+    """Whether an image's var part of `words` words stands for a missing one."""
     return words == 1 and mem[fragment + A.F_VAR_SINCE] != 0
 
 
 @helper
 def words_of_var(mem, reference):
-    """Words of the var part an image gets: of rows without one a header."""
+    """Return the words of a var part in an image: a row without one gets a header."""
     return var_words(mem, reference) if reference != 0 else 1
 
 
 @helper
 def put_var(mem, reference, out, at):
-    """Copy a var part, or what stands for none, to out[at:]; returns its words."""
+    """Copy a var part, or NO_VALUES for a missing one, to out[at:]; returns its words."""
     if reference != 0:
         return copy_var(mem, reference, out, at)
     out[at] = NO_VALUES
@@ -89,7 +89,9 @@ def put_var(mem, reference, out, at):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
 def change_format(mem, table, has_var, var_since, format_version, version):
-    """A new version of a table's columns: from the next call on everybody goes by it. Done again it changes nothing."""
+    """Set a new version of a table's columns, which every later kernel call uses; OK or ST_DROPPED. A repeated call
+    changes nothing.
+    """
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED

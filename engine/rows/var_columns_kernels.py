@@ -1,8 +1,7 @@
 """Kernels of the variable parts of rows: canonical keys with variable pieces, and var parts; private memory only.
 
-`row_offsets` are word positions of images, `ends` are offsets of count + 1 values as Arrow has them. Every kernel
-checks what it reads before it follows it and returns a negative status if it cannot be; the caller then drops
-the output.
+`row_offsets` are word positions of images, `ends` are count + 1 offsets as in Arrow. Every kernel checks lengths before
+it uses them and returns a negative status if they are invalid; then the caller drops the output.
 """
 
 # mypy: ignore-errors
@@ -18,7 +17,7 @@ _WORD_MASK = (1 << 32) - 1
 
 @kernel("int64(int64[::1], Array(int64, 1, 'C', readonly=True), int64)", nogil=True)
 def add_key_words(totals, offsets, count):
-    """Add the words of a variable key piece (length word and padded bytes) to every row's total."""
+    """Add the words of a variable key piece (length word, padded bytes) to every row's total; returns count or -1."""
     if count > totals.size or count >= offsets.size:
         return -1
     for row in range(count):
@@ -28,7 +27,7 @@ def add_key_words(totals, offsets, count):
 
 @kernel("int64(int64[::1], Array(int64, 1, 'C', readonly=True), int64)", nogil=True)
 def sum_offsets(offsets, totals, count):
-    """Offsets (count + 1) from sizes; returns the sum."""
+    """Write offsets (count + 1) from sizes; returns the sum or -1."""
     if count >= offsets.size or count > totals.size:
         return -1
     end = 0
@@ -41,7 +40,7 @@ def sum_offsets(offsets, totals, count):
 
 @kernel("int64(int64[::1], int64[::1], Array(int64, 1, 'C', readonly=True), int64, int64)", nogil=True)
 def append_key_words(keys, cursor, source, units, count):
-    """Append a key piece of fixed size (`units` words) to every row's key; `cursor` moves on."""
+    """Append a key piece of fixed size (`units` words) to every row's key and advance `cursor`; returns count or -1."""
     if count > cursor.size or units * count > source.size:
         return -1
     for row in range(count):
@@ -59,7 +58,9 @@ def append_key_words(keys, cursor, source, units, count):
     nogil=True,
 )
 def append_key_bytes(keys, keys_bytes, cursor, source, offsets, count):
-    """Append a variable key piece to every row's key (whose words are zero); `keys_bytes` is the same memory."""
+    """Append a variable key piece to every row's key, whose words are zero; returns count or -1. `keys_bytes` is the
+    same memory as `keys`.
+    """
     if count > cursor.size or count >= offsets.size:
         return -1
     for row in range(count):
@@ -77,7 +78,7 @@ def append_key_bytes(keys, keys_bytes, cursor, source, offsets, count):
 
 @kernel("int64(int64[::1], int64[::1], Array(int64, 1, 'C', readonly=True), int64, int64)", nogil=True)
 def walk_key_words(target, cursor, keys, units, count):
-    """Read the next key piece of fixed size of every row; `cursor` moves on."""
+    """Read the next key piece of fixed size of every row and advance `cursor`; returns count or -1."""
     if count > cursor.size or units * count > target.size:
         return -1
     for row in range(count):
@@ -93,7 +94,7 @@ def walk_key_words(target, cursor, keys, units, count):
     "int64(int64[::1], Array(int64, 1, 'C', readonly=True), Array(int64, 1, 'C', readonly=True), int64)", nogil=True
 )
 def measure_key_bytes(ends, cursor, keys, count):
-    """Offsets (count + 1) of the next key piece, a variable one, of every row; returns their sum."""
+    """Write the offsets (count + 1) of the next key piece, a variable one, of every row; returns their sum or -1."""
     if count > cursor.size or count >= ends.size:
         return -1
     end = 0
@@ -115,7 +116,7 @@ def measure_key_bytes(ends, cursor, keys, count):
     nogil=True,
 )
 def walk_key_bytes(target, cursor, ends, keys_bytes, count):
-    """Copy the pieces that `measure_key_bytes` measured; `cursor` moves on."""
+    """Copy the pieces that `measure_key_bytes` measured and advance `cursor`; returns count or -1."""
     if count > cursor.size or count >= ends.size or ends[count] > target.size:
         return -1
     for row in range(count):
@@ -130,7 +131,7 @@ def walk_key_bytes(target, cursor, ends, keys_bytes, count):
     nogil=True,
 )
 def add_lengths(totals, offsets, validity, bit_offset, count):
-    """Add the bytes of a var column to every row's total (NULL takes none); returns the largest total."""
+    """Add the bytes of a var column to every row's total (NULL takes none); returns the largest total or -1."""
     if count > totals.size or count >= offsets.size:
         return -1
     if validity.size > 0 and count > 0 and (bit_offset + count - 1) >> 3 >= validity.size:
@@ -148,7 +149,9 @@ def add_lengths(totals, offsets, validity, bit_offset, count):
     nogil=True,
 )
 def lay_out_rows(row_offsets, totals, key_offsets, fixed_words, var_count, count):
-    """Word offsets (count + 1) of images with var parts; `key_offsets` is empty if keys lie in the fixed image."""
+    """Write the word offsets (count + 1) of images with var parts; returns the total words or -1. `key_offsets` is
+    empty if keys are in the fixed image.
+    """
     if count >= row_offsets.size or count > totals.size or (key_offsets.size > 0 and count >= key_offsets.size):
         return -1
     rest = fixed_words + R.VAR_HEADER_WORDS + ((var_count + 1) >> 1)
@@ -168,7 +171,9 @@ def lay_out_rows(row_offsets, totals, key_offsets, fixed_words, var_count, count
     nogil=True,
 )
 def place_rows(images, row_offsets, ends_at, fixed, keys, key_offsets, fixed_words, var_count, count):
-    """Write fixed images, var headers and keys, zero the rest; `ends_at` gets the word of each row's end offsets."""
+    """Write fixed images, var headers and keys, and zero the rest; returns count or -1. `ends_at` gets the word of each
+    row's end offsets.
+    """
     if count >= row_offsets.size or count > ends_at.size or fixed_words * count > fixed.size:
         return -1
     if key_offsets.size > 0 and (count >= key_offsets.size or key_offsets[count] > keys.size):
@@ -210,7 +215,9 @@ def place_rows(images, row_offsets, ends_at, fixed, keys, key_offsets, fixed_wor
 def append_var_column(
     images, images_bytes, cursor, ends_at, source, offsets, validity, bit_offset, ordinal, var_count, count
 ):
-    """Append a var column to every row: its end offset and its bytes; `cursor` counts the bytes of each row so far."""
+    """Append a var column to every row: its end offset and its bytes; returns count or -1. `cursor` counts the bytes of
+    each row so far.
+    """
     if count > cursor.size or count > ends_at.size or count >= offsets.size or ordinal >= var_count:
         return -1
     if validity.size > 0 and count > 0 and (bit_offset + count - 1) >> 3 >= validity.size:
@@ -239,7 +246,7 @@ def append_var_column(
 
 @helper
 def _var_start(images, at):
-    """Word of the end offsets of the var part at word `at`, or -1 if its header cannot be."""
+    """Return the word of the end offsets of the var part at word `at`, or -1 if its header is invalid."""
     if at < 0 or at >= images.size:
         return -1
     header = images[at]
@@ -264,9 +271,10 @@ def _var_end(images, ends_at, ordinal):
     nogil=True,
 )
 def measure_var_column(ends, bitmap, images, row_offsets, fixed_words, ordinal, default_bytes, count):
-    """Offsets (count + 1) and validity (zeroed before) of a var column; returns its nulls, or -1 - row if damaged.
+    """Write offsets (count + 1) and validity (zeroed before) of a var column; returns its nulls, or -1 - row if
+    damaged.
 
-    Rows older than the column take the default: `default_bytes` long, -1 if it is NULL.
+    Rows older than the column get the default: `default_bytes` long, -1 if it is NULL.
     """
     if count >= ends.size or count > row_offsets.size or (count + 7) >> 3 > bitmap.size:
         return -1
@@ -304,7 +312,7 @@ def measure_var_column(ends, bitmap, images, row_offsets, fixed_words, ordinal, 
     nogil=True,
 )
 def copy_var_column(target, ends, images, images_bytes, row_offsets, default, fixed_words, ordinal, count):
-    """Copy the values that `measure_var_column` measured in the same images."""
+    """Copy the values that `measure_var_column` measured in the same images; returns count or -1."""
     if count >= ends.size or count > row_offsets.size or ends[count] > target.size:
         return -1
     for row in range(count):
@@ -329,7 +337,7 @@ def copy_var_column(target, ends, images, images_bytes, row_offsets, default, fi
     nogil=True,
 )
 def collect_fixed(target, images, row_offsets, fixed_words, count):
-    """Copy the fixed images out of images with var parts into a compact array."""
+    """Copy the fixed parts of images with var parts into a compact array; returns count or -1."""
     if count > row_offsets.size or fixed_words * count > target.size:
         return -1
     for row in range(count):
@@ -345,7 +353,7 @@ def collect_fixed(target, images, row_offsets, fixed_words, count):
     nogil=True,
 )
 def measure_keys(offsets, images, row_offsets, fixed_words, count):
-    """Word offsets (count + 1) of the keys in var parts; returns their sum, or -1 - row if damaged."""
+    """Write the word offsets (count + 1) of the keys in var parts; returns their sum, or -1 - row if damaged."""
     if count >= offsets.size or count > row_offsets.size:
         return -1
     end = 0
@@ -366,7 +374,7 @@ def measure_keys(offsets, images, row_offsets, fixed_words, count):
     nogil=True,
 )
 def copy_keys(target, offsets, images, row_offsets, fixed_words, count):
-    """Copy the keys that `measure_keys` measured in the same images."""
+    """Copy the keys that `measure_keys` measured in the same images; returns count or -1."""
     if count >= offsets.size or count > row_offsets.size or offsets[count] > target.size:
         return -1
     for row in range(count):

@@ -1,9 +1,8 @@
-"""Var pages: chunks of var parts behind stable references (D1).
+"""Var pages: chunks of var parts with stable references (D1).
 
 A reference is arena page << 16 | directory entry. Data grows up from word 8, the directory down from the page's end; a
 directory word is offset | length << 16 | flags. Chunks move inside their page when it is compacted, never out of it.
-Var parts
-over one chunk are chained: word 0 of each chunk is the next reference.
+Var parts larger than one chunk are chained: word 0 of each chunk is the next reference.
 """
 
 # mypy: ignore-errors
@@ -18,7 +17,7 @@ from tidemark.engine.memory.pool_kernels import give_page, take_page
 
 @helper
 def class_of(free_words):
-    """List of a page: floor(log2(free words)), so that every page of class c has at least 2**c free words."""
+    """Return the list of a page: floor(log2(free words)), so that every page of class c has at least 2**c of them."""
     found = 0
     while found < A.VAR_CLASSES - 1 and (free_words >> (found + 1)) > 0:
         found += 1
@@ -27,7 +26,7 @@ def class_of(free_words):
 
 @helper
 def unlink_page(mem, fragment, page):
-    """Take a var page out of its list."""
+    """Remove a var page from its list."""
     base = page << A.PAGE_SHIFT
     before = mem[base + A.VP_PREVIOUS]
     after = mem[base + A.VP_NEXT]
@@ -54,7 +53,7 @@ def link_page(mem, fragment, page, wanted):
 
 @helper
 def settle_page(mem, fragment, page):
-    """Move a var page to the list its free space asks for."""
+    """Move a var page to the list for its free space."""
     base = page << A.PAGE_SHIFT
     wanted = class_of(mem[base + A.VP_FREE_WORDS])
     if wanted != mem[base + A.VP_CLASS]:
@@ -64,7 +63,7 @@ def settle_page(mem, fragment, page):
 
 @helper
 def compact_page(mem, fragment, page):
-    """Push all chunks of a page together; references stay."""
+    """Move all chunks of a page together; references stay valid."""
     base = page << A.PAGE_SHIFT
     scratch = mem[mem[fragment + A.F_POOL] + A.P_SCRATCH]
     top = A.VAR_HEADER_WORDS
@@ -84,7 +83,7 @@ def compact_page(mem, fragment, page):
 
 @helper
 def find_var_page(mem, fragment, words):
-    """A page with room for a chunk and a directory entry; 0 when memory is exhausted."""
+    """Return a page with room for a chunk and a directory entry; 0 when memory is exhausted."""
     need = words + 1
     wanted = class_of(need)
     page = mem[fragment + A.F_VAR_LISTS + wanted]
@@ -135,7 +134,7 @@ def take_chunk(mem, fragment, words, flags):
 
 @helper
 def give_chunk(mem, fragment, reference):
-    """Free a chunk; a page that empties goes back to the pool."""
+    """Free a chunk; a page that becomes empty goes back to the pool."""
     page = reference >> 16
     base = page << A.PAGE_SHIFT
     where = base + A.PAGE_WORDS - 1 - (reference & 0xFFFF)
@@ -156,7 +155,7 @@ def give_chunk(mem, fragment, reference):
 
 @helper
 def chunk_address(mem, reference):
-    """Address of the first payload word of a chunk."""
+    """Return the address of the first payload word of a chunk."""
     base = (reference >> 16) << A.PAGE_SHIFT
     word = mem[base + A.PAGE_WORDS - 1 - (reference & 0xFFFF)]
     return base + (word & 0xFFFF) + (1 if word & A.VAR_CHAINED else 0)
@@ -164,13 +163,13 @@ def chunk_address(mem, reference):
 
 @helper
 def var_words(mem, reference):
-    """Words of a whole var part."""
+    """Return the words of a whole var part."""
     return mem[chunk_address(mem, reference)] & A.VAR_WORDS_MASK
 
 
 @helper
 def give_var(mem, fragment, reference):
-    """Free a var part, all chunks."""
+    """Free all chunks of a var part."""
     while reference != 0:
         base = (reference >> 16) << A.PAGE_SHIFT
         word = mem[base + A.PAGE_WORDS - 1 - (reference & 0xFFFF)]
@@ -191,7 +190,7 @@ def take_var(mem, fragment, source, start, words):
     payload = A.VAR_CHUNK_WORDS - 1
     position = ((words - 1) // payload) * payload
     reference = 0
-    while position >= 0:  # back to front, so that each chunk knows its successor
+    while position >= 0:  # from the end, so that each chunk can refer to its successor
         length = min(payload, words - position)
         chunk = take_chunk(mem, fragment, length + 1, A.VAR_CHAINED)
         if chunk == 0:
@@ -207,7 +206,7 @@ def take_var(mem, fragment, source, start, words):
 
 @helper
 def copy_var(mem, reference, target, start):
-    """Copy a var part into target[start:]; returns its words. The caller has made room (see `var_words`)."""
+    """Copy a var part into target[start:], which has room (see `var_words`); returns its words."""
     done = 0
     while reference != 0:
         base = (reference >> 16) << A.PAGE_SHIFT

@@ -1,6 +1,7 @@
 """xxHash: XXH64 for the partition of a key, XXH3-64 for sealed units (D14).
 
-Both are computed in int64 arithmetic, which wraps alike; a logical right shift is an arithmetic one and a mask.
+Both are computed in int64 arithmetic, which wraps as uint64 does; a logical right shift is an arithmetic shift and a
+mask.
 """
 
 # mypy: ignore-errors
@@ -27,19 +28,19 @@ LOW32 = 0xFFFFFFFF
 
 @helper
 def shift_right(value, bits):
-    """Logical right shift of an int64 by 1..63 bits."""
+    """Return an int64 shifted right logically by 1..63 bits."""
     return (value >> bits) & ((1 << (64 - bits)) - 1)
 
 
 @helper
 def rotate(value, bits):
-    """Left rotation of an int64 by 1..63 bits."""
+    """Rotate an int64 left by 1..63 bits."""
     return (value << bits) | ((value >> (64 - bits)) & ((1 << bits) - 1))
 
 
 @helper
 def avalanche64(h):
-    """Final mixing of XXH64."""
+    """Return the final mix of XXH64."""
     h ^= (h >> 33) & 0x7FFFFFFF
     h *= P2
     h ^= (h >> 29) & 0x7FFFFFFFF
@@ -49,14 +50,14 @@ def avalanche64(h):
 
 @helper
 def round64(accumulator, word):
-    """One lane step of XXH64."""
+    """Return a lane of XXH64 after one more word."""
     accumulator += word * P2
     return rotate(accumulator, 31) * P1
 
 
 @helper
 def xxh64_hash(words, start, count, seed):
-    """XXH64 of `count` words of an int64 array, as an int64."""
+    """Return the XXH64 of `count` words of an int64 array, as an int64."""
     at = start
     end = start + count
     if count >= 4:
@@ -87,13 +88,13 @@ def xxh64_hash(words, start, count, seed):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def xxh64_words(words, start, count, seed):
-    """XXH64 of words[start : start + count] (8 bytes each) with a seed, as a signed 64-bit integer."""
+    """Return the XXH64 of words[start : start + count] (8 bytes each) with a seed, as a signed 64-bit integer."""
     return xxh64_hash(words, start, count, seed)
 
 
 # --- XXH3-64, seed 0, for inputs over 240 bytes ---------------------------------------------------
-# The default secret is part of the published algorithm; as words it is read at byte offsets that are multiples of 8
-# except for the last stripe (offset 121 of 192) and the merge (offset 11), kept apart below.
+# The default secret is part of the published algorithm. It is read as words at byte offsets that are multiples of 8,
+# except for the last stripe (offset 121 of 192) and the merge (offset 11), which have their own arrays below.
 _SECRET = bytes.fromhex(
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221b8084674f743248e"
     "e03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8a8fa763fe39c343ff9dcbbc7c70b4f1d"
@@ -113,7 +114,7 @@ WORDS_MIN = 31  # the long form of the algorithm begins at 241 bytes
 
 @helper
 def accumulate(lanes, words, at, secret, key):
-    """One 64-byte stripe of XXH3."""
+    """Accumulate one 64-byte stripe of XXH3 into the lanes."""
     for i in range(STRIPE_WORDS):
         word = words[at + i]
         mixed = word ^ secret[key + i]
@@ -123,7 +124,7 @@ def accumulate(lanes, words, at, secret, key):
 
 @helper
 def fill_lanes(words, start, count, lanes):
-    """Fill lanes[:8] with those of XXH3-64 over words[start : start + count]; 0, or -1 for a range it cannot do."""
+    """Fill lanes[:8] with the lanes of XXH3-64 over words[start : start + count]; 0, or -1 for an invalid range."""
     if count < WORDS_MIN or start < 0 or start + count > words.size:
         return -1
     for i in range(STRIPE_WORDS):
@@ -149,19 +150,20 @@ def fill_lanes(words, start, count, lanes):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])", nogil=True)
 def xxh3_lanes(words, start, count, lanes):
-    """Fill the eight lanes of XXH3-64 over words[start : start + count]; 0, or -1 for a range it cannot do.
+    """Fill the eight lanes of XXH3-64 over words[start : start + count]; 0, or -1 for an invalid range.
 
-    They are merged by another kernel: with the merge in this function LLVM 22 gives wrong results from optimisation
-    level 1 on (ADR 0005).
+    Another kernel merges them: with the merge in this function, LLVM 22 produces wrong results at optimisation level 1
+    and above (ADR 0005).
     """
     return fill_lanes(words, start, count, lanes)
 
 
 @kernel("int64(int64[::1], int64[::1], int64, int64[::1])", nogil=True)
 def xxh3_lanes_of_units(words, bounds, units, lanes):
-    """Lanes of several units in one call: a thread that gives the GIL up may wait long until it has it again.
+    """Fill the lanes of several units in one call, which releases the GIL once: getting it back may take long.
 
-    bounds: [start, count] of each unit. lanes: 8 words of scratch, then 8 per unit. 0, or -1 for what it cannot do.
+    bounds: [start, count] of each unit. lanes: 8 words of scratch, then 8 per unit. Returns 0, or -1 for invalid
+    arguments.
     """
     if units < 0 or bounds.size < 2 * units or lanes.size < STRIPE_WORDS * (units + 1):
         return -1
@@ -175,7 +177,7 @@ def xxh3_lanes_of_units(words, bounds, units, lanes):
 
 @helper
 def multiply_fold(a, b):
-    """Low half xor high half of the unsigned 128-bit product of two words."""
+    """Return the low half xor the high half of the unsigned 128-bit product of two words."""
     low_a = a & LOW32
     high_a = shift_right(a, 32)
     low_b = b & LOW32
@@ -189,13 +191,13 @@ def multiply_fold(a, b):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def xxh3_lanes_of_page(words, start, count, lanes):
-    """`xxh3_lanes` for a few words, without giving the GIL up: who gives it up may wait long until it has it again."""
+    """Do `xxh3_lanes` for a few words without releasing the GIL: getting it back may take long."""
     return fill_lanes(words, start, count, lanes)
 
 
 @helper
 def merge_lanes(lanes, count):
-    """Merge the lanes of `count` words into the hash, as a signed 64-bit integer."""
+    """Merge the lanes of `count` words into the hash, a signed 64-bit integer."""
     merged = count * 8 * P1
     for i in range(0, STRIPE_WORDS, 2):
         merged += multiply_fold(lanes[i] ^ MERGE[i], lanes[i + 1] ^ MERGE[i + 1])
@@ -210,9 +212,9 @@ def xxh3_merge(lanes, count):
 
 
 def xxh3_signed(words: np.ndarray, start: int, count: int) -> int:
-    """XXH3-64 (seed 0) of words[start : start + count] of a contiguous int64 array, as a signed 64-bit integer.
+    """Return the XXH3-64 (seed 0) of words[start : start + count] of a contiguous int64 array, as a signed 64-bit int.
 
-    Raises ValueError below 31 words (248 bytes), which no sealed unit is, and outside the array.
+    Raises: ValueError below 31 words (248 bytes; every sealed unit has more) and outside the array.
     """
     lanes = np.empty(STRIPE_WORDS, dtype=np.int64)
     if xxh3_lanes(words, start, count, lanes) != 0:
@@ -221,7 +223,7 @@ def xxh3_signed(words: np.ndarray, start: int, count: int) -> int:
 
 
 def xxh3_signed_of_units(words: np.ndarray, bounds: list[tuple[int, int]]) -> list[int]:
-    """`xxh3_signed` of several ranges (start, count) of one array; the GIL is given up once, not for each of them."""
+    """Return `xxh3_signed` of several ranges (start, count) of one array, releasing the GIL only once."""
     lanes = np.empty(STRIPE_WORDS * (len(bounds) + 1), dtype=np.int64)
     places = np.array(bounds, dtype=np.int64).reshape(-1)
     if xxh3_lanes_of_units(words, places, len(bounds), lanes) != 0:
@@ -231,5 +233,5 @@ def xxh3_signed_of_units(words: np.ndarray, bounds: list[tuple[int, int]]) -> li
 
 
 def xxh3_words(words: np.ndarray, start: int, count: int) -> int:
-    """`xxh3_signed` as an unsigned integer."""
+    """Return `xxh3_signed` as an unsigned integer."""
     return xxh3_signed(words, start, count) & _LOW64

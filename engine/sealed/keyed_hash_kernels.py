@@ -1,7 +1,7 @@
-"""SipHash-1-3: the hash of keys wherever a table in memory is searched by them.
+"""SipHash-1-3: the hash of keys wherever a table in memory is searched by key.
 
-Callers and peers choose keys. Of xxh64 and of hashes that multiply, keys can be made that collide whatever the seed is
-(ADR 0019); of this one they can be found only with the seed, which each store draws for itself and tells to no peer.
+Callers and peers choose keys. For xxh64 and for multiplicative hashes, an attacker can construct keys that collide
+under every seed (ADR 0019). For SipHash this needs the seed, which each store draws itself and sends to no peer.
 """
 
 # mypy: ignore-errors
@@ -12,7 +12,7 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import word_at
 from tidemark.engine.sealed.checksums_kernels import rotate
 
-SECOND_HALF = 0x5851F42D4C957F2D  # makes the second half of the 128-bit key out of the seed
+SECOND_HALF = 0x5851F42D4C957F2D  # derives the second half of the 128-bit key from the seed
 START_0 = 0x736F6D6570736575
 START_1 = 0x646F72616E646F6D
 START_2 = 0x6C7967656E657261
@@ -21,7 +21,7 @@ START_3 = 0x7465646279746573
 
 @helper
 def sip_round(v0, v1, v2, v3):
-    """One round over the four words of the state."""
+    """Apply one round to the four words of the state."""
     v0 += v1
     v1 = rotate(v1, 13) ^ v0
     v0 = rotate(v0, 32)
@@ -37,14 +37,14 @@ def sip_round(v0, v1, v2, v3):
 
 @helper
 def absorb(v0, v1, v2, v3, word):
-    """One word of the message."""
+    """Absorb one word of the message."""
     v0, v1, v2, v3 = sip_round(v0, v1, v2, v3 ^ word)
     return v0 ^ word, v1, v2, v3
 
 
 @helper
 def finish(v0, v1, v2, v3, words, start, count, length):
-    """The rest of a message of `length` words, `count` of them in words[start:], and the hash."""
+    """Absorb the last `count` words of a message of `length` words, at words[start:], and return the hash."""
     for i in range(count):
         v0, v1, v2, v3 = absorb(v0, v1, v2, v3, word_at(words, start + i))
     v0, v1, v2, v3 = absorb(v0, v1, v2, v3, (length * 8 & 0xFF) << 56)
@@ -56,20 +56,20 @@ def finish(v0, v1, v2, v3, words, start, count, length):
 
 @helper
 def second_half(seed):
-    """The second half of the key."""
+    """Return the second half of the key."""
     return rotate(seed, 32) ^ SECOND_HALF
 
 
 @helper
 def keyed_hash(words, start, count, seed):
-    """Hash of words[start : start + count], as an int64."""
+    """Return the hash of words[start : start + count], as an int64."""
     half = second_half(seed)
     return finish(seed ^ START_0, half ^ START_1, seed ^ START_2, half ^ START_3, words, start, count, count)
 
 
 @helper
 def headed_hash(head, words, start, count, seed):
-    """`keyed_hash` of a head and words[start : start + count]."""
+    """Return `keyed_hash` of the word `head` followed by words[start : start + count]."""
     half = second_half(seed)
     v0, v1, v2, v3 = absorb(seed ^ START_0, half ^ START_1, seed ^ START_2, half ^ START_3, head)
     return finish(v0, v1, v2, v3, words, start, count, count + 1)

@@ -1,7 +1,8 @@
-"""Sealed units: every unit on disk begins with who it is and a checksum over all of it but the checksum.
+"""Sealed units: every unit on disk begins with a checksum over the rest of it, and with its identity.
 
-A good checksum at the wrong place must not pass, so kind, version, store and the kind's own identity lie inside. `seal`
-and `open_sealed` are the only functions that touch checksums.
+A unit with a good checksum at the wrong place must not pass, so the checksum covers kind, version, store and the kind's
+own identity. `seal`, `seal_units` and `is_sealed` write and check checksums; for pages it reads, the page cache
+computes them in its own kernels.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ KIND_LOAD_MANIFEST = 0x4D4C
 KIND_VIEW = 0x5749  # view of a node group
 
 SEAL_FIELDS: list[tuple[str, str]] = [
-    ("checksum", "<u8"),  # XXH3-64 over everything behind this field
+    ("checksum", "<u8"),  # XXH3-64 over everything after this field
     ("kind", "<u2"),
     ("version", "<u2"),
     ("words", "<u4"),  # 8-byte words of the whole unit, this header included
@@ -56,12 +57,12 @@ Words = NDArray[np.int64]
 
 
 def header_of(words: Words, layout: np.dtype[Any]) -> Any:
-    """The header record at the start of an int64 array, as a writable view."""
+    """Return the header record at the start of an int64 array, as a writable view."""
     return words[: layout.itemsize // 8].view(layout)[0]
 
 
 def write_seal(header: Any, kind: int, words: int, store: bytes, incarnation: int) -> None:
-    """Fill the common fields of a header record; the checksum comes last, by `seal`."""
+    """Fill the common fields of a header record; `seal` adds the checksum last."""
     header["kind"] = kind
     header["version"] = FORMAT_VERSION
     header["words"] = words
@@ -70,7 +71,7 @@ def write_seal(header: Any, kind: int, words: int, store: bytes, incarnation: in
 
 
 def store_halves(store: bytes) -> tuple[int, int]:
-    """A store UUID as the two words of a seal."""
+    """Return a store UUID as the two words of a seal."""
     return int.from_bytes(store[:8], "little"), int.from_bytes(store[8:], "little")
 
 
@@ -80,14 +81,14 @@ def seal(words: Words, count: int) -> None:
 
 
 def seal_units(words: Words, units: list[tuple[int, int]]) -> None:
-    """`seal` for several units (start, count) of one array."""
+    """Do `seal` for several units (start, count) of one array."""
     sums = xxh3_signed_of_units(words, [(start + 1, count - 1) for start, count in units])
     for (start, _), checksum in zip(units, sums, strict=True):
         words[start] = checksum
 
 
 def packer_of(layout: np.dtype[Any]) -> struct.Struct:
-    """A packer of a whole header record, for headers written at every commit: field by field costs 1 µs each."""
+    """Return a packer of a whole header record, for headers written at every commit: setting a field costs 1 µs."""
     packer = struct.Struct("<" + "".join("_BH_I___Q"[layout[name].itemsize] for name in layout.names or ()))
     assert packer.size == layout.itemsize, "a header has no gaps"
     return packer
@@ -97,7 +98,7 @@ def is_sealed(words: Words, kind: int, available: int) -> bool:
     """Whether the array begins with an intact unit of this kind that ends within `available` words."""
     if available < SEAL_WORDS:
         return False
-    # By word, as for every page read: a field of a record costs 1 µs.
+    # Words, not record fields: this runs for every page read, and a field access costs 1 µs.
     word = int(words[1])
     count = word >> 32 & 0xFFFFFFFF
     if word & 0xFFFF != kind or count <= WORDS_MIN or count > available:
@@ -106,10 +107,10 @@ def is_sealed(words: Words, kind: int, available: int) -> bool:
 
 
 def disk_page_word(page_words: int) -> int:
-    """Word 1 of every page of disk columns: kind, version and words."""
+    """Return word 1 of every page of disk columns: kind, version and words."""
     return KIND_DISK_PAGE | FORMAT_VERSION << 16 | page_words << 32
 
 
 def store_of(words: Words) -> bytes:
-    """Store UUID of a unit."""
+    """Return the store UUID of a unit."""
     return words[2:4].tobytes()

@@ -1,4 +1,4 @@
-"""Whether this program reads the format of a unit."""
+"""The check that this program reads the format of a unit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, FORMAT_VERSION_
 
 
 def check_version(words: Words, name: str) -> None:
-    """An intact unit must be of a format this program reads. Raises: VersionTooNew, VersionTooOld."""
+    """Check that this program reads the format of an intact unit. Raises: VersionTooNew, VersionTooOld."""
     check_format(int(words[1]) >> 16 & 0xFFFF, name)
 
 
 def check_format(version: int, name: str) -> None:
-    """Raises: VersionTooNew, VersionTooOld for what this program does not read."""
+    """Check that this program reads format `version`. Raises: VersionTooNew, VersionTooOld."""
     if version > FORMAT_VERSION:
         raise VersionTooNew(
             f"{name} has format {version}, this program reads up to {FORMAT_VERSION}; use a newer Tidemark",
