@@ -24,12 +24,14 @@ COMMIT ?= HEAD~1
 ALSO ?=
 # coverage is kept out of the environment: numba loads it in each process that finds it.
 AUDIT := $(VENV)/audit
-SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests $(wildcard bench)
+# So are the tools of the site, which no test needs.
+SITE := $(VENV)/site
+SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests $(wildcard bench docs/site)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes; without compiled modules each takes a second longer.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup run test test-fast durations soak mutants interpreted cases check lint kernels format bench clean
+.PHONY: setup run test test-fast durations soak mutants interpreted cases check lint kernels format bench docs clean
 
 setup: $(STAMP)
 
@@ -96,6 +98,15 @@ format: setup
 bench: setup
 	$(BIN)/python -m bench
 	$(BIN)/python -m pytest bench/micro --benchmark-only -q --benchmark-columns=median,min,rounds
+
+$(SITE)/.installed: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-input --upgrade --target $(SITE) 'mkdocs-material>=9.8,<10' \
+		'mkdocstrings-python>=2.0,<3'
+	@touch $@
+
+# The documents and a reference of the public names as a site in build/site; a warning is an error (mkdocs.yml).
+docs: $(SITE)/.installed
+	PYTHONPATH=$(SITE) NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 clean:
 	rm -rf $(VENV) build dist data .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks *.egg-info

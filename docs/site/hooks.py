@@ -1,0 +1,203 @@
+"""What MkDocs does here beside `mkdocs.yml`: lists and docstrings are read as this project writes them.
+
+Nothing of Tidemark is imported: names and docstrings are taken from the sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+ROOT = Path(__file__).parents[2]
+# A warning of this logger fails a strict build.
+_log = logging.getLogger("mkdocs.hooks.site")
+
+# Modules whose `__all__` must be in docs/reference, each name once.
+COMPLETE = ("tidemark", "tidemark.spark")
+DIRECTIVE = re.compile(r"^#* ?::: (\S+)$", re.MULTILINE)
+
+# Classes whose objects are returned or raised: their constructors are not for callers.
+RETURNED = (
+    *("database.Database", "read_only.ReadOnlyDatabase", "remote.database.RemoteDatabase", "handles.TableHandle"),
+    *("session.Transaction", "scans.Scan", "snapshot.Snapshot", "snapshot.SnapshotTable", "spark.Pinned"),
+    *("serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
+    "engine.base.errors.Error",
+)
+# Classes of the engine that are public or a base of a public one: the members that are for callers.
+KEPT: dict[str, set[str]] = {
+    "engine.txn.transaction.Transaction": {"txid", "commit", "rollback", "savepoint"},
+    "engine.access.snapshot.Snapshot": {"close"},
+    "engine.schema.types_base.ColumnType": set(),
+    "engine.schema.types.Decimal": {"precision", "scale"},
+    "engine.schema.types.Enum": {"__init__"},
+    "engine.schema.column.Column": {"name", "type", "nullable", "default", "storage", "has_default", "is_disk"},
+    "engine.schema.partition.Partition": {"fragments", "names", "numbers", "number_of"},
+    "engine.programs.interpreter.Program": {"instructions", "constants", "columns", "outputs"},
+}
+
+# A line for Git hosts alone.
+HOST_NOTE = re.compile(r"^\*On a Git host .*\*\n", re.MULTILINE)
+FENCE = re.compile(r" *(```+|~~~+)")
+ITEM = re.compile(r" *([-*+]|\d+[.)]) +(?=\S)")
+
+# What begins a paragraph of its own in a docstring, where a sentence begins.
+LABEL = re.compile(r"(?:^|(?<=[.;?] ))(Raises|Durable on return|Durable|Units|Shapes)(:| as)")
+CODE = re.compile(r"`([\w.]+)(\([^`]*\))?`")
+# Names of classes in prose; a plain word such as Locked is one only where errors are listed.
+NAME = re.compile(r"(?<![\w`.\[])[A-Z][a-z]+[A-Z]\w+(?![\w`(])")
+NAME_OR_WORD = re.compile(r"(?<![\w`.\[])[A-Z][a-z]\w+(?![\w`(])")
+DOCUMENT = re.compile(r"`?docs/([\w/-]+)\.md`?")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Indent what belongs to an item of a list by four for each level, as Python-Markdown wants it. In the pages it is
+    indented as far as the item's text, which is enough for Git hosts.
+    """
+    markdown = HOST_NOTE.sub("", markdown)
+    lines: list[str] = []
+    columns: list[int] = []  # of the open items: where their text begins
+    fence = ""
+    follows_text = is_list = False  # of the line before, and of the first line since the last blank one
+    for line in markdown.split("\n"):
+        indent = len(line) - len(line.lstrip())
+        mark, item = FENCE.match(line), None if fence else ITEM.match(line)
+        if item and follows_text and not is_list:
+            if columns or item[1] in ("-", "*", "+", "1."):
+                lines.append("")  # a list may follow text without a blank line, but not in Python-Markdown
+            else:
+                item = None
+        # What follows text without a blank line continues it, however it is indented.
+        if line.strip() and not fence and (item or mark or line.startswith("#") or not follows_text):
+            while columns and indent < columns[-1]:
+                columns.pop()
+        if columns and line.strip():
+            line = " " * (4 * len(columns) + max(0, indent - columns[-1])) + line.lstrip()
+        if item:
+            columns.append(item.end())
+        if item or not follows_text:
+            is_list = item is not None
+        if mark:
+            fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
+        follows_text = bool(line.strip()) and not mark and not line.startswith("#")
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def on_nav(nav: Any, files: Any, **_: Any) -> None:
+    """Warn of a public name that no page of the reference has, or that two have."""
+    pages = [file for file in files.documentation_pages() if file.src_uri.startswith("reference/")]
+    found = [name for page in pages for name in DIRECTIVE.findall(page.content_string)]
+    for module in COMPLETE:
+        for name in public_names(module):
+            if (count := found.count(f"{module}.{name}")) != 1:
+                _log.warning("docs/reference has %s.%s %d times; give it one directive", module, name, count)
+
+
+def public_names(module: str) -> list[str]:
+    """The `__all__` of a module."""
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+    raise ValueError(f"{path} has no __all__")
+
+
+class Docstrings(griffe.Extension):
+    """Docstrings of this project as Markdown: arguments become a list, "Raises:" a paragraph, names become links."""
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Take away what is not for callers, then write the docstrings anew. The sources stay as they are."""
+        for path in RETURNED:
+            pkg[path].members.pop("__init__", None)
+        for path, kept in KEPT.items():
+            for name in pkg[path].members.keys() - kept:
+                del pkg[path].members[name]
+        for overload in pkg["opening.open_or_attach"].overloads or ():
+            overload.name = "open"
+        public = {name: pkg[name] for name in public_names("tidemark")}
+        names = {item.canonical_path: name for name, item in public.items()}
+        links = {name: f"tidemark.{name}" for name in public}
+        for name, item in public.items():
+            if item.is_class:
+                links |= {
+                    f"{name}.{member}": f"tidemark.{name}.{member}"
+                    for member, found in item.all_members.items()
+                    if not member.startswith("_") and found.has_docstring
+                }
+        self._rewrite(pkg, names, links)
+
+    def _rewrite(self, scope: griffe.Object | griffe.Alias, names: dict[str, str], links: dict[str, str]) -> None:
+        for item in scope.members.values():
+            if item.is_alias:
+                continue
+            if item.docstring:
+                known = arguments_of(item)
+                text = with_paragraphs(item.docstring.value, known)
+                owner = names.get((item if item.is_class else scope).canonical_path, "")
+                item.docstring.value = with_links(text, owner, known | {item.name}, links)
+            if item.is_module or item.is_class:
+                self._rewrite(item, names, links)
+
+
+def arguments_of(item: griffe.Object | griffe.Alias) -> set[str]:
+    """Names of what a function takes; of a class, what its constructor takes, or its fields."""
+    if item.is_class:
+        made = item.members.get("__init__")
+        return arguments_of(made) if made is not None and made.is_function else set(item.members)
+    return {each.name.lstrip("*") for each in item.parameters} - {"self"} if item.is_function else set()
+
+
+def with_paragraphs(text: str, arguments: set[str]) -> str:
+    """A docstring with its arguments as a list, and paragraphs of their own for what is durable and raised."""
+    name = "|".join(map(re.escape, sorted(arguments))) or "(?!)"
+    argument = re.compile(rf"(?:^|\n|(?<=[.;] ))((?:{name})(?:, (?:{name}))*):\s")
+    out: list[str] = []
+    for paragraph in text.split("\n\n"):
+        head, *pairs = argument.split(re.sub(r"\n(?= )", "", paragraph))
+        items = []
+        rest = ""
+        for given, what in zip(pairs[::2], pairs[1::2], strict=True):
+            what, _, rest = labelled(what).partition("\n\n")
+            items.append(f"- {', '.join(f'`{each}`' for each in given.split(', '))}: {what}")
+            if rest:
+                out += [labelled(head), "\n".join(items), rest]
+                head, items = "", []
+        out += [labelled(head), "\n".join(items)]
+    return "\n\n".join(each.strip() for each in out if each.strip())
+
+
+def labelled(text: str) -> str:
+    """Each label begins a paragraph."""
+    return LABEL.sub(r"\n\n**\1**\2", re.sub(r"\s+", " ", text)).strip()
+
+
+def with_links(text: str, owner: str, local: set[str], links: Mapping[str, str]) -> str:
+    """Names of the API as links to it, names of documents as links to these."""
+
+    def of_code(match: re.Match[str]) -> str:
+        path = re.sub(r"^(?:tidemark|tm)\.", "", match[1])
+        path = re.sub(r"^db\.", "Database.", path)
+        target = links.get(path)
+        if target is None and owner and path not in local:
+            target = links.get(f"{owner}.{path}")
+        return f"[{match[0]}][{target}]" if target and path not in local else match[0]
+
+    def of_word(match: re.Match[str]) -> str:
+        target = links.get(match[0])
+        return f"[`{match[0]}`][{target}]" if target and match[0] not in local else match[0]
+
+    paragraphs = text.split("\n\n")
+    for at, paragraph in enumerate(paragraphs):
+        name = NAME_OR_WORD if paragraph.startswith("**Raises**") else NAME
+        parts = re.split(r"(`[^`]*`)", paragraph)
+        parts[::2] = [name.sub(of_word, part) for part in parts[::2]]
+        parts[1::2] = [CODE.sub(of_code, part) for part in parts[1::2]]
+        paragraphs[at] = DOCUMENT.sub(r"[\1.md](../\1.md)", "".join(parts))
+    return "\n\n".join(paragraphs)
