@@ -5,6 +5,7 @@ Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from tidemark.engine.base.errors import Error, SchemaInvalid
 from tidemark.engine.base.out_of_memory import no_memory, types_memory_errors
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.rows.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
+from tidemark.engine.schema.types import Timestamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +40,7 @@ AUTHOR = "$AUTHOR"
 FRAGMENT = "$FRAGMENT"
 _DIVISION = Context(prec=38)
 LOCKED_BATCH_ROWS = 1_000
+FEW_ROWS = 8  # up to here rows are decoded one by one: a record batch has a fixed cost
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 _FROM_PLACES = frozenset([ROWID, FRAGMENT])  # an index entry has them without its row
 
@@ -59,6 +62,14 @@ class ByIndex:
 
 
 NO_INDEX = ByIndex()
+
+
+@functools.lru_cache(64)
+def row_class(names: tuple[str, ...]) -> Any:
+    """Return the class of rows with these columns; creating one takes longer than a small scan."""
+    return namedtuple("Row", names, rename=True)  # type: ignore[misc]
+
+
 Progress = Callable[[int, int, str], None]
 
 
@@ -220,8 +231,7 @@ class Scan:
             ProgramInvalid: The column has no such aggregate; characters, bytes, Bool and Enum have count only.
         """
         values = self._added_up(functions)
-        row_class: Any = namedtuple("Row", functions, rename=True)  # type: ignore[misc]
-        return row_class._make(values)
+        return row_class(tuple(functions))._make(values)
 
     def _added_up(self, functions: Mapping[str, Any]) -> list[Any]:
         """The values of `aggregate`."""
@@ -313,24 +323,29 @@ class Scan:
         if self._lock is not None:
             yield from self._locked()
             return
-        whole = self._columns == list(self._table.format.names)
-        # Creating a class takes longer than a small scan.
-        row_class: Any = None if whole else namedtuple("Row", self._columns, rename=True)
+        row_format, wanted = self._table.format, self._columns
+        is_whole = wanted == list(row_format.names)
+        make = row_format.Row._make if is_whole else row_class(tuple(wanted))._make
+        has_images = self._plain == wanted and not self._answers_alone(self._read)
+        # Arrow's times have another object for the same time zone.
+        is_single = is_whole and any(column.type == Timestamp for column in self._table.definition.columns)
         for batch in self._batches_found():
-            if whole:
-                decode = self._table.format.decode_row
+            if has_images and (is_single or batch.count <= FEW_ROWS):
                 view = batch.entries.data.cast("B")
                 for offset in batch.offsets.tolist():
-                    yield decode(view, offset)
+                    if is_whole:
+                        yield row_format.decode_row(view, offset)
+                    else:
+                        yield make(row_format.decode_columns(view, offset, wanted))
             else:
                 columns = [column.to_pylist() for column in self._decoded(batch).columns]
-                yield from map(row_class._make, zip(*columns, strict=True))
+                yield from map(make, zip(*columns, strict=True))
 
     def _locked(self) -> Iterator[Any]:
         """Lock rows one by one. Each is read again under its lock, and left out if it is gone."""
         if self._txn is None:
             raise SchemaInvalid("a scan with a lock needs a transaction")
-        row_class: Any = namedtuple("Row", self._columns, rename=True)  # type: ignore[misc]
+        make = row_class(tuple(self._columns))._make
         places = [self._table.format.names.index(name) for name in self._plain]
         if len(places) != len(self._columns):
             raise SchemaInvalid("hidden columns cannot be read by a scan with a lock; scan without one")
@@ -346,7 +361,7 @@ class Scan:
                 # A row may have moved out of the range of the index before it was locked; it is left out.
                 if row is not None and self._is_in_range(row):
                     left = None if left is None else left - 1
-                    yield row_class._make(row[place] for place in places)
+                    yield make(row[place] for place in places)
                 if is_last:
                     return
 

@@ -48,6 +48,9 @@ ITEM = re.compile(r" *([-*+]|\d+[.)]) +(?=\S)")
 
 # What begins a paragraph of its own in a docstring, where a sentence begins.
 LABEL = re.compile(r"(?:^|(?<=[.;?] ))(Raises|Durable on return|Durable|Units|Shapes)(:| as)")
+# Google's form of sections, which mkdocstrings renders.
+SECTION = re.compile(r"(?:Args|Returns|Raises):\n +\S")
+SECTION_ITEM = re.compile(r"(^(?:Args|Returns|Raises):\n|^    \w+: )", re.MULTILINE)
 CODE = re.compile(r"`([\w.]+)(\([^`]*\))?`")
 # Names of classes in prose; a plain word such as Locked is one only where errors are listed.
 NAME = re.compile(r"(?<![\w`.\[])[A-Z][a-z]+[A-Z]\w+(?![\w`(])")
@@ -110,7 +113,7 @@ def public_names(module: str) -> list[str]:
 
 
 class Docstrings(griffe.Extension):
-    """Docstrings of this project as Markdown: arguments become a list, "Raises:" a paragraph, names become links."""
+    """Docstrings of this project as Markdown: arguments in prose become a list, names become links."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Take away what is not for callers, then write the docstrings anew. The sources stay as they are."""
@@ -155,11 +158,14 @@ def arguments_of(item: griffe.Object | griffe.Alias) -> set[str]:
 
 
 def with_paragraphs(text: str, arguments: set[str]) -> str:
-    """A docstring with its arguments as a list, and paragraphs of their own for what is durable and raised."""
+    """Return a docstring with arguments as a list, and separate paragraphs for durability and errors. Sections stay."""
     name = "|".join(map(re.escape, sorted(arguments))) or "(?!)"
     argument = re.compile(rf"(?:^|\n|(?<=[.;] ))((?:{name})(?:, (?:{name}))*):\s")
     out: list[str] = []
     for paragraph in text.split("\n\n"):
+        if SECTION.match(paragraph):
+            out.append(paragraph)
+            continue
         head, *pairs = argument.split(re.sub(r"\n(?= )", "", paragraph))
         items = []
         rest = ""
@@ -194,10 +200,17 @@ def with_links(text: str, owner: str, local: set[str], links: Mapping[str, str])
         return f"[`{match[0]}`][{target}]" if target and match[0] not in local else match[0]
 
     paragraphs = text.split("\n\n")
-    for at, paragraph in enumerate(paragraphs):
-        name = NAME_OR_WORD if paragraph.startswith("**Raises**") else NAME
-        parts = re.split(r"(`[^`]*`)", paragraph)
+    def linked(text: str, name: re.Pattern[str]) -> str:
+        parts = re.split(r"(`[^`]*`)", text)
         parts[::2] = [name.sub(of_word, part) for part in parts[::2]]
         parts[1::2] = [CODE.sub(of_code, part) for part in parts[1::2]]
-        paragraphs[at] = DOCUMENT.sub(r"[\1.md](../\1.md)", "".join(parts))
+        return DOCUMENT.sub(r"[\1.md](../\1.md)", "".join(parts))
+
+    for at, paragraph in enumerate(paragraphs):
+        if SECTION.match(paragraph):
+            pieces = SECTION_ITEM.split(paragraph)  # the parser of sections needs the names as they are
+            pieces[::2] = [linked(piece, NAME) for piece in pieces[::2]]
+            paragraphs[at] = "".join(pieces)
+        else:
+            paragraphs[at] = linked(paragraph, NAME_OR_WORD if paragraph.startswith("**Raises**") else NAME)
     return "\n\n".join(paragraphs)

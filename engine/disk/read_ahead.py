@@ -91,8 +91,11 @@ class ReadAhead:
                 self._load(pages)
             except StoreFailed:
                 return self._stop()
-            except Error as error:
-                _log.info("read-ahead left pages to their reader: %s", error)
+            except (Error, MemoryError) as error:
+                _log.info("read-ahead left pages to their reader: %s", error or type(error).__name__)
+            except BaseException:
+                self._stop()  # or `drain` and `forget` would wait for this thread
+                raise
 
     def _stop(self) -> None:
         with self._changed:

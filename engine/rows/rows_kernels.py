@@ -111,6 +111,18 @@ def make_page(mem, fragment, logical):
     """Give a logical page an arena page and put it in the list; returns the page or a status code."""
     if (logical >> 18) >= A.MAP_ROOTS:
         return A.ST_PAGES
+    # A given ROWID may be past the end: skipped pages are marked released, so that they get used. They come first: if
+    # memory ends here, each page counted so far is whole.
+    while mem[fragment + A.F_PAGES] < logical:
+        skipped = mem[fragment + A.F_PAGES]
+        between = map_leaf(mem, fragment, skipped)
+        if between == 0:
+            return A.ST_MEMORY
+        mem[between + (skipped & 511)] = -1
+        mem[fragment + A.F_PAGES] += 1
+        mem[fragment + A.F_RELEASED] += 1
+        if skipped < mem[fragment + A.F_RELEASED_HINT]:
+            mem[fragment + A.F_RELEASED_HINT] = skipped
     leaf = map_leaf(mem, fragment, logical)
     if leaf == 0:
         return A.ST_MEMORY
@@ -128,18 +140,8 @@ def make_page(mem, fragment, logical):
     mem[leaf + (logical & 511)] = page
     if entry < 0:
         mem[fragment + A.F_RELEASED] -= 1
-    while mem[fragment + A.F_PAGES] <= logical:
-        # A given ROWID may be past the end: skipped pages are marked released, so that they get used.
-        skipped = mem[fragment + A.F_PAGES]
+    if mem[fragment + A.F_PAGES] == logical:
         mem[fragment + A.F_PAGES] += 1
-        if skipped < logical:
-            between = map_leaf(mem, fragment, skipped)
-            if between == 0:
-                return A.ST_MEMORY
-            mem[between + (skipped & 511)] = -1
-            mem[fragment + A.F_RELEASED] += 1
-            if skipped < mem[fragment + A.F_RELEASED_HINT]:
-                mem[fragment + A.F_RELEASED_HINT] = skipped
     mem[fragment + A.F_FIXED_PAGES] += 1
     list_append(mem, fragment, page)
     return page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import threading
 from typing import Any
 
 import numpy as np
@@ -295,6 +296,30 @@ def test_read_ahead_thread_ends_when_the_store_is_dead() -> None:
     assert stage.files.failure.first is not None
     stage.cache.close()
     assert stage.counter("pinned") == 0
+
+
+@pytest.mark.parametrize("error", [MemoryError, ValueError])
+def test_read_ahead_that_fails_in_any_way_keeps_no_thread_waiting(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Story: only typed errors were caught. A MemoryError ended the thread while it counted as loading, and the drop of a
+    tablespace waited for it without end."""
+
+    def fail() -> None:
+        raise error
+
+    ends: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", ends.append)
+    stage = Stage(FaultFiles(new_disk(), [Rule("pread", stall=fail)]))
+    stage.cache.read_ahead([page(1)])
+    stage.cache.ahead.drain()
+    stage.cache.forget_files([2])
+    assert stage.frame(page(1)) == 0 and stage.get(page(1)) == -2, "the reader loads it"
+    stage.cache.read_ahead([page(2)])
+    stage.cache.ahead.drain()
+    is_defect = error is ValueError
+    assert (stage.frame(page(2)) > 0, len(ends)) == (not is_defect, is_defect)
+    stage.cache.close()
 
 
 def test_signal_in_the_middle_of_a_load_leaves_no_pin_and_no_page_for_ever_loading() -> None:
