@@ -200,6 +200,7 @@ def with_links(text: str, owner: str, local: set[str], links: Mapping[str, str])
         return f"[`{match[0]}`][{target}]" if target and match[0] not in local else match[0]
 
     paragraphs = text.split("\n\n")
+
     def linked(text: str, name: re.Pattern[str]) -> str:
         parts = re.split(r"(`[^`]*`)", text)
         parts[::2] = [name.sub(of_word, part) for part in parts[::2]]

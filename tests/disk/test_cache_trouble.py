@@ -302,8 +302,8 @@ def test_read_ahead_thread_ends_when_the_store_is_dead() -> None:
 def test_read_ahead_that_fails_in_any_way_keeps_no_thread_waiting(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: only typed errors were caught. A MemoryError ended the thread while it counted as loading, and the drop of a
-    tablespace waited for it without end."""
+    """Story: only typed errors were caught. A MemoryError ended the thread while it counted as loading, and dropping
+    a tablespace waited for it without end."""
 
     def fail() -> None:
         raise error
