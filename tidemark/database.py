@@ -524,7 +524,7 @@ class Database(SchemaCalls, LoadCalls):
         Args:
             channels: Names of the channels that apply here.
             peer: The other side of a pair.
-            options: Those of `replication/settings/options.py`, above all `server_id`.
+            options: Those of `replication/settings/options.py`, in place of the options of this store.
 
         Returns:
             A report. `is_sound` is False if `problems` has anything.
@@ -536,7 +536,8 @@ class Database(SchemaCalls, LoadCalls):
         self.check_usable()
         from tidemark.replication_check import check_replication
 
-        return check_replication(self._store, lambda name: self[name].scan(), options, channels, peer)
+        given = {**self._values, **options}
+        return check_replication(self._store, lambda name: self[name].scan(), given, channels, peer)
 
     def check_binlog(self, progress: Progress | None = None) -> dict[str, Any]:
         """Close the open epoch and verify that the binlog's last change of each key agrees with the row.

@@ -105,6 +105,11 @@ def check_secret(secret: bytes, is_exposed: bool = False) -> None:
     """Refuse a secret that can be guessed. is_exposed: other hosts can record the handshake and test guesses against it
     offline. Raises: SchemaInvalid.
     """
+    if not isinstance(secret, bytes | bytearray):
+        raise SchemaInvalid(
+            f"the secret of a link is bytes, got {type(secret).__name__}; encode it, or read it from its file with"
+            " read_secret()"
+        )
     if len(secret) < SECRET_BYTES_MIN:
         raise SchemaInvalid(f"the secret of a link has {SECRET_BYTES_MIN} bytes or more, got {len(secret)}")
     if is_exposed and len(secret) < KEY_BYTES_MIN:

@@ -146,6 +146,15 @@ def test_open_store_is_looked_at_with_its_own_rows_and_given_options() -> None:
             db.check_replication(server_di=4)
 
 
+def test_open_store_is_looked_at_with_its_own_options(tmp_path: Path) -> None:
+    """Story: a store opened with server_id=1 was told that its server_id is 0."""
+    with tm.open(tmp_path / "a", server_id=1, data_memory="16 MiB") as db:
+        fill(db)
+        found = db.check_replication()
+        assert found["server_id"] == 1 and found["is_sound"] and not any("server_id" in each for each in found["notes"])
+        assert db.check_replication(server_id=2)["server_id"] == 2
+
+
 def test_exceptions_table_says_when_it_is_made_what_is_wrong_with_it_and_from_when_it_counts(caplog: Any) -> None:
     with open_memory() as db:
         db.create_table(EXCEPTIONS.name, EXCEPTIONS.columns, EXCEPTIONS.primary_key)

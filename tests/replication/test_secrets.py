@@ -35,6 +35,13 @@ def test_other_hosts_take_a_key_or_tls(host: str) -> None:
         check_secret_at((host, 1), SHORT[:15], TLS)
 
 
+def test_secret_is_bytes() -> None:
+    """Story: a text of 16 characters was taken; the link then ended in a defect of ours, and its caller in a timeout."""
+    secret: Any = "sixteen characters"
+    with pytest.raises(tm.SchemaInvalid, match="is bytes, got str; encode it"):
+        check_secret_at(("127.0.0.1", 1), secret, None)
+
+
 FAR = "192.0.2.1:7306"  # an address for documents: no host has it
 GROUP = f"1=127.0.0.1:7306,2={FAR},arbitrator=127.0.0.1:7308"
 CALLS: dict[str, Callable[[Path, Any], object]] = {
