@@ -1,0 +1,102 @@
+"""Code of the guide, the tutorials and the examples runs as it stands on its page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+EXAMPLES = DOCS / "examples"
+
+
+def blocks(page: str, language: str = "python") -> list[str]:
+    """The blocks of a page in one language, in their order."""
+    return re.findall(
+        rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+
+
+def run(folder: Path, *command: str) -> str:
+    """Standard output of a command of Python, run in a folder, which ends well."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    ran = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def run_program(folder: Path, *parts: str) -> str:
+    """Run these blocks as one program."""
+    (folder / "program.py").write_text("\n".join(parts), encoding="utf-8")
+    return run(folder, "program.py")
+
+
+def shown(heading: str) -> list[str]:
+    """What the page of examples prints under a heading, block by block."""
+    _, _, section = (EXAMPLES / "README.md").read_text(encoding="utf-8").partition(f"\n## {heading}")
+    return [block.strip() for block in section.split("\n## ")[0].split("```")[1::2]]
+
+
+def test_guide_is_one_program(tmp_path: Path) -> None:
+    run_program(tmp_path, *blocks("guide.md"))
+
+
+def test_first_store_survives_its_kill(tmp_path: Path) -> None:
+    bank, transfer, crash = blocks("tutorials/first-store.md")
+    assert "\nif __name__" in bank
+    (tmp_path / "bank.py").write_text(bank.replace("\nif __name__", f"\n{transfer}\n\nif __name__"), encoding="utf-8")
+    (tmp_path / "crash.py").write_text(crash, encoding="utf-8")
+    assert run(tmp_path, "crash.py") == "rows 1000 total 100000\n"
+    commands = re.findall(r"^venv/bin/tidemark (.*?) +#", blocks("tutorials/first-store.md", "sh")[-1], re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        run(tmp_path, "-c", "from tidemark.cli import main; main()", *command.split())
+
+
+def test_sensor_data_is_one_program(tmp_path: Path) -> None:
+    program = "\n".join(blocks("tutorials/sensor-data.md"))
+    for size, smaller in (("2_000_000", "20_000"), ("1_800_000", "18_000"), ("SENSORS = 2_000", "SENSORS = 20")):
+        assert size in program
+        program = program.replace(size, smaller)
+    assert "readings above 23" in run_program(tmp_path, program)
+
+
+def test_back_to_ten_minutes_ago_is_one_program(tmp_path: Path) -> None:
+    run_program(tmp_path, *blocks("tutorials/point-in-time.md"))
+
+
+@pytest.mark.spark
+def test_spark_tutorial_is_one_program(tmp_path: Path) -> None:
+    run_program(tmp_path, *blocks("tutorials/spark.md"))
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["one way", "two active sites"])
+def test_replication_as_its_page_uses_it(tmp_path: Path, number: int) -> None:
+    run_program(tmp_path, "import tidemark as tm\n", blocks("replication.md")[number])
+
+
+@pytest.mark.parametrize(
+    ("script", "heading", "block"),
+    [
+        ("sensor_data.py --readings 100000", "Sensor data", 1),
+        ("two_sites.py", "Two sites", 0),
+        ("subscribers.py", "Subscribers", 0),
+        pytest.param("feature_store.py", "Feature store", 0, marks=pytest.mark.spark),
+    ],
+)
+def test_example_prints_what_its_page_says(tmp_path: Path, script: str, heading: str, block: int) -> None:
+    name, *arguments = script.split()
+    assert run(tmp_path, str(EXAMPLES / name), *arguments).strip() == shown(heading)[block]
