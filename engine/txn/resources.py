@@ -22,9 +22,10 @@ from tidemark.engine.base.errors import (
     Retryable,
     StorageFull,
     StoreFailed,
+    TransactionTooLarge,
 )
 from tidemark.engine.base.ids import first_txid, txids_from
-from tidemark.engine.memory.arena_layout import OK, S_TXID
+from tidemark.engine.memory.arena_layout import OK, S_TXID, X_REDO_WORDS
 from tidemark.engine.txn.begin_kernels import next_txid, reserve_redo
 from tidemark.engine.txn.locks import LockTable
 
@@ -150,10 +151,25 @@ class Resources(ABC):
         self.mem[S_TXID] = txid - 1
 
     # --- reservations ----------------------------------------------------------------------------
+    def has_redo(self, desc: int, words: int) -> bool:
+        """Reserve more room in the log for an open transaction, if there is room now; return whether there was."""
+        return bool(reserve_redo(self.mem, desc, words) == OK)
+
     def promise_redo(self, desc: int, words: int) -> None:
-        """Reserve more room in the log for an open transaction, waiting for a local checkpoint if needed."""
-        if reserve_redo(self.mem, desc, words) != OK:
-            self.wait_for_redo(lambda: bool(reserve_redo(self.mem, desc, words) == OK))
+        """Reserve more room in the log for an open transaction, waiting for a local checkpoint if needed.
+
+        Raises: TransactionTooLarge if the whole log is too small, RedoOverloaded, BinlogOverloaded.
+        """
+        if self.has_redo(desc, words):
+            return
+        needed_bytes = (int(self.mem[desc + X_REDO_WORDS]) + words) * 8
+        if needed_bytes > self.log.geometry.capacity_bytes:
+            raise TransactionTooLarge(
+                f"the transaction needs {needed_bytes} bytes of the REDO log, which has"
+                f" {self.log.geometry.capacity_bytes}; split it, or make the store with a larger redo_log, or open it"
+                " with a transaction_limit above transaction_memory, past which changes go to a file"
+            )
+        self.wait_for_redo(lambda: self.has_redo(desc, words))
 
     def wait_for_redo(self, is_promised: Callable[[], bool]) -> None:
         """Request a local checkpoint and wait until `is_promised` succeeds with the reservation.

@@ -97,6 +97,7 @@ SLICE_ENTRIES = 80  # of indexes: 50 to 200 µs, as long as comparisons read few
 # UNDO buffer for a slice with disk parts: more than one step needs with the largest pages.
 SLICE_UNDO_WORDS = PAGE_WORDS + 64
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
+SPOOL_WORDS_MIN = 8_192  # a smaller transaction waits for room in the log instead of making a file
 # Log reserved by a transaction that spools: the group that refers to its file, and padding of the group before.
 REFERENCE_WORDS = 2 * GROUP_ALIGN_WORDS
 _NEEDS_ROOM = (ST_SPACE, ST_COPIES)
@@ -165,7 +166,13 @@ class Transaction:
             self._room_in_spool(used)
             return
         size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
-        self.store.promise_redo(self.desc, size - self.buf.size)
+        if not self.store.has_redo(self.desc, size - self.buf.size):
+            # The log has no room for so much now: from some size on, a file has.
+            if need >= SPOOL_WORDS_MIN and self.store.spool_words > limit:
+                self._room_in_spool(used)
+                return
+            size = need
+            self.store.promise_redo(self.desc, size - self.buf.size)
         grown = np.zeros(size, dtype=np.int64)
         grown[:used] = self.buf[:used]
         view = grown.data.cast("B")

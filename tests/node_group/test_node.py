@@ -464,8 +464,8 @@ def test_log_is_held_for_a_node_that_joins_until_transactions_need_it(tmp_path: 
             copies.hold(node, 2, node.store.log.sequence - 1, 1e18)
             (held,) = held_for_nodes(node.store)
             attempts = Attempts(per_transaction=5)
-            for number in range(40):
-                attempts.run(db, lambda txn, n=number: txn.write_many("t", [(k, n, "z" * 300) for k in range(300)]))
+            for number in range(80):  # each so small that it needs the log, not a file
+                attempts.run(db, lambda txn, n=number: txn.write_many("t", [(k, n, "z" * 300) for k in range(150)]))
                 copies.hold(node, 2, 1, 1e18)
             attempts.check()
             assert node.store.log.tail_lsn > held, "it was never cut"

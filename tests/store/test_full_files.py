@@ -67,7 +67,7 @@ def test_a_full_redo_log_is_free_behind_what_its_message_says(how: str) -> None:
 def test_a_transaction_larger_than_the_whole_redo_log_is_told_so_and_goes_in_parts() -> None:
     db = open_memory(data_memory="32 MiB", redo_log="1 MiB", transaction_memory="8 MiB", transaction_limit="8 MiB")
     _create(db)
-    with pytest.raises(tm.RedoOverloaded, match="smaller transactions"):
+    with pytest.raises(tm.TransactionTooLarge, match="split it, or make the store with a larger redo_log"):
         db[NAME].insert_many(_rows(0, 20_000))
     for number in range(20):
         db[NAME].insert_many(_rows(number, 1_000))

@@ -310,13 +310,23 @@ def test_full_log_refuses_after_the_timeout_and_goes_on_after_local_checkpoints(
     assert rows_of(open_memory(db.parts.files.kill(), **options)) == expected
 
 
-def test_transaction_too_large_for_the_log_left_is_overloaded_and_rolled_back() -> None:
+def test_transaction_larger_than_the_log_goes_to_a_file_or_is_too_large_at_once() -> None:
+    """Story: with transaction_memory above the size of the log, a large transaction filled the log and ended with
+    RedoOverloaded, which `Database.run` tried again for half a minute though no retry could help."""
+    rows = [(number, "a", 1.0, "n" * 1_200) for number in range(1_000)]
     options = {"redo_log": "1 MiB", "transaction_memory": "2 MiB"}
     db = account_store(**options)
-    rows = [(number, "a", 1.0, "n" * 1_200) for number in range(1_000)]
     for form in FORMS.values():
-        with nothing_happens(db, tm.RedoOverloaded, **options):
+        assert db[NAME].insert_many(form(rows)) == len(rows)
+        found = rows_of(open_memory(db.parts.files.kill(), **options))
+        assert [found.get(row[0]) for row in rows] == rows
+        db = account_store(**options)
+    options |= {"transaction_limit": "2 MiB"}
+    db = account_store(**options)
+    for form in FORMS.values():
+        with nothing_happens(db, tm.TransactionTooLarge, **options) as caught:
             db[NAME].insert_many(form(rows))
+        assert "redo_log" in str(caught[0]) and "transaction_limit" in str(caught[0])
     db[NAME].insert_many(rows[:300])
 
 
