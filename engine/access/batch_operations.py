@@ -185,7 +185,7 @@ def _hashed(table: Table, images: Words, offsets: Words, count: int, mode: int, 
     if found != count:
         raise _refused(table, images, offsets, found, first_row, ST_PARTITION if is_new(mode) else ST_MISSING)
     fragments = int(header[0])
-    # Rows that may take the unique key that another row of the batch gives up keep their order.
+    # Rows that may take the unique key that another row of the batch releases keep their order.
     if fragments == 1 or (mode != MODE_INSERT and table.unique_columns):
         return hashes, NOTHING
     order = np.empty(count, dtype=np.int64)

@@ -121,7 +121,7 @@ class ChangePlan:
         """Raise EpochGap for an epoch that the store cannot have closed yet, and that is thus of another history."""
         if epoch <= newest:
             return
-        # The sysfile may lag one GCI behind the log.
+        # The sysfile may be one GCI older than the log.
         if gci_of(epoch) > _gci_of_store(self.place) + 1:
             raise EpochGap(
                 f"epoch {epoch} is not one of the store in {self.place} yet (newest in its binlog: {newest}); begin at"

@@ -240,7 +240,7 @@ class Endpoint:
         for name in API_COUNTS:
             status.gauge(f"api_{name}_replica", total(name))
 
-    # --- who it is --------------------------------------------------------------------------------
+    # --- identity ---------------------------------------------------------------------------------
     @property
     def clock(self) -> Clock:
         """The store's clock."""

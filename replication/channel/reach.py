@@ -110,7 +110,7 @@ class Reach:
         self._changed.notify_all()
         return True
 
-    # --- what is heard ----------------------------------------------------------------------------
+    # --- reports received -------------------------------------------------------------------------
     def told(self, server_id: int, received: int, applied: int, onward: Iterable[tuple[int, int]] = ()) -> None:
         """A replica has these epochs in its relay log and in its store, and these are applied at sites further on."""
         with self._changed:
@@ -143,7 +143,7 @@ class Reach:
             else:
                 known.add(own_epoch, epoch)
 
-    # --- what is told -----------------------------------------------------------------------------
+    # --- reports sent -----------------------------------------------------------------------------
     @property
     def applied(self) -> dict[int, int]:
         """The newest epoch of this site that is known to be applied at each other one, by server id."""

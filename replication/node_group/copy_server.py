@@ -74,7 +74,7 @@ class CopyServer:
             source.close()
             self.copies.pop(number, None)
 
-    # --- the log that who was copied still lacks -----------------------------------------------------
+    # --- the log that a copied node still lacks -----------------------------------------------------
     def hold(self, node: NodeStore, number: int, sequence: int, now: float) -> None:
         """Keep the log after this group: the node has everything up to it, and no view that it is in keeps the log.
 

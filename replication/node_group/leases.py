@@ -23,7 +23,7 @@ class Leases:
         self._held: dict[int, float] = {}  # by member: when the question was sent to which it agreed
         self._granted: dict[int, float] = {}
 
-    # --- as a reader ------------------------------------------------------------------------------
+    # --- as a reader ------------------------------------------------------------------------------------
     def asked(self, serial: int, now: float) -> None:
         """A heartbeat is sent."""
         self._sent[serial] = now
@@ -47,7 +47,7 @@ class Leases:
         since = now - self._lease_s
         return sum(at > since for at in self._held.values()) >= wanted
 
-    # --- as one who agrees ------------------------------------------------------------------------
+    # --- as a member that agrees ------------------------------------------------------------------------
     def agree(self, member: int, now: float) -> None:
         """This node agrees to the reads of a member, whose heartbeat has arrived now."""
         self._granted[member] = now

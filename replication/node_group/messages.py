@@ -13,7 +13,7 @@ from tidemark.replication.node_group.view import Ballot, Member, Record, View
 Group = Any  # a group of the log; views only count them
 
 
-# --- messages -----------------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------------
 class Ping(NamedTuple):
     """A heartbeat, and the state of its sender."""
 
@@ -161,7 +161,7 @@ Message = (
 )
 
 
-# --- events: what a machine is told --------------------------------------------------------------
+# --- events: the input of a machine --------------------------------------------------------------
 class Received(NamedTuple):
     """A message came from a node of a store."""
 

@@ -75,7 +75,7 @@ class StoreThread:
         """tell: puts an event into the queue of the machine. failed: the store is unusable. converse: begins a
         conversation with the primary of the newest view; PeerError if there is none. view: number of the newest view.
         take_again: files were fetched, or not: groups that were skipped for them may be given to the stream again.
-        patience_s: how long a group waits for room in the log before this life is given up.
+        patience_s: how long a group waits for room in the log before this life ends.
         """
         self._home = home
         self._tell = tell

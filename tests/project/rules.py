@@ -7,7 +7,9 @@ planted violations that each of them fires. Tables at the top name every place t
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -650,6 +652,40 @@ def check_map(modules: Iterable[str], architecture: str) -> Iterator[str]:
             yield f"docs/architecture.md does not mention {floor}/{room}"
 
 
+PHRASES = [
+    (re.compile(pattern, re.IGNORECASE), better)
+    for pattern, better in (
+        re.split(r" {2,}", line.strip(), maxsplit=1)
+        for line in Path(__file__).with_name("phrases.txt").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    )
+]
+# What no reader reads as prose: code, and what is filled in.
+NOT_PROSE = re.compile(r"`[^`]*`|\{[^}]*\}|\([\w/.-]+\.(?:md|svg)\)")
+
+
+def check_phrases(source: Source) -> Iterator[str]:
+    """Comments, docstrings and messages have no phrase of phrases.txt."""
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and " " in token.string):
+            yield from _phrases(source.module, token.start[0], token.string)
+
+
+def check_document_phrases(document: Path, root: Path) -> Iterator[str]:
+    """Documents have none outside of code."""
+    text = re.sub(
+        r"^ *```.*?^ *```", lambda found: re.sub(r".", "", found[0]), document.read_text("utf-8"), flags=re.M | re.S
+    )
+    yield from _phrases(str(document.relative_to(root)), 1, text)
+
+
+def _phrases(where: str, first: int, text: str) -> Iterator[str]:
+    for number, line in enumerate(NOT_PROSE.sub("", text).splitlines(), first):
+        for pattern, better in PHRASES:
+            if found := pattern.search(line):
+                yield f"{where}:{number} says {found[0]!r}; write: {better}"
+
+
 def check_links(document: Path, root: Path) -> Iterator[str]:
     """Relative links of a document lead somewhere."""
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8")):
@@ -674,5 +710,6 @@ PACKAGE_RULES = (
     check_broad_except,
     check_handles,
     check_checkpoint_names,
+    check_phrases,
 )
 TEST_RULES = (check_one_name, check_sizes, check_unfinished, check_broad_except, check_sleep, check_private)

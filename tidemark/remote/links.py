@@ -79,7 +79,7 @@ class Links:
         for link in links:
             link.close()
 
-    # --- who is where ----------------------------------------------------------------------------
+    # --- the nodes -------------------------------------------------------------------------------
     def primary(self) -> Address:
         """The node that executes transactions. Raises: PeerTimeout if no node has named it in time."""
         return self.until(self.known_primary)
