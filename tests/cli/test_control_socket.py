@@ -505,7 +505,7 @@ def test_owner_that_forgets_to_close_ends_all_the_same(store: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         check=True,
     )
     assert done.stdout == "9\n"
