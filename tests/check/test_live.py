@@ -210,7 +210,9 @@ def test_flipped_bits_anywhere_in_a_row_never_crash_the_check() -> None:
 
 
 def test_store_under_writers_and_checkpoints_is_found_sound(tmp_path: Path) -> None:
-    with tm.open(tmp_path / "store", data_memory="64 MiB", redo_log="16 MiB", durability="epoch") as db:
+    """Story: a full log was waited for five seconds, in which a busy machine may make no local checkpoint."""
+    options: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "16 MiB", "lock_timeout_ms": 200_000}
+    with tm.open(tmp_path / "store", durability="epoch", **options) as db:
         account = db.create_table("test.account", ACCOUNT, primary_key="id", partition=tm.HashPartition(2))
         account.insert_many([(n, "a", 0.0, "n" * (n % 700)) for n in range(3_000)])
         stop = threading.Event()

@@ -47,7 +47,7 @@ def connect(store: Path) -> socket.socket:
     files = PosixFiles(store)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.settimeout(20)
+        connection.settimeout(100)
         connection.connect(files.socket_address(NAME))
     except OSError:
         connection.close()
@@ -246,7 +246,7 @@ def test_close_while_no_client_can_be_taken_waits_for_a_command_and_its_answer(
 
     def long() -> str:
         begun.set()
-        return "ended" if go_on.wait(60) else "forgotten"
+        return "ended" if go_on.wait(100) else "forgotten"
 
     def refused(_: socket.socket) -> Any:
         failed.set()
@@ -373,7 +373,7 @@ def test_commands_run_beside_each_other_up_to_a_bound(tmp_path: Path, monkeypatc
 
     def long() -> str:
         begun.release()
-        return "ended" if go_on.wait(60) else "forgotten"
+        return "ended" if go_on.wait(100) else "forgotten"
 
     with listening(tmp_path, long=long), connect(tmp_path) as first, connect(tmp_path) as second:
         first.sendall(b'{"command": "long"}\n')
@@ -439,13 +439,13 @@ def test_close_waits_for_the_local_checkpoint_a_client_asked_for(
 
     def slow() -> dict[str, Any]:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(100)
         return checkpoint()
 
     monkeypatch.setattr(db.parts.control, "commands", {"checkpoint": slow})
     with connect(store) as connection:
         connection.sendall(b'{"command": "checkpoint"}\n')
-        assert begun.wait(20)
+        assert begun.wait(100)
         closing = threading.Thread(target=db.close)
         closing.start()
         go_on.set()
@@ -505,7 +505,7 @@ def test_owner_that_forgets_to_close_ends_all_the_same(store: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         check=True,
     )
     assert done.stdout == "9\n"

@@ -64,7 +64,9 @@ def whole_life(path: Path, seed: int) -> int:
     wanted = {action.__name__ for action, _ in stress_actions.ACTIONS}
 
     def has_seen(life: stress.Stress) -> bool:
-        return set(life.changer.counts) == wanted and life.changer.drops_done > 2
+        # On a busy machine most attempts may end as lock timeouts, which count as done.
+        acknowledged = sum(writer.acknowledged for writer in life.writers)
+        return set(life.changer.counts) == wanted and life.changer.drops_done > 2 and acknowledged > 150
 
     life, ledger = worked(path, seed, 200, has_seen)
     assert has_seen(life)

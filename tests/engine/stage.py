@@ -14,7 +14,7 @@ from tidemark.engine.base.options import Options
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.pair"
-LONG_MS = 20_000  # a wait that nothing ends fails the test by its time limit, not by luck
+LONG_MS = 120_000  # a wait that nothing ends fails the test by its time limit, not by luck
 
 
 class Actor:

@@ -190,7 +190,7 @@ def test_waiter_is_woken_when_its_holder_had_upgraded_meanwhile(stage: Stage) ->
     holder.change(1, 5)
     assert not waiting.done()
     holder.commit()
-    waiting.result(timeout=20)
+    waiting.result(timeout=LONG_MS / 2_000)
     waiter.commit()
     assert stage.table[1].value == 9
 

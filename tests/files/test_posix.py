@@ -29,7 +29,7 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         check=False,
     )
 
@@ -164,7 +164,7 @@ def test_fork_child_cannot_open_what_its_parent_holds(tmp_path: Path) -> None:
     answers: multiprocessing.Queue[object] = context.Queue()
     child = context.Process(target=_open_in_child, args=(str(tmp_path), answers))
     child.start()
-    assert answers.get(timeout=30) == os.getpid()
+    assert answers.get(timeout=200) == os.getpid()
     child.join()
     # The child's exit has not taken the lock from the parent.
     assert run(TAKE_LOCK, tmp_path).returncode == 1

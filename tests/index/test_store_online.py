@@ -254,8 +254,9 @@ def test_interrupted_build_and_drop_leave_the_index_or_none() -> None:
 
 
 def test_indexes_built_and_dropped_under_writing_threads_agree_with_the_table() -> None:
+    """Story: a build waited five seconds for transactions of threads that a busy machine may not run for so long."""
     gc.collect()
-    options = Options.from_keywords({**SMALL, **ROOM, "background": True, "lock_timeout_ms": 5_000})
+    options = Options.from_keywords({**SMALL, **ROOM, "background": True, "lock_timeout_ms": 200_000})
     db = Database(MemoryFiles(), options, SystemClock())
     db.create_table(NAME, columns(False)[:5], "id", tm.HashPartition(2))
     stop = threading.Event()

@@ -13,6 +13,7 @@ from tests.backup.support import content
 from tests.engine.arena_check import check_arena
 from tests.load.support import NAME, by_key, found, leaves, new_store, own_place, published, row, rows, written
 from tests.store.support import open_memory
+from tests.waiting import wait_until
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.memory.arena_layout import F_PAGES, F_RELEASED
 from tidemark.recovery import load
@@ -228,7 +229,8 @@ def test_key_that_a_transaction_holds_is_waited_for_and_then_everything_goes_bac
 
 
 def test_writers_beside_go_on_and_nothing_is_mixed_up() -> None:
-    db = new_store(lock_timeout_ms=2_000)
+    """Story: on a busy machine the load was adopted before the writer had begun."""
+    db = new_store(lock_timeout_ms=200_000)
     db.create_index(NAME, "by_n", ["n"])
     made = rows(100_000, 3_000)
     job = published(db, made, parts=2)
@@ -250,6 +252,7 @@ def test_writers_beside_go_on_and_nothing_is_mixed_up() -> None:
     writer = threading.Thread(target=write)
     writer.start()
     try:
+        wait_until(lambda: len(done) > 20 or not writer.is_alive())
         db.adopt(job)
     finally:
         stop.set()

@@ -26,7 +26,7 @@ COLUMNS = [
     tm.Column("note", tm.Text, nullable=True),
     tm.Column("far", tm.VarChar(300), nullable=True, storage="disk"),
 ]
-RETRIES = 8  # of a transaction: twelve seconds of pauses
+RETRIES = 11  # of a transaction: a hundred seconds of pauses
 BATCH_ROWS = 500  # which the UNDO log has room for
 DEATH = "this process is to die"
 

@@ -94,7 +94,7 @@ def test_snapshots_and_checkpoints_of_a_member_stand_between_epochs_while_groups
                 assert sum(row.balance for row in snapshot[NAME].scan()) == 100.0 * ACCOUNTS
     finally:
         ended.set()
-        thread.join(30)
+        thread.join(100)
     assert not thread.is_alive() and done[0] > 10
     assert len(epochs) == 40 and epochs == sorted(set(epochs))
     pair.verify()
@@ -119,7 +119,7 @@ def test_checkpoint_of_a_member_keeps_rows_of_its_epoch_while_groups_change_them
     def progress(done: int, total: int, unit: str) -> None:
         if not seen:
             seen.append(done)
-            assert gate.wait(20)
+            assert gate.wait(100)
 
     thread = threading.Thread(target=lambda: pair.member.checkpoint(progress))
     thread.start()
@@ -135,7 +135,7 @@ def test_checkpoint_of_a_member_keeps_rows_of_its_epoch_while_groups_change_them
     pair.pump()
     changed = contents(pair.primary, NAME)
     gate.set()
-    thread.join(30)
+    thread.join(100)
     assert pair.member.parts.lcp.completed == 1
     pair.verify()
     again = open_memory(pair.files[1].kill(), redo_log="4 MiB")
@@ -171,7 +171,7 @@ def test_who_waits_for_a_boundary_is_let_go_when_the_stream_ends_or_the_store_fa
             store.fail(tm.IoFailed("the disk is gone"))
         else:
             pair.applier.lead(lambda incarnation: None)
-        thread.join(20)
+        thread.join(100)
         assert said == [{"stream": tm.NotPrimary, "failure": tm.IoFailed, "lead": ACCOUNTS}[end]]
 
 
@@ -224,6 +224,6 @@ def test_local_checkpoint_that_is_yet_to_ask_for_its_boundary_has_the_one_the_st
     store.epochs.holds_stream = holds
     closed = store.epochs.current
     pair.close_epoch()
-    making.join(20)
+    making.join(100)
     assert made == [closed]
     pair.close()

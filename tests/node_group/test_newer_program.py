@@ -31,7 +31,7 @@ def newer(site: Site, number: int, calls: str) -> Iterator[None]:
         assert process.stdout.readline() == "member\n"
         yield
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(200) == 0
 
 
 def rows(calls: str) -> list[int]:

@@ -60,10 +60,13 @@ def churn(db: Any, rng: random.Random, keys: int = FEW) -> Callable[[], None]:
 @pytest.mark.parametrize("variant", ["rowid_sync", "delete_log"])
 @pytest.mark.parametrize("seed", [1, 2, 3, *fresh_seeds(3)])
 def test_few_slots_used_again_all_the_time(seed: int, variant: str, monkeypatch: Any) -> None:
+    """Story: thirty steps of a seed gave four messages of deletes in one of sixty runs, and an unlucky seed fewer."""
     rng = random.Random(seed)
     db, files, node, through = few()
     step = churn(db, rng)
     for _ in range(30):
+        step()
+    while db.parts.store.deletes.head < 20:
         step()
     monkeypatch.setattr(tail_module, "ENTRIES", 4)  # the stream has much to say between two messages
     wire = Wire(db, files, rng, step, slice_slots=rng.choice([1, 2]))

@@ -106,7 +106,7 @@ def test_commits_that_came_together_are_shared_as_one_group() -> None:
     gate, real = threading.Event(), notes.share
 
     def slow(sequence: int) -> None:
-        assert gate.wait(20)
+        assert gate.wait(100)
         real(sequence)
 
     notes.share = slow  # type: ignore[method-assign]
@@ -216,7 +216,7 @@ def test_followers_of_a_group_whose_partner_fails_all_learn_it() -> None:
     answers: list[str] = []
 
     def slow(group: Group) -> None:
-        assert gate.wait(20)
+        assert gate.wait(100)
         raise tm.IoFailed("the link is gone; lost its group")
 
     notes.send = slow  # type: ignore[method-assign]
@@ -236,6 +236,6 @@ def test_followers_of_a_group_whose_partner_fails_all_learn_it() -> None:
         pass
     gate.set()
     for each in threads:
-        each.join(20)
+        each.join(100)
         assert not each.is_alive()
     assert len(answers) == 4 and set(answers) <= {"CommitOnFailedStore", "IoFailed"}, answers

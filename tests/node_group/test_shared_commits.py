@@ -80,21 +80,21 @@ def test_members_disk_that_stands_still_keeps_nobody_waiting_but_who_syncs(
 
         def stall(handle: Any) -> None:
             stood.set()
-            assert gate.wait(60)
+            assert gate.wait(100)
             real(handle)
 
         monkeypatch.setattr(log.files, "fdatasync", stall)
         durable = log.durable_sequence
         for number in range(20):
             db["t"].insert((number, 0, None))
-        assert stood.wait(20)
+        assert stood.wait(100)
         assert log.durable_sequence == durable and ids_at(site, 2) == list(range(20))
         syncing = threading.Thread(target=db.sync)
         syncing.start()
         syncing.join(0.3)
         assert syncing.is_alive(), "what this member has not synced is not durable"
         gate.set()
-        syncing.join(30)
+        syncing.join(100)
         assert not syncing.is_alive() and log.durable_sequence > durable
 
 
@@ -107,7 +107,7 @@ def test_member_writes_what_has_come_meanwhile_by_one_sync(tmp_path: Path, monke
 
         def write(batch: list[Any]) -> None:
             batches.append(len(batch))
-            assert gate.wait(60)
+            assert gate.wait(100)
             real(batch)
 
         monkeypatch.setattr(log, "write", write)

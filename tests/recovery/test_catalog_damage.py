@@ -168,7 +168,7 @@ def test_threads_that_make_tables_at_once_leave_a_catalog_with_all(directory: Pa
 
     def work(number: int) -> None:
         try:
-            start.wait(timeout=30)
+            start.wait(timeout=200)
             for step in range(6):
                 db.create_table(f"test.t{number}_{step}", ACCOUNT, "id")
                 if step % 2:
@@ -181,7 +181,7 @@ def test_threads_that_make_tables_at_once_leave_a_catalog_with_all(directory: Pa
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=60)
+            thread.join()
         assert errors == []
         assert len(db.tables()) == 2 + 4 * 3
         assert catalog_of(directory, db) == expected(db)

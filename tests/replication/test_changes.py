@@ -352,10 +352,10 @@ def test_follower_gets_epochs_as_they_are_closed_and_ends_when_it_is_closed():
     for number in range(5):
         table.insert((number, "a", 1.0, None))
         db.sync()
-        assert came.acquire(timeout=20)
+        assert came.acquire(timeout=100)
         assert seen == list(range(number + 1))
     changes.close()
-    reader.join(20)
+    reader.join(100)
     assert not reader.is_alive()
     assert db.binlog.on_written == own and db.binlog.pins == {}
     changes.close()
@@ -393,7 +393,7 @@ def test_closing_the_store_ends_a_follower_and_rows_of_it_are_refused():
     reader = threading.Thread(target=read)
     reader.start()
     db.close()
-    assert ended.wait(20)
+    assert ended.wait(100)
     reader.join()
     with pytest.raises(tm.StoreClosed):
         list(epoch)

@@ -163,7 +163,7 @@ def test_threads_receive_and_apply_until_they_are_told_to_stop():
     applier.start()
     for epoch in range(20, 31):
         source.write(epoch)
-    assert reached.wait(30)
+    assert reached.wait(100)
     assert receiver.is_running and applier.is_running
     receiver.stop()
     applier.stop()
@@ -181,7 +181,7 @@ def test_thread_that_ends_tells_its_error_and_starts_again():
     while receiver.receive_next():
         pass
     applier.start()
-    applier.thread.join(30)
+    applier.thread.join(100)
     assert applier.status() == {"state": "failed", "error": "Rejected: no such table"}
     replica.store.fails_with = None
     applier.start()

@@ -91,12 +91,12 @@ def test_binlog_reaches_a_replica_and_what_is_written_later_follows(
 ) -> None:
     relay = WaitingRelay(3_001_000)
     running = Running(Caller(listener.address, both_options[1], CLOCK), relay, Start(window_bytes=1 << 20))
-    assert relay.is_there.wait(30)
+    assert relay.is_there.wait(100)
     relay.is_there.clear()
     relay.wanted_bytes += 500
     binlog.files["log.000003"] = b"later" * 100
     listener.notify()
-    assert relay.is_there.wait(30)
+    assert relay.is_there.wait(100)
     running.caller.stop()
     assert running.end() is None
     assert relay.files == binlog.files
@@ -107,7 +107,7 @@ def test_source_that_closes_says_goodbye(both_options: tuple[LinkOptions, LinkOp
     listener = Listener((HOST, 0), both_options[0], lambda: binlog, CLOCK)
     relay = WaitingRelay(3_001_000)
     running = Running(Caller(listener.address, both_options[1], CLOCK), relay, Start())
-    assert relay.is_there.wait(30)
+    assert relay.is_there.wait(100)
     listener.close()
     assert running.end() is None
 
@@ -117,7 +117,7 @@ def test_replica_that_comes_back_goes_on_where_its_relay_ends(
 ) -> None:
     relay = WaitingRelay(500_000)
     running = Running(Caller(listener.address, both_options[1], CLOCK), relay, Start(window_bytes=1 << 18))
-    assert relay.is_there.wait(30)
+    assert relay.is_there.wait(100)
     running.caller.stop()
     assert running.end() is None
     relay.is_there.clear()
@@ -125,7 +125,7 @@ def test_replica_that_comes_back_goes_on_where_its_relay_ends(
     file = max(relay.files)
     start = Start(file=file, position=FIRST_POSITION + len(relay.files[file]))
     running = Running(Caller(listener.address, both_options[1], CLOCK), relay, start)
-    assert relay.is_there.wait(30)
+    assert relay.is_there.wait(100)
     running.caller.stop()
     assert running.end() is None
     assert relay.files == binlog.files
@@ -166,7 +166,7 @@ def test_strangers_are_shut_out_and_the_source_serves_on(
             assert not isinstance(error, TimeoutError)
     relay = WaitingRelay(1)
     running = Running(Caller(listener.address, both_options[1], CLOCK), relay, Start())
-    assert relay.is_there.wait(30)
+    assert relay.is_there.wait(100)
     running.caller.stop()
     assert running.end() is None
 

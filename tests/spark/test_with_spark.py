@@ -6,7 +6,7 @@ All tests of one Spark stand here: files are given to processes, and each proces
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from tidemark.recovery.load import read_manifest
 LEFT = ["ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]
 pytestmark = [pytest.mark.spark, *map(pytest.mark.filterwarnings, LEFT)]
 NUMBERS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column("k", tm.UInt64, nullable=True)]
+KILLERS_MAX = 10
+LONG = pytest.mark.timeout(1_200)  # if killers meet no task in the first attempts
 
 
 @pytest.fixture
@@ -158,25 +160,42 @@ def test_load_that_cannot_be_is_refused_before_any_task(spark: Any, db: tm.Datab
         spark.range(3).write.format("tidemark").mode("append").save()
 
 
+def until_killed(killer_of: Callable[[], Killer], work: Callable[[int], Any]) -> Any:
+    """Do the work until a process was killed in it, with the number of the attempt; what the last one gave. On a busy
+    machine the killer may look when the tasks have ended.
+    """
+    for attempt in range(KILLERS_MAX):
+        with killer_of() as killer:
+            found = work(attempt)
+        if killer.killed:
+            return found
+    raise AssertionError(f"no task was met in {KILLERS_MAX} attempts")
+
+
 def working_killed(most: int) -> Killer:
     """Tasks killed that have used some time of their own since they were forked."""
     return Killer(most, user_s_min=0.2)
 
 
+@LONG
 def test_tasks_killed_in_the_middle_of_a_load_leave_no_row_twice_and_no_file(
     spark: Any, db: tm.Database, tmp_path: Path
 ) -> None:
+    """Story: the test was to see a kill in a load of twenty seconds, which a busy machine may not give."""
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
-    job = db.plan_load("numbers", tmp_path / "load")
     frame = spark.range(0, 400_000, 1, 6).selectExpr("id", "concat('n', id) n", "cast(id as decimal(20,0)) k")
-    with working_killed(2) as killer:
+
+    def write(attempt: int) -> Any:
+        job = db.plan_load("numbers", tmp_path / f"load{attempt}")
         frame.write.format("tidemark").mode("append").option("job", job.to_json()).save()
-    assert killer.killed
+        return job
+
+    job = until_killed(lambda: working_killed(2), write)
     manifest = read_manifest(job)
     assert manifest.rows == 400_000
     db.adopt(job)
     assert len(db["numbers"]) == 400_000 and db["numbers"].scan().sum("k") == sum(range(400_000))
-    assert list((tmp_path / "load").iterdir()) == []
+    assert list(Path(job.directory).iterdir()) == []
 
 
 def test_tasks_killed_in_the_middle_of_a_read_are_done_again(spark: Any, db: tm.Database, tmp_path: Path) -> None:
@@ -395,25 +414,30 @@ def test_changes_of_every_type_reach_spark_as_they_are(spark: Any, source: tm.Da
     assert frame.select("before").distinct().collect() == [(None,)]
 
 
+@LONG
 def test_tasks_killed_in_the_middle_of_a_stream_are_done_again_while_its_store_is_written(
     spark: Any, source: tm.Database, tmp_path: Path
 ) -> None:
+    """Story: as the load, a short stream may end before a task of it was met."""
     with source.transaction() as txn:
         txn.insert_many("numbers", [(key, f"n{key}", key) for key in range(100_000)])
     epoch = closed(source)
-    seen: list[int] = []
 
-    def take(frame: Any, number: int) -> None:
-        source["numbers"].insert((1_000_000 + number, "meanwhile", None))
-        closed(source)
-        row = frame.selectExpr("count(*)", "sum(after.id)", "max(epoch)").collect()[0]
-        seen.extend(row)
+    def follow(attempt: int) -> list[int]:
+        seen: list[int] = []
 
-    stream = tidemark.spark.stream(spark, tmp_path / "source", max_epochs=1, options={"taskBytes": 500_000})
-    begun = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "query"))
-    with Killer(2) as killer:
-        run_query(begun)
-    assert killer.killed
+        def take(frame: Any, number: int) -> None:
+            source["numbers"].insert((1_000_000 * (attempt + 1) + number, "meanwhile", None))
+            closed(source)
+            row = frame.selectExpr("count(*)", "sum(after.id)", "max(epoch)").collect()[0]
+            seen.extend(row)
+
+        stream = tidemark.spark.stream(spark, tmp_path / "source", max_epochs=1, options={"taskBytes": 500_000})
+        place = str(tmp_path / f"query{attempt}")
+        run_query(stream.writeStream.foreachBatch(take).option("checkpointLocation", place))
+        return seen
+
+    seen = until_killed(lambda: Killer(2), follow)
     assert seen[seen.index(100_000) :][:3] == [100_000, sum(range(100_000)), epoch]
     assert 1_000_000 not in seen
 
@@ -480,7 +504,16 @@ def kills_of(spark: Any, tmp_path: Path, rounds: int, seed: int) -> list[Any]:
     return kill_loop(tmp_path / "kills", KINDS, seed, lambda: spark, rounds=rounds, say=print)
 
 
+@LONG
 def test_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp_path: Path) -> None:
-    reports = kills_of(spark, tmp_path, 1, 3)
-    assert all(report.rounds == report.whole + report.given_up + report.refused == 1 for report in reports)
-    assert sum(report.kills for report in reports) >= 2
+    """Story: one round of each kind was to see two kills, and a killer on a busy machine may see none. There are more
+    rounds until it has.
+    """
+    kills = 0
+    for attempt in range(KILLERS_MAX):
+        reports = kills_of(spark, tmp_path / str(attempt), 1, 3 + attempt)
+        assert all(report.rounds == report.whole + report.given_up + report.refused == 1 for report in reports)
+        kills += sum(report.kills for report in reports)
+        if kills >= 2:
+            return
+    raise AssertionError(f"{kills} kills in {KILLERS_MAX} rounds of each kind")

@@ -26,10 +26,11 @@ KINDS = {
     "disk": [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32), tm.Column("d", tm.VarChar(100), storage="disk")],
 }
 DISK = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB"}
+LONG_MS = 200_000  # of a wait that a commit ends
 
 
-def store(kind: str) -> tuple[tm.Database, tm.TableHandle]:
-    db = open_memory(**(DISK if kind == "disk" else {}), lock_timeout_ms=200)
+def store(kind: str, lock_timeout_ms: int = 200) -> tuple[tm.Database, tm.TableHandle]:
+    db = open_memory(**(DISK if kind == "disk" else {}), lock_timeout_ms=lock_timeout_ms)
     table = db.create_table("test.t", KINDS[kind], "id", tm.HashPartition(2))
     if kind == "unique":
         db.create_index("test.t", "by_n", ["n"], unique=True)
@@ -75,10 +76,12 @@ def test_row_of_a_key_told_absent_is_made_behind_the_end_of_the_transaction(kind
 
 
 def test_who_waits_for_an_absent_key_goes_on_when_it_is_free() -> None:
-    db, table = store("plain")
+    """Story: the longer timeout was given to a name that nothing reads. On a busy machine 200 ms were over before the
+    commit.
+    """
+    db, table = store("plain", LONG_MS)
     txn = db.transaction()
     told(txn, "plain", [1])
-    db.parts.store.locks.timeout_ms = 10_000
     thread = threading.Thread(target=lambda: table.insert(row("plain", 1)))
     thread.start()
     wait_until(lambda: db.status()["locks"]["waiting"] == 1)
@@ -129,11 +132,11 @@ def test_savepoint_that_is_undone_frees_its_keys() -> None:
 
 
 def test_row_made_while_the_refresh_waited_is_touched() -> None:
-    db, table = store("plain")
+    """Story: as the test of a free key, 200 ms were over before the commit."""
+    db, _ = store("plain", LONG_MS)
     other = db.transaction()
     other.insert("test.t", row("plain", 1))
     found: list[list[int]] = []
-    db.parts.store.locks.timeout_ms = 10_000
 
     def refresh() -> None:
         with db.transaction() as txn:
@@ -188,7 +191,7 @@ def test_keys_told_absent_among_all_other_work_leave_nothing(kind: str) -> None:
 
 
 def test_absence_stands_in_the_binlog_before_the_row_that_is_made_behind_it() -> None:
-    db, table = account_site(lock_timeout_ms=10_000)
+    db, table = account_site(lock_timeout_ms=LONG_MS)
     txn = db.transaction()
     refresh_rows(txn, db.parts.store.table("test.account"), pa.record_batch({"id": pa.array([1])}))
     thread = threading.Thread(target=lambda: table.insert((1, "ann", 1.0, None)))

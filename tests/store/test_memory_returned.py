@@ -99,7 +99,7 @@ print("free")
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_memory_of_a_store_with_threads_and_socket_is_free_after_close(storage: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "store"), storage]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.stdout == "free\n", done.stderr
 
 

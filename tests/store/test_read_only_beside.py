@@ -107,7 +107,9 @@ def test_threads_of_one_process_write_refresh_and_read(tmp_path: Path) -> None:
         while not is_over.is_set():
             work()
 
-    with tm.open(tmp_path / "shop", **{**SMALL, "redo_log": "16 MiB", "durability": "epoch"}) as db:
+    # A full log is waited for: on a busy machine the local checkpoints come late.
+    options = {**SMALL, "redo_log": "16 MiB", "durability": "epoch", "lock_timeout_ms": 200_000}
+    with tm.open(tmp_path / "shop", **options) as db:
         db.create_table(NAME, ACCOUNT, "id").insert_many([(key, "", 100.0, None) for key in range(ACCOUNTS)])
         db.checkpoint()
 

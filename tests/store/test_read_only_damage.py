@@ -229,6 +229,9 @@ def test_control_file_half_written_is_no_checkpoint_yet(states: Any) -> None:
 
 # --- crashes of the writer ---------------------------------------------------------------------------
 def test_disk_after_any_crash_shows_a_checkpoint_that_was_made_and_none_older_than_the_last_acknowledged() -> None:
+    """Story: which places of a crash were looked at was drawn, so a seed could leave a local checkpoint out, the last
+    one above all. Now each is looked at where it was acknowledged: then it is shown, and no other one.
+    """
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -252,7 +255,8 @@ def test_disk_after_any_crash_shows_a_checkpoint_that_was_made_and_none_older_th
     replay = Replay()
     for at, event in enumerate(events, 1):
         replay.step(event)
-        if at < began or rng.random() < 0.4:
+        is_acknowledgement = any(at == number for number, _ in acknowledged)
+        if not is_acknowledgement and (at < began or rng.random() < 0.4):
             continue
         disk = replay.files.kill() if rng.random() < 0.3 else replay.files.crash(rng, rng.choice(CRASH_POLICIES))
         least = max((lcp_id for number, lcp_id in acknowledged if number <= at), default=0)

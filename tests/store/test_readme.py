@@ -20,7 +20,7 @@ def run_block(text: str, tmp_path: Path) -> None:
         env={"PYTHONPATH": str(ROOT), "HOME": str(Path.home())},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

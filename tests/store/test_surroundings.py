@@ -131,9 +131,9 @@ def test_work_with_little_address_space_ends_in_errors_of_its_calls_and_the_stor
     answers = FORKS.Queue()
     child = FORKS.Process(target=work_in_little_space, args=(answers, str(tmp_path / "store")))
     child.start()
-    child.join(120)
+    child.join(250)
     assert child.exitcode == 0
-    found = answers.get(timeout=60)
+    found = answers.get(timeout=200)
     print(found)
     # Most calls succeed: what a store needs at work it has taken when it was opened.
     assert found.pop("limited") and set(found) <= {"", "MemoryExhausted", "MemoryError"}
@@ -152,7 +152,7 @@ def of_another_process(answers: Any, locator: Any, told: Any) -> None:
     with tm.open(locator, read_only=True) as view:
         found.append(["read", sorted(rows_of(view))])
     answers.put(found)
-    told.wait(60)
+    told.wait(250)
     with tm.open(locator, **SMALL) as db:
         db[NAME].insert((77, "child", 1.0, None))
         answers.put([["written", sorted(rows_of(db))]])
@@ -174,14 +174,14 @@ def test_started_process_finds_the_store_locked_reads_beside_it_and_has_it_when_
     child = context.Process(target=of_another_process, args=(answers, db.locator, told))
     child.start()
     try:
-        assert answers.get(timeout=60) == [["Locked", os.getpid()], ["read", [0, 1, 2, 3, 4]]]
+        assert answers.get(timeout=200) == [["Locked", os.getpid()], ["read", [0, 1, 2, 3, 4]]]
         with pytest.raises(tm.Unsupported, match="locator"):
             context.Process(target=of_another_process, args=(db,)).start()
     finally:
         db.close()
         told.set()
-    assert answers.get(timeout=60) == [["written", [0, 1, 2, 3, 4, 77]]]
-    child.join(60)
+    assert answers.get(timeout=200) == [["written", [0, 1, 2, 3, 4, 77]]]
+    child.join(200)
     assert child.exitcode == 0
     with tm.open(tmp_path / "store", **SMALL) as db:
         assert sorted(rows_of(db)) == [0, 1, 2, 3, 4, 77]

@@ -21,6 +21,7 @@ from tidemark.engine.memory.arena import address_of
 from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 
 NAME = "test.u"
+DAY_MS = 24 * 3_600 * 1_000
 COLUMNS = [
     tm.Column("id", tm.Int64),
     tm.Column("email", tm.VarChar(30), nullable=True),
@@ -178,8 +179,11 @@ def test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_i
 def test_transactions_from_before_the_build_leave_no_entry_behind() -> None:
     """A row changed by a transaction that takes entries, then by one from before the second announcement that does not:
     its commit must remove the entry of the image it replaces, or it would lead to a row with another key.
+
+    Story of the test: each look of the build at the open transactions takes a millisecond of the clock driven by hand,
+    and none of a real one. 20,000 of them were over before this thread ran again on a busy machine.
     """
-    db: Any = open_memory(redo_log="8 MiB", lock_timeout_ms=20_000)
+    db: Any = open_memory(redo_log="8 MiB", lock_timeout_ms=DAY_MS)
     db.create_table(NAME, COLUMNS, "id")
     db[NAME].insert_many([(number, f"e{number}", number) for number in range(50)])
     old = db.transaction()
@@ -252,7 +256,7 @@ def test_memory_that_ends_refuses_the_operation_and_changes_nothing() -> None:
 
 def test_row_that_leaves_a_key_is_waited_for_and_then_looked_at_again() -> None:
     for ends_well in (True, False):
-        db: Any = open_memory(redo_log="8 MiB", lock_timeout_ms=20_000)
+        db: Any = open_memory(redo_log="8 MiB", lock_timeout_ms=200_000)
         db.create_table(NAME, COLUMNS, "id")
         db[NAME].insert((1, "a", 0))
         db.create_index(NAME, "by_email", "email", unique=True)
@@ -279,7 +283,7 @@ def test_row_that_leaves_a_key_is_waited_for_and_then_looked_at_again() -> None:
 
 
 def test_two_transactions_that_want_each_others_keys_end_as_a_deadlock() -> None:
-    db: Any = open_memory(redo_log="8 MiB", lock_timeout_ms=20_000)
+    db: Any = open_memory(redo_log="8 MiB", lock_timeout_ms=200_000)
     db.create_table(NAME, COLUMNS, "id")
     db.create_index(NAME, "by_email", "email", unique=True)
     first = db.transaction()
@@ -309,7 +313,7 @@ def test_two_transactions_that_want_each_others_keys_end_as_a_deadlock() -> None
 @pytest.mark.parametrize("index", [None, "by_email"])
 @pytest.mark.parametrize("many", [False, True])
 def test_threads_that_upsert_the_same_new_keys_lose_no_count(index: str | None, many: bool) -> None:
-    db: Any = open_memory(redo_log="32 MiB", lock_timeout_ms=60_000)
+    db: Any = open_memory(redo_log="32 MiB", lock_timeout_ms=200_000)
     db.create_table(NAME, COLUMNS, "id")
     db.create_index(NAME, "by_email", "email", unique=True)
     failed: list[BaseException] = []

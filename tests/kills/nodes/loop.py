@@ -90,6 +90,7 @@ class Loop:
                     self._kill()
                     self._look()
                 self.judge()
+            site.wait_for(self._have_all_worked, PATIENCE_SECONDS)
             for thread in (*self.clients, *self.readers):
                 thread.is_over.set()
             for client in self.clients:
@@ -99,6 +100,11 @@ class Loop:
             self.judge()
         finally:
             site.end()
+
+    def _have_all_worked(self) -> bool:
+        """Whether each thread has come to something; on a busy machine one may begin after the last kill."""
+        self._look()
+        return all(teller.acknowledged for teller in self.tellers) and all(reader.reads for reader in self.readers)
 
     def _look(self) -> None:
         self.site.look()
