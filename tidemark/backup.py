@@ -164,7 +164,10 @@ def restore(
         if log is not None and planned.later is not None:
             log.keep(planned.later)
         if apply_status and not planned.manifest.server_id:
-            raise Rejected("the store that was backed up had no server_id: it is no source of a replica")
+            raise Rejected(
+                "the store that was backed up had no server_id, so it cannot be the source of a replica; restore"
+                " without apply_status"
+            )
         files = PosixFiles(path, create=True)
         ends.callback(files.unlock)
         ends.callback(files.close_all)
@@ -191,7 +194,7 @@ def restore(
 
 def _check_processes(processes: object) -> None:
     if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= PROCESSES_MAX:
-        raise Rejected(f"processes is a whole number from 1 to {PROCESSES_MAX}, got {processes!r}")
+        raise Rejected(f"processes must be a whole number from 1 to {PROCESSES_MAX}, got {processes!r}")
 
 
 @types_memory_error()
@@ -208,7 +211,7 @@ def verify(place: Place, number: int | None = None, progress: Progress | None = 
         return verify_files(files, number, progress).to_dict()
 
 
-@types_memory_error("what is removed already is of no backup that is kept")
+@types_memory_error("the files removed so far belong to no backup that is kept")
 def prune(place: Place, keep: int) -> dict[str, Any]:
     """Remove all but the newest `keep` backups, with the files and the archived log that only they need.
 

@@ -70,7 +70,7 @@ def check_binlog(endpoint: Endpoint, progress: Callable[[int, int, str], None] |
     snapshot = store.snapshots.begin(store, Snapshot)
     try:
         if binlog.write_closed_epochs() < snapshot.epoch:
-            raise Rejected("the binlog has not come to the newest epoch; try again")
+            raise Rejected("the binlog has not reached the newest epoch; try again")
         kept = KeptBinlog(endpoint, snapshot.epoch)
         with kept.kept():
             report = BinlogCheck(snapshot, kept.pieces, kept.is_whole(), kept.logs_empty, progress).run()

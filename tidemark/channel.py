@@ -182,7 +182,7 @@ class Channel:
         link, own, options = self._link, self._own, self._options
         if not is_wanted:
             if is_broken_off(own.store):
-                raise Rejected("a first copy of this replica was broken off; make the channel with copy=True")
+                raise Rejected("a first copy of this replica was interrupted; make the channel with copy=True")
             return
         if (link.store is None or options.heartbeat_from) and not is_broken_off(own.store):
             if self.replica.relay.durable is not None:
@@ -356,7 +356,7 @@ class Channel:
         self._check_open()
         for is_running, name in ((self.is_receiving, "receiver"), (self.is_applying, "applier")):
             if is_running:
-                raise Rejected(f"{what} while the {name} of channel {self.name} runs; stop it first")
+                raise Rejected(f"{what}: the {name} of channel {self.name} runs; stop it first")
 
     # --- by hand ----------------------------------------------------------------------------------
     def receive_next(self) -> bool:

@@ -58,7 +58,7 @@ def link_to(own: Endpoint, source: Source, secret: bytes | None, tls: TlsContext
         check_source(own, source.endpoint)
         return Link(source.endpoint, None)
     if not isinstance(source, (str, tuple)):
-        raise SchemaInvalid(f"a source is a Database or an address like host:port, got {type(source).__name__}")
+        raise SchemaInvalid(f"a source must be a Database or an address like host:port, got {type(source).__name__}")
     if secret is None:
         raise SchemaInvalid("a source at an address needs the secret it is served with; give secret=")
     address = parse_address(source)

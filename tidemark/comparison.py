@@ -72,7 +72,7 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
             copy.check_usable()
             yield ViewSide(copy.parts)
         elif isinstance(copy, (str, os.PathLike, tuple)):
-            files = open_place(copy)
+            files = open_place(copy, what="store or backup")
             stack.callback(files.close_all)
             files.read_errors_latch = False
             yield BackupSide(files, make_plan(files, Until(), number).manifest)
@@ -82,9 +82,9 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
 
 def _checked(limit: int | None, by: str | None) -> None:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise ValueOutOfRange(f"limit is a number of rows from 1, or None, got {limit!r}")
+        raise ValueOutOfRange(f"limit must be a number of rows from 1, or None, got {limit!r}")
     if by not in (None, BY_KEY, BY_ROWID):
-        raise Rejected(f"by is 'key', 'rowid' or None, got {by!r}")
+        raise Rejected(f"by must be 'key', 'rowid' or None, got {by!r}")
 
 
 @types_memory_error()
@@ -152,7 +152,7 @@ def repair(
     """
     _checked(None, by)
     if side not in ("a", "b"):
-        raise Rejected(f"side is 'a' or 'b', the one that is right, got {side!r}")
+        raise Rejected(f"side must be 'a' or 'b', the one that is right, got {side!r}")
     if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
         raise ValueOutOfRange(f"batch_rows must be 1 or more, got {batch_rows!r}")
     target = b if side == "a" else a

@@ -139,7 +139,7 @@ class ControlSocket:
         self.commands = {}  # methods of the owner of this socket: a reference circle
         self._log.close()
         if not self._files.remove_socket(NAME):
-            _log.info("control socket %s left behind; the next to open the store removes it", NAME)
+            _log.info("control socket %s remains; the next opening of the store removes it", NAME)
 
     # --- the thread that carries all connections -------------------------------------------------
     def _serve(self) -> None:
@@ -181,7 +181,7 @@ class ControlSocket:
                 self._begin_answer(client, answer)
         now = self._clock.monotonic()
         for client in [each for each in self._clients.values() if not each.is_busy and each.deadline <= now]:
-            self._log.warning("control client cut off: no whole line, or no answer taken, in time")
+            self._log.warning("control client cut off: it sent no complete line, or did not read an answer, in time")
             self._drop(client)
         # Last: a client that has sent its line by now is not replaced by a newer one.
         if has_callers:
@@ -203,13 +203,13 @@ class ControlSocket:
             return
         except OSError as error:
             # Out of descriptors or memory. It stays readable: not in a busy loop.
-            self._log.warning(f"control client not taken: {error}")
+            self._log.warning(f"control client not accepted: {error}")
             self._selector.unregister(self._listener)
             self._listens_again = now + ACCEPT_PAUSE_SECONDS
             return
         pid, user = _peer_of(connection)
         if not is_own_user(user):
-            self._log.warning(f"control client refused: process {pid} is of user {user}")
+            self._log.warning(f"control client refused: process {pid} belongs to user {user}")
             connection.close()
             return
         if len(self._clients) >= CLIENTS_MAX:
@@ -300,7 +300,7 @@ class ControlSocket:
         """Run the command of a line in a thread of its own."""
         self._selector.unregister(client.connection)
         if sum(each.is_busy for each in self._clients.values()) >= COMMANDS_MAX:
-            text = f"{COMMANDS_MAX} commands run already; ask again when one of them has ended"
+            text = f"{COMMANDS_MAX} commands are running; ask again when one of them has ended"
             self._begin_answer(client, _line(_refusal(text)))
             return
         thread = threading.Thread(target=self._run, args=(client, line), name="tidemark-control-command", daemon=True)
@@ -335,7 +335,9 @@ class ControlSocket:
             key in known and known[key](each) for key, each in arguments.items()
         ):
             takes = ", ".join(known) or "none"
-            return _refusal(f"{name} takes no such arguments; it takes {takes}, a place as an absolute path or a URI")
+            return _refusal(
+                f"{name} does not take these arguments; it takes {takes}; give a place as an absolute path or a URI"
+            )
         try:
             return {"result": command(**arguments)}
         except Error as error:
@@ -347,7 +349,7 @@ def serve(files: PosixFiles, commands: Commands, clock: Clock) -> ControlSocket 
     try:
         return ControlSocket(files, commands, clock)
     except OSError as error:
-        _log.warning("no control socket, status and checkpoint cannot be asked for from outside: %s", error)
+        _log.warning("no control socket, so other processes cannot ask for status or checkpoint: %s", error)
         return None
 
 
@@ -382,7 +384,7 @@ def ask(
         message = str(answer["message"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise PeerError(
-            f"the process that has {files.directory} open ended or sent nonsense; look at its log"
+            f"the process that has {files.directory} open ended, or sent an invalid answer; see its log"
         ) from error
     raise (kind if isinstance(kind, type) and issubclass(kind, Error) else PeerError)(message)
 
@@ -410,7 +412,9 @@ def _check_server(connection: socket.socket, files: PosixFiles) -> None:
     """
     pid, user = _peer_of(connection)
     if not (is_own_user(user) or user == files.owner):
-        raise PeerError(f"process {pid}, which listens at {NAME} in {files.directory}, is of another user ({user})")
+        raise PeerError(
+            f"process {pid}, which listens at {NAME} in {files.directory}, belongs to another user ({user})"
+        )
 
 
 def _read_line(connection: socket.socket, bytes_max: int) -> bytes:

@@ -225,11 +225,11 @@ class Database(SchemaCalls, LoadCalls):
         directory.
         """
         if self._directory is None:
-            raise Unsupported("this store lies in no directory that another process could open")
+            raise Unsupported("this store is not in a directory that another process could open")
         return Locator(self._directory)
 
     def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
-        raise Unsupported("an open store does not pickle; send db.locator and open that")
+        raise Unsupported("an open store cannot be pickled; send db.locator and open that")
 
     @property
     def parts(self) -> Parts:

@@ -67,7 +67,7 @@ class Failover:
         self._watch.moved(now)
         link = self._links[self._at]
         _log.warning(
-            "channel %s: no newer heartbeat row of server %d for %.1f s; going on with %s (source %d of %d)",
+            "channel %s: no newer heartbeat row of server %d for %.1f s; continuing with %s (source %d of %d)",
             *(self._name, self._heartbeat_from, silent_s, link.shown, self._at + 1, len(self._links)),
         )
         try:

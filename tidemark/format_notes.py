@@ -391,7 +391,7 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
         "var part": [
             (0, _bits(row.VAR_WORDS_MASK), "words of the var part"),
             (0, _bits(row.VAR_COUNT_MASK, row.VAR_COUNT_SHIFT), "var columns"),
-            (0, _bits(row.VAR_KEY_WORDS_MASK, row.VAR_KEY_WORDS_SHIFT), "words of canonical key behind this word"),
+            (0, _bits(row.VAR_KEY_WORDS_MASK, row.VAR_KEY_WORDS_SHIFT), "words of canonical key after this word"),
             (0, _bits((1 << row.VAR_VERSION_BITS) - 1, row.VAR_VERSION_SHIFT), "version"),
         ],
     }

@@ -69,14 +69,16 @@ def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[
     unknown = sorted(set(given) - known)
     if unknown or "source" not in given:
         what = f"there is no option {unknown[0]!r}" if unknown else "it has no source"
-        raise SchemaInvalid(f"{what}; a group's channel is given as {', '.join(sorted(known))}")
+        raise SchemaInvalid(f"{what}; the options of a group's channel are {', '.join(sorted(known))}")
     made: dict[str, Any] = {"secret": secret, **given}
     for name in ("ignore_server_ids", "replicate_do", "replicate_ignore", "other_sources"):
         value = made.get(name, ())
         made[name] = (value,) if isinstance(value, str) else tuple(value)  # each life iterates over them
     for each in (made["source"], *made["other_sources"]):
         if not isinstance(each, (str, tuple)):
-            raise SchemaInvalid(f"a group's channel has sources at addresses like host:port, got {type(each).__name__}")
+            raise SchemaInvalid(
+                f"a source of a group's channel must be an address like host:port, got {type(each).__name__}"
+            )
         check_secret_at(parse_address(each), made["secret"], made.get("tls"))
     if made.get("conflict_role") is not None:
         validated("conflict_role", made["conflict_role"])
@@ -162,7 +164,7 @@ class NodeChannel:
             if is_passing(error):
                 self._due_at = self._clock.monotonic() + RETRY_SECONDS
             self._error = error
-            _log.error("the channel of the group is not made: %s: %s", type(error).__name__, error.message)
+            _log.error("the channel of the group cannot be made: %s: %s", type(error).__name__, error.message)
             return
         with self._turn:
             self.channel, self._error = channel, None

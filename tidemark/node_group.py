@@ -83,7 +83,7 @@ class DrivenStore:
                 make(store, NDB_APPLY_STATUS)
                 make(store, NDB_SCHEMA)
             except Retryable as error:  # naming one creates it
-                _log.warning("tables of replication are not made yet: %s", error.message)
+                _log.warning("tables of replication could not be made yet: %s", error.message)
 
     def close(self) -> None:
         """See `NodeStore`."""
@@ -120,7 +120,7 @@ class StoreHome:
         files = PosixFiles(self._directory)
         try:
             if not can_create and read_sysfile(files) is None:
-                raise FileMissing("the store of this node is gone; it is copied from the others")
+                raise FileMissing("the store of this node no longer exists; it is copied from another node")
         except Error:
             files.close_all()
             raise
@@ -201,7 +201,7 @@ def _replicas_at(
     if address is not None and replication["log_bin"] is None:
         raise SchemaInvalid("replicas are served from a binlog; give log_bin and server_id")
     if heartbeat_row_ms and address is None:
-        raise SchemaInvalid("heartbeat_row_ms is for nodes that serve replicas; give replicas")
+        raise SchemaInvalid("heartbeat_row_ms is for nodes that serve replicas; give replicas=")
     if not 0 <= heartbeat_row_ms <= HEARTBEAT_MS_MAX:
         raise SchemaInvalid(f"heartbeat_row_ms is {heartbeat_row_ms}; give 0 to {HEARTBEAT_MS_MAX:,}")
     return None if address is None else parse_address(address)
@@ -241,7 +241,7 @@ class _Gate:
         """See `Gate`."""
         store = self._node.store
         if store is None:
-            raise NotPrimary("this node is being brought up to its group; ask another")
+            raise NotPrimary("this node is catching up with its group; ask another")
         assert isinstance(store, DrivenStore)
         return store.db
 
@@ -326,7 +326,7 @@ class NodeGroup:
         place = configuration.address_of(node) if listen is None else parse_address(listen)
         parsed, replication = divided(options)
         if variant not in VARIANTS:
-            raise SchemaInvalid(f"a node comes back by one of {', '.join(VARIANTS)}, got {variant!r}")
+            raise SchemaInvalid(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r}")
         self._calls = parse_address(calls)
         self._secret = secret
         self._tls = tls or (None, None)
@@ -462,7 +462,7 @@ class NodeGroup:
         Raises: Rejected for a group without one, and any error of starting a channel.
         """
         if self._channel is None:
-            raise Rejected("the group was given no channel; give its nodes channel=")
+            raise Rejected("the group has no channel; give channel= to its nodes")
         self._channel.again()
 
     def _check(self) -> None:

@@ -53,7 +53,10 @@ os.register_at_fork(after_in_child=_refuse_in_child)
 
 
 def _read_only(what: str) -> ReadOnly:
-    return ReadOnly(f"{what}: the store was opened with read_only=True; open it without, where nobody else has it open")
+    return ReadOnly(
+        f"{what}: the store was opened with read_only=True; open it without read_only where no other process has it"
+        " open"
+    )
 
 
 class ReadTransaction(Transaction):
@@ -227,11 +230,11 @@ class ReadOnlyDatabase:
         Raises: Unsupported for a store without a directory.
         """
         if self._directory is None:
-            raise Unsupported("this store lies in no directory that another process could open")
+            raise Unsupported("this store is not in a directory that another process could open")
         return Locator(self._directory, read_only=True)
 
     def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
-        raise Unsupported("an open store does not pickle; send db.locator and open that")
+        raise Unsupported("an open store cannot be pickled; send db.locator and open that")
 
     def check_usable(self) -> None:
         """Raise StoreFailed if the store is closed, was inherited through a fork, or its directory is unreadable."""

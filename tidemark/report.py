@@ -48,7 +48,7 @@ def draw_space(report: dict[str, Any], path: Path) -> None:
     Raises: Unsupported without matplotlib, Rejected for another kind of file or a report without tables.
     """
     if path.suffix not in SUFFIXES:
-        raise Rejected(f"{path.name} is no picture this makes; name it .svg or .png")
+        raise Rejected(f"{path.name} is not a name of a picture; give one that ends in .svg or .png")
     if not report["tables"]:
         raise Rejected("no table has disk columns, so there is nothing to draw; use --json for the tablespaces")
     try:

@@ -236,7 +236,7 @@ class Scan:
     def _added_up(self, functions: Mapping[str, Any]) -> list[Any]:
         """The values of `aggregate`."""
         if self._lock is not None:
-            raise SchemaInvalid("rows that are added up are not locked; scan without a lock")
+            raise SchemaInvalid("an aggregate cannot lock its rows; scan without a lock")
         wanted: list[tuple[str, Any]] = []
         for name, given in functions.items():
             if not isinstance(given, tuple) or len(given) not in (1, 2) or not isinstance(given[0], str):

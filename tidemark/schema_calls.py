@@ -337,7 +337,7 @@ class SchemaCalls:
             if catalog.read()[1] == self._definitions():
                 return
         except CatalogDamaged as error:
-            _log.info("catalog made anew: %s", error)
+            _log.info("catalog rebuilt: %s", error)
         finally:
             self._files.read_errors_latch = True
         self._refresh_catalog()
@@ -353,4 +353,4 @@ class SchemaCalls:
             try:
                 catalog.rewrite(self._store.log.durable_lsn, self._definitions())
             except (CatalogDamaged, StorageFull, TooManyFiles, Rejected) as error:
-                _log.warning("catalog not written, it will be made anew: %s", error)
+                _log.warning("catalog not written, it will be rebuilt: %s", error)

@@ -59,7 +59,7 @@ def open_source(path: UserPath, definition: TableDefinition | None) -> Source:
         for each in source.schema:
             each.name, getattr(each.type, "tz", None)
     except UnicodeDecodeError as error:
-        raise pa.ArrowInvalid(f"the name of a column or time zone is no UTF-8: {error}") from None
+        raise pa.ArrowInvalid(f"the name of a column or time zone is not UTF-8: {error}") from None
     return source
 
 

@@ -201,14 +201,14 @@ def _refused(table: Table, images: Words, offsets: Words, row: int, first_row: i
         return no_partition(table, key, first_row + row)
     if status == ST_DUPLICATE:
         return DuplicateKey(
-            f"{table.name}: row {first_row + row} has key {table.shown_key(key)}, which exists or stands twice in the"
+            f"{table.name}: row {first_row + row} has key {table.shown_key(key)}, which exists or appears twice in the"
             " batch; nothing was inserted",
             table=table.name,
             key=key,
             row=first_row + row,
         )
     return RowNotFound(
-        f"{table.name}: no row has key {table.shown_key(key)} of row {first_row + row}; nothing was changed",
+        f"{table.name}: row {first_row + row}: no row has key {table.shown_key(key)}; nothing was changed",
         table=table.name,
         key=key,
         row=first_row + row,
@@ -238,8 +238,7 @@ def touch_many(
         if status == ST_MISSING:
             key = table.format.decode_key(_key_words(keys, position))
             raise RowNotFound(
-                f"{table.name}: no row has key {table.shown_key(key)} of row {first_row + position};"
-                " nothing was changed",
+                f"{table.name}: row {first_row + position}: no row has key {table.shown_key(key)}; nothing was changed",
                 table=table.name,
                 key=key,
                 row=first_row + position,

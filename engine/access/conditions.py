@@ -92,7 +92,7 @@ class Running:
         words = self.program.words
         status = int(run_batch(entries, offsets, count, parameters, words, self.rows, self.work, planes.reshape(-1)))
         if status == p.RUN_BROKEN:
-            raise ProgramInvalid(f"{table.name}: the program does not fit the rows; make it anew", table=table.name)
+            raise ProgramInvalid(f"{table.name}: the program does not fit the rows; build it again", table=table.name)
         return status, planes
 
     def _run_in_parts(self, table: Table, entries: Words, offsets: Words, parameters: Words) -> tuple[int, Words]:
@@ -178,7 +178,7 @@ class Condition:
             self.expression = where
             self.known = known_of(where)
         else:
-            raise TypeMismatch(f"{definition.name}: where is an expression or a Program, got {shown(where)}")
+            raise TypeMismatch(f"{definition.name}: where must be an expression or a Program, got {shown(where)}")
         self.names = names_of(definition, self.program)
         self.cost = cost_of(self.program)
 
@@ -210,13 +210,13 @@ def _check_program(definition: TableDefinition, program: Program) -> None:
     made_for = program.definition
     if made_for.columns != definition.columns or made_for.primary_key != definition.primary_key:
         raise ProgramInvalid(
-            f"{definition.name}: the program was made for another definition, of {made_for.name}; make it anew",
+            f"{definition.name}: the program was built for another definition, that of {made_for.name}; build it again",
             table=definition.name,
         )
     words = program.words
     if words[p.H_OUTPUTS] or words[p.H_ACCUMULATORS] or words[p.H_PARAMETERS]:
         raise ProgramInvalid(
-            f"{definition.name}: a condition writes no columns, adds nothing up and has no parameters",
+            f"{definition.name}: a condition must not write columns, aggregate or take parameters; leave them out",
             table=definition.name,
         )
 

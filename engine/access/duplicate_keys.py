@@ -23,7 +23,7 @@ def refused(txn: Transaction, table: Table, image: Words, row: int | None = None
     known = [*table.uniques.values(), *table.building.values()]
     definition = next((each.definition for each in known if each.tree.handle == handle), None)
     if definition is None:
-        text = f"{table.name}: a unique index that has been dropped since had the key; do it again"
+        text = f"{table.name}: a unique index that has since been dropped had the key; run it again"
         return DuplicateKey(text, table=table.name, row=row)
     values = table.format.decode_columns(image.data.cast("B"), 0, definition.columns)
     return duplicate(table, definition, values, row)

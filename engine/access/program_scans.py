@@ -88,7 +88,7 @@ class _InPlace:
             check_table(table)
             return OK
         if status == ST_INVARIANT:
-            raise InvariantBroken(f"{table.name}: a program met rows it was not made for; report this")
+            raise InvariantBroken(f"{table.name}: a program was run on rows it was not built for; report this")
         if status == OK and int(state[PS_STATUS]) == p.RUN_ERROR:
             raise failed(table, out[int(state[PS_WORDS]) + ENTRY_WORDS :], int(state[PS_CODE]))
         return status
@@ -124,7 +124,7 @@ class _InPlace:
         if status == ST_DROPPED:
             return check_table(table)
         if status != OK:
-            raise InvariantBroken(f"{table.name}: a column lies outside its rows; report this")
+            raise InvariantBroken(f"{table.name}: a column is outside its rows; report this")
 
     def add_up(self) -> None:
         """Run to the fragment's end without copying rows."""

@@ -132,8 +132,8 @@ def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) ->
             if not disk.has_dropped(table.fragments[0]):
                 raise
             late = (
-                f"{full.message}; room of dropped tables is free after two local checkpoints, which did not come in"
-                " time: call checkpoint() twice and run the transaction again"
+                f"{full.message}; the space of dropped tables is free after two local checkpoints, which did not end"
+                " in time; call checkpoint() twice and run the transaction again"
             )
             _wait_for_local_checkpoint(txn, deadline, StorageFull(late, **full.evidence))
     else:
@@ -161,7 +161,7 @@ def _wait_for_copies(txn: Transaction, deadline: float) -> None:
     store = txn.store
     if store.clock.monotonic() >= deadline:
         raise CheckpointMemoryExhausted(
-            "checkpoint_memory is promised to other transactions; this one was rolled back, run it again"
+            "checkpoint_memory is reserved for other transactions; this one was rolled back, run it again"
         )
     store.clock.sleep(COPIES_POLL_SECONDS)
     store.failure.check()

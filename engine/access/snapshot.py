@@ -90,7 +90,9 @@ class Snapshots:
                 if status == ST_SPACE:
                     raise LimitExceeded(f"{SNAPSHOTS_OPEN_MAX} snapshots are open; close some")
                 if status != OK:
-                    raise store.fail(InvariantBroken(f"epoch {epoch} is not the latest of all snapshots; reopen"))
+                    raise store.fail(
+                        InvariantBroken(f"epoch {epoch} is not the latest of all snapshots; reopen the store")
+                    )
                 look(snapshot)
             store.log.make_durable(sequence - 1)
         except BaseException:
@@ -176,7 +178,7 @@ class Snapshot:
                 epoch=self.epoch,
             )
         raise SnapshotTooOld(
-            f"the snapshot of epoch {self.epoch} was given up: rows changed since are more than snapshot_memory holds;"
+            f"the snapshot of epoch {self.epoch} was dropped: the rows changed since do not fit into snapshot_memory;"
             " open another one, or the store with a larger snapshot_memory",
             epoch=self.epoch,
         )

@@ -31,7 +31,7 @@ class LimitedLog:
                 return
             left_out, self._left_out = self._left_out, 0
             self._next = now + EVERY_SECONDS
-        left_out_text = f" ({left_out} lines like it were left out before)" if left_out else ""
+        left_out_text = f" (similar lines left out before: {left_out})" if left_out else ""
         self._log.warning("%s%s", text, left_out_text, exc_info=error)
 
     def close(self) -> None:
@@ -39,4 +39,4 @@ class LimitedLog:
         with self._mutex:
             left_out, self._left_out = self._left_out, 0
         if left_out:
-            self._log.warning("%s lines about bad clients were left out", left_out)
+            self._log.warning("lines about bad clients that were left out: %s", left_out)

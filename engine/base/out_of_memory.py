@@ -22,15 +22,15 @@ def no_memory(error: MemoryError, what: str = "nothing was changed") -> MemoryEx
     """Return the error for a call that ended with a MemoryError. what: the effect on its work, for the message."""
     said = f" ({error})" if str(error) else ""
     return MemoryExhausted(
-        f"the process has no memory left for this call{said}; {what};"
-        " ask for less at once, or let the process have more"
+        f"the process has no memory left for this call{said}; {what}; ask for less at once, or raise the memory limit"
+        " of the process"
     )
 
 
 def _unknown(_subject: Any, error: MemoryError) -> Error:
     return OutcomeUnknown(
-        f"the process had no memory left for the rest of the call ({error!r}); the change was made whole or not at all:"
-        " look, and call again if it was not"
+        f"the process had no memory left for the rest of the call ({error!r}); the change was made completely or not"
+        " at all; look, and call again if it was not made"
     )
 
 

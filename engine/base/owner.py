@@ -30,7 +30,9 @@ def call_owner(method: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **keywords: P.kwargs) -> R:
         found = reference()
         if found is None:
-            raise StoreClosed("the store was let go without close(); keep the Database, and close it")
+            raise StoreClosed(
+                "the Database was garbage-collected without close(); keep a reference to it, and close it"
+            )
         return found(*args, **keywords)
 
     return call

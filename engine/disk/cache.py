@@ -308,7 +308,7 @@ class PageCache:
     def _wait(self, deadline: float) -> None:
         self._files.failure.check()
         if self._clock.monotonic() >= deadline:
-            raise self._exhausted("is pinned by others")
+            raise self._exhausted("is pinned by other threads")
         self._changed.wait(POLL_SECONDS)
 
     def _exhausted(self, what: str) -> MemoryExhausted:

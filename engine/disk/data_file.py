@@ -83,9 +83,11 @@ def open_data_file(files: Files, store: bytes, definition: TablespaceDefinition,
     try:
         words = np.zeros(DATA_FILE_HEADER_BYTES // 8, dtype=np.int64)
         if _first_page(files, file, words.data.cast("B")) < DATA_FILE_HEADER_BYTES:
-            raise FileTruncated(f"{name} ends in its first page; restore it from a copy", file=name)
+            raise FileTruncated(f"{name} ends in its first page; restore the store from a backup", file=name)
         if not is_sealed(words, KIND_DATA_FILE, words.size):
-            raise PageDamaged(f"the first page of {name} fails its checksum; restore the file from a copy", file=name)
+            raise PageDamaged(
+                f"the first page of {name} fails its checksum; restore the store from a backup", file=name
+            )
         if store_of(words) != store:
             raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
         check_version(words, name)

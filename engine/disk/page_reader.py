@@ -135,7 +135,7 @@ class PageReader:
             page = int(wanted[at]) & ~c.FRESH_PAGE
             start = number * self._page_words
             if got < (start + self._page_words) * 8:
-                text = f"{file.name} ends before page {page}; restore it from a copy"
+                text = f"{file.name} ends before page {page}; restore the store from a backup"
                 raise FileTruncated(text, file=file.name, offset=offset, page=page)
             is_pinned = 1 if how & c.CLAIM_PIN else 0
             if not self._is_filled(page, words, start, lanes, is_pinned):
@@ -155,12 +155,12 @@ class PageReader:
             check_version(words, name)
         elif words.any():
             is_intact = is_sealed(words, KIND_DISK_PAGE, self._page_words)
-            what = "is of another place or store" if is_intact else "fails its checksum"
+            what = "belongs to another place or store" if is_intact else "fails its checksum"
             raise self._damaged(page, name, offset, what)
 
     def _damaged(self, page: int, name: str, offset: int, what: str) -> PageDamaged:
         return PageDamaged(
-            f"page at offset {offset} of {name} {what}; restore the file from a copy",
+            f"page at offset {offset} of {name} {what}; restore the store from a backup",
             file=name,
             page=page,
             offset=offset,

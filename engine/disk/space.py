@@ -121,7 +121,7 @@ class Space:
         """Return the file of a page and its offset there. Raises: PageDamaged for a number that no data file has."""
         found = self.open_files.get(page >> FILE_SHIFT)
         if found is None:
-            raise PageDamaged(f"page {page:#x} lies in no data file; run check()", page=page)
+            raise PageDamaged(f"page {page:#x} is in no data file; run check()", page=page)
         return found[0], (page & PAGE_IN_FILE_MASK) * found[1]
 
     def page_bytes(self, page: int) -> int:
@@ -332,8 +332,8 @@ class Space:
         full = f"tablespace {definition.name} is full ({size_bytes} bytes)"
         if not definition.is_autoextending:
             raise StorageFull(
-                f"{full} and does not extend itself; give it another file with add_datafile(), delete rows of the table"
-                " that grows, or drop tables",
+                f"{full} and does not extend itself; add a file with add_datafile(), delete rows of the table that"
+                " grows, or drop tables",
                 tablespace=definition.name,
             )
         last = tablespace.files[-1]
@@ -348,7 +348,7 @@ class Space:
                 )
         if count <= 0:
             raise StorageFull(
-                f"{full} and its last file has all extents a file can have; give it another with add_datafile()",
+                f"{full} and its last file has all extents a file can have; add one with add_datafile()",
                 tablespace=definition.name,
             )
         return count
@@ -392,11 +392,13 @@ class Space:
         """Return the extents of a new file of this size, at least one. Raises: SchemaInvalid if too many."""
         extents = -(-size_bytes // definition.extent_bytes)
         if extents < 1:
-            raise SchemaInvalid(f"a data file has at least one extent, got {size_bytes} bytes; give a size")
+            raise SchemaInvalid(
+                f"a data file has at least one extent, got {size_bytes} bytes; give {definition.extent_bytes} or more"
+            )
         if extents > FILE_EXTENTS_MAX:
             raise SchemaInvalid(
                 f"a data file has up to {FILE_EXTENTS_MAX} extents of {definition.extent_bytes} bytes, {size_bytes}"
-                " bytes are more; add several",
+                " bytes are more; add several files",
                 tablespace=definition.name,
             )
         if definition.limit_extents is not None and present + extents > definition.limit_extents:

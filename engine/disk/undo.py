@@ -205,7 +205,11 @@ class UndoLog:
     def _check_marks(self, words: int) -> None:
         left = self._word(U_FREE) - self._word(U_PROMISED) + self.private_words // 2
         if left < words:
-            raise StorageFull("the UNDO log has no room for a local checkpoint to begin; enlarge it", left_words=left)
+            raise StorageFull(
+                f"the UNDO log ({self.geometry.capacity_bytes} bytes) has no room for the mark of a local checkpoint;"
+                " end open transactions, or make the store with a larger undo_log",
+                left_words=left,
+            )
 
     def set_tail(self, sequence: int, position: int) -> None:
         """Move the tail to this group (U5): none before it is needed. The control file that allows it is durable."""
@@ -329,7 +333,7 @@ class UndoLog:
         """
         with self._latch:
             if self._word(U_USED) or self._batch is not None:
-                raise self._broken("the UNDO log was to be rewound with records on their way")
+                raise self._broken("the UNDO log was rewound while records were not written yet")
             if group is None:
                 self.head, self.sequence = self.tail, self.tail_sequence
                 self._last_position, self._last_lsn = None, LSN_FIRST
@@ -391,7 +395,7 @@ class UndoLog:
         stop = begin + group.stop - group.start
         words[begin:stop] = self._mem[address + group.start : address + group.stop]
         if filter_records(words, begin, stop, restorable, state) != OK:
-            raise self._broken("the UNDO buffer holds what is no record")
+            raise self._broken("the UNDO buffer holds an invalid record")
         group.result = state.tolist()
         kept = group.result[FILTER_KEPT_WORDS]
         used = begin + kept
@@ -422,7 +426,7 @@ class UndoLog:
     def _write(self, group: _Group) -> None:
         size = group.words * 8
         if self.head + size + UNDO_GROUP_ALIGN_BYTES > self.tail + self.geometry.capacity_bytes:
-            raise self._broken("the UNDO log would be written over its tail")
+            raise self._broken("the UNDO log would overwrite its tail")
         view = self._private.data.cast("B")
         numbers = []
         try:

@@ -160,7 +160,7 @@ class UndoReader:
             if int(header["kind"]) == KIND_UNDO_GROUP and found >= sequence:
                 # The header must name its own place: the stretch past the end may hold groups of another lap.
                 if int(header["position"]) == position + step and self.group_at(position + step, found) is not None:
-                    raise self._damage(sequence, position, f"is damaged but group {found} behind it is intact")
+                    raise self._damage(sequence, position, f"is damaged but group {found} after it is intact")
 
     def candidates(self) -> Iterator[tuple[int, int]]:
         """Yield (position, sequence) of each apparent group of this store anywhere in the ring, by place."""
@@ -200,8 +200,7 @@ class UndoReader:
     def _damage(self, sequence: int, position: int, what: str) -> UndoDamaged:
         name, offset = self._place(position)
         return UndoDamaged(
-            f"UNDO group {sequence} ({name}, offset {offset}) {what}; restore the file from a copy, or the store from a"
-            " backup",
+            f"UNDO group {sequence} ({name}, offset {offset}) {what}; restore the store from a backup",
             file=name,
             offset=offset,
             sequence=sequence,
@@ -251,7 +250,7 @@ class UndoReader:
                 at = int(offsets[0])
                 target = int(group.words[at + 4]) - self._first[0]
                 if not 0 <= target < index or self._positions[target] != int(group.words[at + 5]):
-                    raise self._damage(group.sequence, group.position, "leads on to a group that is not there")
+                    raise self._damage(group.sequence, group.position, "refers to a group that does not exist")
                 index, is_mark_only = target, True
             else:
                 index, is_mark_only = index - 1, False
@@ -317,7 +316,9 @@ class UndoReader:
         if self._last is not None:
             group = self.group_at(self._last.position, self._last.sequence)
             if group is None:
-                raise self._damage(self._last.sequence, self._last.position, "was intact when it was first read")
+                raise self._damage(
+                    self._last.sequence, self._last.position, "was intact when it was first read and is not now"
+                )
             self._write(group.position, group.words)
         self._write(self.end, np.zeros(ALIGN_WORDS, dtype=np.int64))
 

@@ -110,8 +110,10 @@ class Pin:
 class PosixFiles(CheckedFiles):
     """`Files` on a directory of a real file system. The directory stays open until `close_all`."""
 
-    def __init__(self, directory: str | os.PathLike[str], create: bool = False) -> None:
+    def __init__(self, directory: str | os.PathLike[str], create: bool = False, what: str = "store") -> None:
         """Open the directory, created (durably) first if `create`.
+
+        what: what the caller expects in it, for the message if it does not exist.
 
         Raises: FileMissing, ReadOnly, TooManyFiles, StorageFull, Rejected if it is not a directory.
         """
@@ -121,6 +123,8 @@ class PosixFiles(CheckedFiles):
             if create and not os.path.isdir(place):
                 _make_store_directory(place)
             raw = _PosixRaw(place, failure)
+        except FileNotFoundError as cause:
+            raise FileMissing(_missing(place, create, what), file=place) from cause
         except OSError as cause:
             if cause.errno not in ANSWERS_TO_OPENING:
                 raise FileMissing(f"{place} cannot be opened: {cause}; check the path", file=place) from cause
@@ -165,6 +169,13 @@ class PosixFiles(CheckedFiles):
 def is_own_user(number: int) -> bool:
     """Whether a user may do everything this process may: its own user, or root."""
     return number in (0, os.geteuid())
+
+
+def _missing(place: str, create: bool, what: str) -> str:
+    if create:
+        above = os.path.dirname(place)
+        return f"{place} cannot be made: there is no directory {above}; check the path, or make that directory first"
+    return f"there is no {what} in {place}: the directory does not exist; check the path"
 
 
 def _make_store_directory(place: str) -> None:
@@ -300,7 +311,7 @@ class _PosixRaw:
             try:
                 _write_holder(descriptor)
                 if directory.st_mode & stat.S_IWOTH:
-                    _log.warning("any user may replace files in %s; take that right away: chmod o-w", self._place)
+                    _log.warning("any user may replace files in %s; run chmod o-w on it", self._place)
                 self._hold = _held[identity] = _Hold(descriptor, self._failure)
             except BaseException:  # also on MemoryError: the lock would be held until the process ends
                 os.close(descriptor)
@@ -325,7 +336,9 @@ class _PosixRaw:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
-        raise Locked(f"{LOCK_NAME} in {self._place} is replaced again and again; find out by whom", pid=None)
+        raise Locked(
+            f"{LOCK_NAME} in {self._place} is replaced again and again; find the process that does it", pid=None
+        )
 
     def _opened_lock(self) -> int:
         try:
@@ -431,7 +444,7 @@ class _PosixRaw:
 
     def check_place(self) -> None:
         if not os.path.samestat(os.fstat(self._directories[""]), os.stat(self._place)):
-            raise OSError(errno.ESTALE, "another directory stands in its place")
+            raise OSError(errno.ESTALE, "another directory is in its place")
         if self._hold is not None and self._hold.descriptor is not None and not self._is_lock(self._hold.descriptor):
             raise OSError(errno.ESTALE, f"its {LOCK_NAME} was removed or replaced")
 
@@ -482,7 +495,9 @@ def _give_mode(descriptor: int, status: os.stat_result, mode: int, place: str) -
 
 @functools.cache
 def _tell_no_modes(place: str) -> None:
-    _log.warning("the file system of %s keeps no modes of files; how it is mounted says what others may read", place)
+    _log.warning(
+        "the file system of %s stores no modes of files; its mount options decide which users may read them", place
+    )
 
 
 def _check_regular(status: os.stat_result) -> None:

@@ -61,7 +61,7 @@ _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}", re.ASCII)
 def check_name(name: str) -> str:
     """Return the name if it is relative and plain. Raises: InvalidName."""
     if not isinstance(name, str) or not all(_COMPONENT.fullmatch(part) for part in name.split("/")):
-        raise InvalidName(f"{name!r} is no file name inside a store; use plain relative names", file=name)
+        raise InvalidName(f"{name!r} is not a valid file name inside a store; use plain relative names", file=name)
     return name
 
 
@@ -84,11 +84,11 @@ def answer(operation: str, name: str, cause: OSError) -> Error:
     if code in NO_DESCRIPTOR:
         return TooManyFiles(f"{said}; close files or raise the limit of open files", file=name)
     if code == errno.ENOENT:
-        return FileMissing(f"{said}; restore it from a backup", file=name)
+        return FileMissing(f"{said}; check the path, or restore the store from a backup", file=name)
     if code == errno.EEXIST:
         return Rejected(f"{said}; choose another name", file=name)
     if code in WRONG_TYPE:
-        return Rejected(f"{said}; something else stands in the place of a file, remove it", file=name)
+        return Rejected(f"{said}; this is not the kind of file that is needed, check the path", file=name)
     return ReadOnly(f"{said}; give write permission or open read-only", file=name)
 
 
@@ -331,7 +331,10 @@ class CheckedFiles:
                     if failure.first is None:
                         failure.first = (IoFailed, "pread", file.name, cause)
                     raise failure.again() from cause
-                text = f"pread of {file.name} failed: {describe(cause)}; restore it from a copy"
+                text = (
+                    f"pread of {file.name} failed: {describe(cause)}; check the disk, or restore the store from a"
+                    " backup"
+                )
                 raise IoFailed(text, file=file.name) from cause
             return 0
 

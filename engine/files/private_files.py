@@ -36,9 +36,13 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
     except FileNotFoundError as cause:
         raise FileMissing(f"there is no file {place}; check the path", file=place) from cause
     except OSError as cause:
-        raise Rejected(f"{place} cannot be read as a secret: {cause.strerror}", file=place) from cause
+        raise Rejected(
+            f"{place} cannot be read as a secret: {cause.strerror}; check the path and its permissions", file=place
+        ) from cause
     if len(content) > SECRET_BYTES_MAX:
-        raise Rejected(f"{place} has more than {SECRET_BYTES_MAX:,} bytes; that is no secret", file=place)
+        raise Rejected(
+            f"{place} has more than {SECRET_BYTES_MAX:,} bytes, too many for a secret; check the path", file=place
+        )
     for end in _ENDS_OF_LINE:
         if content.endswith(end):
             content = content[: -len(end)]
@@ -57,8 +61,12 @@ def check_secret_file(path: str | os.PathLike[str]) -> None:
     place = os.fspath(path)
     try:
         _check(os.stat(place), place)
+    except FileNotFoundError as cause:
+        raise FileMissing(f"there is no file {place}; check the path", file=place) from cause
     except OSError as cause:
-        raise FileMissing(f"{place} cannot be read: {cause.strerror}; check the path", file=place) from cause
+        raise Rejected(
+            f"{place} cannot be read: {cause.strerror}; check the path and its permissions", file=place
+        ) from cause
 
 
 def _check(status: os.stat_result, place: str) -> None:
@@ -67,6 +75,8 @@ def _check(status: os.stat_result, place: str) -> None:
         text = f"any user may read or write {place}, which holds a secret (mode {mode:04o}); chmod 600 it"
         raise Rejected(f"{text}, and change the secret", file=place)
     if mode & (stat.S_IRGRP | stat.S_IWGRP):
-        _log.warning("%s holds a secret, and its group may use it too (mode %04o); chmod 600 it", place, mode)
+        _log.warning("%s holds a secret, and its group may read or write it (mode %04o); chmod 600 it", place, mode)
     if not is_own_user(status.st_uid):
-        _log.warning("%s holds a secret, and user %d, whose file it is, knows it too", place, status.st_uid)
+        _log.warning(
+            "%s holds a secret, and user %d owns the file and can read it; make it your own", place, status.st_uid
+        )

@@ -154,10 +154,10 @@ class KeyShape:
         Raises: TypeMismatch, ValueOutOfRange.
         """
         if len(values) >= len(self.columns):
-            raise TypeMismatch(f"the index has {len(self.columns)} columns, nothing is behind {len(values)} values")
+            raise TypeMismatch(f"the index has no column after the first {len(values)}; give fewer values")
         column = self.columns[len(values)]
         if column_class(column.type) != c.CLASS_BYTES:
-            raise TypeMismatch(f"{column.name} is of type {column.type!r} and has no beginning to search for")
+            raise TypeMismatch(f"{column.name} is of type {column.type!r} and has no prefix to search for")
         number, bits = self._bits(values)
         if column.nullable:
             number, bits = number << 1 | 1, bits + 1
@@ -172,7 +172,10 @@ class KeyShape:
 
     def _bits(self, values: Sequence[Any]) -> tuple[int, int]:
         if len(values) > len(self.columns):
-            raise TypeMismatch(f"the index has {len(self.columns)} columns, got {len(values)} values")
+            raise TypeMismatch(
+                f"the index takes {len(self.columns)} value{'' if len(self.columns) == 1 else 's'} at most, got"
+                f" {len(values)}"
+            )
         number, bits = 0, 0
         for column, value in zip(self.columns, values, strict=False):
             if value is None:

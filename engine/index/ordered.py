@@ -53,8 +53,8 @@ CHECK_LEAVES = 1
 
 FAULTS = {
     ix.FAULT_ORDER: "entries are out of order",
-    ix.FAULT_ROW: "an entry leads to no row",
-    ix.FAULT_KEY: "an entry has another key than its row",
+    ix.FAULT_ROW: "an entry refers to no row",
+    ix.FAULT_KEY: "an entry has a different key than its row",
     ix.FAULT_NODE: "a node's level, count or fill is wrong",
     ix.FAULT_LINK: "leaves are linked wrongly",
     ix.FAULT_SEPARATOR: "a separator does not separate",
@@ -127,7 +127,8 @@ class OrderedIndex:
             if tree_promise(self.mem, self.handle, step) != OK:
                 self.unpromise(done)
                 raise MemoryExhausted(
-                    f"data_memory has no room for {entries} more index entries; enlarge data_memory, or commit in parts"
+                    f"data_memory has no room for {entries} more index {'entry' if entries == 1 else 'entries'};"
+                    " enlarge data_memory, or commit in parts"
                 )
             done += step
 
@@ -144,7 +145,7 @@ class OrderedIndex:
             stop = min(start + SLICE_ENTRIES, len(every))
             done = tree_insert_run(self.mem, self.handle, every, start, stop)
             if done < 0:
-                raise InvariantBroken("an index was given more entries than were promised; report this")
+                raise InvariantBroken("an index was given more entries than were reserved; report this")
             added += done
         return added
 

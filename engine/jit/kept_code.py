@@ -79,7 +79,7 @@ class KeptCode:
         status = os.stat(above)
         is_shared = status.st_mode & _WRITTEN_BY_OTHERS and not status.st_mode & stat.S_ISVTX
         if is_shared or not is_own_user(status.st_uid):
-            raise PermissionError(errno.EPERM, "other users may replace what lies in it", above)
+            raise PermissionError(errno.EPERM, "other users may replace files in it", above)
         place = os.open(self._place, _FOLDER)
         try:
             _check_own(os.fstat(place), self._place)
@@ -124,9 +124,11 @@ def _seal(key: bytes, folder: str, leaf: str, code: bytes | memoryview) -> bytes
 
 def _check_own(status: os.stat_result, place: str) -> None:
     if status.st_uid != os.geteuid():
-        raise PermissionError(errno.EPERM, f"it is of user {status.st_uid}, not of this one ({os.geteuid()})", place)
+        raise PermissionError(
+            errno.EPERM, f"it belongs to user {status.st_uid}, not to this one ({os.geteuid()})", place
+        )
     if status.st_mode & _WRITTEN_BY_OTHERS:
-        raise PermissionError(errno.EPERM, "other users may write in it; chmod go-w", place)
+        raise PermissionError(errno.EPERM, "other users may write to it; run chmod go-w on it", place)
 
 
 def _usable_key(place: int) -> bytes | None:

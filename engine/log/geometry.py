@@ -106,6 +106,8 @@ def open_files(files: Files, geometry: Geometry, writable: bool) -> list[File]:
         size = files.size(handle)
         if size < geometry.file_bytes:
             raise FileTruncated(
-                f"{name} has {size} of {geometry.file_bytes} bytes; restore it from a copy", file=name, size=size
+                f"{name} has {size} of {geometry.file_bytes} bytes; restore the store from a backup",
+                file=name,
+                size=size,
             )
     return handles

@@ -140,7 +140,7 @@ class LogReader:
             if group is None:
                 continue
             if not sequence - group.unsynced <= self.next_sequence < sequence:
-                raise self.damage(f"is damaged but group {sequence} behind it is intact")
+                raise self.damage(f"is damaged but group {sequence} after it is intact")
             self._has_remnants = True
         if self._strange is not None and self._is_foreign(*self._strange):
             raise self._foreign(*self._strange)
@@ -155,8 +155,8 @@ class LogReader:
         if self._is_foreign(number, offset):
             return self._foreign(number, offset)
         return RedoDamaged(
-            f"REDO group {self.next_sequence} at LSN {self.end_lsn} ({name}, offset {offset}) {what};"
-            " restore the file from a copy, or restart through an earlier epoch",
+            f"REDO group {self.next_sequence} at LSN {self.end_lsn} ({name}, offset {offset}) {what}; restore the"
+            " store from a backup, or restart through an earlier epoch",
             file=name,
             offset=offset,
             lsn=self.end_lsn,

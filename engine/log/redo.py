@@ -331,7 +331,7 @@ class RedoLog:
     def write(self, batch: list[Group]) -> None:
         start_lsn, end_lsn = batch[0].lsn, batch[-1].end_lsn
         if end_lsn - self.tail_lsn > self.geometry.capacity_bytes:  # L4: space was not reserved; needed log must stay
-            broken = InvariantBroken("the REDO log would go over groups that are needed; open the store again")
+            broken = InvariantBroken("the REDO log would overwrite groups that are needed; open the store again")
             self.files.failure.latch(broken)
             raise broken
         self.writing_sequence = batch[-1].sequence

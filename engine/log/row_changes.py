@@ -294,7 +294,7 @@ def _listed(words: Words, start: int, stop: int, txid: int) -> Words:
         out = np.empty(2 * out.size, dtype=np.int64)
     if status == ST_INVARIANT:
         raise RedoDamaged(
-            f"word {int(state[LS_AT])} of a piece of the REDO log begins no record; restore from a backup"
+            f"word {int(state[LS_AT])} of a piece of the REDO log does not begin a record; restore from a backup"
         )
     count = int(state[LS_COUNT])
     return out[: count * RECORD_LIST_WORDS].reshape(-1, RECORD_LIST_WORDS)

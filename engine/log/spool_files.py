@@ -151,7 +151,7 @@ class SpoolFiles:
 def damaged(name: str, txid: int, offset: int, what: str) -> SpoolDamaged:
     """Return the error for a file of records that lacks what its transaction wrote."""
     return SpoolDamaged(
-        f"{name} {what} (offset {offset}); it holds rows of transaction {txid}, restore it from a copy",
+        f"{name} {what} (offset {offset}); it holds rows of transaction {txid}, restore the store from a backup",
         file=name,
         offset=offset,
         txid=txid,

@@ -134,7 +134,7 @@ def referred(group: GroupRead) -> Referred | None:
         files = _spool_file(record) if record[1] == FILES_SPOOL else _load_files(record)
     if not files or record[2] < 0 or not all(_is_sane(file) for file in files):
         raise RedoDamaged(
-            f"REDO group {group.sequence} refers to files in a way that makes no sense; restore from a backup",
+            f"REDO group {group.sequence} has an invalid record of files; restore from a backup",
             lsn=group.lsn + at * 8,
         )
     return Referred(record[2], files, group.lsn, group.epoch)
@@ -228,7 +228,7 @@ class FileReader:
         sums = np.zeros(DIGEST_PAD_WORDS + what.blocks, dtype=np.int64)
         sums[DIGEST_PAD_WORDS:] = checksums
         if (done, offset, records_digest(sums)) != (what.records_words, what.size_bytes, what.digest):
-            raise self.damaged(offset, "is not what the log says of it")
+            raise self.damaged(offset, "differs from its description in the log")
 
     def blocks(self) -> Iterator[SpoolBlock]:
         """Yield every block; `verify` comes first. Raises: SpoolDamaged."""
@@ -248,7 +248,7 @@ class FileReader:
         finally:
             self._files.close(file)
         if int(unit[0]) != checksum or not is_sealed(unit, KIND_SPOOL, words):
-            raise self.damaged(offset, "changes while it is read")
+            raise self.damaged(offset, "changed while it was read")
         return unit
 
     def damaged(self, offset: int, what: str) -> SpoolDamaged:
@@ -268,7 +268,7 @@ class FileReader:
         self._read(file, offset, head)
         words = int(header_of(head, SPOOL_BLOCK)["words"])
         if words < SPOOL_ALIGN_WORDS or words % SPOOL_ALIGN_WORDS or offset + words * 8 > self.what.size_bytes:
-            raise self.damaged(offset, "has no block where one must be")
+            raise self.damaged(offset, "lacks a block")
         return words
 
     def _block(self, file: File, number: int, offset: int, unit: Words) -> None:
@@ -278,7 +278,7 @@ class FileReader:
             check_version(unit, self.what.name)
         start_word = int(header_of(unit, SPOOL_BLOCK)["start_word"])
         if not is_block(unit, self._store, self.what.owner, number, start_word):
-            raise self.damaged(offset, f"has not block {number} where it must be")
+            raise self.damaged(offset, f"lacks block {number}")
         if not 0 < records_of(unit) <= words - SPOOL_HEADER_WORDS:
             raise self.damaged(offset, f"has an impossible block {number}")
 

@@ -140,7 +140,7 @@ class Arena:
         """Take zeroed words after all pages, for good; return their address."""
         at = self.region
         if at + words > self.mem.size:
-            raise InvariantBroken("the arena's region is smaller than what was to lie in it; report this")
+            raise InvariantBroken("the arena's region is smaller than its content; report this")
         self.region = at + words
         return at
 

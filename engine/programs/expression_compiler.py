@@ -352,7 +352,7 @@ class Compiler:
             column = self.column(node.name)
             kind = kind_of(column.type)
             if kind is None:
-                raise self.refuse(f"column {node.name!r} is no number")
+                raise self.refuse(f"column {node.name!r} is not a number")
             self.asm.read(register, node.name)
             if column.nullable:
                 self.asm.branch_null(register, null)
@@ -360,7 +360,7 @@ class Compiler:
         if isinstance(node, Constant):
             return register, self._load(node.value, register, null)
         if not isinstance(node, Arithmetic):
-            raise self.refuse("a condition stands where a number is needed")
+            raise self.refuse("a condition is used where a number is needed")
         shift = self._calendar_shift(node, free, null)
         if shift is not None:
             return shift
@@ -386,10 +386,10 @@ class Compiler:
         if isinstance(value, PythonDecimal) and value.is_finite():
             found = digits_of(value)
             if found is None:
-                raise self.refuse(f"{shown(value)} has more digits than 128 bits")
+                raise self.refuse(f"{shown(value)} has more digits than 128 bits hold")
             kind = self._load(found[0], register, null)
             return Kind(kind.type, found[1])
-        raise self.refuse(f"{shown(value)} is no number")
+        raise self.refuse(f"{shown(value)} is not a number")
 
     def _calendar_shift(self, node: Arithmetic, free: list[int], null: str) -> tuple[int, Kind] | None:
         """Emit a calendar column plus or minus a timedelta, exactly; None if there is no timedelta."""
@@ -400,7 +400,7 @@ class Compiler:
             return None
         register, kind = self.value(left, free, null)
         if kind.calendar is None or node.operator not in "+-":
-            raise self.refuse("a timedelta is added to a Date, Time, DateTime or Timestamp, or taken from it")
+            raise self.refuse("a timedelta is added to a Date, Time, DateTime or Timestamp, or subtracted from it")
         gap = right.value
         amount = (gap.days * 86_400 + gap.seconds) * 1_000_000 + gap.microseconds
         if repr(kind.calendar) == "Date":
@@ -466,7 +466,7 @@ class Compiler:
         self.asm.operate("integer_to_float" if kind.type == INTEGER else "wide_to_float", register, register)
         if kind.scale:
             if kind.scale > sys.float_info.max_10_exp:
-                raise self.refuse(f"a decimal of {kind.scale} digits after the point is beyond every float")
+                raise self.refuse(f"a decimal of {kind.scale} digits after the point is beyond the range of floats")
             self._spare([register, *rest])
             self.asm.load_float(rest[0], float(10**kind.scale))
             self.asm.operate("float_div", register, register, rest[0])
@@ -492,7 +492,7 @@ class Compiler:
         }[kind.type]
         divides = operator in ("/", "//", "%")
         if operator not in names or (divides and kind.scale):
-            raise self.refuse(f"{operator} is not for UInt64 and decimals; bring them to floats with / 1.0 before")
+            raise self.refuse(f"{operator} does not take UInt64 and decimals; convert them to floats with / 1.0 first")
         name = f"float_{names[operator]}" if kind.type == FLOAT else names[operator]
         self.asm.operate(name, register, one, other, zero_null=divides)
         if divides:
@@ -505,7 +505,7 @@ class Compiler:
         column = self.column(name)
         wanted = kind_of(column.type)
         if wanted is None:
-            raise self.refuse(f"column {name!r} is no number; give it a plain value")
+            raise self.refuse(f"column {name!r} is not a number; give it a plain value")
         null, done = self.label(), self.label()
         free = list(range(p.REGISTERS))
         register, kind = self.value(node, free, null)

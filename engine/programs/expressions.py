@@ -67,7 +67,8 @@ class Expression:
 
     def __bool__(self) -> bool:
         raise TypeMismatch(
-            "an expression has no truth value; use &, | and ~ in place of and, or and not, and () around"
+            "an expression has no truth value; use &, | and ~ instead of and, or and not, and put comparisons into"
+            " parentheses"
         )
 
     def __eq__(self, other: object) -> Compare:  # type: ignore[override]
@@ -308,5 +309,5 @@ def condition(value: object) -> Expression:
 def col(name: str) -> Col:
     """Return the column of that name, for building expressions."""
     if not isinstance(name, str):
-        raise TypeMismatch(f"a column has a name, got {shown(name)}")
+        raise TypeMismatch(f"a column is named by a str, got {shown(name)}")
     return Col(name)

@@ -174,7 +174,7 @@ class Assembler:
     def label(self, name: str) -> None:
         """Name the next instruction."""
         if name in self._labels:
-            raise self._refuse(f"label {name!r} stands twice")
+            raise self._refuse(f"label {name!r} is set twice")
         self._labels[name] = len(self._code)
 
     def subroutine(self, name: str) -> None:
@@ -234,7 +234,7 @@ class Assembler:
         opcode = OPCODES.get(name, 0)
         known = INSTRUCTIONS.get(opcode)
         if known is None or known.writes is None or not known.reads or known.fields:
-            raise self._refuse(f"{shown(name)} is no instruction on registers")
+            raise self._refuse(f"{shown(name)} is not an instruction on registers")
         self._emit(opcode, target, first, second, flags=p.FL_ZERO_NULL if zero_null else 0)
 
     def add(self, target: int, first: int, second: int) -> None:
@@ -374,7 +374,7 @@ class Assembler:
             each = fields
             if label is not None:
                 if label not in self._labels:
-                    raise self._refuse(f"label {label!r} is nowhere set")
+                    raise self._refuse(f"label {label!r} is not set")
                 each = each._replace(target=self._labels[label])
             if constant is not None:
                 if constant not in offsets:

@@ -187,11 +187,11 @@ class Verifier:
         used = {field for field, _ in known.reads} | ({"a"} if known.writes is not None else set())
         for field, register in zip("abc", (each.a, each.b, each.c), strict=True):
             if register >= p.REGISTERS or (register and field not in used):
-                raise self._refuse(number, f"names register {register}, which it cannot")
+                raise self._refuse(number, f"names register {register}, which is invalid here")
         if each.flags & ~known.flags or (known.flags & p.TYPE_MASK and each.flags & p.TYPE_MASK not in TYPES):
-            raise self._refuse(number, "has flags it cannot have")
+            raise self._refuse(number, "has invalid flags")
         if "condition" not in known.fields and each.condition:
-            raise self._refuse(number, "has a condition it cannot have")
+            raise self._refuse(number, "has an invalid condition")
         if "target" in known.fields:
             self._check_target(number, each)
         main = int(self.words[p.H_MAIN])
@@ -210,10 +210,10 @@ class Verifier:
     def _check_target(self, number: int, each: Fields) -> None:
         main = int(self.words[p.H_MAIN])
         if not 0 <= each.target < len(self.instructions):
-            raise self._refuse(number, f"branches to {each.target}, where nothing is")
+            raise self._refuse(number, f"branches to {each.target}, where no instruction is")
         if each.opcode == p.OP_CALL:
             if each.target < main:
-                raise self._refuse(number, f"calls {each.target}, which is no subroutine")
+                raise self._refuse(number, f"calls {each.target}, which is not a subroutine")
         elif (each.target < main) != (number < main):
             raise self._refuse(number, "branches into or out of a subroutine")
 
@@ -229,13 +229,13 @@ class Verifier:
                 raise self._refuse(number, f"names parameter {parameter}, which is not declared")
         bits = {p.OP_LOAD_CONST16: 16, p.OP_LOAD_CONST32: 32}.get(each.opcode)
         if bits is not None and not 0 <= each.value < 1 << bits:
-            raise self._refuse(number, f"loads {each.value}, which is no unsigned number of {bits} bits")
+            raise self._refuse(number, f"loads {each.value}, which is not an unsigned number of {bits} bits")
         if each.opcode == p.OP_LOAD_WIDE:
             self._check_constant(number, each.value, 2)
 
     def _check_constant(self, number: int, at: int, words: int) -> None:
         if not 0 <= at <= len(self.constants) - words:
-            raise self._refuse(number, "names a constant that is not there")
+            raise self._refuse(number, "names a constant that does not exist")
 
     def _type_of(self, column: int) -> str:
         return CLASS_TYPES[int(self.column_words[column * c.COLUMN_WORDS + c.CW_CLASS])]
@@ -264,7 +264,7 @@ class Verifier:
             self._check_constant(number, each.value, 1)
             length = int(self.constants[each.value])
             if not 0 <= length <= (len(self.constants) - each.value - 1) * 8:
-                raise self._refuse(number, "names a constant that is not there")
+                raise self._refuse(number, "names a constant that does not exist")
         elif kind == WIDE:
             self._check_constant(number, each.value, 2)
 
@@ -296,7 +296,7 @@ class Verifier:
         }
         for place, value in expected.items():
             if words[place] != value:
-                raise self._wrong(f"says {words[place]} in word {place} of its header, where {value} is true")
+                raise self._wrong(f"says {words[place]} in word {place} of its header, where {value} is right")
 
     # --- along the paths --------------------------------------------------------------------------------
     def _follow_paths(self) -> None:

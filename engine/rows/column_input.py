@@ -76,8 +76,8 @@ def to_columns(
 
 def _shapeless(data: Any, definition: TableDefinition) -> TypeMismatch:
     return TypeMismatch(
-        f"{definition.name}: rows come as Arrow, pandas, polars, NumPy structured, dict of columns or iterable of rows,"
-        f" not {shown(data)}",
+        f"{definition.name}: rows must be Arrow, pandas, polars, NumPy structured, a dict of columns or an iterable of"
+        f" rows, not {shown(data)}",
         table=definition.name,
     )
 
@@ -223,8 +223,8 @@ def _columns_of(chunk: list[Any], names: list[str], definition: TableDefinition,
         if not isinstance(row, Mapping) or row.keys() != wanted:
             number = first_row + place
             raise TypeMismatch(
-                f"{definition.name}: row {number} does not give by name exactly the columns {', '.join(names)}, as"
-                " other rows do; change rows that give others in a call of their own",
+                f"{definition.name}: row {number} does not name exactly the columns {', '.join(names)}, as the rows"
+                " before it do; change rows of other columns in another call",
                 table=definition.name,
                 row=number,
             )

@@ -220,7 +220,7 @@ def _decode_char(octets: Any, stride_bytes: int, place: Place, count: int, bitma
 def _check_column_size(column: Column, total: int) -> None:
     if total > _OFFSET_MAX and not column.type.is_lob:
         raise LimitExceeded(
-            f"column {column.name} takes {total} bytes, an Arrow batch 2 GiB; ask for fewer rows at once"
+            f"column {column.name} takes {total} bytes, an Arrow batch holds 2 GiB; ask for fewer rows at once"
         )
 
 

@@ -81,7 +81,7 @@ class EncodedRows:
 def check_status(status: int) -> int:
     """Return the status of a kernel. Raises: InvariantBroken if the kernel refused its caller's bounds."""
     if status < 0:
-        raise InvariantBroken("a column kernel was called with bounds that do not hold; report this")
+        raise InvariantBroken("a column kernel was called with invalid bounds; report this")
     return status
 
 
@@ -105,7 +105,7 @@ def given(row_format: RowFormat, batch: pa.RecordBatch) -> dict[str, Any]:
             raise row_format.no_such_column(name, None)
         if name in given:
             table = row_format.definition.name
-            raise TypeMismatch(f"{table}: column {shown(name)} stands twice in the batch", table=table, column=name)
+            raise TypeMismatch(f"{table}: column {shown(name)} appears twice in the batch", table=table, column=name)
         given[name] = array
     return given
 

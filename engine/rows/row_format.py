@@ -386,7 +386,7 @@ class RowFormat:
                 if convert is not None and values[position] is not None:
                     values[position] = convert(values[position])
         except (ValueError, IndexError, ArithmeticError) as error:
-            raise self._damaged("holds what no value is stored as") from error
+            raise self._damaged("holds bytes that are not a value of its column") from error
         return values
 
     def _damaged(self, what: str) -> PageDamaged:

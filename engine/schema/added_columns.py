@@ -51,7 +51,7 @@ def from_var(kind: ColumnType, data: bytes) -> Any:
     if isinstance(kind, Binary):
         return data.ljust(kind.length, b"\0")
     if len(data) != kind.width:
-        raise PageDamaged("an added column holds what no value is stored as; run `tidemark check`")
+        raise PageDamaged("an added column holds bytes that are not a value; run `tidemark check`")
     return _packer(kind.code).unpack(data)[0]
 
 

@@ -62,7 +62,9 @@ class Catalog:
         for value in self._values():
             words = np.frombuffer(value[: len(value) // 8 * 8], dtype=np.int64).copy()
             if not is_sealed(words, KIND_CATALOG_VALUE, words.size) or store_of(words) != self._store:
-                raise CatalogDamaged("a value of the catalog fails its checksum; open the store to make it anew")
+                raise CatalogDamaged(
+                    "a value of the catalog fails its checksum; open the store for writing, which rebuilds it"
+                )
             digest = _extend_digest(digest, words)
             value_header = header_of(words, CATALOG_VALUE)
             start = CATALOG_VALUE.itemsize
@@ -72,7 +74,9 @@ class Catalog:
             except (Incompatible, Rejected) as error:
                 raise CatalogDamaged(f"a value of the catalog cannot be used: {error}") from error
         if len(found) != int(header["tables"]) or digest != int(header["tables_digest"]):
-            raise CatalogDamaged("the catalog lacks a table its seal counts; open the store to make it anew")
+            raise CatalogDamaged(
+                "the catalog lacks a table its seal counts; open the store for writing, which rebuilds it"
+            )
         return int(header["lsn"]), found
 
     def _checked_seal(self) -> Any:
@@ -95,7 +99,7 @@ class Catalog:
                 raise
             raise CatalogDamaged(f"the catalog cannot be read: {error}") from error
         if not matches:
-            raise CatalogDamaged("the catalog does not match its seal; open the store to make it anew")
+            raise CatalogDamaged("the catalog does not match its seal; open the store for writing, which rebuilds it")
         return header
 
     def _read_words(self, name: str, size: int) -> Words:
@@ -103,7 +107,7 @@ class Catalog:
         file = self._files.open(name, False)
         try:
             if self._files.size(file) < size:
-                raise CatalogDamaged(f"{name} is too short; open the store to make it anew", file=name)
+                raise CatalogDamaged(f"{name} is too short; open the store for writing, which rebuilds it", file=name)
             self._files.pread_into(file, 0, words.data.cast("B"))
         finally:
             self._files.close(file)
@@ -128,7 +132,9 @@ class Catalog:
             with self._environment(False) as environment, environment.begin() as view:
                 return [bytes(value) for _, value in view.cursor()]
         except lmdb.Error as error:
-            raise CatalogDamaged(f"the catalog cannot be read: {error}; open the store to make it anew") from error
+            raise CatalogDamaged(
+                f"the catalog cannot be read: {error}; open the store for writing, which rebuilds it"
+            ) from error
 
     def rewrite(self, lsn: int, definitions: Sequence[TableDefinition]) -> None:
         """Rebuild the catalog from the store's definitions. Until the seal is synced, the disk holds no valid catalog.

@@ -79,16 +79,18 @@ class TableDefinition:
             if not isinstance(column, Column):
                 raise self._wrong(f"columns must be Column objects, got {shown(column)}")
             if column.name in seen:
-                raise self._wrong(f"column {column.name!r} stands twice")
+                raise self._wrong(f"column {column.name!r} appears twice")
             seen.add(column.name)
         places = [at for at, _ in self.dropped]
         if not all(is_int(at) and 0 <= at < count for at in places) or sorted(set(places)) != places:
-            raise self._wrong(f"dropped columns have places from 0 to {count - 1}, each its own, got {shown(places)}")
+            raise self._wrong(f"dropped columns have places from 0 to {count - 1}, each different, got {shown(places)}")
         for _, column in self.physical:
             if not is_int(column.added) or not 0 <= column.added <= self.version:
                 raise self._wrong(f"column {column.name!r} was added by version {shown(column.added)}")
             if column.added and (column.is_disk or column.before is ABSENT):
-                raise self._wrong(f"added column {column.name!r} lies in memory, and rows from before have a value")
+                raise self._wrong(
+                    f"added column {column.name!r} must be in memory, and have a value for the rows before it"
+                )
         if self.tablespace is not None:
             check_name(self.tablespace, "tablespace")
             if not self.has_disk:
@@ -100,20 +102,20 @@ class TableDefinition:
         if not 1 <= len(self.primary_key) <= limits.KEY_COLUMNS_MAX:
             raise self._wrong(f"a primary key has 1 to {limits.KEY_COLUMNS_MAX} columns, got {len(self.primary_key)}")
         if len(set(self.primary_key)) != len(self.primary_key):
-            raise self._wrong("a column stands twice in the primary key")
+            raise self._wrong(f"a column appears twice in the primary key, got {shown(self.primary_key)}")
         known = {column.name: column for column in self.columns}
         for name in self.primary_key:
             column = known.get(name)
             if column is None:
                 raise self._wrong(f"primary key column {shown(name)} does not exist")
             if column.nullable:
-                raise self._wrong(f"primary key column {name!r} cannot be nullable")
+                raise self._wrong(f"primary key column {name!r} must not be nullable")
             if column.is_disk:
                 raise self._wrong(
                     f"primary key column {name!r} has storage='disk', but key columns live in memory; leave it out"
                 )
             if not column.type.keyable:
-                raise self._wrong(f"{column.type!r} column {name!r} cannot be in a primary key")
+                raise self._wrong(f"{column.type!r} column {name!r} is not allowed in a primary key")
         key_bytes = sum(known[name].type.key_bytes_max for name in self.primary_key)
         if key_bytes > limits.KEY_BYTES_MAX:
             raise self._wrong(f"the primary key may take {key_bytes} bytes, more than {limits.KEY_BYTES_MAX}")
@@ -127,7 +129,7 @@ class TableDefinition:
             if not isinstance(index, IndexDefinition):
                 raise self._wrong(f"indexes must be IndexDefinition objects, got {shown(index)}")
             if index.name in seen:
-                raise self._wrong(f"index {index.name!r} stands twice")
+                raise self._wrong(f"index {index.name!r} appears twice")
             seen.add(index.name)
             index.check_columns(self.name, known)
 

@@ -23,7 +23,8 @@ def check_name(name: object, what: str, forbidden: str = "/") -> str:
     # Control characters, NUL, lone surrogates and line separators are not printable; they break logs and file systems.
     if not name.isprintable() or name != name.strip() or any(letter in name for letter in forbidden):
         raise InvalidName(
-            f"{what} name has control characters, surrogates, outer blanks or one of {forbidden!r}: {shown(name)}",
+            f"{what} name has control characters, surrogates, leading or trailing blanks or one of {forbidden!r}:"
+            f" {shown(name)}",
             name=name,
         )
     return str(name)

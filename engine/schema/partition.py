@@ -43,9 +43,9 @@ def _names_of(columns: object) -> tuple[str, ...]:
     """Return column names given as one name or several. Raises: SchemaInvalid."""
     names = (columns,) if isinstance(columns, str) else columns
     if not isinstance(names, (tuple, list)) or not names or not all(isinstance(name, str) for name in names):
-        raise SchemaInvalid(f"partition columns are given by name, one or several, got {shown(columns)}")
+        raise SchemaInvalid(f"partition columns must be given by name, one or several, got {shown(columns)}")
     if len(set(names)) != len(names):
-        raise SchemaInvalid(f"a partition column stands twice: {shown(names)}")
+        raise SchemaInvalid(f"a partition column appears twice: {shown(names)}")
     return tuple(names)
 
 
@@ -55,7 +55,7 @@ def _types_of(columns: Sequence[str], definition: Columns) -> list[ColumnType]:
     for name in columns:
         if name not in known:
             raise SchemaInvalid(
-                f"table {definition.name}: partition column {shown(name)} is no column of the primary key"
+                f"table {definition.name}: partition column {shown(name)} is not a column of the primary key"
                 f" ({', '.join(known)}); add it to the key or partition by another one",
                 table=definition.name,
             )
@@ -119,7 +119,7 @@ class Partition(ABC):
 
     def plus(self, name: str, bound: Any) -> Partition:
         """Return this partition with one partition more. Raises: SchemaInvalid, LimitExceeded."""
-        raise SchemaInvalid("only range and list partitions can be added; a hash spreads all rows anew")
+        raise SchemaInvalid("only range and list partitions can be added; a hash would move all rows")
 
     def minus(self, name: str) -> Partition:
         """Return this partition with one partition less. Raises: NoSuchPartition, SchemaInvalid."""
@@ -156,7 +156,7 @@ class HashPartition(Partition):
         if self.columns is not None:
             object.__setattr__(self, "columns", _names_of(self.columns))
         if self.modulo is not None and (not isinstance(self.modulo, str) or self.columns is not None):
-            raise SchemaInvalid(f"modulo names one column, and then there are no others, got {shown(self.modulo)}")
+            raise SchemaInvalid(f"modulo takes one column and no other partition columns, got {shown(self.modulo)}")
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -220,7 +220,7 @@ class KeyPartition(HashPartition):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.linear, bool):
-            raise SchemaInvalid(f"linear is True or False, got {shown(self.linear)}")
+            raise SchemaInvalid(f"linear must be True or False, got {shown(self.linear)}")
 
     @property
     def is_linear(self) -> bool:  # type: ignore[override]
@@ -237,7 +237,7 @@ def _tuple_of(value: Any, count: int) -> tuple[Any, ...]:
         return (MAXVALUE,) * count
     pieces = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(pieces) != count:
-        raise SchemaInvalid(f"a partition by {count} columns needs {count} values, got {shown(value)}")
+        raise SchemaInvalid(f"a bound needs one value for each partition column ({count}), got {shown(value)}")
     return pieces
 
 
@@ -293,7 +293,7 @@ class _NamedPartition(Partition):
             check_name(name, "partition")
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise SchemaInvalid(f"partition {twice!r} stands twice")
+            raise SchemaInvalid(f"partition {twice!r} appears twice")
 
     @abstractmethod
     def _bound(self, bound: Any) -> Any:
@@ -370,7 +370,7 @@ class RangePartition(_NamedPartition):
         pieces = _tuple_of(bound, len(self.columns))
         above = [piece is MAXVALUE for piece in pieces]
         if above != sorted(above):
-            raise SchemaInvalid(f"behind MAXVALUE a bound has MAXVALUE only, got {shown(bound)}")
+            raise SchemaInvalid(f"after MAXVALUE a bound has MAXVALUE only, got {shown(bound)}")
         return pieces
 
     def bound_to(self, definition: Columns) -> Partition:
@@ -423,7 +423,7 @@ class ListPartition(_NamedPartition):
                 order = tuple(sort_key(kind, piece) for kind, piece in zip(kinds, stored, strict=True))
                 if order in taken:
                     raise SchemaInvalid(
-                        f"table {definition.name}: {shown(pieces)} stands in partition {taken[order]!r} and again in"
+                        f"table {definition.name}: {shown(pieces)} is in partition {taken[order]!r} and again in"
                         f" {name!r}",
                         table=definition.name,
                     )
@@ -479,4 +479,4 @@ def partition_from_json(value: Any, types: Types) -> Partition:
             for each in value["partitions"]
         ]
         return ListPartition(columns, tuple(lists), numbers, value["next"])
-    raise SchemaInvalid(f"no such partition: {shown(value)}")
+    raise SchemaInvalid(f"not a partition: {shown(value)}")

@@ -122,7 +122,7 @@ class Floating(ColumnType):
     def stored_key(self, value: Any) -> float:
         number = self.stored(value)
         if number != number:
-            raise ValueOutOfRange("is part of the primary key and cannot be NaN")
+            raise ValueOutOfRange("is part of the primary key and must not be NaN")
         # Equal values must have equal words: -0.0 + 0.0 is 0.0. Underflow of Float32 can make a -0.0 too.
         return (struct.unpack("<f", struct.pack("<f", number))[0] if self.bits == 32 else number) + 0.0
 
@@ -141,9 +141,11 @@ class Decimal(ColumnType):
 
     def __post_init__(self) -> None:
         if not is_int(self.precision) or not 1 <= self.precision <= limits.DECIMAL_PRECISION_MAX:
-            raise SchemaInvalid(f"Decimal precision must be 1 to {limits.DECIMAL_PRECISION_MAX}")
+            raise SchemaInvalid(
+                f"Decimal precision must be 1 to {limits.DECIMAL_PRECISION_MAX}, got {shown(self.precision)}"
+            )
         if not is_int(self.scale) or not 0 <= self.scale <= self.precision:
-            raise SchemaInvalid(f"Decimal scale must be 0 to the precision {self.precision}")
+            raise SchemaInvalid(f"Decimal scale must be 0 to the precision {self.precision}, got {shown(self.scale)}")
 
     def __repr__(self) -> str:
         return f"Decimal({self.precision}, {self.scale})"
@@ -237,7 +239,7 @@ class Enum(ColumnType):
             if not isinstance(member, str) or not member.isprintable():
                 raise SchemaInvalid(f"Enum members must be printable str, got {shown(member)}")
         if len(set(members)) != len(members):
-            raise SchemaInvalid("Enum members must differ from each other")
+            raise SchemaInvalid(f"Enum members must differ from each other, got {shown(members)}")
         object.__setattr__(self, "members", tuple(str(member) for member in members))
         object.__setattr__(self, "_places", {member: place for place, member in enumerate(members)})
 
@@ -305,7 +307,7 @@ def from_json(value: Any) -> ColumnType:
             return Decimal(value.get("precision", 0), value.get("scale", -1))
         if kind == "Enum" and isinstance(value.get("members"), list):
             return Enum(*value["members"])
-    raise SchemaInvalid(f"no such column type: {shown(value)}")
+    raise SchemaInvalid(f"not a column type: {shown(value)}")
 
 
 def value_to_json(stored: Any) -> Any:

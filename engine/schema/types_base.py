@@ -27,7 +27,7 @@ def shown(value: object) -> str:
     try:
         text = repr(value[: 2 * SHOWN_CHARACTERS]) if is_long else repr(value)  # type: ignore[index]
     except ValueError:  # it contains such an integer
-        text = "that cannot be written"
+        text = "that cannot be printed"
     text = text.replace("\n", " ")  # messages are one line; the repr of arrays and frames has many
     if len(text) > SHOWN_CHARACTERS:
         text = text[: SHOWN_CHARACTERS - 1] + "…"

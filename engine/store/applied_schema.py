@@ -60,7 +60,9 @@ def _definition(value: dict[str, Any]) -> TableDefinition:
 def _table(store: Store, table_id: int) -> Table:
     table = store.by_id.get(table_id)
     if table is None:
-        raise InvariantBroken(f"the primary changes table number {table_id}, which is not here; copy the store from it")
+        raise InvariantBroken(
+            f"the primary changes table number {table_id}, which does not exist here; copy the store from it"
+        )
     return table
 
 
@@ -68,7 +70,9 @@ def _tablespace(store: Store, tablespace_id: int) -> str:
     for each in store.space.definitions():
         if each.tablespace_id == tablespace_id:
             return each.name
-    raise InvariantBroken(f"the primary changes tablespace number {tablespace_id}, which is not here; copy the store")
+    raise InvariantBroken(
+        f"the primary changes tablespace number {tablespace_id}, which does not exist here; copy the store from it"
+    )
 
 
 def _alter(store: Store, after: TableDefinition) -> None:

@@ -188,7 +188,9 @@ class GroupApplier:
         size = int(words.size)
         is_whole = size >= GROUP_ALIGN_WORDS and size % GROUP_ALIGN_WORDS == 0 and is_sealed(words, KIND_GROUP, size)
         if not is_whole or store_of(words) != self._identity:
-            raise RedoDamaged("what came as a group of the log is none of this store; ask the primary for it again")
+            raise RedoDamaged(
+                "a group of the log that was received does not belong to this store; ask the primary for it again"
+            )
         check_version(words, "a group of the primary")
         group = described(words)
         if group.records_words > size - GROUP_WORDS:
@@ -197,7 +199,7 @@ class GroupApplier:
 
     def _gap(self, sequence: int) -> InvariantBroken:
         return InvariantBroken(
-            f"group {sequence} came where group {self.store.log.sequence} must; the groups between are missing",
+            f"group {sequence} came instead of group {self.store.log.sequence}; the groups between are missing",
             sequence=sequence,
         )
 
@@ -265,7 +267,7 @@ def _broken_off(sequence: int, error: BaseException) -> StoreFailed:
     if isinstance(error, Retryable):
         text = f"group {sequence} of the primary has no room here ({error.message}); open the store again"
         return StoreFailed(text, sequence=sequence, is_short=True)
-    text = f"group {sequence} broke off in the midst ({error!r}); reopen the store, or copy it anew"
+    text = f"group {sequence} was not applied to its end ({error!r}); reopen the store, or copy it anew"
     return InvariantBroken(text, sequence=sequence)
 
 
@@ -329,7 +331,7 @@ class GroupRun:
     def _misfit(self, status: int, words: Words, at: int) -> InvariantBroken:
         mem, desc = self.store.mem, self._txn.desc
         table = self.store.by_id.get(int(words[at + 1]) & TABLE_MASK)
-        name = "a table that is not here" if table is None else table.name
+        name = "a table that does not exist here" if table is None else table.name
         if status in (ST_MEMORY, ST_PAGES):
             text = f"data_memory has no room for a row of {name} that the primary has committed; enlarge data_memory"
         elif status == ST_DAMAGED:
@@ -359,7 +361,9 @@ class GroupRun:
         does.
         """
         if self._reader is None:
-            raise RedoDamaged(f"group {self._group.sequence} refers to files in a way that makes no sense")
+            raise RedoDamaged(
+                f"group {self._group.sequence} has an invalid record of files; copy the store from the primary"
+            )
         state = self._state
         at = int(state[GA_AT])
         stop = at + (int(words[at]) >> WORDS_SHIFT)

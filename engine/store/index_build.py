@@ -73,7 +73,7 @@ class IndexBuild:
             self._table = table = store.table(self._name)
             if definition.name in {*table.indexes, *table.uniques, *table.building}:
                 raise IndexExists(
-                    f"table {table.name} has an index {definition.name}; drop it first or choose another name",
+                    f"table {table.name} has an index {definition.name}; choose another name, or drop that index first",
                     table=table.name,
                     index=definition.name,
                 )
@@ -100,7 +100,9 @@ class IndexBuild:
     def _check(self, table: Table) -> None:
         self._store.failure.check()
         if table.is_dropped:
-            raise NoSuchTable(f"table {table.name} was dropped while its index was built", table=table.name)
+            raise NoSuchTable(
+                f"table {table.name} was dropped while its index was being built; see tables()", table=table.name
+            )
 
     def _wait_for_older(self, table: Table, index: AnyIndex) -> None:
         """Wait until every transaction that reserves nothing for the index has ended."""

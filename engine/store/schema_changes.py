@@ -63,9 +63,7 @@ def with_column(definition: TableDefinition, column: Column) -> TableDefinition:
             column=column.name,
         )
     if column.is_disk:
-        raise Unsupported(
-            f"{where}: a column that is added lies in memory; leave storage='disk' out, or make a new table"
-        )
+        raise Unsupported(f"{where}: an added column is in memory; leave storage='disk' out, or make a new table")
     if column.missing is ABSENT:
         raise SchemaInvalid(f"{where} needs a default or nullable=True, for the rows that are there")
     added = replace(fresh(column), added=definition.version + 1, before=column.missing)
@@ -76,7 +74,9 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
     """Return the definition without a column, whose bytes stay in the rows. Raises: NoSuchColumn, SchemaInvalid."""
     position, column = _found(definition, name)
     if name in definition.primary_key:
-        raise SchemaInvalid(f"{definition.name}.{name} is part of the primary key and cannot be dropped")
+        raise SchemaInvalid(
+            f"{definition.name}.{name} is part of the primary key and cannot be dropped; make a new table without it"
+        )
     refuse_indexed(definition, name, definition.indexes, "dropped")
     places = [at for at, _ in definition.physical]
     dropped = sorted([*definition.dropped, (places.index(position), column)], key=lambda each: each[0])
@@ -158,7 +158,7 @@ def with_wider_column(definition: TableDefinition, name: str, kind: ColumnType) 
     if not is_wider(column.type, kind):
         raise SchemaInvalid(
             f"{definition.name}.{name} is {column.type!r}, and {shown(kind)} does not store all its values in the same"
-            " bytes; a VarChar takes a longer VarChar or Text, a VarBinary likewise, an Enum more members behind its"
+            " bytes; a VarChar takes a longer VarChar or Text, a VarBinary likewise, an Enum more members after its"
             " own, a Decimal more digits before the point in the same width",
             table=definition.name,
             column=name,
@@ -208,7 +208,9 @@ def change_columns(
             building = tuple(each.definition for each in table.building.values())
             refuse_indexed(table.definition, column, building, "changed")
         if after.name != table.name and after.name in store.tables:
-            raise TableExists(f"table {after.name} exists; drop it first or choose another name", table=after.name)
+            raise TableExists(
+                f"table {after.name} exists; choose another name, or drop that table first", table=after.name
+            )
         view = table.altered(after)
         store.log_schema({"alter": json.loads(after.to_json())}, lambda: take_view(store, table, view))
 

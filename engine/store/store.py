@@ -63,8 +63,8 @@ class Store(SchemaLog):
             directory = np.zeros(count, dtype=np.int64)
         except MemoryError:
             raise MemoryExhausted(
-                f"{count} numbers of tables have been given, and their directory finds no memory; dump the store and"
-                " load it into a new one"
+                f"{count} table numbers have been used, and there is no memory for a directory of them; copy the"
+                " tables into a new store"
             ) from None
         for table_id, table in self.by_id.items():
             directory[table_id] = table.handle
@@ -92,7 +92,7 @@ class Store(SchemaLog):
         with self.schema_latch:
             self.failure.check()
             if definition.name in self.tables:
-                raise TableExists(f"table {definition.name} exists; drop it first or choose another name")
+                raise TableExists(f"table {definition.name} exists; choose another name, or drop that table first")
             numbered = replace(definition, table_id=self.next_table_id, version=1, **self._tablespace_for(definition))
             # In memory first, under no visible name: an operation that runs out of memory fails before anything is
             # logged.
@@ -254,9 +254,10 @@ class Store(SchemaLog):
             tablespace = self.space.named(name)
             tables = [each for each in self.tables.values() if each.definition.tablespace == name]
             if tables or self.space.is_used(tablespace):
-                who = f"table {tables[0].name}" if tables else "a dropped table that transactions still look at"
+                who = f"table {tables[0].name}" if tables else "a dropped table that transactions still read"
                 raise TablespaceInUse(
-                    f"tablespace {name} is in use by {who}; drop the table, end the transactions", tablespace=name
+                    f"tablespace {name} is in use by {who}; end the transactions that use it, or drop its tables first",
+                    tablespace=name,
                 )
             self.disk.forget_pages(tablespace)
             change = {"drop_tablespace": tablespace.definition.tablespace_id}

@@ -98,8 +98,8 @@ class UniqueBuild(IndexBuild):
         store = self._store
         if store.clock.monotonic() >= deadline:
             raise LockTimeout(
-                f"a transaction holds a row whose key decides about index {self._definition.name} and did not end"
-                f" within {store.options.lock_timeout_ms} ms; end it and try again",
+                f"a transaction holds a row that may have a duplicate key of index {self._definition.name}, and did"
+                f" not end within {store.options.lock_timeout_ms} ms; end it and try again",
                 table=table.name,
                 index=self._definition.name,
             )

@@ -72,7 +72,7 @@ class DeleteLog:
     def note_records(self, words: Words, start: int, stop: int, epoch: int) -> None:
         """Note the deletes in replayed records of the REDO log. Raises: InvariantBroken."""
         if note_deletes_of(self.mem, words, start, stop, epoch) != OK:
-            raise InvariantBroken("records of the log that were replayed are none for the delete log; report this")
+            raise InvariantBroken("replayed records of the log do not belong in the delete log; report this")
 
     # --- reading it ------------------------------------------------------------------------------
     def behind(self, epoch: int) -> int:

@@ -110,7 +110,9 @@ class EpochClock:
     def follow(self, epoch: int) -> None:
         """Follow another node, which closes epochs from now on; `epoch` is open there. Raises: InvariantBroken."""
         if epoch <= self.newest_closed:
-            raise InvariantBroken(f"epoch {epoch} is closed here, {self.newest_closed} was the newest; copy the store")
+            raise InvariantBroken(
+                f"epoch {epoch} is closed here, {self.newest_closed} was the newest; copy the store from the primary"
+            )
         self.is_following = True
         self.current = epoch
         self._log.close_epoch(epoch)
@@ -184,5 +186,5 @@ class EpochClock:
 
 def _first_of(gci: int) -> int:
     if gci > GCI_MAX:
-        raise LimitExceeded(f"GCI {gci} is over {GCI_MAX}; dump the store and load it into a new one")
+        raise LimitExceeded(f"GCI {gci} is over {GCI_MAX}; copy the tables into a new store")
     return int(make_epoch(gci, 0))

@@ -189,8 +189,8 @@ class Resources(ABC):
     def _redo_overloaded(self) -> RedoOverloaded | BinlogOverloaded:
         if self.follower_holds_log():
             return BinlogOverloaded(
-                f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that the binlog lacks; see"
-                " whether its folder has room, run the transaction again or make the store with a larger redo_log"
+                f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that the binlog lacks;"
+                " free space for its folder, then run the transaction again, or make the store with a larger redo_log"
             )
         return RedoOverloaded(
             f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"
@@ -223,7 +223,7 @@ class Resources(ABC):
             except StorageFull as error:
                 # Pages have allocated space: this happens only on a copy-on-write file system (F44).
                 if attempt + 1 == SPACE_ATTEMPTS:
-                    text = f"{error.message}; a commit cannot write the pages it needs room of, open the store again"
+                    text = f"{error.message}; a commit cannot write pages to make room for others; open the store again"
                     raise self.fail(IoFailed(text, **error.evidence)) from error
                 self.clock.sleep(SPACE_PAUSE_SECONDS)
             except Retryable:

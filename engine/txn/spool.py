@@ -234,7 +234,9 @@ class Spool:
             number = bisect_right(self.blocks, block.start, key=_start_of) - 1
             is_whole = read == unit.nbytes and int(unit[0]) == block.checksum
             if not is_whole or not is_block(unit, self._files.identity[0], self.txid, number, block.start):
-                raise damaged(spool_name(self.txid), self.txid, block.offset, "has not what was written there")
+                raise damaged(
+                    spool_name(self.txid), self.txid, block.offset, "does not hold the records that were written there"
+                )
             used = block.stop - block.start
             self.words[block.start : block.stop] = unit[SPOOL_HEADER_WORDS : SPOOL_HEADER_WORDS + used]
             block.is_away = False

@@ -200,7 +200,7 @@ class Transaction:
         try:
             self._bring()
         except (Damaged, StorageFull) as error:
-            text = f"{error.message}; the transaction can neither go on nor be taken back, open the store again"
+            text = f"{error.message}; the transaction can neither continue nor be rolled back; open the store again"
             raise self.store.fail(IoFailed(text, **error.evidence)) from error
 
     # --- spool -----------------------------------------------------------------------------------
@@ -281,11 +281,11 @@ class Transaction:
             self.rollback()
             return no_memory(error, "the transaction was rolled back")
         if self.store.failure.first is None:
-            self.store.fail(StoreFailed("a commit met the end of the process's memory; open the store again"))
+            self.store.fail(StoreFailed("the process ran out of memory in a commit; open the store again"))
         self.rollback()
         return CommitOnFailedStore(
             f"the process had no memory left while the commit was on its way to the disk ({error!r}); open the store"
-            " again and ask outcome(txid)",
+            f" again and ask outcome({self.txid})",
             txid=self.txid,
         )
 
@@ -469,7 +469,10 @@ class Transaction:
         except OutcomeUnknown:
             raise
         except Error as error:
-            text = f"the store failed while a commit was applied ({error.message}); open it again and ask outcome(txid)"
+            text = (
+                f"the store failed while a commit was applied ({error.message}); open it again and ask"
+                f" outcome({self.txid})"
+            )
             raise CommitOnFailedStore(text, **{**error.evidence, "txid": self.txid}) from error
 
     def apply_slices(self, group: Group) -> None:
@@ -501,7 +504,9 @@ class Transaction:
         continues.
         """
         if self.store.failure.first is None:
-            self.store.fail(InvariantBroken(f"commit of {self.txid} broke off in the middle; reopen the store"))
+            self.store.fail(
+                InvariantBroken(f"the commit of transaction {self.txid} ended in the middle; reopen the store")
+            )
 
     def _copies(self) -> Words:
         """Return room for the copies that the next slice makes for a running local checkpoint. Call with the latch

@@ -83,7 +83,7 @@ class Archive:
                 _log.warning("%s; its groups are archived again if the log has them", error)
                 continue
             if segment.store != self._identity[0]:
-                raise ForeignFile(f"{name} is of another store; archive into another place", file=name)
+                raise ForeignFile(f"{name} belongs to another store; archive into another place", file=name)
             if segment.timeline == self._timeline:
                 found.append(segment)
         newest = self._durable(found)
@@ -118,7 +118,7 @@ class Archive:
         except Error as error:
             if self._files.failure.first is not None or isinstance(error, RedoDamaged):
                 raise
-            raise StorageFull(f"the archive takes no more, and the log waits for it: {error.message}") from error
+            raise StorageFull(f"the archive cannot be written, and the log waits for it: {error.message}") from error
 
     def copy(self) -> dict[str, Any]:
         """Archive all closed epochs. Durable on return: these epochs in the archive. Returns `status`."""
@@ -134,7 +134,9 @@ class Archive:
                 group = self._log.group_at(lsn, sequence)
                 if group is None:
                     raise RedoDamaged(
-                        f"REDO group {sequence} at LSN {lsn} was durable and cannot be read back to archive it", lsn=lsn
+                        f"REDO group {sequence} at LSN {lsn} was durable and cannot be read back to archive it; make a"
+                        " backup now",
+                        lsn=lsn,
                     )
                 if group.epoch > closed:
                     break

@@ -60,7 +60,7 @@ class Archiver:
                 archive = self._attached()
             except Error as error:
                 self.failed(error)
-                raise StorageFull(f"the archive is not to be had, and the log waits for it: {error.message}") from error
+                raise StorageFull(f"the archive cannot be opened, and the log waits for it: {error.message}") from error
             archive.reach(epoch)
 
     def attach(self) -> None:

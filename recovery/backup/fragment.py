@@ -180,7 +180,7 @@ class _Merger:
             return _NOTHING, _NOTHING
         status = int(list_changes(changes, changes.size, shape, _NOTHING, _NOTHING, _NOTHING, state))
         if status != OK:
-            raise self._does_not_fit("a record that is none", status)
+            raise self._does_not_fit("an invalid record", status)
         count = int(state[R_COUNT])
         lists = [np.empty(count, dtype=np.int64) for _ in range(3)]
         list_changes(changes, changes.size, shape, lists[0], lists[1], lists[2], state)
@@ -262,5 +262,5 @@ class _Merger:
                 return
             if status > ST_SPACE:
                 rowid = int(self._folded[int(state[R_NEXT]) * FOLDED_WORDS + D_ROWID])
-                raise self._does_not_fit(f"a change of ROWID {rowid}, where no row is,", status)
+                raise self._does_not_fit(f"a change of ROWID {rowid}, where there is no row,", status)
             writer.make_room(ST_SPACE - status)

@@ -194,7 +194,7 @@ def read_manifest(files: Files, number: int) -> Manifest:
     try:
         return _parse(number, int(header["epoch"]), store_of(words), json.loads(body))
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, Rejected) as error:
-        raise BackupDamaged(f"{name} makes no sense ({error}); use another backup", file=name) from error
+        raise BackupDamaged(f"{name} is invalid ({error}); use another backup", file=name) from error
 
 
 def _read(files: Files, name: str) -> Words:
@@ -233,7 +233,7 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
         meets = all(newer.since == older.epoch for newer, older in zip(chain, chain[1:], strict=False))
         # A fragment without changes since then keeps its levels.
         if not chain or not meets or chain[-1].since or chain[0].epoch > epoch:
-            raise ValueError("levels do not meet")
+            raise ValueError("levels are not consecutive")
         if any(each.timeline != timeline or each.since >= each.epoch for each in chain):
             raise ValueError("levels of another timeline")
     lsn, sequence = value["log"]
@@ -258,7 +258,7 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
 def level_of(table_id: int, fragment: int, row: list[Any]) -> Level:
     """Return the level of `level_numbers`. Raises: ValueError, TypeError."""
     if len(row) != LEVEL_FIELDS or not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in row):
-        raise ValueError("a level has ten whole numbers")
+        raise ValueError("a level must have ten whole numbers")
     backup, epoch, since, timeline, slots, version = row[:6]
     place = Place(backup, table_id, fragment, epoch, since, timeline, slots, version)
     return Level(place, Sizes(*row[6:]))

@@ -94,7 +94,7 @@ class NativeTables:
                         "the backup does not fit into data_memory; restore with a larger data_memory"
                     ) from error
             if epoch == ST_INVARIANT:
-                raise RedoDamaged(f"{section[2]} has a record that is none; restore again", file=section[2])
+                raise RedoDamaged(f"{section[2]} has an invalid record; restore again", file=section[2])
         return operations
 
     def _on_disk(self, group: GroupRead, some: Records, directory: Words) -> int:

@@ -75,8 +75,8 @@ def make_plan(
         # A binlog has only epochs with logged changes.
         has = "backup and archive have" if later is None else "backup, archive and binlog have a change of"
         raise ValueOutOfRange(
-            f"epoch {until.epoch} is behind {plan.reach}, the last one that {has}; "
-            f"{plan.notes[-1] if plan.notes else 'restore to that or an earlier one'}",
+            f"epoch {until.epoch} is after {plan.reach}, the last one that {has};"
+            f" {plan.notes[-1] if plan.notes else 'restore to that or an earlier one'}",
             newest=plan.reach,
         )
     plan.end_epoch = plan.epoch if plan.later is None else max(plan.epoch, plan.later.epoch, until.epoch or 0)
@@ -94,7 +94,7 @@ def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
             f"there is no backup here{f' that is intact ({damaged})' if damaged else ''}; check the place"
         )
     if len({each.store for each in found.manifests}) > 1:
-        raise ForeignFile("backups of several stores lie in one place; sort them apart")
+        raise ForeignFile("the place holds backups of several stores; move those of each store to a place of its own")
     usable = [each for each in found.manifests if number in (None, each.number)]
     if not usable:
         raise FileMissing(f"there is no backup {number} here; see the list", number=number)
@@ -107,7 +107,7 @@ def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
     newer = [each for each in found.damaged if each > fitting[0].number]
     if newer and number is None and until == LATEST:
         raise BackupDamaged(
-            f"{found.damaged[max(newer)]} (or say with until= or number= that an older state is wanted)",
+            f"{found.damaged[max(newer)]} (or ask for an older state with until= or number=)",
             backup=max(newer),
         )
     plan = Plan(fitting[0], epoch=fitting[0].epoch, reach=fitting[0].epoch)
@@ -134,7 +134,7 @@ def _add_segments(files: Files, plan: Plan, until: Until, is_last: bool) -> None
             doubt = error
             continue
         if segment.store != manifest.store:
-            raise ForeignFile(f"{name} is of another store; put the right one back", file=name)
+            raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
         if segment.start_lsn <= at[0]:
             doubt = None
         if segment.end_lsn <= at[0]:
@@ -183,5 +183,5 @@ def _last_epoch(files: Files, segment: Segment, until: Until) -> int:
 def check_number(value: object) -> int:
     """Return an epoch that a caller has passed, checked. Raises: Rejected."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Rejected(f"until is an epoch, a whole number from 0, or a time, got {value!r}")
+        raise Rejected(f"until must be an epoch, a whole number from 0, or a time, got {value!r}")
     return value

@@ -125,7 +125,7 @@ class _RestoringRestart(Restart):
     @property
     def disk(self) -> DiskRestart:
         """The disk columns of the opened store."""
-        assert self._disk is not None, "only behind `run`"
+        assert self._disk is not None, "only after `run`"
         return self._disk
 
 
@@ -209,7 +209,7 @@ class Restore:
         files.lock()
         left = list(names_of(files))
         if not all(map(is_of_attempt, left)):
-            raise Rejected("the directory is not empty; a restore goes into a new one, never over anything")
+            raise Rejected("the directory is not empty; restore into a new or empty one")
         remove(files, left)  # of tasks that were killed after their restore had been abandoned
         self._is_under_way = True
         files.close(files.create(RESTORING))
@@ -433,7 +433,7 @@ class Restore:
                 files.rename(name, data_name(lcp.next_id, table_id, number))
                 adopted[table_id, number] = (sizes[0], sizes[1], sizes[2])
         if adopted.keys() != {(part["table_id"], part["fragment"]) for part in parts}:
-            raise InvariantBroken("tasks of a restore have not written what they were to write; restore again")
+            raise InvariantBroken("tasks of a restore have not written the files of all fragments; restore again")
         self._remove_attempts()
         return adopted
 
@@ -501,14 +501,14 @@ class Restore:
             store = _RestoringRestart(self._files, self._options, self._clock).rehearse()
         except Damaged as error:
             raise BackupDamaged(
-                f"what was restored is no sound store ({error.message}); restore again, or another backup"
+                f"the restored store is damaged ({error.message}); restore again, or another backup"
             ) from error
         found, entries = fragment_rows(store), index_entries(store)
         store.disk.close()
         if found != rows:
             wrong = next(place for place in rows.keys() | found.keys() if rows.get(place) != found.get(place))
             raise BackupDamaged(
-                f"the store as restored has {found.get(wrong)} rows in fragment {wrong[1]} of {wrong[0]}, not"
+                f"the restored store has {found.get(wrong)} rows in fragment {wrong[1]} of {wrong[0]}, not"
                 f" {rows.get(wrong)}; restore again",
                 table=wrong[0],
             )

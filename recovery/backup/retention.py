@@ -40,12 +40,13 @@ def prune(files: Files, keep: int) -> PruneReport:
     Raises: ValueOutOfRange for keep below 1; Rejected, with nothing removed, while a manifest is damaged.
     """
     if keep < 1:
-        raise ValueOutOfRange(f"at least one backup is kept, got keep={keep}")
+        raise ValueOutOfRange(f"keep must be 1 or more, got {keep}")
     found = find_backups(files)
     if found.damaged:
         raise Rejected(
-            f"backups {sorted(found.damaged)} have damaged manifests, and nobody knows which files they need; remove"
-            " their manifests, or put intact ones back, and run it again"
+            f"backups {sorted(found.damaged)} have damaged manifests, so the files they need are not known; put intact"
+            " copies of the manifests back and run it again (a damaged manifest may be removed only if its backup and"
+            " those that need it are no longer wanted)"
         )
     kept, gone = found.manifests[:keep], found.manifests[keep:]
     report = PruneReport([each.number for each in gone], [each.number for each in kept])

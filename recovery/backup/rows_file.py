@@ -222,8 +222,8 @@ class RowsReader:
             found = Sizes(entries, number, offset, int(header["rows"]))
             if offset != size or promised not in (None, found):
                 raise FileTruncated(
-                    f"{self._name} has (entries, blocks, bytes, rows) {astuple(found)} in {size} bytes, not what its"
-                    " manifest says; restore it from a copy",
+                    f"{self._name} has (entries, blocks, bytes, rows) {astuple(found)} in {size} bytes, which differs"
+                    " from its manifest; restore it from a copy",
                     file=self._name,
                 )
         finally:
@@ -259,7 +259,7 @@ class RowsReader:
             rows = int(header_of(block.words, BACKUP_BLOCK)["rows"])
         found = Sizes(int(state[B_ENTRIES]), blocks, size_bytes, rows)
         if promised not in (None, found) or rows != (alive if place.since else found.entries):
-            raise self._damaged(0, "has not the rows its blocks say")
+            raise self._damaged(0, "does not have the rows its blocks count")
         return found
 
     def live_map(self, place: Place, promised: Sizes | None = None) -> Words:
@@ -277,7 +277,9 @@ class RowsReader:
     def _block(self, file: File, offset: int, size: int, buffer: Words) -> tuple[Words, Words]:
         """Read the block at `offset` into `buffer` or into a larger one; return block and buffer."""
         if offset + BACKUP_UNIT_WORDS_MIN * 8 > size:
-            raise FileTruncated(f"{self._name} ends at {size}, in the middle of a block", file=self._name, size=size)
+            raise FileTruncated(
+                f"{self._name} ends at {size}, in the middle of a block; use another copy", file=self._name, size=size
+            )
         got = min(buffer.size, (size - offset) // 8)
         self._read(file, offset, buffer[:got])
         count = int(header_of(buffer, SEAL)["words"])
@@ -290,7 +292,7 @@ class RowsReader:
         if not is_sealed(words, KIND_BACKUP_BLOCK, count):
             raise self._damaged(offset, "fails its checksum")
         if store_of(words) != self._store:
-            raise ForeignFile(f"{self._name} is of another store; put the right one back", file=self._name)
+            raise ForeignFile(f"{self._name} belongs to another store; put the right one back", file=self._name)
         check_version(words, self._name)
         return words, buffer
 
@@ -302,7 +304,7 @@ class RowsReader:
                 raise
             raise self._damaged(offset, "cannot be read") from error
         if got != words.nbytes:
-            raise FileTruncated(f"{self._name} ends in the middle of a block", file=self._name)
+            raise FileTruncated(f"{self._name} ends in the middle of a block; use another copy", file=self._name)
 
 
 def _place_of(words: Words) -> Place:

@@ -148,7 +148,7 @@ def read_segment(files: Files, name: str) -> Segment:
         fields = (ARCHIVE_SEGMENT.names or ())[len(SEAL.names or ()) : -1]
         segment = Segment(store_of(words), *(int(header[field]) for field in fields))
         if segment.name != name or files.size(file) != segment.size_bytes:
-            raise BackupDamaged(f"{name} is not whole, or another segment", file=name)
+            raise BackupDamaged(f"{name} is incomplete, or another segment", file=name)
         return segment
     finally:
         files.close(file)

@@ -182,7 +182,7 @@ def read_section(files: Files, store: bytes, section: Section) -> Iterator[tuple
             words, buffer = read_block(files, file, name, at, size, buffer)
             header = header_of(words, LCP_BLOCK)
             if store_of(words) != store:
-                raise ForeignFile(f"{name} belongs to another restore; begin again", file=name)
+                raise ForeignFile(f"{name} belongs to another restore; restore again", file=name)
             check_version(words, name)
             place = tuple(int(header[each]) for each in ("lcp_id", "table_id", "fragment", "number"))
             used = int(header["entry_words"])
@@ -192,6 +192,6 @@ def read_section(files: Files, store: bytes, section: Section) -> Iterator[tuple
             yield words, BLOCK_HEADER_WORDS + used
             at += words.size * 8
         if (found, at - offset) != (entries, size_bytes):
-            raise BackupDamaged(f"{name} has not the changes it had; restore again", file=name, offset=offset)
+            raise BackupDamaged(f"{name} lacks changes it had; restore again", file=name, offset=offset)
     finally:
         files.close(file)

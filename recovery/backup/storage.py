@@ -27,8 +27,10 @@ LOCAL = "file://"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.\-]+://")
 
 
-def open_place(place: Any, create: bool = False) -> Files:
+def open_place(place: Any, create: bool = False, what: str = "backup") -> Files:
     """Return the files of a backup place: a path, a URI, or `(pyarrow filesystem, path)`.
+
+    what: what the caller expects there, for the message if the place does not exist.
 
     Raises: FileMissing, Rejected, ReadOnly.
     """
@@ -37,26 +39,26 @@ def open_place(place: Any, create: bool = False) -> Files:
         return _arrow(system, path, create)
     text = str(place)
     if text.startswith(LOCAL):
-        return PosixFiles(text.removeprefix(LOCAL), create)
+        return PosixFiles(text.removeprefix(LOCAL), create, what)
     if not _SCHEME.match(text):
-        return PosixFiles(place, create)
+        return PosixFiles(place, create, what)
     from pyarrow import ArrowException
     from pyarrow import fs as arrow_fs
 
     try:
         system, path = arrow_fs.FileSystem.from_uri(text)
     except (ArrowException, OSError, ValueError) as error:
-        raise Rejected(f"{text} is no place for backups: {error}; give a path or a URI pyarrow knows") from error
+        raise Rejected(f"{text} is not a place for backups: {error}; give a path or a URI pyarrow knows") from error
     return _arrow(system, path, create)
 
 
 @contextmanager
-def at_place(place: Any, create: bool = False, is_locked: bool = False) -> Iterator[Files]:
+def at_place(place: Any, create: bool = False, is_locked: bool = False, what: str = "backup") -> Iterator[Files]:
     """Open the files of a place of backups for the block. is_locked: no other process may write there meanwhile.
 
     Raises: FileMissing, Rejected, Locked.
     """
-    files = open_place(place, create)
+    files = open_place(place, create, what)
     with ExitStack() as ends:
         ends.callback(files.unlock)  # `close_all` does this too, but may have no memory for it
         ends.callback(files.close_all)

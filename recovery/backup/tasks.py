@@ -68,7 +68,9 @@ def run_task(
 def _check_under_way(task: RestoreTask, target: Files) -> None:
     sysfile = read_sysfile(target, True) if target.exists(RESTORING) else None
     if sysfile is None or sysfile.store.hex() != task.store:
-        raise Rejected("the restore this task is of is not under way in that directory: it is over or was given up")
+        raise Rejected(
+            "the restore of this task does not run in that directory: it has ended or was abandoned; plan it again"
+        )
 
 
 def is_of_attempt(name: str) -> bool:

@@ -115,13 +115,13 @@ class BackupWriter:
         found = find_backups(self._files)
         for each in found.manifests:
             if each.store != self._identity[0]:
-                raise ForeignFile(f"backup {each.number} here is of another store; choose another place")
+                raise ForeignFile(f"backup {each.number} here belongs to another store; choose another place")
         number = max([0, *folders(self._files)]) + 1
         parent = self._parent(found) if incremental else None
         kind = INCREMENTAL if parent else FULL
         report = BackupReport(number, 0, kind, parent.number if parent else 0)
         if incremental and parent is None:
-            report.notes.append("there is no backup to go on from: a full one was made")
+            report.notes.append("there is no backup to continue from: a full one was made")
         if parent is not None:
             self._chains = {place: list(levels) for place, levels in parent.levels.items()}
         self._resume(found, report)
@@ -164,7 +164,7 @@ class BackupWriter:
             try:
                 candidates.append(self._whole(name))
             except Damaged as error:
-                _log.info("%s of an unfinished backup is of no use: %s", name, error)
+                _log.info("%s of an unfinished backup cannot be used: %s", name, error)
         for level in sorted(candidates, key=lambda each: (each.place.epoch, -each.place.since)):
             place = (level.place.table_id, level.place.fragment)
             chain = self._chains.get(place, [])
@@ -180,7 +180,7 @@ class BackupWriter:
         reader = RowsReader(self._files, self._identity[0], name)
         place = reader.place()
         if place.name != name or place.timeline != self._timeline or place.table_id not in self._store.by_id:
-            raise ForeignFile(f"{name} is not what its name says")
+            raise ForeignFile(f"the content of {name} does not belong to its name")
         layout = layout_at(self._store.by_id[place.table_id].definition, place.table_version)
         return Level(place, reader.verify(place, layout))
 
@@ -195,7 +195,7 @@ class BackupWriter:
                 if report.attempts == ATTEMPTS:
                     raise
                 report.attempts += 1
-                _log.warning("backup %d: its snapshot was given up; going on from the next", report.number)
+                _log.warning("backup %d: its snapshot is too old; continuing with a new one", report.number)
             finally:
                 with_snapshot.close()
 

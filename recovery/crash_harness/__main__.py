@@ -40,20 +40,22 @@ def command_line() -> argparse.ArgumentParser:
     states = parts.add_parser("states", help="what power losses may leave of recorded runs")
     states.add_argument("--distinct", type=int, default=2_000, help="different states to judge")
     states.add_argument("--jobs", type=int, default=0, help="processes, each with its own seeds; 0: this one")
-    states.add_argument("--seed-step", type=int, default=1, help="from one seed to the next")
-    states.add_argument("--piece", action="store_true", help="go on behind a violation; the report whole, as JSON")
-    states.add_argument("--per-point", type=int, default=STATES_PER_POINT, help="states of one crash point at most")
-    states.add_argument("--share", type=_share, default=1.0, help="of the crash points, drawn by the seed")
+    states.add_argument("--seed-step", type=int, default=1, help="step from one seed to the next")
+    states.add_argument(
+        "--piece", action="store_true", help="continue after a violation; print the whole report as JSON"
+    )
+    states.add_argument(
+        "--per-point", type=int, default=STATES_PER_POINT, help="at most this many states of one crash point"
+    )
+    states.add_argument("--share", type=_share, default=1.0, help="share of the crash points, drawn by the seed")
     anomalies = parts.add_parser("anomalies", help="the n-th call of the disk goes wrong, for every n")
     anomalies.add_argument("--only", choices=sorted(ANOMALIES), action="append", help="this kind; may be repeated")
     anomalies.add_argument("--step", type=int, default=1, help="leave points out")
     kills = parts.add_parser("kills", help="SIGKILL at random moments on a real directory")
-    kills.add_argument("directory", help="where the store lies; an existing one is gone on with")
+    kills.add_argument("directory", help="directory of the store; an existing one is continued")
     kills.add_argument("--kills", type=int, default=50)
     kills.add_argument("--life-ms-max", type=int, default=LIFE_MS_MAX)
-    losses = parts.add_parser(
-        "losses", help="power losses again and again on one disk, which the next life goes on with"
-    )
+    losses = parts.add_parser("losses", help="repeated power losses on one disk, with which the next life continues")
     losses.add_argument("--losses", type=int, default=50)
     losses.add_argument("--calls-max", type=int, default=CALLS_MAX, help="calls of the disk before a loss, at most")
     for part in (states, anomalies, kills, losses):

@@ -299,9 +299,9 @@ class _Judge:
             except (Error, OrderViolation) as error:
                 raise Violation(f"{self._where}, {place}, restart: {type(error).__name__}: {error}") from error
             disk = disk.crash(self._rng, self._rng.choice(POLICIES))
-        after = self._restart(disk.kill(), ledger, f"{place}, after restarts that were broken off")
+        after = self._restart(disk.kill(), ledger, f"{place}, after interrupted restarts")
         if after.shown != undisturbed:
-            raise Violation(f"{self._where}, {place}: restarts that were broken off changed what is shown")
+            raise Violation(f"{self._where}, {place}: interrupted restarts changed what is shown")
         return disk
 
     def _again(self, store: _Restarted, disk: MemoryFiles, ledger: Ledger, place: str) -> None:

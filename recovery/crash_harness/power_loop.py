@@ -131,7 +131,7 @@ def _lose(
     is_early = rng.random() < EARLY_SHARE
     nth = rng.randrange(1, EARLY_CALLS_MAX if is_early else calls_max)
     lines = rng.randrange(lines_max) if lines_max and not is_early else 0
-    where = f"power loop, seed {report.seed}, loss {report.losses + 1} at call {nth} behind {lines} lines"
+    where = f"power loop, seed {report.seed}, loss {report.losses + 1} at call {nth} after {lines} lines"
     plan = Plan()
     report.awaited += lines
     life = _Awaiting(ledger, lines, lambda: plan.add(Rule("*", nth=nth, once=False, stall=power_off)))

@@ -90,7 +90,7 @@ def resolve(name: str) -> Any:
     """Return the object that "module:name" refers to. Raises: SchemaInvalid if there is none."""
     module, _, path = name.partition(":")
     if not module or not path:
-        raise SchemaInvalid(f"{name!r} is no name of the form module:function")
+        raise SchemaInvalid(f"{name!r} is not a name of the form module:function")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

@@ -163,15 +163,15 @@ class Adopter:
         txid, rows = (int(word) if word.isdigit() else -1 for word in (words + [b"", b""])[:2])
         if mark != mark_of(name, txid, rows):
             raise LoadDamaged(
-                f"{name + ADOPTING}, by which one knows whether the load was adopted, is damaged; look whether its rows"
-                " are in the table, then remove the load's files",
+                f"{name + ADOPTING}, which tells whether the load was adopted, is damaged; look whether its rows are"
+                " in the table, and plan another load if they are not",
                 file=name + ADOPTING,
             )
         outcome = find_outcome(self._store, self._files, self._identity[0], txid)
         if outcome == "unknown":
             raise Rejected(
-                f"load {name} was adopted as transaction {txid}, whose outcome the log no longer tells; look whether"
-                " its rows are in the table, then give it up or plan another one",
+                f"load {name} was adopted as transaction {txid}, whose outcome is no longer in the log; look whether"
+                " its rows are in the table, then abort the load, or plan another one if they are not",
                 load=name,
                 txid=txid,
             )
@@ -322,8 +322,8 @@ class _Placing:
         first = int(reserve_pages(mem, fragment, file.pages))
         if first < 0:
             raise MemoryExhausted(
-                f"fragment {file.fragment} of {self._table.name} has no {file.pages} page numbers left; make the table"
-                " anew with more fragments",
+                f"fragment {file.fragment} of {self._table.name} has no {file.pages} page numbers left; make a new"
+                " table with more fragments",
                 table=self._table.name,
             )
         place[LP_FIRST] = first
@@ -406,8 +406,8 @@ class _Placing:
         least = "at least " if refused.is_at_least else ""
         where = f"index {first['index']}" if first["index"] else "the primary key"
         raise LoadRefused(
-            f"{self._table.name}: {least}{refused.count} rows have a key that exists or stands twice in the load,"
-            f" the first: {first['key']!r} in {where}; nothing was loaded",
+            f"{self._table.name}: {least}{refused.count} row{' has' if refused.count == 1 else 's have'} a key that"
+            f" exists or appears twice in the load, the first: {first['key']!r} in {where}; nothing was loaded",
             table=self._table.name,
             refused=0,
             duplicates=refused.count,
@@ -418,7 +418,7 @@ class _Placing:
 
 def _damaged(part: Part, what: str, offset: object = None) -> LoadDamaged:
     return LoadDamaged(
-        f"{part.file.leaf}: {what}; nothing was loaded, give the load up and load again",
+        f"{part.file.leaf}: {what}; nothing was loaded, abort the load and load again",
         file=part.file.leaf,
         offset=offset,
     )

@@ -75,10 +75,13 @@ class LoadManifest:
         for file in self.files:
             is_of_job = file.job == self.job.number and file.table_id == table_id
             if not is_of_job or file.fragment not in self.job.fragments:
-                raise Rejected(f"{file.leaf} is no file of load {self.job.name}", job=self.job.number)
+                raise Rejected(f"{file.leaf} is not a file of load {self.job.name}", job=self.job.number)
             is_sane = file.rows > 0 and file.pages == -(-file.rows // slots) and 0 < file.blocks <= file.rows
             if not is_sane or not 0 < file.records_words * 8 < file.size_bytes:
-                raise Rejected(f"what is said of {file.leaf} cannot be", job=self.job.number)
+                raise Rejected(
+                    f"the description of {file.leaf} is invalid; give the reports as the tasks returned them",
+                    job=self.job.number,
+                )
 
 
 def begin(job: LoadJob, place: Directory) -> None:
@@ -105,7 +108,7 @@ def publish(job: LoadJob, reports: Sequence[FragmentReport], place: Directory | 
             opened.remove(stem + MANIFEST)
             if published_leaf(job.name, opened) is not None:
                 return _published_before(job, opened)
-            raise LoadEnded(f"load {job.name} was given up; plan another one", job=job.number) from None
+            raise LoadEnded(f"load {job.name} was aborted; plan another one", job=job.number) from None
         opened.sync()
         return manifest
 
@@ -128,13 +131,13 @@ def _check_reports(job: LoadJob, reports: Sequence[FragmentReport]) -> None:
     refused = sum(report.refused for report in reports)
     for report in reports:
         if report.job != job.number:
-            raise Rejected(f"a report is of another load, not of {job.name}", job=job.number)
+            raise Rejected(f"a report belongs to another load, not to {job.name}", job=job.number)
     if refused:
         examples = [example for report in reports for example in report.examples][:EXAMPLES_MAX]
         least = "at least " if any(report.is_at_least for report in reports) else ""
         raise LoadRefused(
-            f"{job.table}: {least}{refused} rows cannot be in the table, the first: {examples[0]['text']};"
-            " nothing was loaded",
+            f"{job.table}: {least}{refused} row{' was' if refused == 1 else 's were'} refused, the first:"
+            f" {examples[0]['text']}; nothing was loaded",
             table=job.table,
             refused=refused,
             is_at_least=bool(least),
@@ -199,7 +202,7 @@ def read_manifest(job: LoadJob | str, place: Directory | None = None) -> LoadMan
     """
     if place is None:
         if isinstance(job, str):
-            raise Rejected("a load is known by its name in its directory only; give the directory")
+            raise Rejected("a load has its name in its directory only; give the directory")
         with directory_of(job) as opened:
             return read_manifest(job, opened)
     name = job if isinstance(job, str) else job.name
@@ -221,11 +224,11 @@ def read_manifest(job: LoadJob | str, place: Directory | None = None) -> LoadMan
     try:
         manifest = LoadManifest.from_json(content[start : start + int(header["body_bytes"])])
     except Rejected as error:
-        raise _damaged(leaf, f"makes no sense ({error.message})") from error
+        raise _damaged(leaf, f"is invalid ({error.message})") from error
     if manifest.job.number != int(header["job"]) or manifest.job.name != name:
         raise _damaged(leaf, "is the manifest of another load")
     return manifest
 
 
 def _damaged(leaf: str, what: str) -> LoadDamaged:
-    return LoadDamaged(f"{leaf} {what}; give the load up and load again", file=leaf)
+    return LoadDamaged(f"{leaf} {what}; abort the load and load again", file=leaf)

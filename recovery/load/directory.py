@@ -86,7 +86,7 @@ def directory_of(job: LoadJob, place: Directory | None = None) -> Iterator[Direc
     if place is not None:
         yield place
         return
-    files = open_place(job.directory)
+    files = open_place(job.directory, what="load")
     try:
         with full_disk_named(job.directory):
             yield Directory(files)

@@ -101,7 +101,7 @@ class LoadJob:
         except (ValueError, LookupError, TypeError, OverflowError) as error:
             raise Rejected(f"this is not the description of a load: {error!r}") from error
         if not is_sane:
-            raise Rejected("this is not the description of a load: number or store cannot be")
+            raise Rejected("this is not the description of a load: number or store is invalid")
         return job
 
 
@@ -153,7 +153,7 @@ def file_of(value: Any) -> LoadFile:
     numbers = [value[name] for name in _FILE_FIELDS]
     # The digest is a signed word, all others are counts.
     if not all(isinstance(number, int) for number in numbers) or any(number < 0 for number in numbers[:-1]):
-        raise ValueError("a load file is described by whole numbers")
+        raise ValueError("a load file must be described by whole numbers")
     if max(map(abs, numbers)) >= 1 << 63:
         raise ValueError("a number of a load file is too large")
     return LoadFile(*numbers)

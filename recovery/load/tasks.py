@@ -157,7 +157,7 @@ class _Task:
 
     def _check_open(self) -> None:
         if not self._place.exists(self._job.name + OPEN):
-            raise LoadEnded(f"load {self._job.name} was published or given up; plan another one", job=self._job.number)
+            raise LoadEnded(f"load {self._job.name} was published or aborted; plan another one", job=self._job.number)
 
     def _add(self, batch: pa.RecordBatch, first_row: int) -> None:
         for begin, rows in _encoded(self._shape, batch, first_row, self._refused):

@@ -247,7 +247,7 @@ def _parse_body(body: bytes) -> dict[str, Any]:
         parts.update(_parse_tablespaces(value["tablespaces"]))
     spaces = {each.name for each in parts.get("tablespaces", ())}
     if any(table.has_disk and table.tablespace not in spaces for table in tables):
-        raise ValueError("a table lies in a tablespace that is not there")
+        raise ValueError("a table is in a tablespace that does not exist")
     if "undo" in value:
         lsn, sequence, position = _sizes(value["undo"])
         parts["undo"] = UndoMark(lsn, sequence, position)
@@ -264,7 +264,7 @@ def _parse_tablespaces(value: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("two tablespaces of one number or name, or two of one file")
     next_tablespace_id, next_file_id = _numbers([value["next_tablespace_id"], value["next_file_id"]])
     if next_tablespace_id <= max(numbers, default=0) or next_file_id <= max(file_ids, default=0):
-        raise ValueError("numbers that were given would be given again")
+        raise ValueError("numbers that were used would be used again")
     return {
         "tablespaces": definitions,
         "extents": _sizes(value["extents"]),

@@ -153,7 +153,7 @@ def _read(files: Files, file: File, name: str, store: bytes, lcp_id: int, promis
         at += count
     headers = np.concatenate(parts) if parts else words
     if (extents, len(parts)) != promised[:2] or _count(headers) != extents:
-        raise LcpDamaged(f"{name} has not the {promised[0]} extents its control file promises", file=name)
+        raise LcpDamaged(f"{name} does not have the {promised[0]} extents of its control file", file=name)
     return headers
 
 
@@ -185,8 +185,8 @@ def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
             fragment = table.by_number.get(number, 0) if is_given else -1
         if fragment < 0 or restore_extent(store.mem, int(headers[at + 1]), fragment, headers, at) != OK:
             cause = LcpDamaged(
-                f"{extents_name(lcp_id)} has an extent at page {int(headers[at + 1]):#x} that no data file has so, or"
-                " that has two owners",
+                f"{extents_name(lcp_id)} has an extent at page {int(headers[at + 1]):#x} that is in no data file, or"
+                " has two owners",
                 file=extents_name(lcp_id),
             )
             raise DataFileDamaged((lcp_id, EXTENTS_TABLE, EXTENTS_FRAGMENT), cause)

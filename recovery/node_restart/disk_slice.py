@@ -47,7 +47,7 @@ def _listed(words: Words, table: Table, with_disk: bool) -> Items:
     shape = (layout.fixed_words, int(layout.has_var), int(with_disk))
     status = list_items(words, words.size, *shape, images, ranges, state)
     if status != OK:
-        raise InvariantBroken(f"a scan of {table.name} gave what is no row (status {status}); join again")
+        raise InvariantBroken(f"a scan of {table.name} gave an invalid row (status {status}); join again")
     return Items(words, images[: int(state[N_ROWS])].copy(), ranges[: 2 * int(state[N_RANGES])].copy())
 
 

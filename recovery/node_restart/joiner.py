@@ -253,9 +253,11 @@ class Joiner:
         table = self._store.by_id.get(message.place[0])
         fragment = 0 if table is None else table.by_number.get(message.place[1], 0)
         if table is None or not fragment or table.definition.version != message.version:
-            raise self._differ(f"a slice of table {message.place[0]} is not of the definition that stands")
+            raise self._differ(f"a slice of table number {message.place[0]} is not of the current definition")
         if self._store.arena.word(fragment, F_UNCOPIED) != message.start + 1:
-            raise self._differ(f"a slice of {table.name} begins at {message.start}, where the copy does not stand")
+            raise self._differ(
+                f"a slice of {table.name} begins at {message.start}, which the copy has not reached or has passed"
+            )
         words, stop = message.words, message.words.size
         identity = pack_identity(*message.place, message.version)
         gone = self._find(
@@ -290,7 +292,7 @@ class Joiner:
             if status == OK:
                 return self._noted[: int(state[N_USED])].copy()
             if status > ST_SPACE:
-                raise self._differ(f"what came at word {int(state[N_NEXT])} does not fit the rows (status {status})")
+                raise self._differ(f"the record at word {int(state[N_NEXT])} does not fit the rows (status {status})")
             self._noted = np.empty(2 * self._noted.size + unit, dtype=np.int64)
 
     # --- groups ----------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class LogTail:
             if group is None:
                 return f"the log ends before group {sequence}"
             if group.epoch > through:
-                return f"group {group.sequence} is of an epoch behind {through}: the logs differ"
+                return f"group {group.sequence} is of an epoch after {through}: the logs differ"
         group = self._peek()
         if group is not None and group.epoch <= through:
             return f"group {sequence} is of an epoch the joiner has: the logs differ"

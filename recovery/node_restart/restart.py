@@ -66,7 +66,7 @@ def bring_back(
             why = f"full copy: this node's own files do not lead to epoch {through.epoch} ({error})"
             _log.warning("%s", why)
     else:
-        why = "full copy: this node has no state that counts"
+        why = "full copy: this node has no valid state"
     _check_ours(files, welcome.store)
     forget(files)
     join = Join(welcome, link, 0, variant, why)

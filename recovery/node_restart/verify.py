@@ -47,7 +47,7 @@ def _different_rows(one: Table, other: Table, number: int, most: int) -> list[st
         rows = (first.get(rowid), second.get(rowid))
         if rows[0] != rows[1]:
             shown = [f"epoch {_epoch(row)}" if row is not None else "no row" for row in rows]
-            what = " and ".join(shown) if shown[0] != shown[1] else f"other words, both {shown[0]}"
+            what = " and ".join(shown) if shown[0] != shown[1] else f"different words, both {shown[0]}"
             found.append(f"{one.name} fragment {number} ROWID {rowid >> 16}.{rowid & 0xFFFF}: {what}")
         if len(found) >= most:
             break

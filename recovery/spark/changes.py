@@ -147,7 +147,7 @@ def _gci_of_store(place: str) -> int:
     finally:
         files.close_all()
     if found is None:
-        raise FileMissing(f"there is no store in {place} any more; check the path")
+        raise FileMissing(f"there is no longer a store in {place}; check the path")
     return found.gci
 
 
@@ -283,8 +283,8 @@ def _cast(array: pa.Array, field: pa.Field, epoch: int) -> pa.Array:
     except pa.ArrowException as error:
         cause = error
     raise TypeMismatch(
-        f"column {field.name} has {'a value' if is_alike else f'the type {held}'} in epoch {epoch} that is none of"
-        f" {field.type}, which it is now; begin behind the change of the column, or select other columns",
+        f"column {field.name} has {'a value' if is_alike else f'the type {held}'} in epoch {epoch} that does not fit"
+        f" {field.type}, its type now; begin after the change of the column, or select other columns",
         column=field.name,
         epoch=epoch,
     ) from cause

@@ -43,9 +43,11 @@ def from_text(text: str) -> Expression:
     try:
         found = _unpacked(json.loads(text), 0)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise SchemaInvalid(f"option where is none of tidemark.spark.condition(): {error}", option="where") from error
+        raise SchemaInvalid(
+            f"option where was not made by tidemark.spark.condition(): {error}", option="where"
+        ) from error
     if not isinstance(found, Expression):
-        raise SchemaInvalid(f"option where is no condition: {shown(found)}", option="where")
+        raise SchemaInvalid(f"option where is not a condition: {shown(found)}", option="where")
     return found
 
 
@@ -61,7 +63,7 @@ def _packed(value: Any, depth: int) -> Any:
     for kind, (write, _) in _VALUES.items():
         if isinstance(value, kind):
             return {kind.__name__: write(value)}
-    raise TypeMismatch(f"{shown(value)} is no value of a column")
+    raise TypeMismatch(f"{shown(value)} is not a value of a column")
 
 
 def _fields(kind: Any) -> tuple[Any, ...]:

@@ -66,7 +66,7 @@ def _will_do(place: str, found: list[str]) -> bool:
     version, most = java_version(place), java_max()
     if version is not None and JAVA_MIN <= version <= (most or version):
         return True
-    found.append(f"{place} is {'no Java that runs' if version is None else f'Java {version}'}")
+    found.append(f"{place} {'does not run' if version is None else f'is Java {version}'}")
     return False
 
 

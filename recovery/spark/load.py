@@ -74,12 +74,12 @@ def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) ->
     """
     for name in options:
         if name.lower() not in (*WRITE_OPTIONS, "path"):
-            raise SchemaInvalid(f"there is no option {name!r}; there is job", option=name)
+            raise SchemaInvalid(f"there is no option {name!r}; the only one is job", option=name)
     text = next((value for name, value in options.items() if name.lower() == "job"), None)
     if not text:
         raise SchemaInvalid("say what is loaded with .option('job', db.plan_load(table, directory).to_json())")
     if overwrite:
-        raise Unsupported("a load adds rows to its table and replaces none; use mode('append'), and delete rows before")
+        raise Unsupported("a load adds rows to its table and replaces none; use mode('append')")
     job = LoadJob.from_json(text)
     known = {column.name for column in job.definition.columns}
     for name in schema.fieldNames():

@@ -168,7 +168,7 @@ def make_plan(options: Mapping[str, str]) -> ReadPlan:
     """
     given = checked_options(options)
     place, backup, lcp = given["path"], whole_number(given, "backup"), whole_number(given, "lcp")
-    files = open_place(place)
+    files = open_place(place, what="store or backup")
     try:
         files.read_errors_latch = False
         if files.exists(NAMES[0]) or files.exists(NAMES[1]):
@@ -177,7 +177,7 @@ def make_plan(options: Mapping[str, str]) -> ReadPlan:
             origin, parts = _of_store(files, place, given.get("table"), lcp)
         else:
             if lcp is not None:
-                raise SchemaInvalid(f"{place} is no store; option lcp has no meaning", option="lcp")
+                raise SchemaInvalid(f"{place} is not a store; leave option lcp out", option="lcp")
             origin, parts = _of_backup(files, place, given.get("table"), backup)
     finally:
         files.close_all()
@@ -321,7 +321,7 @@ def narrowed(plan: ReadPlan, names: Sequence[str]) -> ReadPlan:
     """Return the plan for the columns of a user's own schema."""
     columns, hidden = _columns(plan.origin, ",".join(names))
     if [*columns, *hidden] != list(names):
-        raise TypeMismatch("hidden columns come behind the others; name them last", columns=list(names))
+        raise TypeMismatch("hidden columns come after the others; name them last", columns=list(names))
     return replace(plan, columns=columns, hidden=hidden)
 
 

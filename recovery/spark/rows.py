@@ -59,7 +59,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
     checkpoint is gone, Incompatible, IoFailed.
     """
     origin = task.origin
-    files = open_place(origin.place)
+    files = open_place(origin.place, what="store or backup")
     files.read_errors_latch = False
     try:
         # Pin even if the whole read has a pin: the process that holds it may have ended.

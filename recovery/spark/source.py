@@ -80,7 +80,7 @@ class TidemarkSource(DataSource):
 
         check_options(self.options, known)
         if schema != change_spark_schema(changes.definition):
-            raise TypeMismatch("row changes have a schema of their own; leave the schema out, and select")
+            raise TypeMismatch("row changes have a fixed schema; leave the schema out, and select columns")
         opener = type(self).opener
         if opener is None:
             raise Unsupported("there is no reader of binlogs here; use format('tidemark') of an installed Tidemark")

@@ -78,7 +78,7 @@ class Attachment:
         for _ in range(ATTEMPTS):
             listing = self._listing()
             if held is not None and listing.sysfile.store != held.sysfile.store:
-                raise ForeignFile("another store stands in the place of the one that was opened; open it again")
+                raise ForeignFile("another store is in the place of the one that was opened; open it again")
             usable = [control for control in listing.controls if control.lcp_id not in damaged]
             if not usable:
                 raise self._nothing_intact(damaged)

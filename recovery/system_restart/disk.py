@@ -94,8 +94,8 @@ class DiskRestart:
         if geometry is None:
             if any(control.undo is not None or control.tablespaces for control in controls):
                 raise SysfileDamaged(
-                    "the sysfile says that there is no UNDO log, a local checkpoint that there are tablespaces; restore"
-                    " the sysfile from a copy"
+                    "the sysfile says that there is no UNDO log, a local checkpoint that there are tablespaces;"
+                    " restore the store from a backup"
                 )
             return
         marks = [control.undo for control in controls]
@@ -217,7 +217,10 @@ class DiskRestart:
         kind, lsn = int(words[at]) & UNDO_KIND_MASK, int(words[at + 1])
         assert control.undo is not None
         if kind == UNDO_RESTART and int(words[at + 3]) < control.undo.lsn < lsn:
-            text = f"a restart went back behind local checkpoint {control.lcp_id}, to {int(words[at + 2])}"
+            text = (
+                f"an earlier restart went back past local checkpoint {control.lcp_id}, to local checkpoint"
+                f" {int(words[at + 2])}"
+            )
             raise DataFileDamaged((control.lcp_id, *EXTENTS), UndoDamaged(text))
         return kind == UNDO_LCP and int(words[at + 2]) == control.lcp_id
 

@@ -327,7 +327,8 @@ def check_counts(name: str, found: tuple[int, ...], promised: tuple[int, ...]) -
     """Check that entries, blocks and bytes are those in the control file. Raises: FileTruncated."""
     if found != promised:
         raise FileTruncated(
-            f"{name} has (entries, blocks, bytes) {found}, its control file says {promised}; restore it from a copy",
+            f"{name} has (entries, blocks, bytes) {found}, its control file says {promised}; restore the store from a"
+            " backup",
             file=name,
         )
 

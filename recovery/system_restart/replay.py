@@ -68,12 +68,12 @@ def schema_change(group: GroupRead, at: int) -> dict[str, Any]:
             TablespaceDefinition.from_json(json.dumps(change["tablespace"]).encode())
         elif "datafile" in change:
             if not is_int(change["datafile"]) or not is_int(change["tablespace_id"]):
-                raise TypeError("a data file is added by its number and that of its tablespace")
+                raise TypeError("a data file must be added by its number and that of its tablespace")
         elif not is_int(change["drop_tablespace" if "drop_tablespace" in change else "drop"]):
-            raise TypeError("what is dropped is dropped by its number")
+            raise TypeError("tables and tablespaces must be dropped by their number")
     except (ValueError, LookupError, TypeError, RecursionError, Rejected) as error:
         raise RedoDamaged(
-            f"the schema record at LSN {group.lsn + start} is none ({error}); restore from a backup", lsn=group.lsn
+            f"the schema record at LSN {group.lsn + start} is invalid ({error}); restore from a backup", lsn=group.lsn
         ) from error
     return change  # type: ignore[no-any-return]
 
@@ -138,7 +138,7 @@ def alter_table(store: Store, loader: Adopter, definition: TableDefinition) -> N
         return
     if table is None or not is_next or not table.is_change_of_partitions(definition):
         raise RedoDamaged(
-            f"the log has version {definition.version} of table {definition.name}, but none it could come from;"
+            f"the log has version {definition.version} of table {definition.name}, but no version that it can follow;"
             " restore from a backup"
         )
     change = table.prepare(definition)
@@ -156,8 +156,8 @@ def _apply_tablespaces(store: Store, changes: list[dict[str, Any]]) -> None:
     space = store.space
     if not store.disk.is_started and any("tablespace" in change for change in changes):
         raise SysfileDamaged(
-            "the sysfile says that there is no UNDO log, the log that there are tablespaces; restore the sysfile from a"
-            " copy"
+            "the sysfile says that there is no UNDO log, the log that there are tablespaces; restore the store from a"
+            " backup"
         )
     dropped = {change["drop_tablespace"] for change in changes if "drop_tablespace" in change}
     for tablespace in space.tablespaces():

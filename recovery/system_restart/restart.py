@@ -189,7 +189,7 @@ class Restart:
         self._files.read_errors_latch = False
         sysfile = read_sysfile(self._files, self.is_restoring)
         if sysfile is None:
-            raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
+            raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
         store, loader, _, reader = self._restore(sysfile, self._controls(sysfile), False)
         loader.release()
         reader.close()
@@ -232,7 +232,7 @@ class Restart:
         files = self._files
         self._check_nothing_here()
         if not self._options.create:
-            raise FileMissing("there is no store here; open with create=True to make one")
+            raise FileMissing("there is no store here; check the path, or open with create=True to make a store")
         if files.exists(REDO_FOLDER):
             for name in files.list(REDO_FOLDER):
                 if is_log_name(name):
@@ -262,9 +262,9 @@ class Restart:
         """
         files = self._files
         if files.exists(LCP_FOLDER) and used_ids(files):
-            raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
+            raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
         if files.exists(REDO_FOLDER) and holds_groups(files):
-            raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
+            raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
 
     # --- rebuilding in memory --------------------------------------------------------------------
     def _controls(self, sysfile: Sysfile) -> list[Control]:
@@ -280,7 +280,7 @@ class Restart:
                     oldest=oldest,
                 )
         if not controls and is_cut:
-            raise LcpDamaged("no control file of a local checkpoint is intact; restore one from a copy or a backup")
+            raise LcpDamaged("no control file of a local checkpoint is intact; restore the store from a backup")
         return controls
 
     def _rebuild(

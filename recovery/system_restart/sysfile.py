@@ -114,7 +114,9 @@ def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
     Its filtered epoch is the one both copies have: the filter goes no further (`SysfileKeeper.restorable_epoch`).
     """
     if not is_restoring and files.exists(RESTORING):
-        raise RestoreUnfinished("a restore into this directory was broken off; empty it and restore again")
+        raise RestoreUnfinished(
+            "a restore into this directory was interrupted; restore again, into a new or empty directory"
+        )
     copies = [copy for copy in (read_copy(files, name) for name in NAMES) if copy is not None]
     if len({copy.store for copy in copies}) > 1:
         raise ForeignFile(f"{NAMES[0]} and {NAMES[1]} belong to two stores; put the right one back", file=NAMES[1])

@@ -280,7 +280,7 @@ class BinlogCheck:
                     continue
                 piece = LoggedRows(0, table.name, keys, None)
                 for row in lacking[:PROBLEMS_MAX].tolist():
-                    self.report.add(f"{_shown(keys, row, piece)} was changed, and the binlog says nothing of it")
+                    self.report.add(f"{_shown(keys, row, piece)} was changed, and the binlog does not have the change")
 
 
 def _among(found: Words, words: Words) -> Any:

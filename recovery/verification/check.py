@@ -81,12 +81,12 @@ EPOCH_MAX = (1 << 63) - 1
 FAULTS = {
     FAULT_PAGE: "its page belongs elsewhere or counts its rows wrong",
     FAULT_STATE: "its header has no state a row can have",
-    FAULT_LOCK: "its lock leads to no operation on it",
-    FAULT_EPOCH: "its epoch lies in the future",
-    FAULT_VAR: "its variable part is not whole",
-    FAULT_INDEX: "the primary index does not lead to it, or twice",
+    FAULT_LOCK: "its lock refers to no operation on it",
+    FAULT_EPOCH: "its epoch is in the future",
+    FAULT_VAR: "its variable part is incomplete",
+    FAULT_INDEX: "the primary index does not refer to it, or refers to it twice",
     FAULT_SEGMENT: "a segment of the primary index counts its entries wrong",
-    FAULT_COUNT: "the primary index has not as many entries as there are rows",
+    FAULT_COUNT: "the primary index does not have as many entries as there are rows",
 }
 
 
@@ -116,9 +116,9 @@ class FileCheck:
 
     def _copy(self, name: str) -> None:
         if not self._files.exists(name):
-            self._report.add(f"{name} is missing; the other copy serves, and the next opening makes it anew")
+            self._report.add(f"{name} is missing; the other copy is used, and the next opening rewrites it")
         elif read_copy(self._files, name) is None and read_copy(self._files, name) is None:  # perhaps half written
-            self._report.add(f"{name} is damaged; the other copy serves, unless that is damaged too")
+            self._report.add(f"{name} is damaged; the other copy is used, unless it is damaged too")
 
     def local_checkpoints(self, store: bytes) -> list[Control]:
         """Check control files, newest first, and the data files they name; return the intact ones."""
@@ -131,7 +131,7 @@ class FileCheck:
                 control = read_control(self._files, store, lcp_id)
                 if control is None:
                     problems.append(
-                        f"{control_name(lcp_id)} is damaged; another local checkpoint serves, if there is one"
+                        f"{control_name(lcp_id)} is damaged; another local checkpoint is used, if there is one"
                     )
                 else:
                     problems += self._data_files(control, store)
@@ -355,7 +355,7 @@ def check_closed(
         raise FileMissing("there is no store here; check the path")
     sysfile = check.sysfile()
     if sysfile is None:
-        report.add("no copy of the sysfile is intact: the store cannot be opened; restore one from a copy")
+        report.add("no copy of the sysfile is intact: the store cannot be opened; restore it from a backup")
     else:
         intact = check.local_checkpoints(sysfile.store)
         start = log_start(intact, has_been_cut(files))
@@ -366,8 +366,8 @@ def check_closed(
         disk.closed(intact)
         if disk.torn_pages:
             report.notes.append(
-                f"rows were not verified: {disk.torn_pages} pages are torn, which the next opening repairs from"
-                f" {FILE_NAME}; open and close the store, then check again"
+                f"rows were not verified: {disk.torn_pages} page{' is' if disk.torn_pages == 1 else 's are'} torn,"
+                f" which the next opening repairs from {FILE_NAME}; open and close the store, then check again"
             )
         else:
             _check_rehearsed(files, options, clock, sysfile, report, progress)

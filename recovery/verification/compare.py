@@ -97,7 +97,9 @@ class TableComparison:
         self._is_forced = by is not None
         numbers = numbers_of(self._sides, table.name)
         if by == BY_ROWID and numbers is None:
-            raise Rejected(f"{table.name} has other fragments on each side; compare it by key", table=table.name)
+            raise Rejected(
+                f"{table.name} has different fragments on the two sides; compare it by key", table=table.name
+            )
         self._numbers = numbers or ()
         can_rowid = numbers is not None and a.store == b.store
         self.report = TableReport(table.name, by=by or (BY_ROWID if can_rowid else BY_KEY))

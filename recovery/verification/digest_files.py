@@ -130,7 +130,7 @@ class LcpFragment:
         """Raises: Unsupported for a table with disk columns."""
         if compute_layout(definition).disk is not None:
             raise Unsupported(
-                f"{definition.name} has disk columns, which a local checkpoint has not; compare a backup",
+                f"{definition.name} has disk columns, which a local checkpoint does not have; compare a backup",
                 table=definition.name,
             )
         self._files = files

@@ -79,7 +79,7 @@ class Ranges:
             pieces = np.minimum(pieces, last)
         ranges = np.where(parents < 0, -1, (parents << self.fan_bits) | pieces)
         if sum_digests(self.sums, lanes, ranges, places.size) < 0:
-            raise InvariantBroken("a row lies in a range that is not there; report this")
+            raise InvariantBroken("a row is in a range that does not exist; report this")
 
     def same_shape(self) -> Ranges:
         """Return the same ranges, without sums."""

@@ -90,7 +90,7 @@ def file_side(place: Any, number: int | None = None) -> Iterator[Side]:
 
     Raises: FileMissing, Damaged, Rejected.
     """
-    with at_place(place) as files:
+    with at_place(place, what="store or backup") as files:
         if any(files.exists(name) for name in NAMES):
             yield LcpSide(files, number)
         else:

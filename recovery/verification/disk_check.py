@@ -72,11 +72,11 @@ CHUNKS_MAX = 1 << 20
 PAUSE_SECONDS = 0.005
 
 FAULTS = {
-    DISK_PLACE: "another page stands there",
+    DISK_PLACE: "another page is there",
     DISK_OWNER: "it belongs to another table or fragment than its extent",
     DISK_DIRECTORY: "header and slot directory disagree",
     DISK_FREE: "its extent counts other free words than its header",
-    DISK_ROW: "a piece belongs to a row that does not lead to it",
+    DISK_ROW: "a piece belongs to a row that does not refer to it",
     DISK_LENGTH: "a piece is not as long as its disk part",
     DISK_LOST: "it does not hold the row's piece",
     DISK_CHAIN: "it does not hold the next chunk of the row's disk part",
@@ -89,7 +89,7 @@ SPACE_FAULTS = {
     SPACE_OPEN: "it is open in the wrong list, or for nothing",
     SPACE_OPEN_LINKS: "its list of open pages is broken",
     SPACE_WORDS: "it has more or fewer free words than a page can have",
-    SPACE_EXTENT: "its extent lies elsewhere, or belongs to another fragment",
+    SPACE_EXTENT: "its extent is elsewhere, or belongs to another fragment",
 }
 
 
@@ -233,14 +233,14 @@ class FragmentCheck:
         words = np.zeros(self._page_words, dtype=np.int64)
         got = self._files.pread_into(file, offset, words)
         if got < words.nbytes:
-            raise FileTruncated(f"{file.name} ends before page {page}; restore it from a copy", file=file.name)
+            raise FileTruncated(f"{file.name} ends before page {page}; restore the store from a backup", file=file.name)
         lsn = int(state[CD_LSN])
         if is_page(words, page, self._page_words, self._identity) and int(words[DP_LSN]) == lsn:
             return
         chunks, chains, again = self._judged(page)
         self._step(page, chunks, chains, again)
         if not again[CD_BUSY] and int(again[CD_LSN]) == lsn:
-            self._page_problem(page, "what stands on disk is not what was read or written")
+            self._page_problem(page, "the page on disk differs from the page that was read or written")
 
     # --- rows ------------------------------------------------------------------------------------
     def _rows(self) -> None:

@@ -116,7 +116,7 @@ class DiskFileCheck:
         offsets = reader.offsets_of(group)
         lsns = group.words[offsets + 1]
         if lsns.size and not (lsns[0] >= group.first_lsn and lsns[-1] < group.next_lsn):
-            self._report.add(f"UNDO group {group.sequence} has records that are not of its place in the log")
+            self._report.add(f"UNDO group {group.sequence} has records that do not belong to its place in the log")
 
     # --- space -----------------------------------------------------------------------------------
     def _data_files(self, definitions: Iterable[TablespaceDefinition]) -> None:
@@ -135,7 +135,7 @@ class DiskFileCheck:
 
     def _double_write(self, definitions: Iterable[TablespaceDefinition]) -> None:
         if not self._files.exists(FILE_NAME):
-            self._report.notes.append(f"{FILE_NAME} is missing; the next opening makes it anew")
+            self._report.notes.append(f"{FILE_NAME} is missing; the next opening creates it again")
             return
         self._report.files += 1
         places = _Places(self._files, definitions)

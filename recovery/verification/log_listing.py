@@ -80,7 +80,7 @@ class StoreListing:
         if found is None:
             if not files.exists(NAMES[0]) and not files.exists(NAMES[1]):
                 raise FileMissing("there is no store here; check the path")
-            raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
+            raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
         self.sysfile = found
         self.controls = self._read_controls()
 

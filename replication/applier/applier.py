@@ -162,7 +162,10 @@ class Applier:
     def statement(self, text: str, database: str = "") -> None:
         """Execute a schema change of the log. Raises: Unsupported without `on_statement`."""
         if self._on_statement is None:
-            raise Unsupported(f"the source changes its schema and nobody here does so: {text[:200]!r}")
+            raise Unsupported(
+                f"the source changes its schema, and this applier executes no schema changes: {text[:200]!r}; make the"
+                " change here by hand"
+            )
         self._on_statement(text, database)
 
     def _try(self, transaction: EpochTransaction) -> Applied:

@@ -79,9 +79,9 @@ class HeldRows:
         )
         if self._left_bytes < 0:
             raise TransactionTooLarge(
-                f"{batch.table.name}: more than {self._keys.count} rows of an epoch transaction wait for keys of unique"
-                " indexes that others of it give up, and they pass what they may take of memory; nothing of it was"
-                " applied, open the store with a larger transaction_memory",
+                f"{batch.table.name}: more than {self._keys.count} rows of an epoch transaction wait for keys of"
+                " unique indexes that other rows of it release, and they exceed the memory they may take; nothing of"
+                " it was applied, open the store with a larger transaction_memory",
                 table=batch.table.name,
             )
         table_id = batch.table.table_id
@@ -129,7 +129,10 @@ class HeldRows:
                     break
                 self._clear_way(batch, alike, held)
             else:
-                raise LockTimeout(f"{batch.table.name}: others take keys of unique indexes that the source's rows have")
+                raise LockTimeout(
+                    f"{batch.table.name}: other transactions repeatedly insert rows with keys of unique indexes that"
+                    " rows of the source have; retry when they have ended"
+                )
 
     def _clear_way(self, batch: ChangeBatch, rows: list[Row], held: set[Key]) -> None:
         """Take out rows that have the same keys of unique indexes as these rows. Raises: DuplicateKey."""

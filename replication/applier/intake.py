@@ -265,7 +265,7 @@ class Intake:
 
     def _status_rows(self, run: _Run) -> Iterator[StatusRows]:
         if run.first.kind != e.WRITE:
-            raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} come as something else than writes")
+            raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} come as events that are not writes")
         key = (run.map, run.first.before, run.first.after)
         if self._status is None or self._status[0] != key:
             types = [column.type for column in run.map.columns]
@@ -277,7 +277,7 @@ class Intake:
             servers, epochs = chunk.after[0].to_pylist(), chunk.after[1].to_pylist()
             rows = tuple(zip(servers, epochs, strict=True))
             if any(not isinstance(value, int) for row in rows for value in row):
-                raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} hold what is no number")
+                raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} hold a value that is not a number")
             places: tuple[tuple[str, int, int], ...] = ()
             if self.options.with_places and set(_PLACE_COLUMNS) <= set(chunk.after):
                 places = tuple(zip(*(chunk.after[column].to_pylist() for column in _PLACE_COLUMNS), strict=True))

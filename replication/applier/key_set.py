@@ -90,8 +90,8 @@ class KeySet:
         slots = max(self._slots.size, slots_for(self.count + rows))
         if 8 * (size + slots) > self._limit:
             raise TransactionTooLarge(
-                f"{self.count} rows of an epoch transaction are in conflict or wait for others, and their keys pass the"
-                f" {self._limit} bytes they may take; nothing of it was applied, open the store with a larger"
+                f"{self.count} rows of an epoch transaction are in conflict or wait for others, and their keys exceed"
+                f" the {self._limit} bytes they may take; nothing of it was applied, open the store with a larger"
                 " transaction_memory",
                 keys=self.count,
             )
@@ -127,5 +127,5 @@ class KeySet:
 
 def _checked(status: int) -> int:
     if status == KEY_SET_BROKEN:
-        raise InvariantBroken("keys given to a set lie outside of their data; report this")
+        raise InvariantBroken("keys given to a set are outside their data; report this")
     return status

@@ -234,7 +234,11 @@ class OnePass:
         keys = encode_keys(table.format, columns)
         marks.tag_local(self.txn)
         applied_rows.apply_deletes(self.txn, table, rows.select(list(columns)), keys=keys)
-        _log.warning("%s: %d rows had keys of unique indexes that the source's have", table.name, rows.num_rows)
+        _log.warning(
+            "%s: rows removed because rows of the source have their keys of unique indexes: %d",
+            table.name,
+            rows.num_rows,
+        )
         self.violations += rows.num_rows
         if applied.setup.function is not None:
             self.counters.add(applied.setup.function.definition.counter, rows.num_rows)

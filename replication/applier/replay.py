@@ -87,7 +87,8 @@ class EpochReplay:
             except Retryable as error:
                 if isinstance(error, MemoryExhausted):
                     raise MemoryExhausted(
-                        "what the binlog makes of the backup does not fit into data_memory; restore with a larger one"
+                        "the rows of the backup and the binlog do not fit into data_memory; restore with a larger"
+                        " data_memory"
                     ) from error
                 failures = failures + 1 if self._done == done else 1
                 if failures == len(ROWS_MAX):

@@ -92,7 +92,8 @@ def _refuse_circle(statements: Sequence[s.Statement], text: str) -> None:
     renames = [each for each in statements if isinstance(each, s.RenameTable)]
     if {each.table for each in renames} & {each.to for each in renames}:
         raise Unsupported(
-            "a statement that gives a table a name another one had just before is not replicated: rename at each site",
+            "a statement that gives a table the name of a table it has just renamed is not replicated; rename at each"
+            " site",
             statement=text[:200],
         )
 
@@ -115,7 +116,7 @@ def _renamed_already(store: Store, statements: list[s.Statement]) -> list[s.Stat
 def _execute(store: Store, statement: s.Statement) -> int:
     name = statement.definition.name if isinstance(statement, s.CreateTable) else getattr(statement, "table", "")
     if is_local(name):
-        _log.info("a schema change of %s is that site's own and is passed over", name)
+        _log.info("a schema change of %s is for that site only and is skipped", name)
         return 0
     if isinstance(statement, s.CreateTable):
         return _create(store, statement)
@@ -166,7 +167,7 @@ def _create(store: Store, statement: s.CreateTable) -> int:
             store.create_table(wanted)
         except NoSuchTablespace as error:
             raise NoSuchTablespace(
-                f"table {wanted.name} lies in tablespace {wanted.tablespace}, which this site does not have; make it"
+                f"table {wanted.name} is in tablespace {wanted.tablespace}, which this site does not have; make it"
                 " here and start the applier again",
                 table=wanted.name,
                 tablespace=wanted.tablespace,
@@ -176,7 +177,8 @@ def _create(store: Store, statement: s.CreateTable) -> int:
         return 0
     elif _said(found.definition) != _said(wanted):
         raise TableExists(
-            f"table {wanted.name} exists here with another definition than the source gives it; drop it or rename it",
+            f"table {wanted.name} exists here with a different definition than at the source; rename it, or drop it if"
+            " its rows are not needed",
             table=wanted.name,
         )
     for index in statement.definition.indexes:
@@ -200,7 +202,7 @@ def _drop(store: Store, name: str) -> int:
 
 def _rename(store: Store, statement: s.RenameTable) -> int:
     if is_local(statement.to):
-        raise Unsupported(f"table {statement.table} cannot get the name {statement.to} of a system's table")
+        raise Unsupported(f"table {statement.table} cannot get the name {statement.to} of a system table")
     if statement.table not in store.tables and statement.to in store.tables:
         return 0
     _definition(store, statement.table)
@@ -260,7 +262,7 @@ def _change_column(store: Store, definition: TableDefinition, statement: s.Chang
     name = wanted.name
     if found.nullable != wanted.nullable:
         raise Unsupported(
-            f"whether {definition.name}.{name} may be NULL cannot be changed here; make the table anew",
+            f"whether {definition.name}.{name} may be NULL cannot be changed here; make a new table",
             table=definition.name,
             column=name,
         )

@@ -38,7 +38,7 @@ _LOOK_AGAIN_SECONDS = 0.05
 def lost(what: str, **evidence: object) -> PositionLost:
     """Return the error for changes that are no longer available."""
     return PositionLost(
-        f"{what}; take the rows from a backup or a snapshot, and begin anew behind its epoch", **evidence
+        f"{what}; take the rows from a backup or a snapshot, and begin again after its epoch", **evidence
     )
 
 

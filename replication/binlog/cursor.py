@@ -81,14 +81,14 @@ class Cursor:
             return int.from_bytes(self.view(3), "little")
         if first == _EIGHT:
             return int(self.unpack(_U64)[0])
-        raise self.origin.damaged(f"has {first} in the place of a length")
+        raise self.origin.damaged(f"has {first} instead of a length")
 
     def text(self, count: int) -> str:
         """Read UTF-8 text of `count` bytes. Raises: BinlogDamaged."""
         try:
             return str(self.view(count), "utf-8")
         except UnicodeDecodeError as error:
-            raise self.origin.damaged("has a name that is no UTF-8") from error
+            raise self.origin.damaged("has a name that is not UTF-8") from error
 
     def terminated(self, count: int) -> str:
         """Read UTF-8 text of `count` bytes and the zero byte after it. Raises: BinlogDamaged."""

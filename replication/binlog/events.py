@@ -323,7 +323,7 @@ def _parse_format(cursor: Cursor) -> FormatDescription:
         raise cursor.origin.damaged(f"names checksum algorithm {checksum}")
     for kind in _READ_TYPES:
         if kind <= len(lengths) and lengths[kind - 1] not in (0, b.POST_HEADER_BYTES[kind - 1]):
-            raise cursor.origin.damaged(f"describes events of type {kind} as nobody writes them")
+            raise cursor.origin.damaged(f"describes events of type {kind} in an unknown way")
     return FormatDescription(server.rstrip(b"\0"), created_s, lengths, checksum)
 
 

@@ -106,7 +106,7 @@ class BinlogIndex:
     def place_of(self, name: str) -> int:
         """Return the number of older files. Raises: Rejected if the index does not name it."""
         if name not in self.names:
-            raise Rejected(f"{name} is no file of the binlog {self.base}; it may have been purged", file=name)
+            raise Rejected(f"{name} is not a file of the binlog {self.base}; it may have been purged", file=name)
         return self.names.index(name)
 
     def refresh(self) -> None:
@@ -123,7 +123,8 @@ class BinlogIndex:
         first = numbers[0] if numbers else 0
         if size > _INDEX_BYTES_MAX or first is None or numbers != [first + place for place in range(len(names))]:
             raise BinlogDamaged(
-                f"{path} does not list consecutive files of {self.base}; write their names into it, one a line",
+                f"{path} does not list consecutive files of {self.base}; restore it from a backup, or write the names"
+                " of all files there are into it, oldest first, one per line",
                 file=path,
                 position=0,
             )

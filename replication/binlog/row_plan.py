@@ -259,7 +259,7 @@ class BodyReader:
         self._codes = np.array(codes, np.int64).reshape(-1, r.ROW_CODE_WORDS)
         self._columns = len(codes)
         if not codes:
-            raise LimitExceeded("a row event without columns cannot be read: there would be no end of its rows")
+            raise LimitExceeded("a row event without columns cannot be read: its rows would have no end")
 
     def chunks(self, body: bytes | bytearray | memoryview, origin: Origin) -> Iterator[DecodedRows]:
         """Yield the rows of a body, as many at a time as there is room for cells.
@@ -277,7 +277,7 @@ class BodyReader:
         while start < len(octets):
             count = bodies.find_cells(cells, ends, octets, start, codes, len(self._before), len(self._after))
             if count < 0:
-                raise origin.damaged(f"has a row {first - 1 - count} that is not whole")
+                raise origin.damaged(f"has a row {first - 1 - count} that is incomplete")
             yield self._decode(octets, cells, ends[:count].copy(), first, origin)
             start = int(ends[count - 1])
             first += count
@@ -361,5 +361,5 @@ def _strings(
         try:
             array.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise origin.damaged(f"has text in column {position} that is no UTF-8") from error
+            raise origin.damaged(f"has text in column {position} that is not UTF-8") from error
     return array

@@ -67,7 +67,7 @@ def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.F
     size = files.size(file)
     header = e.parse_header(files.pread(file, b.FIRST_POSITION, b.HEADER_BYTES), origin)
     if header.type != b.FORMAT_DESCRIPTION_EVENT or header.event_bytes > min(_PARSED_BYTES, size - origin.position):
-        raise origin.damaged("is no format description")
+        raise origin.damaged("is not a format description")
     header, event = e.parse(files.pread(file, origin.position, header.event_bytes), origin)
     assert isinstance(event, e.FormatDescription)
     return header, event, origin.position + header.event_bytes

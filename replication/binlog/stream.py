@@ -134,7 +134,7 @@ class EventStream:
         if header.end_position != at + size & 0xFFFFFFFF:
             raise origin.damaged(f"claims to end at {header.end_position}")
         if (header.type == b.FORMAT_DESCRIPTION_EVENT) != (at == b.FIRST_POSITION):
-            raise origin.damaged(f"of type {header.type} stands where none of its type can")
+            raise origin.damaged(f"of type {header.type} is where no event of its type is allowed")
         limit = STATEMENT_BYTES_MAX if header.type == b.QUERY_EVENT else EVENT_BYTES_MAX
         if header.type in (b.FORMAT_DESCRIPTION_EVENT, b.ROTATE_EVENT, b.INCIDENT_EVENT, *_GTIDS):
             limit = _KEPT_BYTES
@@ -210,7 +210,7 @@ class EventStream:
         """Note what a kept event says about its transaction. Raises: BinlogDamaged."""
         if isinstance(event, e.FormatDescription):
             if event.checksum != b.CHECKSUM_CRC32:
-                raise self._origin().damaged("says that the file has no checksums, which nothing here sends")
+                raise self._origin().damaged("says that the file has no checksums, which no source of Tidemark does")
         elif isinstance(event, e.Gtid):
             self._commit_us = event.commit_us
         elif isinstance(event, TableMap):

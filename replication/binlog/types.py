@@ -199,7 +199,7 @@ def _outgoing_string(kind: ColumnType) -> OutgoingType:
 
 # --- coming in ------------------------------------------------------------------------------------
 def _refused(what: str, hint: str) -> Unsupported:
-    return Unsupported(f"{what} cannot be taken in; {hint}")
+    return Unsupported(f"{what} cannot be ingested; {hint}")
 
 
 def row_code(mysql: MySqlType) -> RowCode:

@@ -63,9 +63,9 @@ class Client:
     def meet(self, content: dict[str, Any]) -> Self:
         """Return the other side. Raises: FrameRejected; PeerRefused if neither side has a store, or both have."""
         if not is_store_id(content["store"]):
-            raise FrameRejected("a client of the handshake cannot be")
+            raise FrameRejected("the client in the handshake is invalid")
         if (content["store"] == NO_STORE) == (self.store == NO_STORE):
-            raise PeerRefused("a client calls a store, and nobody else does")
+            raise PeerRefused("a client calls a store, but both sides are clients or both are stores")
         return type(self)(content["store"])
 
 
@@ -94,7 +94,7 @@ class CallLink:
         """
         message = pack(what)
         if len(message) > MESSAGE_BYTES_MAX:
-            raise LimitExceeded(f"a call has {len(message)} bytes, more than {MESSAGE_BYTES_MAX}; divide it")
+            raise LimitExceeded(f"a call has {len(message)} bytes, more than {MESSAGE_BYTES_MAX}; split it")
         wire = self.met.wire
         try:
             wire.connection.settimeout(silent_s)
@@ -132,7 +132,7 @@ def _parts_of(answer: Any) -> tuple[bool, Any]:
     """Return whether a call succeeded, and its result or error. Raises: FrameRejected for an invalid answer."""
     is_answer = isinstance(answer, list) and len(answer) == 2 and isinstance(answer[0], bool)
     if not is_answer or not (answer[0] or isinstance(answer[1], Error)):
-        raise FrameRejected("what came is no answer to a call")
+        raise FrameRejected("the message received is not an answer to a call")
     return answer[0], answer[1]
 
 

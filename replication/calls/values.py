@@ -105,11 +105,11 @@ def pack(value: Any) -> bytes:
         raise TypeMismatch(f"a value cannot be sent: it nests deeper than {NESTING_MAX}") from None
     count = measured(packed)
     if count == m.TOO_LARGE:
-        raise LimitExceeded(f"a call or answer takes more than {VALUE_BYTES_MAX >> 20} MiB of memory; divide it")
+        raise LimitExceeded(f"a call or answer takes more than {VALUE_BYTES_MAX >> 20} MiB of memory; split it")
     if count == m.TOO_DEEP:
         raise TypeMismatch(f"a value cannot be sent: it nests deeper than {NESTING_MAX}")
     if count < 0:
-        raise TypeMismatch("a value cannot be sent: a mapping has keys that are no text, or a part is too long")
+        raise TypeMismatch("a value cannot be sent: a mapping has keys that are not text, or a part is too long")
     return packed
 
 
@@ -129,12 +129,12 @@ def unpack(data: bytes | bytearray | memoryview, definitions: Definitions | None
     count = measured(data)
     if count < 0:
         why = {m.TOO_DEEP: f"nests deeper than {NESTING_MAX}", m.TOO_LARGE: "takes too much memory"}
-        raise FrameRejected(f"what came is no value: it {why.get(count, 'contradicts itself')}")
+        raise FrameRejected(f"the value received is invalid: it {why.get(count, 'contradicts itself')}")
     room(count)
     try:
         return _built(data, _Building(definitions, room).extended)
     except _NO_VALUE as error:
-        raise FrameRejected(f"what came is no value: {type(error).__name__}") from None
+        raise FrameRejected(f"the value received is invalid: {type(error).__name__}") from None
 
 
 def _built(data: bytes | bytearray | memoryview, extended: Callable[[int, bytes], Any]) -> Any:
@@ -274,7 +274,7 @@ def _arrow(value: Any) -> Any:
 # --- in -------------------------------------------------------------------------------------------
 def _row_class_of(names: tuple[str, ...]) -> Any:
     if len(names) > FIELDS_MAX or not all(isinstance(name, str) for name in names):
-        raise FrameRejected("a row has not the columns it names")
+        raise FrameRejected("a row does not have the columns it names")
     if any(len(name) > FIELD_CHARACTERS_MAX for name in names):
         raise FrameRejected(f"a row names a column of more than {FIELD_CHARACTERS_MAX} characters")
     return _row_class(names)
@@ -291,12 +291,12 @@ def _expression_of(nodes: Any) -> expressions.Expression:
     for name, count, *values in nodes:
         kind: Any = NODES.get(name)
         if kind is None:
-            raise FrameRejected("an expression has a part that is not known here")
+            raise FrameRejected("an expression has a part of an unknown kind")
         roles = [field.type for field in fields(kind)]
         least = roles.count(_ONE)
         is_right = type(count) is int and (count >= least if _MANY in roles else count == least)
         if not is_right or count > len(made) or len(values) != sum(role not in (_ONE, _MANY) for role in roles):
-            raise FrameRejected(f"{name} of an expression has not the parts it needs")
+            raise FrameRejected(f"{name} of an expression lacks parts it needs")
         parts, given = iter(made[len(made) - count :]), iter(values)
         del made[len(made) - count :]
         made.append(kind(*[_argument(name, role, parts, given) for role in roles]))
@@ -320,20 +320,20 @@ def _argument(name: str, role: Any, parts: Iterator[expressions.Expression], giv
 def _program(parts: Any, definitions: Definitions | None) -> Program:
     name, version, columns, words = parts
     if definitions is None or not isinstance(words, bytes) or len(words) % 8 or not isinstance(name, str):
-        raise FrameRejected("a program has no place here")
+        raise FrameRejected("a program is not allowed here")
     definition = definitions(name)
     if definition.version != version:
         raise Rejected(f"table {name} was altered since the program was assembled; assemble it again", table=name)
     known = range(len(definition.columns))
     if len(columns) > len(known) or not all(type(each) is int and each in known for each in columns):
-        raise FrameRejected("a program has columns its table has not")
+        raise FrameRejected("a program has columns its table does not have")
     return Program(definition, columns, np.frombuffer(words, dtype=np.int64))
 
 
 def _error_of(parts: Any) -> Error:
     name, message, evidence = parts
     if not isinstance(name, str) or not isinstance(message, str) or not isinstance(evidence, dict):
-        raise FrameRejected("an error has not its parts")
+        raise FrameRejected("an error lacks parts it needs")
     kind = getattr(errors, name, None)
     if not isinstance(kind, type) or not issubclass(kind, Error):
         return PeerRefused(f"the other side says: {message}")

@@ -60,7 +60,9 @@ class ChannelOptions:
 def check_name(name: str) -> str:
     """Return the name of a channel, which becomes that of a folder. Raises: InvalidName."""
     if not isinstance(name, str) or re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name) is None:
-        raise InvalidName(f"a channel's name has 1 to 64 of the characters a-z, 0-9, _ and -, got {str(name)[:80]!r}")
+        raise InvalidName(
+            f"a channel's name must have 1 to 64 of the characters a-z, 0-9, _ and -, got {str(name)[:80]!r}"
+        )
     return name
 
 
@@ -204,8 +206,8 @@ class ReplicaChannel:
 
     def _lost(self, failed: int, source: Site) -> PeerRefused:
         return PeerRefused(
-            f"ndb_apply_status has no row of server {failed}; nothing says where to go on with server"
-            f" {source.server_id}",
+            f"ndb_apply_status has no row of server {failed}, so the position at server {source.server_id} is not"
+            " known; copy the replica anew from a backup",
             server_id=source.server_id,
         )
 
@@ -326,8 +328,9 @@ class ReplicaChannel:
         if durable is not None and is_behind(applied, durable):
             return False
         raise EpochGap(
-            f"channel {self.name} is applied up to {applied.file}:{applied.position}, and its relay log begins at"
-            f" {'nothing' if begin is None else f'{begin.file}:{begin.position}'}; start the receiver or reset it",
+            f"channel {self.name} is applied up to {applied.file}:{applied.position}, and its relay log"
+            f" {'is empty' if begin is None else f'begins at {begin.file}:{begin.position}'}; start the receiver or"
+            " reset it",
             file=applied.file,
             position=applied.position,
         )
@@ -414,7 +417,7 @@ class ReplicaChannel:
             if transaction is None or self._reader is None or self._reader.generation != self.relay.generation:
                 transaction = self._pending = self._next()
             if transaction is None or transaction.incident is None:
-                raise Rejected(f"channel {self.name} does not stand at an incident; start its applier")
+                raise Rejected(f"channel {self.name} is not stopped at an incident; start its applier")
             self._note_end(transaction)
             self._positions.make_durable()
             self._pending = None

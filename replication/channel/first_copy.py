@@ -177,8 +177,8 @@ class CopyTarget:
         there = sorted(name for name in self._tables if name in self.store.tables)
         if there:
             raise Rejected(
-                f"the replica has {', '.join(there[:3])} already; a first copy begins without the tables it brings,"
-                " drop them or leave them out with replicate_ignore",
+                f"the replica has {', '.join(there[:3])} already; a first copy needs a replica without the tables it"
+                " copies; leave them out with replicate_ignore, or drop them if their rows are not needed",
                 tables=there,
             )
         table = made_table(self.store, TIDEMARK_FIRST_COPY)

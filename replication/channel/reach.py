@@ -177,7 +177,7 @@ class Reach:
         """See `Database.wait_applied`."""
         binlog = self._binlog
         if binlog is None:
-            raise Rejected("without a binlog nothing is applied elsewhere; open the store with log_bin")
+            raise Rejected("a store without a binlog has no replicas to wait for; open it with log_bin")
         if at is not None and (not at or self._own_id in at):
             raise Rejected(f"at= takes server ids of other sites than this one ({self._own_id}), got {list(at)}")
         deadline = self._clock.monotonic() + timeout_ms / 1_000
@@ -185,7 +185,7 @@ class Reach:
             while True:
                 sites = list(self.heard) if at is None else list(at)
                 if not sites:
-                    raise Rejected("no replica was heard of since the store was opened; name server ids with at=")
+                    raise Rejected("no replica has connected since the store was opened; name server ids with at=")
                 is_logged = binlog.has_through(epoch)  # first: an epoch newer than the binlog's newest is not logged
                 wanted = min(epoch, binlog.newest_epoch)
                 lacking = [each for each in sites if self.heard.get(each, -1) < wanted]
@@ -203,7 +203,7 @@ class Reach:
             return PeerTimeout(text, epoch=epoch, servers=[], applied=known)
         names = ", ".join(map(str, lacking))
         found = "; ".join(
-            f"server {each} is at epoch {known[each]}" if each in known else f"server {each} was never heard of"
+            f"server {each} is at epoch {known[each]}" if each in known else f"server {each} has not connected"
             for each in lacking
         )
         text = f"epoch {epoch} is not applied at server {names} after {timeout_ms} ms: {found}"

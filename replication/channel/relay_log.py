@@ -116,7 +116,9 @@ class RelayLog:
         finally:
             self.files.close(file)
         if self.source_id not in (0, source_id):
-            raise Origin(name, behind).damaged(f"names server {source_id}, the file before it {self.source_id}")
+            raise Origin(name, behind).damaged(
+                f"names server {source_id}, the file before it names server {self.source_id}"
+            )
         self.source_id = source_id
         return Run(name, Position(*source), begin)
 
@@ -266,7 +268,7 @@ class RelayLog:
         for boundary in boundaries:
             if boundary.epoch and boundary.epoch <= newest:
                 raise EpochGap(
-                    f"epoch {boundary.epoch} came behind epoch {newest}; the source's binlog is not in order",
+                    f"epoch {boundary.epoch} came after epoch {newest}; the source's binlog is out of order",
                     epoch=boundary.epoch,
                 )
             newest = boundary.epoch or newest

@@ -122,13 +122,15 @@ class SourceBinlog:
     def copy(self, request: bytes) -> Generator[bytes]:
         """Yield the pieces of a first copy. Raises: PeerRefused if there is none, PeerError where it is interrupted."""
         if self._copy is None:
-            raise PeerRefused("no first copy is to be had here")
+            raise PeerRefused(
+                "this server offers no first copies; make the channel without copy=True, or name another source"
+            )
         with self._told():
             self._copying = self._copy(request)
             try:
                 yield from self._copying
             except Retryable as error:
-                raise PeerError(f"the copy broke off: {error.message}") from error
+                raise PeerError(f"the copy ended early: {error.message}; begin it anew") from error
 
     def close(self) -> None:
         """Close the file it reads. A second call does nothing."""
@@ -208,8 +210,8 @@ class SourceBinlog:
         if epoch > max(newest, self._closed_epoch() if self._closed_epoch is not None else 0):
             if self._may_lag():
                 raise PeerError(
-                    f"server {self._server_id} has not epoch {epoch} yet, which the replica has applied (newest here:"
-                    f" {newest}); try again, or go on with the primary of its group"
+                    f"server {self._server_id} does not have epoch {epoch} yet, which the replica has applied (newest"
+                    f" here: {newest}); try again, or continue with the primary of its group"
                 )
             raise self._gap(f"epoch {epoch}, which the replica has applied (newest here: {newest})")
         found = self._by_rows(epoch)
@@ -258,7 +260,7 @@ class SourceBinlog:
 
     def _gap(self, what: str) -> EpochGap:
         return EpochGap(
-            f"server {self._server_id} has not {what}; its binlog is another one than the replica followed, copy the"
+            f"server {self._server_id} does not have {what}; its binlog is not the one the replica followed, copy the"
             " replica anew from a backup",
             server_id=self._server_id,
         )

@@ -218,7 +218,9 @@ def decide(definition: FunctionDefinition | None, role: Role, is_reflected: bool
     if not definition.has_roles:
         return _by_epoch(definition, kind)
     if role == Role.NONE:
-        raise Rejected(f"{definition.name} needs a conflict role and this site has NONE; set PRIMARY or SECONDARY")
+        raise Rejected(
+            f"{definition.name} needs a conflict role and the role of this site is NONE; set PRIMARY or SECONDARY"
+        )
     if role == Role.PASS:
         return plain(kind)
     return _by_epoch(definition, kind) if role == Role.PRIMARY else _on_secondary(kind, is_reflected)

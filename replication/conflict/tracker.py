@@ -156,7 +156,7 @@ class DependencyTracker:
         part, parts = int(self._state[D_PART]), max(1, int(self._state[D_PARTS]))
         if 2 * parts > self._parts_max:
             raise TransactionTooLarge(
-                f"keys of an epoch transaction pass the {self._half} bytes they may take while dependencies are"
+                f"keys of an epoch transaction exceed the {self._half} bytes they may take while dependencies are"
                 f" tracked in {parts} parts; nothing was applied, open the store with a larger transaction_memory",
                 keys=self.keys,
             )
@@ -175,8 +175,8 @@ class DependencyTracker:
         ]
         if (names + sum(sizes)) * WORD_BYTES > self._half:
             raise TransactionTooLarge(
-                f"an epoch transaction of {self.transactions} transactions with {self.edges} dependencies, which a"
-                f" transactional conflict function must know all, passes the {self._half} bytes they may take;"
+                f"an epoch transaction of {self.transactions} transactions with {self.edges} dependencies, all of"
+                f" which a transactional conflict function needs, exceeds the {self._half} bytes they may take;"
                 " nothing of it was applied, open the store with a larger transaction_memory",
                 transactions=self.transactions,
             )
@@ -239,7 +239,7 @@ class DependencyTracker:
             self._stack,
         )
         if taken == DEPENDENCY_BROKEN:
-            raise InvariantBroken("keys given to the dependency tracker lie outside of their data; report this")
+            raise InvariantBroken("keys given to the dependency tracker are outside their data; report this")
         if taken < 0:
             row = start + DEPENDENCY_REPEATED - taken
             raise PeerError(

@@ -44,7 +44,7 @@ class EpochVerifier:
         elif epoch > self.highest:
             if self.allow_skip:
                 return Verdict.WARN
-            what = "comes though the one before it was not committed"
+            what = "came although the one before it was not committed"
         else:
             what = "is older than the one that was not committed"
         raise PeerError(

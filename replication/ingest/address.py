@@ -57,9 +57,9 @@ def parse_address(url: str, password: str = "", tls: Tls | None = None) -> Addre
     if parts.scheme != SCHEME or not parts.hostname:
         raise SchemaInvalid("the address of a MySQL server is mysql://user@host:port/")
     if parts.password is not None:
-        raise SchemaInvalid("a URL with a password is seen by everybody; give it in a file or TIDEMARK_MYSQL_PASSWORD")
+        raise SchemaInvalid("other users can see a password in a URL; give it in a file or in TIDEMARK_MYSQL_PASSWORD")
     if parts.path not in ("", "/"):
-        raise SchemaInvalid(f"{parts.path!r} in the address names nothing; choose databases with filters")
+        raise SchemaInvalid(f"{parts.path!r} in the address has no meaning; choose databases with filters")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     socket = options.pop("socket", "")
     if options or parts.fragment:

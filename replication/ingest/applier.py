@@ -217,7 +217,8 @@ class Applier:
             return
         if self._current.runs or self._large is not None:
             raise Unsupported(
-                f"{origin.shown}: a schema change behind rows of one transaction is not taken in",
+                f"{origin.shown}: a schema change after rows of the same transaction is not ingested; commit before it"
+                " at the source",
                 file=origin.file,
                 position=origin.position,
             )

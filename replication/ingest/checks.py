@@ -33,9 +33,13 @@ def check_settings(shown: str, variables: Mapping[str, str], own_id: int) -> int
             raise PeerRefused(f"{shown} has {name}={value or chr(39) * 2}; {remedy}", setting=name)
     server_id = int(variables.get("server_id", "0"))
     if not server_id:
-        raise PeerRefused(f"{shown} has server id 0 and serves nobody; SET GLOBAL server_id=1", setting="server_id")
+        raise PeerRefused(
+            f"{shown} has server id 0 and serves no replicas; SET GLOBAL server_id=1", setting="server_id"
+        )
     if server_id == own_id:
-        raise PeerRefused(f"{shown} has server id {server_id} too; give this side another one", setting="server_id")
+        raise PeerRefused(
+            f"{shown} has server id {server_id}, as this side has; give this side another one", setting="server_id"
+        )
     return server_id
 
 
@@ -51,7 +55,7 @@ def check_keys(tables: Iterable[tuple[str, bool]]) -> None:
     if without:
         names = ", ".join(without[:5]) + (" …" if len(without) > 5 else "")
         raise Unsupported(
-            f"tables without primary key cannot be taken in: {names}; give them one, or leave them out with a filter",
+            f"tables without primary key cannot be ingested: {names}; give them one, or leave them out with a filter",
             tables=tuple(without),
         )
 

@@ -84,7 +84,8 @@ def current_position(client: Client) -> tuple[str, int]:
         if row is not None:
             return str(row[0]), int(row[1])
     raise Unsupported(
-        "the server does not say where its binlog ends; it needs --log-bin and the REPLICATION CLIENT privilege"
+        "the server does not tell where its binlog ends; it needs --log-bin, and the user the REPLICATION CLIENT"
+        " privilege"
     )
 
 
@@ -111,7 +112,8 @@ class Copy:
         for name in names:
             if name in self._store.tables and name not in left:
                 raise TableExists(
-                    f"table {name} exists in the store; drop it, leave it out with a filter, or begin at a position",
+                    f"table {name} exists in the store; leave it out with a filter, begin at a position, or drop it if"
+                    " its rows are not needed",
                     table=name,
                 )
         replace(begun, file=at[0], position=at[1], copied="\n".join({*left, *names})).save(self._store)

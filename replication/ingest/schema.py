@@ -126,7 +126,7 @@ def refused(error: Rejected, text: str, origin: Origin) -> Unsupported:
     """The error of a statement that the store cannot execute, with its position and the way to continue."""
     return Unsupported(
         f"{origin.shown}: {error.message} (the statement is {text[:_SHOWN_CHARACTERS]!r}); make it here by hand and"
-        f" go on with --skip {origin.file}:{origin.position}",
+        f" continue with --skip {origin.file}:{origin.position}",
         file=origin.file,
         position=origin.position,
         statement=text,
@@ -236,7 +236,7 @@ def _implicit(column: Column) -> Any:
         return ""
     if isinstance(kind, (Binary, VarBinary, LongBinary)):
         return b""
-    raise Unsupported(f"the server fills {column.name} of its rows with a date of zeros, which is no date")
+    raise Unsupported(f"the server fills {column.name} of its rows with a date of zeros, which is not a date")
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ def table_of_text(text: str, database: str) -> tuple[TableDefinition, tuple[Inde
     """(definition without indexes, its indexes) from the text of SHOW CREATE TABLE. Raises: Unsupported."""
     (statement,) = parse(text, database)
     if not isinstance(statement, s.CreateTable):
-        raise Unsupported(f"{text[:_SHOWN_CHARACTERS]!r} makes no table")
+        raise Unsupported(f"{text[:_SHOWN_CHARACTERS]!r} does not create a table")
     served = _as_served(statement) if OURS not in text else statement
     assert isinstance(served, s.CreateTable)
     return replace(served.definition, indexes=()), served.definition.indexes

@@ -108,6 +108,6 @@ def read_standing(store: Store, source: str) -> Standing | None:
     if [(column.name, column.type) for column in table.definition.columns] != [
         (column.name, column.type) for column in INGEST_TABLE.columns
     ]:
-        raise PeerRefused(f"{INGEST} is not the table of positions; rename it, the next start makes a new one")
+        raise PeerRefused(f"{INGEST} is not a table of positions; rename it, and the next start makes a new one")
     row = get_committed(table, source)
     return None if row is None else Standing(**{name: getattr(row, name) for name in names})

@@ -141,7 +141,7 @@ class TransactionReader:
             raise _refused(origin, f"that events were lost ({event.message})", "copy the tables anew")
         if isinstance(event, e.Other) and not header.flags & b.FLAG_IGNORABLE:
             if event.type not in b.IDLE_EVENTS and event.type != b.MARIADB_GTID_EVENT:
-                raise _refused(origin, f"an event of type {event.type}", "copy the tables anew from behind it")
+                raise _refused(origin, f"an event of type {event.type}", "copy the tables anew at a position after it")
         if header.type in _MARKS and not self._is_open:
             return Moved(Place(self.file, self.position, "", header.timestamp_s, self.created_s))
         self._begin(event, origin)
@@ -154,8 +154,8 @@ class TransactionReader:
         is_first, self._is_first_format = self._is_first_format, False
         if is_first and self.created_s and header.timestamp_s != self.created_s:
             raise PositionLost(
-                f"{self.file} at the source is another file than the one it was: its binlog was reset (RESET MASTER) or"
-                " it is another server; copy anew, under another name or into another store",
+                f"{self.file} at the source is not the file it was: its binlog was reset (RESET MASTER) or it is"
+                " another server; copy anew, under another name or into another store",
                 file=self.file,
                 position=origin.position,
             )
@@ -243,7 +243,7 @@ def _uuid(source: bytes) -> str:
 
 def _refused(origin: Origin, what: str, hint: str) -> Unsupported:
     return Unsupported(
-        f"{origin.shown}: the source writes {what}, which is not taken in; {hint}",
+        f"{origin.shown}: the source writes {what}, which is not ingested; {hint}",
         file=origin.file,
         position=origin.position,
     )

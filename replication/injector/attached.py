@@ -140,8 +140,7 @@ class AttachedBinlog:
         for name in files.list(FOLDER):
             if name.endswith(".index") and name != own:
                 raise Rejected(
-                    f"the binlog of this store is {name.removesuffix('.index')!r}; open it with that log_bin, or remove"
-                    " the folder binlog",
+                    f"the binlog of this store is {name.removesuffix('.index')!r}; open it with that log_bin",
                     option="log_bin",
                 )
         return files.exists(STOPPED)
@@ -165,11 +164,11 @@ class AttachedBinlog:
                 epochs.pass_over(tail.epoch)
         newest = epochs.current - 1
         if is_ahead:
-            self.incident(f"the store went back, behind epoch {tail.epoch}; copy the replica anew")
+            self.incident(f"the store went back to an earlier state after epoch {tail.epoch}; copy the replica anew")
         elif has_gap:
-            self.incident(f"epochs were lost behind epoch {tail.epoch}; copy the replica anew")
+            self.incident(f"epochs were lost after epoch {tail.epoch}; copy the replica anew")
         elif tail.epoch:
-            self.incident(f"changes were not logged behind epoch {tail.epoch}; copy the replica anew")
+            self.incident(f"changes were not logged after epoch {tail.epoch}; copy the replica anew")
         written = self._injector.write_empty(newest)
         self.writer.sync()
         self._note(written)
@@ -200,7 +199,7 @@ class AttachedBinlog:
     def close_gap(self) -> None:
         """Report the gap, and from where on the binlog is whole; both are durable before the mark is removed."""
         epoch = self._written
-        self.incident(f"the binlog of this node lacks changes up to epoch {epoch}; go on with another node's")
+        self.incident(f"the binlog of this node lacks changes up to epoch {epoch}; continue with another node's")
         written = self._injector.write_empty(epoch)
         self.writer.sync()
         self._note(written)
@@ -215,7 +214,9 @@ class AttachedBinlog:
     def check_servable(self) -> None:
         """Check that the binlog may be served. Raises: PeerError while it does not yet report a gap at its end."""
         if self._has_gap:
-            raise PeerError("the binlog of this node begins anew with the next epoch; try again, or another node's")
+            raise PeerError(
+                "the binlog of this node begins again with the next epoch; try again, or use another node's"
+            )
 
     def _find_tail(self) -> tuple[Tail, int]:
         """Return (end of the binlog as found, last epoch of the index table if the files have lost it, else 0). Writes
@@ -252,10 +253,11 @@ class AttachedBinlog:
         values = settings({**self._values, name: value})
         if BY_NAME[name].effect is Effect.OPEN:
             raise Rejected(
-                f"option {name} counts from the next opening; close the store and give it there", option=name
+                f"option {name} takes effect at the next opening; close the store and open it with the option",
+                option=name,
             )
         if name not in OF_BINLOG:
-            raise Rejected(f"option {name} is not one of the binlog; give it to a channel", option=name)
+            raise Rejected(f"option {name} is not an option of the binlog; give it to a channel", option=name)
         with self.turn:
             if values["log_bin_use_v1_row_events"] != self._values["log_bin_use_v1_row_events"]:
                 self.writer.rotate()

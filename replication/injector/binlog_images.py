@@ -108,8 +108,8 @@ class ImageCheck:
         has_disk = any(column.is_disk for column in definition.columns)
         if has_disk and definition.tablespace not in (None, *self._tablespaces):
             text = (
-                f"table {definition.name} lies in tablespace {definition.tablespace}, which was made behind the backup:"
-                " a binlog does not tell of tablespaces; take a later backup"
+                f"table {definition.name} is in tablespace {definition.tablespace}, which was made after the backup: a"
+                " binlog does not have tablespaces; restore a later backup"
             )
             raise located(NoSuchTablespace(text, tablespace=definition.tablespace), origin)
         self._tables[definition.name] = definition
@@ -141,7 +141,7 @@ class ImageCheck:
         if self._tables is None:
             return None
         if table.name not in self._tables:
-            text = f"the binlog has rows of {table.name}, which neither the backup has nor a statement makes"
+            text = f"the binlog has rows of {table.name}, which is neither in the backup nor made by a statement"
             raise located(NoSuchTable(f"{text}; it is another store's, or lacks statements", table=table.name), origin)
         definition = self._tables[table.name]
         names = [column.name for column in table.columns]

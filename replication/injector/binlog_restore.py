@@ -85,7 +85,9 @@ class RestoreBinlog:
         if not found:
             raise FileMissing(f"there is no binlog in {folder}, no file .index; give its folder", file=folder)
         if len(found) > 1:
-            raise Rejected(f"{folder} has the binlogs {', '.join(found)}; keep one of them there")
+            raise Rejected(
+                f"{folder} has the binlogs {', '.join(found)}; move all but the store's own to another place"
+            )
         self.base = found[0]
         self._beside = BinlogBeside(files, folder, self.base)
         self._pin: Any = None
@@ -95,12 +97,12 @@ class RestoreBinlog:
         """Open the binlog in a directory, or in the folder `binlog` of a store's directory. Raises: as the
         constructor.
         """
-        files = PosixFiles(place)
+        files = PosixFiles(place, what="binlog")
         if not bases(files, "") and bases(files, FOLDER):
             return _opened(files, FOLDER)
         files.close_all()
         above, _, folder = files.directory.rpartition("/")
-        return _opened(PosixFiles(above or "/"), folder)
+        return _opened(PosixFiles(above or "/", what="binlog"), folder)
 
     def close(self) -> None:
         """Close the files; a second call is harmless."""
@@ -130,7 +132,7 @@ class RestoreBinlog:
         try:
             for _, boundary in self._beside.boundaries(self._oldest()):
                 if boundary.incident is not None:
-                    gaps.append(f"behind epoch {epochs[-1][0] if epochs else 0}: {boundary.incident}")
+                    gaps.append(f"after epoch {epochs[-1][0] if epochs else 0}: {boundary.incident}")
                 if boundary.epoch:
                     epochs[1:] = [(boundary.epoch, boundary.commit_us or 0)]
                     count += 1
@@ -163,7 +165,9 @@ class RestoreBinlog:
         """
         manifest = standing.manifest
         if self._store not in (None, manifest.store):
-            raise ForeignFile("the binlog lies in the directory of another store than was backed up; give its own")
+            raise ForeignFile(
+                "the binlog is in the directory of a store that is not the one backed up; give the binlog of that one"
+            )
         self._check_places(standing)
         start = self._behind(standing.epoch)
         found = self._walk(start, standing, until)
@@ -205,15 +209,15 @@ class RestoreBinlog:
             there = next((each.epoch for _, each in self._beside.boundaries(Position(name, position)) if each.epoch), 0)
         except (BinlogDamaged, LimitExceeded) as error:
             raise ForeignFile(
-                f"the backup says that epoch {epoch} stands in {name} at {position}, and there is none: the binlog is"
+                f"the backup says that epoch {epoch} is in {name} at {position}, and there is none: the binlog is"
                 f" another one, or damaged ({error.message})",
                 file=name,
                 position=position,
             ) from error
         if there != epoch:
             raise ForeignFile(
-                f"the backup says that epoch {epoch} stands in {name} at {position}, and there stands"
-                f" {there or 'none'}: the binlog is another one; give the store's own",
+                f"the backup says that epoch {epoch} is in {name} at {position}, and found there is {there or 'none'}:"
+                " the binlog is another one; give the store's own",
                 file=name,
                 position=position,
             )
@@ -227,8 +231,8 @@ class RestoreBinlog:
 
     def _lost(self, epoch: int) -> PositionLost:
         return PositionLost(
-            f"the binlog does not go back to epoch {epoch}, where backup and archive end: take a later backup, or"
-            " files of the binlog from before",
+            f"the binlog does not go back to epoch {epoch}, where backup and archive end: restore a later backup, or"
+            " add older files of the binlog",
             epoch=epoch,
         )
 
@@ -259,22 +263,22 @@ class RestoreBinlog:
         if boundary.incident is not None:
             mark = load_mark(boundary.incident)
             if mark is None:
-                text = f"the binlog has a gap behind epoch {epoch} ({boundary.incident}); "
+                text = f"the binlog has a gap after epoch {epoch} ({boundary.incident}); "
             else:
                 text = (
                     f"{mark.rows} rows of {mark.table}, loaded in epoch {mark.epoch}, are not in the binlog"
                     " (log_load_rows was off); "
                 )
-            return EpochGap(f"{text}restore until epoch {epoch}, or from a backup behind it", epoch=epoch)
+            return EpochGap(f"{text}restore until epoch {epoch}, or from a backup after it", epoch=epoch)
         if boundary.is_transaction and boundary.statement is None:
             if not boundary.epoch:
                 return Unsupported(
-                    f"a transaction behind epoch {epoch} has no epoch: no store of Tidemark wrote it; restore until"
+                    f"a transaction after epoch {epoch} has no epoch: no store of Tidemark wrote it; restore until"
                     f" epoch {epoch}"
                 )
             if boundary.epoch <= epoch:
                 return BinlogDamaged(
-                    f"epoch {boundary.epoch} stands behind epoch {epoch} in the binlog; restore until epoch {epoch}"
+                    f"epoch {boundary.epoch} comes after epoch {epoch} in the binlog; restore until epoch {epoch}"
                 )
         return None
 
@@ -324,7 +328,10 @@ class RestoreBinlog:
             if isinstance(each, Statement):
                 said.append(each)
             elif isinstance(each, Loss):
-                raise EpochGap(f"the binlog has a gap it had not when this was planned: {each.message}; restore again")
+                raise EpochGap(
+                    f"the binlog has a gap that it did not have when the restore was planned: {each.message}; restore"
+                    " again"
+                )
             elif isinstance(each, EpochTransaction):
                 replay.apply(each, said)
                 report.epochs += 1

@@ -78,9 +78,7 @@ class ChangeFiles:
         obstacle: Error | None = None
         for file, boundary in self.beside.boundaries(start):
             if boundary.incident is not None:
-                obstacle = lost(
-                    f"changes behind epoch {epoch} are not in the binlog ({boundary.incident})", epoch=epoch
-                )
+                obstacle = lost(f"changes after epoch {epoch} are not in the binlog ({boundary.incident})", epoch=epoch)
                 break
             if boundary.statement is not None:
                 try:
@@ -134,8 +132,8 @@ class ChangeFiles:
                 what = f"column {each.column} of {name} was renamed to {each.to}"
             if what:
                 return Unsupported(
-                    f"{what} in epoch {epoch}, which row changes do not tell; take the rows from a backup of a later"
-                    " epoch, and begin anew behind that",
+                    f"{what} in epoch {epoch}, which row changes do not show; take the rows from a backup of a later"
+                    " epoch, and begin again after that epoch",
                     table=name,
                     epoch=epoch,
                 )
@@ -267,7 +265,7 @@ def _by_epoch(events: Iterator[ReadEvent], epoch: int) -> Iterator[tuple[int, It
             if isinstance(read.event, e.Rows):
                 found = epoch_in(maps, read.event, Origin(*read.at), None)
                 if found is None:
-                    raise Origin(*read.at).damaged("has rows of an epoch that nothing names")
+                    raise Origin(*read.at).damaged("has rows of an epoch without a number")
                 break
         if found is None:
             return

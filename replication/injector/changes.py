@@ -107,7 +107,7 @@ class Changes:
     def __init__(self, endpoint: Endpoint, since: int, tables: Sequence[str] | None, follow: bool) -> None:
         """Raises: PositionLost, EpochGap, Rejected without a binlog."""
         if isinstance(since, bool) or not isinstance(since, int) or since < 0:
-            raise ValueOutOfRange(f"since is an epoch, a whole number from 0, got {since!r}")
+            raise ValueOutOfRange(f"since must be an epoch, a whole number from 0, got {since!r}")
         self._endpoint = endpoint
         self._binlog = endpoint.log()
         self._server_id = endpoint.site.server_id
@@ -146,10 +146,10 @@ class Changes:
     def _missing(self, message: str) -> PositionLost:
         mark = load_mark(message)
         if mark is None:
-            return self._lost(f"changes behind epoch {self.epoch} are not in the binlog ({message})")
+            return self._lost(f"changes after epoch {self.epoch} are not in the binlog ({message})")
         return PositionLost(
             f"the {mark.rows} rows of a load into {mark.table} in epoch {mark.epoch} are not in the binlog; take them"
-            " from a snapshot of that epoch or a later one and go on behind its epoch",
+            " from a snapshot of that epoch or a later one and continue after its epoch",
             epoch=self.epoch,
             load=f"{mark.job:016x}",
             load_epoch=mark.epoch,
@@ -158,7 +158,7 @@ class Changes:
         )
 
     def _lost(self, what: str) -> PositionLost:
-        return PositionLost(f"{what}; take the rows from a snapshot and go on behind its epoch", epoch=self.epoch)
+        return PositionLost(f"{what}; take the rows from a snapshot and continue after its epoch", epoch=self.epoch)
 
     # --- reading ---------------------------------------------------------------------------------
     def __enter__(self) -> Changes:
@@ -241,7 +241,7 @@ class Changes:
             while True:
                 with self._turn:
                     if self._is_closed:
-                        raise StoreClosed("the changes were closed; ask for them again behind the last epoch")
+                        raise StoreClosed("the changes were closed; ask for them again after the last epoch")
                     batch = next(begun, None)
                 if batch is None:
                     return

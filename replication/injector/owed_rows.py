@@ -110,7 +110,7 @@ class OwedRows:
             except Retryable as error:
                 # For example, the log is full: the store must open all the same, and rebuilds all rows when it has
                 # room.
-                _log.warning("ndb_binlog_index names places that are gone: %s", error)
+                _log.warning("ndb_binlog_index names places that no longer exist: %s", error)
                 return None, lost_epoch
 
     def found(self, indexed: Position, end: Position | None) -> None:

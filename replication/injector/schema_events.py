@@ -165,8 +165,8 @@ def alteration(before: TableDefinition, after: TableDefinition) -> s.TableChange
     found = _change_of_columns(before, after) or _change_of_indexes(before, after) or _of_partitions(before, after)
     if found is None:
         raise InvariantBroken(
-            f"version {after.version} of table {table} differs from the one before by nothing there is a statement"
-            " for; report this",
+            f"version {after.version} of table {table} differs from the one before in a way that no statement"
+            " expresses; report this",
             table=table,
         )
     return found

@@ -26,7 +26,10 @@ from tidemark.replication.node_group.messages import (
 from tidemark.replication.node_group.view import ARBITRATOR, Record, View
 from tidemark.replication.node_group.votes import Journal, Voter
 
-NO_RECORD = "this arbitrator has no record: if its disk was lost, an operator must say with which view it begins"
+NO_RECORD = (
+    "this arbitrator has no record; start it with --living and the number of a living node if its disk was lost, or"
+    " with --new-group for a new group"
+)
 
 
 class Arbitrator:
@@ -61,7 +64,7 @@ class Arbitrator:
         if not isinstance(event, Received):
             return []
         if event.store != self._store:
-            return [Send(event.sender, Refused("this arbitrator is of another store"))]
+            return [Send(event.sender, Refused("this arbitrator belongs to another store"))]
         if self._voter is None:
             return [Send(event.sender, Refused(NO_RECORD))]
         return self._receive(self._voter, event, now)

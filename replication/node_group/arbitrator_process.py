@@ -155,12 +155,12 @@ class ArbitratorProcess:
             "nodes": self._carrier.status(),
         }
 
-    # --- what comes -------------------------------------------------------------------------------
+    # --- messages -------------------------------------------------------------------------------------
     def _received(self, node: int, store: bytes, message: Any) -> None:
         try:
             self._events.put_nowait(Received(node, store, message))
         except queue.Full:
-            _log.warning("the arbitrator is behind; a message of node %d is dropped", node)
+            _log.warning("the arbitrator lags; a message of node %d is dropped", node)
 
     @staticmethod
     def _refuse(conversation: Conversation) -> None:
@@ -201,7 +201,7 @@ class ArbitratorProcess:
             if self._store == NO_STORE:
                 self._speak_of(event.store)  # with the store of the peers, or nodes would not learn why it refuses
             if self._is_new and isinstance(event.message, Prepare) and event.message.base.number == 0:
-                return [Send(event.sender, Refused(f"this arbitrator is given another group: {self._group}"))]
+                return [Send(event.sender, Refused(f"this arbitrator was given another group: {self._group}"))]
             return [] if isinstance(event.message, Refused) else Arbitrator(event.store, None).step(event, 0.0)
         machine = Arbitrator(event.store, None)
         self._file = ViewFile(self._files, event.store)

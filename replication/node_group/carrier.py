@@ -132,7 +132,7 @@ class Carrier:
         parts = encode(message)
         most = SMALL_BYTES_MAX if lane == SMALL else MESSAGE_BYTES_MAX
         if sum(map(len, parts)) > most:
-            raise LimitExceeded(f"a message {type(message).__name__} has more than {most} bytes; divide it")
+            raise LimitExceeded(f"a message {type(message).__name__} has more than {most} bytes; split it")
         return sender.send(lane, parts)
 
     def is_connected(self, node: int) -> bool:
@@ -176,7 +176,7 @@ class Carrier:
         if node not in self.senders:
             raise PeerError(f"node {node} is not configured; compare the group all nodes are given")
         if self._is_closed:
-            raise PeerError("this node closes")
+            raise PeerError("this node is closing")
         met = self._call(node, CONVERSATION)
         wake = Wake()
         try:
@@ -240,7 +240,7 @@ class Carrier:
         message = decode(data, GROUP_MESSAGES)
         with claim.delivering:
             if not claim.is_current(IN, wire):
-                raise PeerError("another link has taken the place of this one")
+                raise PeerError("another link has replaced this one")
             self._received(node, store, message)
 
     # --- conversations ----------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Carrier:
             is_late = self._is_closed
         if is_late:
             conversation.close()
-            raise PeerError("this node closes")
+            raise PeerError("this node is closing")
         return conversation
 
     def _ended(self, conversation: Conversation, wake: Wake | None = None) -> None:

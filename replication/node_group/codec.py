@@ -67,7 +67,7 @@ class Out:
     def words(self, words: Words) -> None:
         """Append words."""
         if words.dtype != np.int64 or words.ndim != 1:
-            raise TypeError("words are a row of int64")
+            raise TypeError("words must be a row of int64")
         self.section(np.ascontiguousarray(words).data.cast("B") if words.size else b"")
 
     def blobs(self, blobs: list[Buffer]) -> None:
@@ -94,7 +94,7 @@ class _In:
             data[_SIZE.size : _SIZE.size + size], raw=False, max_array_len=most, max_map_len=0, max_ext_len=0
         )
         if type(head) is not list:
-            raise _wrong("its head is no list")
+            raise _wrong("its head is not a list")
         self._head: Iterator[Any] = iter(head)
         self._data = data
         self._at = _SIZE.size + size
@@ -103,7 +103,7 @@ class _In:
     def _pad(self) -> None:
         end = self._at + -self._at % 8
         if any(self._data[self._at : end]) or end > len(self._data):
-            raise _wrong("it has bytes that belong to nothing")
+            raise _wrong("it has bytes that belong to no field")
         self._at = end
 
     def next(self) -> Any:
@@ -140,19 +140,19 @@ class _In:
 
 
 def _wrong(what: str) -> FrameRejected:
-    return FrameRejected(f"what came is no message of a node group: {what}")
+    return FrameRejected(f"the message received is not a message of a node group: {what}")
 
 
 def _as_words(data: Buffer) -> Words:
     if len(data) % 8:
-        raise _wrong("words are cut")
+        raise _wrong("words are incomplete")
     found: Words = np.frombuffer(data, dtype=np.int64) if len(data) else np.zeros(0, dtype=np.int64)
     return found if found.flags.behaved else found.copy()  # aligned and writable
 
 
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= NUMBER_MAX:
-        raise _wrong("a number cannot be")
+        raise _wrong("a number is invalid")
     return value
 
 
@@ -180,13 +180,13 @@ def _cleaned(text: str) -> str:
 
 def _text(value: Any) -> str:
     if type(value) is not str or value != _cleaned(value):
-        raise _wrong("a text cannot be shown")
+        raise _wrong("a text has unprintable characters or is too long")
     return value
 
 
 def _store(value: Any) -> bytes:
     if type(value) is not bytes or len(value) != STORE_BYTES:
-        raise _wrong("a store is no UUID")
+        raise _wrong("a store is not a UUID")
     return value
 
 
@@ -199,14 +199,14 @@ def _file_name(value: Any) -> str:
 
 def _pair(value: Any) -> list[Any]:
     if type(value) is not list or len(value) != 2:
-        raise _wrong("a pair is no pair")
+        raise _wrong("a pair is invalid")
     return value
 
 
 def _ballot(value: Any) -> Ballot:
     round_, node = map(_number, _pair(value))
     if not ARBITRATOR <= node <= NODE_NUMBER_MAX:
-        raise _wrong("a ballot is of no node")
+        raise _wrong("a ballot has no node")
     return Ballot(round_, node)
 
 
@@ -219,7 +219,7 @@ def _member(value: Any) -> Member:
 
 def _view(value: Any) -> View:
     if type(value) is not list or len(value) != 4 or type(value[1]) is not list or len(value[1]) > MEMBERS_MAX:
-        raise _wrong("a view is none")
+        raise _wrong("a view is invalid")
     members = tuple(map(_member, value[1]))
     view = View(_number(value[0]), members, _number(value[2]), _text(value[3]))
     check_view(view)
@@ -232,7 +232,7 @@ def listed_view(view: View) -> list[Any]:
 
 def _grants(value: Any) -> tuple[tuple[int, int], ...]:
     if type(value) is not list:
-        raise _wrong("leases are no list")
+        raise _wrong("leases are not a list")
     return tuple((_number(node), _number(age_ms)) for node, age_ms in map(_pair, value))
 
 
@@ -245,7 +245,7 @@ def _put_groups(out: Out, groups: tuple[Words, ...]) -> None:
     buffers: list[Buffer] = []
     for words in groups:
         if words.dtype != np.int64 or words.ndim != 1 or not words.size:
-            raise TypeError("a group is a row of int64")
+            raise TypeError("a group must be a row of int64")
         buffers.append(np.ascontiguousarray(words).data.cast("B"))
     out.blobs(buffers)
 
@@ -264,7 +264,7 @@ def _put_since(out: Out, since: Mapping[tuple[int, int], int]) -> None:
 def _take_since(data: _In) -> dict[tuple[int, int], int]:
     words = data.words()
     if words.size % 3 or (words < 0).any():
-        raise _wrong("a plan cannot be")
+        raise _wrong("a plan is invalid")
     return {(table, fragment): epoch for table, fragment, epoch in words.reshape(-1, 3).tolist()}
 
 
@@ -365,13 +365,13 @@ def _check(message: Any) -> None:
         if len(message.data) > FILE_PART_BYTES_MAX or end > message.size_bytes:
             raise _wrong("a part of a file is longer than it may be")
         if message.is_last != (end == message.size_bytes):
-            raise _wrong("a part of a file does not know whether it is the last")
+            raise _wrong("the flag of the last part of a file is invalid")
     elif isinstance(message, restart.GroupPart):
         if (message.start, message.stop) != (0, message.words.size):
-            raise _wrong("a part of a group is not what it says")
+            raise _wrong("a part of a group differs from its description")
     elif isinstance(message, restart.Ready):
         if message.variant not in restart.VARIANTS:
-            raise _wrong("there is no such variant of a node restart")
+            raise _wrong("the variant of a node restart is unknown")
 
 
 def encode(message: Any) -> list[Buffer]:
@@ -415,7 +415,7 @@ def decode(data: bytes | bytearray | memoryview, kinds: frozenset[type] = GROUP_
         number = taken.number()
         kind, fields = _KINDS[number]
         if kind not in kinds:
-            raise _wrong(f"{kind.__name__} has no place here")
+            raise _wrong(f"{kind.__name__} is not allowed here")
         message = kind(*[take(taken) for _, take in fields])
         taken.end()
         _check(message)

@@ -49,11 +49,9 @@ class GroupConfiguration:
         for place in places:
             check_address(shown(place))
             if not place[1]:
-                raise SchemaInvalid(f"a node is met at a port of its own, got {shown(place)}")
+                raise SchemaInvalid(f"a node needs a port, got {shown(place)}")
             if places.count(place) > 1:
-                raise SchemaInvalid(
-                    f"two of the group are said to be at {shown(place)}; each has an address of its own"
-                )
+                raise SchemaInvalid(f"two members of the group have the address {shown(place)}; give each its own")
 
     @classmethod
     def parse(cls, text: str, times: Times | None = None) -> GroupConfiguration:
@@ -63,14 +61,14 @@ class GroupConfiguration:
         for each in text.split(","):
             name, equals, place = (part.strip() for part in each.partition("="))
             if not equals:
-                raise SchemaInvalid(f"a group is given as {FORM}, got {each.strip()!r}")
+                raise SchemaInvalid(f"a group must be given as {FORM}, got {each.strip()!r}")
             address = parse_address(place)
             if name == ARBITRATOR_NAME and arbitrator is None:
                 arbitrator = address
             elif name.isascii() and name.isdigit() and len(name) < 4 and int(name) not in members:
                 members[int(name)] = address
             else:
-                raise SchemaInvalid(f"{name[:40]!r} is no number of a node, or given twice; a group is {FORM}")
+                raise SchemaInvalid(f"{name[:40]!r} is not a number of a node, or appears twice; give {FORM}")
         return cls(members, arbitrator, times or Times())
 
     @property

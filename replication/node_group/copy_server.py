@@ -120,7 +120,7 @@ class ServedCopy:
                     return
                 message = conversation.try_receive()
             if self._feed.is_over:
-                raise PeerError("the stream has ended, or the node takes too little of it; it may come again")
+                raise PeerError("the stream has ended, or the node reads it too slowly; it may connect again")
             has_sent = False
             for words in self._feed.take():
                 has_sent = True
@@ -144,7 +144,7 @@ class ServedCopy:
         elif isinstance(message, Taken):
             source.taken(message)
         else:
-            raise PeerError(f"a node that is copied does not say {type(message).__name__}")
+            raise PeerError(f"a node that is being copied sent {type(message).__name__}, which it must not")
         return []
 
     def _send(self, messages: list[FromLive]) -> bool:

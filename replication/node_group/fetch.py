@@ -53,7 +53,7 @@ def write_file(files: Files, name: str, conversation: Conversation) -> None:
         while not is_last:
             part = conversation.receive()
             if not isinstance(part, FilePart) or part.name != name or part.offset != at:
-                raise PeerError(f"what came is no part of {name} at {at}; ask again")
+                raise PeerError(f"the message received is not the part of {name} at {at}; ask again")
             files.pwrite(file, at, part.data)
             at, is_last = at + len(part.data), part.is_last
         files.fdatasync(file)

@@ -192,7 +192,7 @@ class Life:
             asked = self.machine.reads_in() if self.is_leading else view
             may_show = self.machine.may_show(asked, self._clock.monotonic())
         if not may_show:
-            raise NotPrimary("the group may have gone on without this node while it read; ask another")
+            raise NotPrimary("the group may have continued without this node while it read; ask another")
 
     def writing(self) -> None:
         """Raises: NotPrimary if transactions do not run here now."""
@@ -248,7 +248,7 @@ class Life:
             self.carrier.close()
             node = self.thread.node
             if node is not None and self._ending is not Ending.STOPPED:
-                node.store.fail(StoreClosed("the group goes on without this node; ask another one"))
+                node.store.fail(StoreClosed("the group continues without this node; ask another one"))
             self.thread.close()
             self._records.put(None)
             self._writer.join()
@@ -429,7 +429,7 @@ class Life:
         if not is_waiting or synced != self._joined_to:
             self._joined_to, self._joined_at = synced, now
         elif now - self._joined_at > JOIN_SECONDS and self._ending is None:
-            _log.warning("no group after %d comes; the node is copied again", synced)
+            _log.warning("no group after %d arrives; the node is copied again", synced)
             self._ending = Ending.BEHIND
 
     def _give_up(self, error: Error) -> None:

@@ -116,7 +116,7 @@ class GroupNode:
                     return
         except Error as error:
             if not (isinstance(error, StoreClosed) and self._stop.is_set()):
-                _log.error("the node cannot go on: %s", error.message)
+                _log.error("the node cannot continue: %s", error.message)
                 self.error = error
         except Exception as error:
             self.error = InvariantBroken(f"the node failed: {error!r}; report this")
@@ -166,7 +166,7 @@ class GroupNode:
                 return life
             except Damaged as error:
                 life.discard()
-                _log.warning("the rows here do not count any more, all is copied: %s", error.message)
+                _log.warning("the rows of this node can no longer be used, all rows are copied: %s", error.message)
                 life.forget_rows()
                 counts = False
             except BaseException:
@@ -201,7 +201,8 @@ class GroupNode:
         assert record is not None
         if record.node != self._number:
             raise Rejected(
-                f"this directory is of node {record.node}, and was given as node {self._number}; give it its number"
+                f"this directory belongs to node {record.node}, not to node {self._number}; give the number"
+                f" {record.node}, or the directory of node {self._number}"
             )
 
     # --- whose copy --------------------------------------------------------------------------------
@@ -234,7 +235,7 @@ class GroupNode:
                 self._stop.wait(PAUSE_SECONDS)
         finally:
             carrier.close()
-        raise StoreClosed("the node was stopped before it had heard of its group")
+        raise StoreClosed("the node was stopped before it had reached its group")
 
     def _carrier(
         self,

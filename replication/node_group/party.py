@@ -53,7 +53,7 @@ class NodeParty:
     def check(self) -> None:
         """Raises: SchemaInvalid for an invalid node."""
         if not ARBITRATOR <= self.node <= NODE_NUMBER_MAX or not 0 <= self.incarnation <= INCARNATION_MAX:
-            raise SchemaInvalid(f"numbers of nodes are {ARBITRATOR} to {NODE_NUMBER_MAX}, got {self.node}")
+            raise SchemaInvalid(f"the number of a node must be {ARBITRATOR} to {NODE_NUMBER_MAX}, got {self.node}")
         if not is_store_id(self.store) or self.purpose not in PURPOSES or not _is_process(self.process):
             raise SchemaInvalid("a node is named by the 32 digits of its store's UUID and 16 of its process")
         if len(self.options) > OPTIONS_MAX or not all(map(_is_option, self.options.items())):
@@ -65,11 +65,13 @@ class NodeParty:
         try:
             peer.check()
         except SchemaInvalid as error:
-            raise FrameRejected(f"a node of the handshake cannot be: {error.message}") from None
+            raise FrameRejected(f"the node in the handshake is invalid: {error.message}") from None
         if (peer.purpose == LISTENS) == (self.purpose == LISTENS):
-            raise PeerRefused("a node calls one that listens, and says what for")
+            raise PeerRefused("a node that calls must call one that listens, and name its purpose")
         if peer.node not in self.others:
-            raise PeerRefused(f"node {peer.node} has no place here; compare the groups both sides are given")
+            raise PeerRefused(
+                f"node {peer.node} is not one this node talks to; compare the groups that both sides were given"
+            )
         if self.options and peer.options:
             self._compare(peer)
         return peer

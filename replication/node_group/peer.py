@@ -53,7 +53,7 @@ class Claim:
             old = list(self._links.values()) if party.process != self._process else [self._links.get(direction)]
             if party.process != self._process and self._links:
                 _log.warning(
-                    "node %d is another process now (incarnation %d, before %d); links of the former are cut",
+                    "node %d is another process now (incarnation %d, before %d); links of the previous one are cut",
                     self._node,
                     party.incarnation,
                     self._incarnation,
@@ -76,12 +76,12 @@ class Claim:
         is_alive = self._clock.monotonic() - self._heard_at < ALIVE_SECONDS
         if is_other and is_alive and party.incarnation <= self._incarnation:
             _log.warning(
-                "two processes say that they are node %d (incarnations %d and %d); the latter is refused",
+                "two processes claim to be node %d (incarnations %d and %d); the latter is refused",
                 self._node,
                 self._incarnation,
                 party.incarnation,
             )
-            raise PeerRefused(f"another process is node {self._node}; end one of them")
+            raise PeerRefused(f"another process runs as node {self._node}; end one of them")
 
     def heard(self) -> None:
         """The process has sent something."""
@@ -207,7 +207,7 @@ class Sender:
         wire = self._wire = met.wire
         try:
             if renewals != self._renewals:
-                raise PeerError("this node says something else of itself since it called")
+                raise PeerError("this node has changed its description since it connected")
             wire.send_at_once()
             wire.wait_long()
             self.outbox.open()
@@ -242,4 +242,4 @@ class Sender:
         for frame in frames:
             if frame.kind == FRAME_ERROR:
                 raise refusal_of(frame.payload)
-            raise FrameRejected(f"a frame of kind {frame.kind} has no place here", kind=frame.kind)
+            raise FrameRejected(f"a frame of kind {frame.kind} is not allowed here", kind=frame.kind)

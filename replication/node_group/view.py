@@ -122,7 +122,7 @@ class Times:
                 f" {self.suspicion_ms} ms alive; make them more frequent"
             )
         if min(self.gather_ms, self.stagger_ms, self.restart_ms) <= 0 or self.stall_ms <= self.suspicion_ms:
-            raise SchemaInvalid("times of a node group are positive, and stall_ms is greater than suspicion_ms")
+            raise SchemaInvalid("times of a node group must be positive, and stall_ms greater than suspicion_ms")
 
     @property
     def settle_ms(self) -> int:
@@ -143,7 +143,7 @@ def first_view(arbitrator: str = "") -> View:
 def check_member(member: Member) -> None:
     """Raise SchemaInvalid for an invalid member."""
     if not 0 < member.number <= NODE_NUMBER_MAX:
-        raise SchemaInvalid(f"numbers of nodes are 1 to {NODE_NUMBER_MAX}, got {member.number}")
+        raise SchemaInvalid(f"the number of a member must be 1 to {NODE_NUMBER_MAX}, got {member.number}")
     check_address(member.address)
 
 
@@ -155,10 +155,10 @@ def check_view(view: View) -> None:
         check_address(view.arbitrator)
     is_led = view.primary in view.numbers if view.members else not view.primary
     if len(view.members) > MEMBERS_MAX or len(view.numbers) != len(view.members) or not is_led:
-        raise SchemaInvalid("a view has at most four members, each once, and one of them leads it")
+        raise SchemaInvalid("a view must have at most four members, each once, one of which leads it")
 
 
 def check_address(address: str) -> None:
     """Raise SchemaInvalid for an address that a view cannot hold."""
     if not address.isascii() or not address.isprintable() or not 0 < len(address) <= ADDRESS_BYTES_MAX:
-        raise SchemaInvalid(f"an address has 1 to {ADDRESS_BYTES_MAX} ASCII characters, got {address[:80]!r}")
+        raise SchemaInvalid(f"an address must have 1 to {ADDRESS_BYTES_MAX} ASCII characters, got {address[:80]!r}")

@@ -86,14 +86,15 @@ def _record_of(words: Any) -> tuple[int, Record]:
         _check(record, int(header["generation"]))
     except SchemaInvalid as error:
         # Sealed, but with a content that no node voted for (F112).
-        raise _damaged(f"makes sense ({error.message})") from None
+        raise _damaged(f"is valid ({error.message})") from None
     return int(header["generation"]), record
 
 
 def _damaged(what: str) -> ViewDamaged:
     return ViewDamaged(
-        f"neither {NAMES[0]} nor {NAMES[1]} {what}: what this node has voted for is not known; remove both, and let it"
-        " join anew, or have an operator say with which view the arbitrator begins",
+        f"neither {NAMES[0]} nor {NAMES[1]} {what}, so the votes of this node are not known; move both files to"
+        " another place and start the node again, which then joins anew, or start the arbitrator with the number of a"
+        " living node (--living)",
         file=NAMES[0],
     )
 
@@ -105,10 +106,10 @@ def _check(record: Record, generation: int) -> None:
             check_view(view)
     nodes = (record.node, record.promised.node, record.accepted_ballot.node)
     if max(nodes) > NODE_NUMBER_MAX:
-        raise SchemaInvalid(f"numbers of nodes end at {NODE_NUMBER_MAX}, got {max(nodes)}")
+        raise SchemaInvalid(f"the number of a node must be at most {NODE_NUMBER_MAX}, got {max(nodes)}")
     rounds = (record.promised.round, record.accepted_ballot.round)
     if max(record.view.number, record.epoch, record.sequence, record.joins, generation, *rounds) >= NUMBER_MAX:
-        raise SchemaInvalid(f"a number is not below {NUMBER_MAX}")
+        raise SchemaInvalid(f"a number must be below {NUMBER_MAX}")
 
 
 def _members(header: Any, count: str, prefix: str) -> tuple[Member, ...]:

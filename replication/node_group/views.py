@@ -91,7 +91,7 @@ class Node(Standing):
         is_answer = isinstance(
             event.message, Refused
         )  # never answered: two such nodes would answer each other endlessly
-        return [] if is_answer else [Send(event.sender, Refused("this node is of another store"))]
+        return [] if is_answer else [Send(event.sender, Refused("this node belongs to another store"))]
 
     def _tick(self, _event: Tick, now: float) -> list[Action]:
         if now < self._beat_at:
@@ -144,7 +144,7 @@ class Node(Standing):
 
     def _leave(self, _event: Leave, now: float) -> list[Action]:
         if not self.is_member or len(self.view.members) == 1:
-            self.refusal = "the last member of a group does not leave it; close its store"
+            self.refusal = "the last member of a group cannot leave it; close its store"
             return []
         self._is_leaving = True
         return self._watch(now)

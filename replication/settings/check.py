@@ -58,7 +58,7 @@ def check_definitions(tables: Mapping[str, TableDefinition]) -> tuple[list[str],
         if name in tables:
             problems += [fault.text for fault in verify(tables[name])]
         elif name in MADE_BY_NAME:
-            notes.append(f"table {name} is not there yet; it is made when it is first named")
+            notes.append(f"table {name} does not exist yet; it is made when it is first used")
         else:
             notes.append(
                 f"there is no table {name}: tables are logged as the options say, and no conflict is decided; make it"
@@ -97,7 +97,7 @@ def check(
         named = (name.partition(".")[::2] for name in users)
         ids = (site.server_id, row.server_id)
         if not any(quality_of(row, *pair, server_id) > NO_QUALITY for pair in named for server_id in ids):
-            report.notes.append(f"row {row.key} of {NDB_REPLICATION} is about no table there is")
+            report.notes.append(f"row {row.key} of {NDB_REPLICATION} matches no table")
     return report
 
 
@@ -105,13 +105,14 @@ def _check_ids(
     report: ReplicationReport, site: SiteSettings, rows: Iterable[ReplicationRow], peer: Peer | None
 ) -> None:
     if site.server_id == 0:
-        report.notes.append("server_id is 0: this site does not replicate; give it an id of its own")
+        report.notes.append("server_id is 0: this site does not replicate; give it a server_id of its own")
     if peer is not None and peer.server_id == site.server_id:
         report.problems.append(f"both sites have server_id {site.server_id}; give one of them another")
     for row in rows:
         if row.server_id != ALL_SERVERS and row.server_id > SERVER_ID_MAX:
             report.problems.append(
-                f"row {row.key} of {NDB_REPLICATION} is for a server no site can be; ids are 1 to {SERVER_ID_MAX}"
+                f"row {row.key} of {NDB_REPLICATION} is for server id {row.server_id}, which is invalid; ids are 1 to"
+                f" {SERVER_ID_MAX}"
             )
 
 

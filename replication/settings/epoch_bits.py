@@ -26,7 +26,7 @@ LOW_MASK = 0xFFFF_FFFF
 def saturated_from(bits: int) -> int:
     """Return the smallest low word that reads as all ones."""
     if not 0 <= bits <= BITS_MAX:
-        raise ValueOutOfRange(f"the number of extra GCI bits is 0 to {BITS_MAX}, got {bits}")
+        raise ValueOutOfRange(f"the number of extra GCI bits must be 0 to {BITS_MAX}, got {bits}")
     return (1 << bits) - 1
 
 

@@ -60,19 +60,23 @@ _S, _C, _T = Scope.STORE, Scope.CHANNEL, Scope.TRANSACTION
 SERVER_ID_MAX = AUTHOR_MASK  # applied rows carry the id of their source as author
 
 OPTIONS: Final = (
-    Option("server_id", int, 0, _S, Effect.OPEN, "who this site is; 0 does not replicate", 0, SERVER_ID_MAX),
+    Option("server_id", int, 0, _S, Effect.OPEN, "id of this site; 0: it does not replicate", 0, SERVER_ID_MAX),
     Option("log_bin", str, None, _S, Effect.OPEN, "base name of binlog files; None: no binlog"),
     Option("log_rows", bool, True, _S, Effect.EPOCH, "off: the binlog has schema statements only"),
     Option("log_load_rows", bool, True, _S, Effect.EPOCH, "off: a mark stands for the rows of a bulk load"),
-    Option("sync_binlog", int, 1, _S, Effect.AT_ONCE, "sync after so many epochs; 0: never", 0, 1 << 31),
+    Option("sync_binlog", int, 1, _S, Effect.AT_ONCE, "sync after this many epochs; 0: never", 0, 1 << 31),
     Option("binlog_cache_size", _SIZE, "1 MiB", _S, Effect.EPOCH, "memory for one epoch", 4 << 10, 1 << 40),
-    Option("max_binlog_size", _SIZE, "1 GiB", _S, Effect.AT_ONCE, "size a file is left at", 4 << 10, 1 << 30),
-    Option("binlog_expire_s", int, 2_592_000, _S, Effect.ROTATION, "age files are purged at; 0: never", 0, 1 << 32),
+    Option(
+        "max_binlog_size", _SIZE, "1 GiB", _S, Effect.AT_ONCE, "size at which the next file begins", 4 << 10, 1 << 30
+    ),
+    Option(
+        "binlog_expire_s", int, 2_592_000, _S, Effect.ROTATION, "age at which files are purged; 0: never", 0, 1 << 32
+    ),
     Option("log_updated_only", bool, True, _S, Effect.SET_UP, "images hold key and changed columns only"),
     Option("log_update_as_write", bool, True, _S, Effect.SET_UP, "updates are logged as writes"),
     Option("log_update_as_minimal", bool, False, _S, Effect.SET_UP, "updates have minimal images"),
     Option("log_apply_status", bool, False, _S, Effect.EPOCH, "positions applied from a source are logged"),
-    Option("log_orig", bool, False, _S, Effect.EPOCH, "ndb_binlog_index tells origins"),
+    Option("log_orig", bool, False, _S, Effect.EPOCH, "ndb_binlog_index has origins"),
     Option("log_binlog_index", bool, True, _S, Effect.OPEN, "ndb_binlog_index is written"),
     Option("log_transaction_id", bool, False, _S, Effect.EPOCH, "row events carry transaction ids"),
     Option("log_empty_epochs", bool, False, _S, Effect.EPOCH, "epochs without logged rows are written"),
@@ -80,18 +84,29 @@ OPTIONS: Final = (
     Option("log_exclusive_reads", bool, False, _T, Effect.TRANSACTION, "reads with exclusive lock are tracked"),
     Option("log_replica_updates", bool, False, _S, Effect.EPOCH, "applied changes are logged again"),
     Option("log_bin_use_v1_row_events", bool, False, _S, Effect.ROTATION, "row events without transaction ids"),
-    Option("row_slice_count", int, 1, _S, Effect.SET_UP, "slices the rows of a table are logged in", 1, 1 << 16),
+    Option(
+        "row_slice_count", int, 1, _S, Effect.SET_UP, "number of slices in which rows of a table are logged", 1, 1 << 16
+    ),
     Option("row_slice_id", int, 0, _S, Effect.SET_UP, "slice this site logs", 0, (1 << 16) - 1),
-    Option("extra_logging", int, 1, _S, Effect.AT_ONCE, "told in the log: 1 files, 2 epochs", 0, 99),
+    Option("extra_logging", int, 1, _S, Effect.AT_ONCE, "logged by the process; 1: files, 2: epochs too", 0, 99),
     Option("conflict_role", Role, Role.NONE, _S, Effect.AT_ONCE, "role for NDB$EPOCH2; the applier must be stopped"),
     Option("ignore_server_ids", _IDS, (), _C, Effect.START, "servers whose events are skipped"),
     Option("skip_start", bool, False, _C, Effect.OPEN, "the channel is not started with the store"),
     Option("replica_allow_batching", bool, True, _C, Effect.START, "changes are applied in batches"),
     Option("replica_batch_size", _SIZE, "2 MiB", _C, Effect.START, "bytes of rows in a batch", 1, 1 << 30),
     Option("replica_transaction_retries", int, 10, _C, Effect.START, "tries after temporary errors", 0, 1 << 31),
-    Option("max_relay_log_size", _SIZE, "64 MiB", _C, Effect.START, "size a relay file is left at", 4 << 10, 1 << 30),
+    Option(
+        "max_relay_log_size",
+        _SIZE,
+        "64 MiB",
+        _C,
+        Effect.START,
+        "size at which the next relay file begins",
+        4 << 10,
+        1 << 30,
+    ),
     Option("clear_apply_status", bool, True, _C, Effect.AT_ONCE, "a reset empties ndb_apply_status"),
-    Option("allow_skip_epoch", bool, False, _C, Effect.START, "an epoch left out is told, not refused"),
+    Option("allow_skip_epoch", bool, False, _C, Effect.START, "a missing epoch is logged, not refused"),
 )
 BY_NAME: Final = {option.name: option for option in OPTIONS}
 # The options that a store is opened with; the others are given to channels.

@@ -94,8 +94,10 @@ def check_exceptions(exceptions: TableDefinition, main: TableDefinition | None) 
     if main is None:
         return []
     _, faults, notes = plan_exceptions(main, exceptions)
-    text = f"exceptions table {exceptions.name} counts from the next set-up of {main.name}: when the store is opened"
-    return [*faults, *notes, Finding("counts from the next set-up", text)]
+    text = (
+        f"exceptions table {exceptions.name} takes effect at the next set-up of {main.name}, when the store is opened"
+    )
+    return [*faults, *notes, Finding("takes effect at the next set-up", text)]
 
 
 def find_faults(

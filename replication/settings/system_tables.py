@@ -186,7 +186,7 @@ def refuse_change(name: object) -> None:
     """Refuse to drop or alter a table that belongs to every store. Raises: SchemaInvalid for the name of one."""
     if isinstance(name, str) and name in MADE_BY_NAME:
         raise SchemaInvalid(
-            f"table {name} belongs to every store and is not dropped or altered; delete its rows instead", table=name
+            f"table {name} belongs to every store and cannot be dropped or altered; change its rows instead", table=name
         )
 
 

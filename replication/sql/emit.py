@@ -169,7 +169,7 @@ def _alteration(statement: s.TableChange, *, is_exact: bool) -> str:
             return "DROP PARTITION " + name(statement.partition)
         case s.AddPartition():
             return f"ADD PARTITION (PARTITION {name(statement.partition)} {_added(statement.bound)})"
-    raise TypeError(f"{statement!r} is no change of a table")
+    raise TypeError(f"{statement!r} is not a change of a table")
 
 
 def _executed(statement: s.TableChange, before: TableDefinition | None, after: TableDefinition | None) -> str:
@@ -223,4 +223,4 @@ def emit(statement: s.Statement, before: TableDefinition | None = None, after: T
             if exact != executed:
                 words.append(_note(exact, "\\*", "\\/"))
             return " ".join(word for word in words if word)
-    raise TypeError(f"{statement!r} is no statement")
+    raise TypeError(f"{statement!r} is not a statement")

@@ -34,7 +34,7 @@ def value_of(column_type: ColumnType, literal: Literal) -> Any:
     try:
         return _value(column_type, literal)
     except (ValueError, InvalidOperation, OverflowError):
-        raise Unsupported(f"{literal.text[:40]!r} is no value of a column of type {column_type!r}") from None
+        raise Unsupported(f"{literal.text[:40]!r} is not a value of a column of type {column_type!r}") from None
 
 
 def _value(kind: ColumnType, literal: Literal) -> Any:

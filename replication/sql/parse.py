@@ -114,7 +114,7 @@ class _Parser(ColumnReader):
             self.at = len(self.tokens) - 1
             definition = TableDefinition.from_json(note.encode("utf-8", "surrogateescape"))
             if definition.name != table:
-                raise Unsupported(f"the note of CREATE TABLE {table} speaks of {definition.name}; report this")
+                raise Unsupported(f"the note of CREATE TABLE {table} names {definition.name}; report this")
             return s.CreateTable(definition, may_exist)
         columns: list[Column] = []
         keys: list[tuple[str, IndexDefinition]] = []
@@ -245,7 +245,9 @@ class _Parser(ColumnReader):
             before = self.name()
             column = self.changed()
             if column.name != before:
-                raise Unsupported(f"CHANGE renames {table}.{before} and gives its type anew; rename and modify apart")
+                raise Unsupported(
+                    f"CHANGE renames {table}.{before} and changes its type; rename and modify in two statements"
+                )
             return s.ChangeColumn(table, column)
         if self.has("MODIFY"):
             self.has("COLUMN")
@@ -270,13 +272,13 @@ class _Parser(ColumnReader):
         if self.has("PARTITION"):
             added = self.in_parentheses(self.one_partition)
             if len(added) != 1:
-                raise Unsupported(f"ALTER TABLE {table} adds {len(added)} partitions; add one at a time")
+                raise Unsupported(f"ALTER TABLE {table} adds {len(added)} partitions; add one per statement")
             ((name, bound),) = added
             return s.AddPartition(table, name, bound)
         if self.next.text in CONSTRAINTS:
             found = self.constraint()
             if found is not None and found[0] == "PRIMARY":
-                raise Unsupported(f"the primary key of {table} is made anew; copy the table anew")
+                raise Unsupported(f"the primary key of {table} is changed; copy the table anew")
             return s.Nothing(self.sql) if found is None else s.CreateIndex(table, found[1])
         self.has("COLUMN")
         column, mark = self.column()

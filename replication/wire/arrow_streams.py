@@ -108,14 +108,14 @@ def arrow_table(payload: bytes, room: Room) -> pa.Table:
         _judge(payload, room)
         with pa.ipc.open_stream(payload) as stream:
             if not all(map(is_plain, stream.schema.types)):
-                raise FrameRejected(f"an Arrow stream of types no column has: {stream.schema.types}"[:200])
+                raise FrameRejected(f"an Arrow stream has types that no column has: {stream.schema.types}"[:200])
             table = stream.read_all()
         table.validate()  # checks lengths; sizes are unsafe to ask for before
         _judge_dictionaries(table)
         table.validate(full=True)  # offsets from a peer are not trusted
         return table
     except (pa.ArrowException, OSError, struct.error, ValueError, LookupError, NotImplementedError) as error:
-        raise FrameRejected(f"what came is no Arrow stream: {error}") from None
+        raise FrameRejected(f"the data received is not an Arrow stream: {error}") from None
 
 
 def arrow_batch(payload: bytes, room: Room) -> pa.RecordBatch:
@@ -153,7 +153,7 @@ def _judge(payload: bytes, room: Room) -> None:
         room(METADATA_FACTOR * len(metadata))
         is_first = number == 0
         if (message.type == "schema") != is_first or message.type not in ("schema", "record batch", "dictionary"):
-            raise FrameRejected(f"an Arrow stream has a message of {message.type} where none belongs")
+            raise FrameRejected(f"an Arrow stream has a message of {message.type} where none is allowed")
         if not is_first:
             rows += _judge_batch(metadata, message.type == "dictionary", message.body.size)
     if rows > max(ROWS_FREE, ROWS_PER_BYTE * len(payload)):

@@ -37,10 +37,10 @@ def unpack_request(payload: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the patterns of wanted tables, and of ignored ones. Raises: FrameRejected."""
     content = _json(payload)
     if not isinstance(content, list) or len(content) != 2:
-        raise FrameRejected("a request for a copy has not the fields it must have")
+        raise FrameRejected("a request for a copy lacks required fields")
     for each in content:
         if not isinstance(each, list) or len(each) > PATTERNS_MAX or not all(isinstance(name, str) for name in each):
-            raise FrameRejected("a request for a copy has patterns that cannot be")
+            raise FrameRejected("a request for a copy has invalid patterns")
     return tuple(content[0]), tuple(content[1])
 
 
@@ -48,7 +48,7 @@ def _json(payload: bytes) -> Any:
     try:
         return json.loads(payload)
     except (ValueError, RecursionError):
-        raise FrameRejected("a piece of a copy is no JSON") from None
+        raise FrameRejected("a piece of a copy is not JSON") from None
 
 
 def pieces_of(items: Generator[Copied]) -> Generator[bytes]:
@@ -88,14 +88,14 @@ def _item(kind: int, data: bytes) -> Copied:
         return _rows(data)
     content = _json(data)
     if not isinstance(content, list) or len(content) != 3:
-        raise FrameRejected("an item of a copy has not the fields it must have")
+        raise FrameRejected("an item of a copy lacks required fields")
     if kind == _TABLE and [type(each) for each in content] == [str, str, int]:
         return CopiedTable(*content)
     if kind == _END and [type(each) for each in content] == [list, int, list]:
         statements, epoch, positions = content
         if _are_pairs(statements, str, str) and _are_pairs(positions, int, int) and 0 < epoch < 1 << 63:
             return CopiedEnd(tuple(map(tuple, statements)), epoch, tuple(map(tuple, positions)))
-    raise FrameRejected("an item of a copy cannot be")
+    raise FrameRejected("an item of a copy is invalid")
 
 
 def _are_pairs(pairs: list[Any], *kinds: type) -> bool:
@@ -109,7 +109,7 @@ def _rows(data: bytes) -> CopiedRows:
     try:
         name = data[_NAME.size : end].decode()
     except UnicodeDecodeError:
-        raise FrameRejected("the table of rows of a copy has no name that can be") from None
+        raise FrameRejected("the table of rows of a copy has an invalid name") from None
     return CopiedRows(name, arrow_batch(data[end:], no_limit))
 
 
@@ -140,14 +140,14 @@ class CopySession:
         if frame.kind == FRAME_ERROR:
             raise refusal_of(frame.payload)
         if frame.kind == FRAME_BYE:
-            raise PeerError("the source went in the middle of a copy; begin it anew")
+            raise PeerError("the source ended the link in the middle of a copy; begin it anew")
         if frame.kind == FRAME_HEARTBEAT:
             return Step([])  # sent before the request arrived
         if frame.kind != FRAME_COPIED or len(frame.payload) < _HEAD.size:
             raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a copy", kind=frame.kind)
         kind, is_last = _HEAD.unpack_from(frame.payload)
         if self._held and kind != self._kind:
-            raise FrameRejected("an item of a copy goes on as another kind")
+            raise FrameRejected("an item of a copy continues as another kind")
         if len(self._held) + len(frame.payload) > ITEM_BYTES_MAX:
             raise FrameRejected(f"an item of a copy has more than {ITEM_BYTES_MAX} bytes")
         self._kind = kind

@@ -106,17 +106,19 @@ class FrameReader:
         """Return kind and payload bytes of the first frame in the buffer, of which only the header may have arrived."""
         magic, kind, reserved, size, reserved_2, sequence = map(int, _HEAD.unpack_from(self._buffer))
         if magic != FRAME_MAGIC or reserved or reserved_2:
-            raise FrameRejected("what came is no frame of this protocol; is the other side a Tidemark?")
+            raise FrameRejected(
+                "the data received is not a frame of this protocol; see whether the other side is a Tidemark"
+            )
         is_refusal = kind == FRAME_REFUSE and not self._is_known
         is_greeting = self._key is None or is_refusal
         kinds, most = (HANDSHAKE_KINDS, HANDSHAKE_BYTES_MAX) if is_greeting else (SESSION_KINDS, self.payload_bytes_max)
         if kind not in kinds:
-            raise FrameRejected(f"a frame of kind {kind} has no place here", kind=kind)
+            raise FrameRejected(f"a frame of kind {kind} is not allowed here", kind=kind)
         if size > most:
             raise FrameRejected(f"a frame of {size} bytes was announced, more than {most}", size=size, most=most)
         if sequence != self._sequence:
             raise FrameRejected(
-                f"frame {sequence} came in the place of {self._sequence}: one was lost, or sent twice",
+                f"frame {sequence} came instead of {self._sequence}: one was lost, or sent twice",
                 sequence=sequence,
                 expected=self._sequence,
             )

@@ -115,7 +115,7 @@ def check_secret(secret: bytes, is_exposed: bool = False) -> None:
     if is_exposed and len(secret) < KEY_BYTES_MIN:
         raise SchemaInvalid(
             f"without TLS a link to another host needs a secret of {KEY_BYTES_MIN} random bytes or more, got"
-            f" {len(secret)}: shorter ones can be guessed from what travels; make one with `tidemark secret FILE`, or"
+            f" {len(secret)}: shorter ones can be guessed from the traffic; make one with `tidemark secret FILE`, or"
             " give tls"
         )
 
@@ -143,10 +143,10 @@ def _unpack(payload: bytes, fields: dict[str, type]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or content.keys() != fields.keys():
-        raise FrameRejected("a frame of the handshake has not the fields it must have")
+        raise FrameRejected("a frame of the handshake lacks required fields")
     for name, kind in fields.items():
         if type(content[name]) is not kind:
-            raise FrameRejected(f"field {name} of the handshake is no {kind.__name__}")
+            raise FrameRejected(f"field {name} of the handshake is not of type {kind.__name__}")
     return content
 
 
@@ -190,7 +190,7 @@ class Handshake:
         """Return the other side's fields, and `more`. Raises: FrameRejected."""
         content = _unpack(payload, {**self.own.fields, "nonce": str, **more})
         if len(content["nonce"]) != 2 * NONCE_BYTES:
-            raise FrameRejected("a nonce of the handshake cannot be")
+            raise FrameRejected("a nonce of the handshake is invalid")
         return content
 
     def _keys(self, own: str, other: str) -> None:
@@ -261,7 +261,7 @@ class CallerHandshake(Handshake):
         if not VERSION_OLDEST <= version <= VERSION:
             raise PeerUnproved(
                 f"the {self.own.called} chose version {version} of the protocol, this side speaks {VERSION_OLDEST} to"
-                f" {VERSION}; upgrade the older of both"
+                f" {VERSION}; upgrade the older side"
             )
         self._content = content
         self._said.update(payload)

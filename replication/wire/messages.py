@@ -68,19 +68,19 @@ class Start:
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict) or content.keys() != asdict(cls()).keys():
-            raise FrameRejected("a replica's start has not the fields it must have")
+            raise FrameRejected("a replica's start lacks required fields")
         numbers = [content[name] for name in ("epoch", "origin", "position", "window_bytes", "heartbeat_ms")]
         if not all(type(each) is int and 0 <= each <= NUMBER_MAX for each in numbers):
-            raise FrameRejected("a number in a replica's start cannot be")
+            raise FrameRejected("a number in a replica's start is invalid")
         if type(content["file"]) is not str:
             raise FrameRejected("a replica's start names no file")
         start = cls(**content)
         if start.file != "":
             _check_name(start.file)
         if not WINDOW_BYTES_MIN <= start.window_bytes <= WINDOW_BYTES_MAX:
-            raise FrameRejected(f"a window of {start.window_bytes} bytes cannot be")
+            raise FrameRejected(f"a window of {start.window_bytes} bytes is invalid")
         if not HEARTBEAT_MS_MIN <= start.heartbeat_ms <= HEARTBEAT_MS_MAX:
-            raise FrameRejected(f"heartbeats every {start.heartbeat_ms} ms cannot be")
+            raise FrameRejected(f"heartbeats every {start.heartbeat_ms} ms are invalid")
         return start
 
 
@@ -103,7 +103,7 @@ class Events:
         file = _name(payload, _EVENTS.size, size)
         data = payload[_EVENTS.size + size :]
         if not FIRST_POSITION <= position <= NUMBER_MAX - len(data) or not data:
-            raise FrameRejected(f"events at position {position} of {file} cannot be")
+            raise FrameRejected(f"events at position {position} of {file} are invalid")
         return cls(Position(file, position), data)
 
     @property
@@ -131,7 +131,7 @@ class Heartbeat:
         epoch, wall_us, position, size = _head(_HEARTBEAT, payload)
         file = _name(payload, _HEARTBEAT.size, size)
         if len(payload) != _HEARTBEAT.size + size or epoch > NUMBER_MAX or position > NUMBER_MAX:
-            raise FrameRejected("a heartbeat cannot be")
+            raise FrameRejected("a heartbeat is invalid")
         return cls(epoch, wall_us, Position(file, position))
 
 
@@ -157,12 +157,12 @@ class Acknowledge:
         numbers = _head(_ACKNOWLEDGE, payload)
         rest = payload[_ACKNOWLEDGE.size :]
         if len(rest) % _ONWARD.size or len(rest) > ONWARD_MAX * _ONWARD.size:
-            raise FrameRejected("an acknowledgement cannot be")
+            raise FrameRejected("an acknowledgement is invalid")
         onward = tuple((server_id, epoch) for server_id, epoch in _ONWARD.iter_unpack(rest))
         if max((*numbers, *(epoch for _, epoch in onward))) > NUMBER_MAX:
-            raise FrameRejected("an acknowledgement cannot be")
+            raise FrameRejected("an acknowledgement is invalid")
         if any(not 0 < server_id <= SERVER_ID_MAX for server_id, _ in onward):
-            raise FrameRejected("an acknowledgement names a server that cannot be")
+            raise FrameRejected("an acknowledgement names an invalid server")
         return cls(numbers[0], numbers[1], numbers[2], onward)
 
 
@@ -189,7 +189,7 @@ class Settings:
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, list) or not all(map(_is_settings_row, content)):
-            raise FrameRejected("settings of a source have not the fields they must have")
+            raise FrameRejected("settings of a source lack required fields")
         return cls(tuple(content))
 
 
@@ -209,7 +209,7 @@ def _head(layout: struct.Struct, payload: bytes) -> tuple[int, ...]:
 
 def _name(payload: bytes, start: int, size: int) -> str:
     if not 0 < size <= FILE_NAME_BYTES_MAX or start + size > len(payload):
-        raise FrameRejected(f"a file name of {size} bytes cannot be")
+        raise FrameRejected(f"a file name of {size} bytes is invalid")
     try:
         name = payload[start : start + size].decode("ascii")
     except UnicodeDecodeError:
@@ -220,4 +220,4 @@ def _name(payload: bytes, start: int, size: int) -> str:
 
 def _check_name(name: str) -> None:
     if len(name) > FILE_NAME_BYTES_MAX or FILE_NAME.fullmatch(name) is None:
-        raise FrameRejected(f"{name[:40]!r} is no name of a binlog file")
+        raise FrameRejected(f"{name[:40]!r} is not a name of a binlog file")

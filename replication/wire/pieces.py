@@ -35,10 +35,10 @@ class Pieces:
         """
         mark = frame.payload[:1]
         if frame.kind != self._kind or mark not in (_MORE, _LAST):
-            raise FrameRejected(f"a frame of kind {frame.kind} has no place here", kind=frame.kind)
+            raise FrameRejected(f"a frame of kind {frame.kind} is not allowed here", kind=frame.kind)
         self._came += len(frame.payload) - 1
         if self._came > self._most_bytes:
-            raise FrameRejected(f"a message is longer than {self._most_bytes >> 20} MiB; divide it")
+            raise FrameRejected(f"a message is longer than {self._most_bytes >> 20} MiB; split it")
         self._keep(frame.payload)
         if mark == _MORE:
             return None

@@ -99,7 +99,7 @@ class _Unproved:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             sent = 0
         if sent < len(data):
-            raise PeerTimeout("it takes nothing of what it is sent")
+            raise PeerTimeout("it receives nothing of what it is sent")
 
 
 class Server:
@@ -199,7 +199,7 @@ class Server:
                     self._turn()
                 except Exception as error:  # of the system, or a defect of this server, not of one connection
                     is_ours = not isinstance(error, (OSError, MemoryError))
-                    self._limited.warning(f"{self.own.called}: {error!r}; going on", error if is_ours else None)
+                    self._limited.warning(f"{self.own.called}: {error!r}; continuing", error if is_ours else None)
                     self._make_room(PAUSE_SECONDS)
         finally:
             for each in list(self._unproved.values()):
@@ -353,7 +353,10 @@ class Server:
     def _evict(self, one: _Unproved) -> None:
         self._leave(one)
         self._counts["evicted"] += 1
-        self._limited.warning(f"{self.own.caller} at {one.where}: it makes room for others before it has proved itself")
+        self._limited.warning(
+            f"{self.own.caller} at {one.where}: disconnected before it proved that it knows the secret, to make room"
+            " for others"
+        )
         one.wire.close()
 
     def _make_room(self, pause_s: float = 0.0) -> bool:

@@ -179,7 +179,7 @@ class SourceSession:
             self._copy = self._binlog.copy(request)
         piece = next(self._copy, None)
         if piece is None:
-            raise FrameRejected("a piece of a copy was asked for behind its end")
+            raise FrameRejected("a piece of a copy was asked for past its end")
         self._spoke_at = now
         return Step([self._writer.frame(FRAME_COPIED, piece)])
 
@@ -187,9 +187,9 @@ class SourceSession:
         if not self._taken_bytes <= news.taken_bytes <= self._sent_bytes:
             raise FrameRejected(f"{news.taken_bytes} bytes were acknowledged of {self._sent_bytes} that were sent")
         if news.epoch < self.acknowledged_epoch:
-            raise FrameRejected(f"epoch {news.epoch} was acknowledged behind {self.acknowledged_epoch}")
+            raise FrameRejected(f"epoch {news.epoch} was acknowledged after {self.acknowledged_epoch}")
         if news.applied_epoch < self.applied_epoch:
-            raise FrameRejected(f"epoch {news.applied_epoch} was applied behind {self.applied_epoch}")
+            raise FrameRejected(f"epoch {news.applied_epoch} was applied after {self.applied_epoch}")
         self._taken_bytes, self.acknowledged_epoch = news.taken_bytes, news.epoch
         self.applied_epoch = news.applied_epoch
         self._told(news.epoch, news.applied_epoch, news.onward)
@@ -292,7 +292,7 @@ class ReplicaSession:
         at, wanted = events.at, self._next
         if wanted is not None and at != wanted and not at.is_start_behind(wanted.file):
             raise EpochGap(
-                f"the source went on at {at.file}:{at.position}, this side is at {wanted.file}:{wanted.position};"
+                f"the source continued at {at.file}:{at.position}, this side is at {wanted.file}:{wanted.position};"
                 " connect again from what was applied",
                 file=at.file,
                 position=at.position,

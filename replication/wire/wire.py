@@ -75,7 +75,7 @@ def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
     number = int(port) if isinstance(port, int) or is_number else -1
     host = host.removeprefix("[").removesuffix("]") if isinstance(host, str) else ""
     if not host or not 0 <= number < 1 << 16:
-        raise SchemaInvalid(f"an address is host:port, got {text!r}")
+        raise SchemaInvalid(f"an address must be host:port, got {text!r}")
     return host, number
 
 
@@ -151,7 +151,7 @@ class Wire:
         try:
             self.connection.sendall(data)
         except TimeoutError:
-            raise PeerTimeout("the other side has taken nothing for too long; it may connect again") from None
+            raise PeerTimeout("the other side has received nothing for too long; it may connect again") from None
         except OSError as error:
             raise PeerError(f"the link broke ({error}); connect again") from error
 

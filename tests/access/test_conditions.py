@@ -149,15 +149,15 @@ def test_program_with_loop_or_of_another_table_or_that_writes(db: tm.Database) -
     assert cost_of(program) is None
     assert ids(table.scan(["id"], where=program)) == list(range(7))
     other = db.create_table("test.o", PLAIN[:2], "id")
-    with pytest.raises(tm.ProgramInvalid, match=r"test\.o: the program was made for another definition"):
+    with pytest.raises(tm.ProgramInvalid, match=r"test\.o: the program was built for another definition"):
         other.scan(where=program)
     writing = tm.Assembler(table.definition, updates=True)
     writing.load_const(0, 1)
     writing.write("n", 0)
     writing.exit_ok()
-    with pytest.raises(tm.ProgramInvalid, match="a condition writes no columns"):
+    with pytest.raises(tm.ProgramInvalid, match="a condition must not write columns"):
         table.scan(where=writing.finish())
-    with pytest.raises(tm.TypeMismatch, match="where is an expression or a Program, got bool True"):
+    with pytest.raises(tm.TypeMismatch, match="where must be an expression or a Program, got bool True"):
         table.scan(where=True)  # type: ignore[arg-type]
     with pytest.raises(tm.NoSuchColumn):
         table.scan(where=tm.col("nowhere") == 1)

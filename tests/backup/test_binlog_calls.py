@@ -51,7 +51,7 @@ def test_plan_and_list_show_the_reach_of_the_binlog(tmp_path: Path) -> None:
     assert planned["epoch"] == planned["reach"] == planned["binlog"]["last_epoch"] == last
     assert planned["binlog"]["epochs"] == 3 and planned["binlog"]["files"][0]["bytes"] > 0
     assert "binlog" not in backups(tmp_path / "place") and plan(tmp_path / "place")["binlog"] is None
-    with pytest.raises(tm.ValueOutOfRange, match=f"behind {last}"):
+    with pytest.raises(tm.ValueOutOfRange, match=f"is after {last}"):
         plan(tmp_path / "place", last + 1, binlog=tmp_path / "store")
     db.close()
 

@@ -105,7 +105,7 @@ def test_incident_ends_the_reach_and_is_refused_without_until() -> None:
     db = reopened(db)
     worked(db)
     wall_us = db.parts.store.clock.wall_us()
-    with pytest.raises(tm.EpochGap, match="gap behind epoch"):
+    with pytest.raises(tm.EpochGap, match="gap after epoch"):
         planned(place, db)
     with pytest.raises(tm.EpochGap):
         planned(place, db, wall_us=wall_us + 10_000_000)
@@ -184,7 +184,7 @@ def test_table_in_a_tablespace_made_behind_the_backup_is_refused() -> None:
     db.create_table("test.d", disk, "id", tablespace="later")
     db["test.d"].insert((1, 1))
     db.sync()
-    with pytest.raises(tm.NoSuchTablespace, match="take a later backup"):
+    with pytest.raises(tm.NoSuchTablespace, match="restore a later backup"):
         planned(place, db)
     db.close()
 
@@ -266,7 +266,7 @@ def test_directory_of_another_store_is_refused_and_nothing_is_written(tmp_path: 
             db.backup(tmp_path / "place" / name)
             db["test.t"].insert((1, 1))
     for place in (tmp_path / "two", tmp_path / "two" / "binlog"):
-        with pytest.raises(tm.ForeignFile, match="directory of another store"):
+        with pytest.raises(tm.ForeignFile, match="not the one backed up"):
             tm.restore(tmp_path / "place" / "one", tmp_path / "copy", binlog=place)
     with pytest.raises(tm.FileMissing, match="no binlog"):
         tm.restore(tmp_path / "place" / "one", tmp_path / "copy", binlog=tmp_path / "place")

@@ -139,7 +139,7 @@ def test_torn_newest_control_file_is_a_note_only_before_two_intact_ones(store: P
     """A power loss tears the control file of a local checkpoint that was not finished, and `check` called the store
     damaged. With two intact ones behind it nothing has been retired for it; with fewer it may be the one that counts.
     """
-    told = "lcp/control-4 is damaged; another local checkpoint serves, if there is one"
+    told = "lcp/control-4 is damaged; another local checkpoint is used, if there is one"
     third = newest(store, "control-*")
     (store / "lcp" / "control-4").write_bytes(third.read_bytes()[:512] + bytes(third.stat().st_size - 512))
     report = checked(store)
@@ -155,7 +155,7 @@ def test_torn_control_file_behind_a_newer_one_is_a_note_only_before_two_intact_o
     """Story: a power loss tore a control file; the next local checkpoint was made, and the power was lost again before
     what it replaces was removed. `check` called the store damaged.
     """
-    told = "lcp/control-4 is damaged; another local checkpoint serves, if there is one"
+    told = "lcp/control-4 is damaged; another local checkpoint is used, if there is one"
     kept: dict[Path, bytes] = {}
     with tm.open(store, data_memory="16 MiB", background=False) as db:
         for _ in range(2):

@@ -279,24 +279,24 @@ def harm_disk(plant: Plant) -> None:
 
 
 MEMORY_HARMS: list[tuple[Callable[[Plant], None], str]] = [
-    (harm_back_reference, "does not lead to it"),
+    (harm_back_reference, "does not refer to it"),
     (harm_length, "not as long as its disk part"),
     (harm_lost_piece, "does not hold the row's piece"),
     (harm_doubled_reference, "does not hold the row's piece"),
-    (harm_slot, "does not lead to it"),
-    (harm_chunk_row, "belongs to a row that does not lead to it"),
+    (harm_slot, "does not refer to it"),
+    (harm_chunk_row, "belongs to a row that does not refer to it"),
     (harm_stamp, "does not hold the next chunk"),
     (harm_link, "does not hold the next chunk"),
     (harm_end, "does not hold the next chunk"),
     (harm_stray_chunk, "does not hold the next chunk"),
     (harm_owner, "another table or fragment"),
-    (harm_place, "another page stands there"),
+    (harm_place, "another page is there"),
     (harm_directory, "header and slot directory disagree"),
     (harm_free_words, "other free words than its header"),
     (harm_sum, "adds up its free words wrong"),
     (harm_classes, "pages by class wrong"),
     (harm_position, "search matrix"),
-    (harm_disk, "not what was read or written"),
+    (harm_disk, "differs from the page that was read or written"),
 ]
 
 

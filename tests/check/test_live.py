@@ -59,7 +59,7 @@ def test_open_transaction_with_every_kind_of_change_is_sound() -> None:
 
 def test_epoch_that_closes_while_rows_are_looked_at_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look at the open epoch and the look at a slice of rows, the epoch closed and a row was committed in
-    the next one: "its epoch lies in the future", said `check` of a sound store.
+    the next one: "its epoch is in the future", said `check` of a sound store.
     """
     db = filled()
     check_rows = check.check_rows
@@ -171,12 +171,12 @@ def harm_page(mem: Any, fragment: int, row: int) -> None:
     ("harm", "expected"),
     [
         (harm_state, "no state a row can have"),
-        (harm_lock, "lock leads to no operation"),
-        (harm_epoch, "epoch lies in the future"),
-        (harm_reference, "variable part is not whole"),
-        (harm_var_length, "variable part is not whole"),
-        (harm_var_end, "variable part is not whole"),
-        (harm_key, "primary index does not lead to it"),
+        (harm_lock, "lock refers to no operation"),
+        (harm_epoch, "epoch is in the future"),
+        (harm_reference, "variable part is incomplete"),
+        (harm_var_length, "variable part is incomplete"),
+        (harm_var_end, "variable part is incomplete"),
+        (harm_key, "primary index does not refer to it"),
         (harm_index, "counts its entries wrong"),
         (harm_row_count, "are counted"),
         (harm_page, "counts its rows wrong"),

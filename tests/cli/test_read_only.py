@@ -13,7 +13,7 @@ import tidemark as tm
 from tests.cli.support import SMALL, document, held_open, json_lines, refused, run
 from tests.cli.test_store_commands import contents
 
-NOTE = r"note: {}; shown is local checkpoint 1, the state at the end of epoch \d+/\d+"
+NOTE = r"note: {}; local checkpoint 1 is shown, the state at the end of epoch \d+/\d+"
 # `make_store` deletes row 5 and changes 3 and 4 behind its local checkpoint.
 KEYS = list(range(10))
 

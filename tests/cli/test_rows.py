@@ -172,7 +172,7 @@ def test_csv_of_many_blocks_keeps_rows_of_many_lines_whole(
     lines[900] = "3900,x,much,note"
     text = refused("load", store, "test.account", write_csv(tmp_path / "bad.csv", *lines), "--batch-rows", 100)
     assert "row 901: " in text and "'much'" in text
-    told = int(text.split("; ")[-1].split(" rows are in")[0])
+    told = int(text.split("; ")[-1].split(" rows were loaded")[0])
     assert told % 100 == 0 and len(rows_of(store, "test.account")) == 1_009 + told
 
 
@@ -186,10 +186,10 @@ def test_bulk_load_has_all_rows_of_all_files_or_none(store: Path, tmp_path: Path
     assert len(after) == len(before) + 55_001 and after[60_000][1] == "x"
     again = write_csv(tmp_path / "again.csv", *[f"{key},x,1,note" for key in range(99_000, 154_000)], "1001,y,1,")
     text = refused("load", store, "test.account", again, "--bulk")
-    assert "LoadRefused" in text and "1 rows have a key that exists" in text and "id=1001" in text
+    assert "LoadRefused" in text and "1 row has a key that exists" in text and "id=1001" in text
     bad = write_csv(tmp_path / "bad.csv", *[f"{key},{'x' * 41},1," for key in range(200_000, 251_000)])
     text = refused("load", store, "test.account", bad, "--bulk")
-    assert "rows cannot be in the table" in text and "holds 40 characters" in text
+    assert "were refused, the first: " in text and "holds 40 characters" in text
     assert rows_of(store, "test.account") == after
     assert run("load", store, "test.account", few, "--bulk", "--mode", "write").exit_code == 2
     assert run("load", store, "test.account", few, "--bulk", "--batch-rows", 3).exit_code == 2
@@ -215,7 +215,7 @@ def test_duplicate_key_names_file_row_and_what_is_in(store: Path, tmp_path: Path
     bad = write_csv(tmp_path / "bad.csv", "60,x,1,", "61,x,1,", "62,x,1,", "3,x,1,", "64,x,1,")
     text = refused("load", store, "test.account", good, bad, "--batch-rows", 2)
     assert text.startswith("Error: DuplicateKey: ") and f"{bad}: test.account: row 4 has key 3" in text
-    assert text.endswith("; 4 rows are in")
+    assert text.endswith("; 4 rows were loaded")
     assert {50, 51, 60, 61} <= set(rows_of(store, "test.account"))
     assert not {62, 64} & set(rows_of(store, "test.account"))
 
@@ -224,13 +224,13 @@ def test_value_the_column_refuses_names_its_row(store: Path, tmp_path: Path) -> 
     long = "x" * 41
     file = write_csv(tmp_path / "long.csv", "60,x,1,", "61,x,1,", f"62,{long},1,")
     text = refused("load", store, "test.account", file, "--batch-rows", 2)
-    assert "ValueOutOfRange" in text and "test.account.owner in row 3" in text and "2 rows are in" in text
+    assert "ValueOutOfRange" in text and "test.account.owner in row 3" in text and "2 rows were loaded" in text
 
 
 def test_csv_value_of_the_wrong_type_names_its_row(store: Path, tmp_path: Path) -> None:
     file = write_csv(tmp_path / "type.csv", "60,x,1,", "x61,x,1,")
     text = refused("load", store, "test.account", file)
-    assert f"{file}: In CSV column #0: row 2: " in text and "'x61'" in text and text.endswith("no row is in")
+    assert f"{file}: In CSV column #0: row 2: " in text and "'x61'" in text and text.endswith("no rows were loaded")
 
 
 def test_unknown_column_names_those_there_are(store: Path, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_file_that_is_none_is_refused_in_one_line(store: Path, tmp_path: Path, n
     before = rows_of(store, "test.account")
     (tmp_path / name).write_bytes(content)
     text = refused("load", store, "test.account", tmp_path / name)
-    assert str(tmp_path / name) in text and text.endswith("no row is in")
+    assert str(tmp_path / name) in text and text.endswith("no rows were loaded")
     assert rows_of(store, "test.account") == before
 
 
@@ -376,7 +376,7 @@ def test_interrupted_load_says_what_is_in(store: Path, tmp_path: Path, monkeypat
 
     monkeypatch.setattr(tm.Database, "run", interrupted)
     result = run("load", store, "test.account", file, "--batch-rows", 2)
-    assert result.exit_code == 1 and "interrupted; 4 rows are in" in result.stderr
+    assert result.exit_code == 1 and "interrupted; 4 rows were loaded" in result.stderr
     assert len(rows_of(store, "test.account")) == 9 + 4
 
 

@@ -46,7 +46,7 @@ def test_one_end_of_line_is_left_out_and_no_other_byte(tmp_path: Path, content: 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\r\n", b"k" * (SECRET_BYTES_MAX + 1)])
 def test_file_that_holds_no_secret_is_refused(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(tm.Rejected, match="is empty|bytes; that is no secret"):
+    with pytest.raises(tm.Rejected, match="is empty|bytes, too many for a secret"):
         tm.read_secret(write_secret(tmp_path / "secret", content))
 
 
@@ -60,6 +60,20 @@ def test_pipe_is_read_to_its_end_and_a_directory_or_nothing_is_refused(tmp_path:
         tm.read_secret(tmp_path)
     with pytest.raises(tm.FileMissing, match="there is no file"):
         tm.read_secret(tmp_path / "none")
+
+
+def test_file_that_other_code_reads_is_missing_only_if_it_does_not_exist(tmp_path: Path) -> None:
+    """Story: a key in a directory that this user may not enter was told to be missing."""
+    key = write_secret(tmp_path / "key", SECRET)
+    with pytest.raises(tm.FileMissing, match="there is no file .*none; check the path"):
+        check_secret_file(tmp_path / "none")
+    with pytest.raises(tm.Rejected, match="key/x cannot be read: Not a directory; check the path"):
+        check_secret_file(key / "x")
+    if os.geteuid():
+        key.parent.chmod(0)
+        with pytest.raises(tm.Rejected, match="cannot be read: Permission denied; check the path and its permissions"):
+            check_secret_file(key)
+        key.parent.chmod(0o700)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o620, 0o660, 0o644, 0o604, 0o602, 0o606, 0o666, 0o711, 0o777])
@@ -77,7 +91,7 @@ def test_secret_any_user_may_read_or_write_is_refused_and_one_of_the_group_is_to
                     look(path)
             else:
                 look(path)
-        assert ("its group may use it" in caplog.text) is (mode & 0o066 in (0o020, 0o040, 0o060))
+        assert ("its group may read or write it" in caplog.text) is (mode & 0o066 in (0o020, 0o040, 0o060))
 
 
 @needs_root

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyarrow import fs as arrow_fs
 
 import tidemark as tm
 from tests.cli.support import ROOT, SMALL, document, held_open, make_store, refused, run
+from tidemark.backup import backups, restore
+from tidemark.cli.output import counted
 from tidemark.control_socket import NAME
 from tidemark.format_document import fingerprint
 
@@ -146,6 +150,35 @@ def test_tables_without_owners_answer_and_local_checkpoint_come_from_the_log(tmp
 def test_directory_without_a_store_is_an_error_and_stays_empty(command: str, tmp_path: Path) -> None:
     assert "FileMissing: there is no store" in refused(command, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_mistyped_path_is_told_as_one_and_advises_no_restore(tmp_path: Path) -> None:
+    """Story: "ENOENT …; restore it from a backup" was the answer to a typing error."""
+    none, place = tmp_path / "none", (arrow_fs.LocalFileSystem(), str(tmp_path / "none"))
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: tm.open(none, create=False), f"there is no store in {none}: "),
+        (lambda: tm.open(none, read_only=True), f"there is no store in {none}: "),
+        (lambda: tm.open(none / "b"), f"{none / 'b'} cannot be made: there is no directory {none}; "),
+        (lambda: backups(none), f"there is no backup in {none}: "),
+        (lambda: restore(place, tmp_path / "new"), "there is no backup here; check the place"),
+        (lambda: restore(none, tmp_path / "new"), f"there is no backup in {none}: "),
+        (lambda: restore(f"file://{none}", tmp_path / "new"), f"there is no backup in {none}: "),
+    ]
+    for call, words in calls:
+        with pytest.raises(tm.FileMissing) as told:
+            call()
+        text = told.value.message
+        assert words in text and "; check the p" in text and "restore" not in text
+    for command in (("backup", "list", none), ("restore", none, tmp_path / "new"), ("backup", "verify", none)):
+        assert f"FileMissing: there is no backup in {none}: the directory does not exist" in refused(*command)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(0, "0 passes"), (1, "1 pass"), (2, "2 passes"), (1_234_567, "1,234,567 passes")]
+)
+def test_noun_agrees_with_its_number(number: int, told: str) -> None:
+    assert counted(number, "pass", "passes") == told and counted(number, "row").endswith("row" + "s" * (number != 1))
 
 
 def test_missing_directory_and_missing_argument_are_wrong_usage(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_no_frame_for_all_pinned_pages_is_an_error_after_waiting_and_none_when_p
     stage = Stage(frames=25, clock=SystemClock(), wait_ms=1)
     held = [page(number) for number in range(1, 25)]
     stage.cache.hold(held)
-    with pytest.raises(MemoryExhausted, match="page_buffer is pinned by others"):
+    with pytest.raises(MemoryExhausted, match="page_buffer is pinned by other threads"):
         stage.cache.hold([page(40), page(41)])
     with pytest.raises(MemoryExhausted, match="25 frames, 26 are needed"):
         stage.cache.hold([page(number) for number in range(1, 27)])
@@ -317,7 +317,7 @@ def test_forgotten_pages_of_a_file_are_gone_dirty_or_not_and_held_ones_are_refus
     stage.get(page(2))
     stage.put(page(1, 2), 7)
     stage.cache.hold([page(3)])
-    with pytest.raises(MemoryExhausted, match="pinned by others"):
+    with pytest.raises(MemoryExhausted, match="pinned by other threads"):
         stage.cache.forget_files([1])
     assert [bool(stage.frame(each)) for each in (page(1), page(2), page(3), page(1, 2))] == [False, False, True, True]
     stage.cache.release([page(3)])

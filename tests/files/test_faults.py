@@ -389,7 +389,7 @@ def test_plan_prints_and_replays() -> None:
 
 
 def test_rule_for_unknown_operation_is_refused() -> None:
-    with pytest.raises(ValueError, match="no operation"):
+    with pytest.raises(ValueError, match="not an operation"):
         Rule("fsync")
 
 

@@ -173,7 +173,7 @@ def test_file_system_that_keeps_no_modes_is_told_once_and_used(
         for name in ("folder/a", "folder/b"):
             files.close(files.create(name))
         files.close_all()
-    assert caplog.text.count("keeps no modes") == 1 and len(list((tmp_path / "folder").iterdir())) == 2
+    assert caplog.text.count("stores no modes") == 1 and len(list((tmp_path / "folder").iterdir())) == 2
 
 
 @needs_root

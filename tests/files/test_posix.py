@@ -50,11 +50,11 @@ def holder(place: Path) -> subprocess.Popen[str]:
 
 
 def test_open_missing_directory_is_file_missing_and_create_makes_it(tmp_path: Path) -> None:
-    with pytest.raises(FileMissing):
+    with pytest.raises(FileMissing, match="there is no store in .*shop: the directory does not exist; check the path$"):
         PosixFiles(tmp_path / "shop")
     PosixFiles(tmp_path / "shop", create=True).close_all()
     PosixFiles(tmp_path / "shop", create=True).close_all()
-    with pytest.raises(FileMissing):
+    with pytest.raises(FileMissing, match="shop cannot be made: there is no directory .*none; check the path"):
         PosixFiles(tmp_path / "none" / "shop", create=True)
 
 

@@ -50,7 +50,7 @@ def test_restart_builds_every_index_and_its_timeline_tells() -> None:
     ("plant", "said"),
     [
         ("missing", "a row has no entry"),
-        ("key", "an entry has another key than its row"),
+        ("key", "an entry has a different key than its row"),
         ("count", "a counter is wrong"),
     ],
 )

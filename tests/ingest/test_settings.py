@@ -74,7 +74,7 @@ def test_sound_settings_give_the_servers_id() -> None:
         ("binlog_transaction_compression", "ON", "OFF"),
         ("log_bin_compress", "ON", "OFF"),
         ("server_id", "0", "server_id=1"),
-        ("server_id", "9", "another one"),
+        ("server_id", "9", "give this side another one"),
     ],
 )
 def test_setting_that_will_not_do_is_refused_with_its_remedy(setting: str, value: str | None, remedy: str) -> None:

@@ -155,9 +155,9 @@ BAD = [
     (mixed_types, "type depends on the path"),
     (float_added_as_integer, "takes integer, but register 1 holds float"),
     (integers_compared_as_floats, "takes float"),
-    (label_nowhere, "nowhere set"),
+    (label_nowhere, "is not set"),
     (return_in_main, "outside a subroutine"),
-    (call_of_main, "no subroutine"),
+    (call_of_main, "is not a subroutine"),
     (branch_into_subroutine, "into or out of a subroutine"),
     (branch_out_of_subroutine, "into or out of a subroutine"),
     (write_without_update, "not for updates"),
@@ -234,7 +234,7 @@ def test_constant_that_ends_behind_the_program_is_refused() -> None:
     good = words_of_a_filter()
     words = good.words.copy()
     words[words.size - int(words[p.H_CONSTANTS])] = 9
-    with pytest.raises(ProgramInvalid, match="constant that is not there"):
+    with pytest.raises(ProgramInvalid, match="constant that does not exist"):
         Program(TABLE, good.columns, words)
 
 

@@ -87,6 +87,6 @@ def test_damage_of_a_batch_behind_which_another_was_written_is_told(seed: int) -
     for number in range(COUNT):
         name, offset = log.place(first_lsn + number * 4_096)
         content = flipped(whole[name], offset + rng.randrange(4_096), rng.randrange(8))
-        with pytest.raises(tm.RedoDamaged, match=f"group {COUNT + 2} behind it|group {number + 3} behind it") as caught:
+        with pytest.raises(tm.RedoDamaged, match=f"group {COUNT + 2} after it|group {number + 3} after it") as caught:
             read(MemoryFiles.from_snapshot({**whole, name: content}), log.geometry)
         assert caught.value.offset == offset

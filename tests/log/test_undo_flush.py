@@ -210,7 +210,7 @@ def test_flush_over_the_tail_is_refused_before_a_byte_is_written() -> None:
         undo.write(UNDO_FREE, number)
     before = undo.after_power_loss().snapshot()
     undo.append(UNDO_FREE, 99)
-    with pytest.raises(InvariantBroken, match="over its tail"):
+    with pytest.raises(InvariantBroken, match="overwrite its tail"):
         undo.log.flush_through(1 << 40)
     assert undo.memory.kill().snapshot() == before
     assert on_disk(undo) == list(range(blocks - 1))

@@ -220,7 +220,7 @@ def test_directories_that_are_not_an_arbitrators_are_refused(tmp_path: Path, gro
         (["--group", "1=a:1"], "--secret-file"),
         (["--group", "1=a:1,arbitrator=b:2"], "--secret-file"),
         (["--group", "1=a:1", "--secret-file", "secret"], "the group has no arbitrator"),
-        (["--group", "one=a:1", "--secret-file", "secret"], "no number of a node"),
+        (["--group", "one=a:1", "--secret-file", "secret"], "not a number of a node"),
         (["--group", "1=a:1,arbitrator=b:2", "--secret-file", "secret", "--tls-ca", "secret"], "--tls-cert"),
         (["--group", "1=a:1,arbitrator=b:2", "--secret-file", "short"], "16 bytes or more"),
         (["--group", "1=a:1,arbitrator=b:2", "--new-group", "--living", "1"], "--new-group or --living"),

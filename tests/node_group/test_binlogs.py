@@ -176,7 +176,7 @@ def test_node_that_was_away_says_what_its_binlog_lacks_and_goes_on(tmp_path: Pat
         gaps = [place for place, each in enumerate(told) if each.incident]
         assert len(gaps) == 2, "one from before it joined at first, one of the time it was away"
         at = gaps[-1]
-        assert "go on with another node's" in told[at].incident and not told[at + 1].rows
+        assert "continue with another node's" in told[at].incident and not told[at + 1].rows
         assert keys(told) == [1, 3], "row 2 came with the copy"
         lacking = [each.epoch for each in said(site, 1) if any(row.after["id"] == 2 for row in each.rows)]
         assert told[at - 1].epoch < lacking[0] <= told[at + 1].epoch < told[at + 2].epoch
@@ -289,7 +289,10 @@ def test_only_the_primary_says_that_the_group_has_not_an_epoch(tmp_path: Path) -
             db.create_table("t", COLUMNS, "id")
         wait_logged(site, 1, 2)
         ahead = Start(epoch=make_epoch(GCI_MAX, 0))
-        for number, said_so, words in ((1, tm.EpochGap, "is another one"), (2, tm.PeerError, "yet.*try again")):
+        for number, said_so, words in (
+            (1, tm.EpochGap, "is not the one"),
+            (2, tm.PeerError, "yet.*try again"),
+        ):
             binlog = site.db(number).endpoint.source_binlog()
             with pytest.raises(said_so, match=words):
                 binlog.locate(ahead)

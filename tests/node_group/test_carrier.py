@@ -279,9 +279,9 @@ def test_node_that_is_not_configured_and_one_at_another_ones_address_are_refused
 ) -> None:
     one = site.end(1)
     stranger = site.end(7, listen=free_address(), peers={1: site.peers[1], 7: (HOST, 1)})
-    wait_until(lambda: "node 7 has no place here" in caplog.text)
+    wait_until(lambda: "node 7 is not one this node talks to" in caplog.text)
     swapped = site.end(3, listen=site.peers[2], peers={1: (HOST, 1), 3: site.peers[2]})
-    wait_until(lambda: "node 3 has no place here" in caplog.text)
+    wait_until(lambda: "node 3 is not one this node talks to" in caplog.text)
     assert not one.carrier.is_connected(2) and not stranger.carrier.is_connected(1)
     assert one.came == swapped.came == []
 
@@ -334,7 +334,7 @@ def test_of_two_processes_with_one_number_only_one_is_heard(site: Site, caplog: 
     beats.start()
     try:
         older = site.end(2, incarnation=5, listen=free_address())
-        wait_until(lambda: "two processes say that they are node 2" in caplog.text)
+        wait_until(lambda: "two processes claim to be node 2" in caplog.text)
         wait_until(lambda: len(one.messages()) > 5)
         assert not older.carrier.send(1, Opened(9)) or one.messages().count(Opened(9)) == 0
         newer = site.end(2, incarnation=6, listen=free_address())

@@ -256,7 +256,7 @@ def test_first_copy_in_which_the_primary_died_is_made_anew_by_the_next_one(
     [
         ({"other_sources": []}, tm.SchemaInvalid, "no source"),
         ({"source": "127.0.0.1:1", "progress": print}, tm.SchemaInvalid, "no option 'progress'"),
-        ({"source": 7}, tm.SchemaInvalid, "addresses"),
+        ({"source": 7}, tm.SchemaInvalid, "must be an address"),
         ({"source": "host"}, tm.SchemaInvalid, "host:port"),
         ({"source": "127.0.0.1:1", "secret": b"short"}, tm.SchemaInvalid, "16"),
         ({"source": "127.0.0.1:1", "name": "No!"}, tm.InvalidName, "name"),

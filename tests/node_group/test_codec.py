@@ -268,9 +268,9 @@ def forced(message: Any) -> bytes:
 
 
 def test_message_of_the_other_protocol_has_no_place() -> None:
-    with pytest.raises(FrameRejected, match="no place"):
+    with pytest.raises(FrameRejected, match="is not allowed here"):
         decode(packed(Opened(1)), RESTART_MESSAGES)
-    with pytest.raises(FrameRejected, match="no place"):
+    with pytest.raises(FrameRejected, match="is not allowed here"):
         decode(packed(End(1, 1, 1)), GROUP_MESSAGES)
 
 

@@ -240,7 +240,7 @@ def test_message_of_the_view_machines_has_no_place_in_a_conversation(site: Site)
     connection, writer = raw_link(site, one, CONVERSATION)
     connection.sendall(b"".join(frames_of(writer, FRAME_NODE_PIECE, encode(Opened(1)), 100)))
     wait_until(lambda: bool(failed))
-    assert "no place" in failed[0].message
+    assert "is not allowed here" in failed[0].message
     connection.close()
 
 

@@ -90,7 +90,7 @@ def test_member_killed_at_any_write_reopens_to_a_prefix_and_goes_on(seed: int) -
         assert acknowledged <= last <= base + len(pair.stream.words), f"seed {seed}"
         assert contents(again, NAME) == wanted[last], f"seed {seed}, group {last}"
         # A control file that was being written stays torn until the next local checkpoint.
-        problems = [each for each in again.check()["problems"] if "another local checkpoint serves" not in each]
+        problems = [each for each in again.check()["problems"] if "another local checkpoint is used" not in each]
         assert problems == [], f"seed {seed}"
         catch_up(again, pair, f"seed {seed}")
         again.close()

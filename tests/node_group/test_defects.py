@@ -119,7 +119,7 @@ def test_groups_out_of_order_or_of_others_are_refused() -> None:
     pair.verify()
     broken = sent[-1].copy()
     broken[FIRST + 4] ^= 1
-    with pytest.raises(tm.RedoDamaged, match="none of this store"):
+    with pytest.raises(tm.RedoDamaged, match="does not belong to this store"):
         pair.applier.apply(broken)
     with pytest.raises(tm.RedoDamaged):
         pair.applier.apply(np.zeros(3, dtype=np.int64))

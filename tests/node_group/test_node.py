@@ -204,7 +204,7 @@ def test_directory_of_another_group_or_node_is_refused(tmp_path: Path) -> None:
         wrong.close()
         again = tm.NodeGroup(tmp_path / "1", 2, site.text, SECRET, **OPTIONS)
         wait_until(lambda: again.parts.error is not None)
-        with pytest.raises(tm.Rejected, match="is of node 1"):
+        with pytest.raises(tm.Rejected, match="belongs to node 1"):
             again.status()
         again.close()
     finally:
@@ -359,7 +359,7 @@ def test_commit_the_next_primary_will_never_know_of_is_unanswered_at_once(
                 raise tm.PeerError("the link broke; connect again")
 
             monkeypatch.setattr(txn.link, "ask", unanswered)
-            with pytest.raises(tm.CommitUnanswered, match="came later") as caught:
+            with pytest.raises(tm.CommitUnanswered, match="of the present primary begins after") as caught:
                 txn.commit()
             assert caught.value.txid == txn.txid
             assert db["t"].get(1) is None

@@ -58,7 +58,7 @@ def test_option_that_differs_is_named_with_both_values(options: dict[str, Any], 
     ],
 )
 def test_options_that_no_node_tells_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(tm.FrameRejected, match="cannot be"):
+    with pytest.raises(tm.FrameRejected, match="the node in the handshake is invalid"):
         ONE.meet(told(TWO, options=options))
 
 

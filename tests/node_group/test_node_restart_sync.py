@@ -168,7 +168,7 @@ def test_node_whose_files_are_damaged_becomes_a_full_copy_and_says_why() -> None
         contents[name] = bytes(len(contents[name]))
     node = MemoryFiles.from_snapshot({**contents, "binlog.index": b"another room's"})
     wire, opened = node_brought_back(db, files, node, through, rng)
-    assert "own files do not lead" in wire.source.progress.why or "no state that counts" in wire.source.progress.why
+    assert "own files do not lead" in wire.source.progress.why or "no valid state" in wire.source.progress.why
     assert "binlog.index" in node.snapshot()
     joined_and_reopened(db, node, opened)
     db.close()

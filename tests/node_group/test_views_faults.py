@@ -228,11 +228,11 @@ def test_node_of_another_store_is_refused():
     world = whole(2)
     node = world.nodes[1]
     foreign = Received(2, bytes(16), Ping(99, 1, True, True, False))
-    assert node.node.step(foreign, node.now) == [Send(2, Refused("this node is of another store"))]
+    assert node.node.step(foreign, node.now) == [Send(2, Refused("this node belongs to another store"))]
     answer = Received(2, bytes(16), Refused("x"))
     assert node.node.step(answer, node.now) == [], "a refusal is not answered"
     arbitrator = world.sites[ARBITRATOR]
-    assert arbitrator.machine.step(foreign, 0.0) == [Send(2, Refused("this arbitrator is of another store"))]
+    assert arbitrator.machine.step(foreign, 0.0) == [Send(2, Refused("this arbitrator belongs to another store"))]
 
 
 def test_site_without_power_comes_back_with_everything_acknowledged():

@@ -153,7 +153,7 @@ def test_lists_come_and_go() -> None:
     ("call", "error", "message"),
     [
         (lambda db: db.add_partition("t", "p3", 30), tm.SchemaInvalid, "must ascend"),
-        (lambda db: db.add_partition("t", "p0", 40), tm.SchemaInvalid, "stands twice"),
+        (lambda db: db.add_partition("t", "p0", 40), tm.SchemaInvalid, "appears twice"),
         (lambda db: db.add_partition("t", "p3", "x"), tm.SchemaInvalid, "needs an int"),
         (lambda db: db.add_partition("t", "a/b", 40), tm.InvalidName, "name"),
         (lambda db: db.add_partition("x", "p3", 40), tm.NoSuchTable, "x"),

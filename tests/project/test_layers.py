@@ -77,6 +77,12 @@ def test_links_of_documents_lead_somewhere() -> None:
     assert [line for document in DOCUMENTS for line in rules.check_links(document, ROOT)] == []
 
 
+def test_documents_have_no_phrase_of_the_list() -> None:
+    """docs/style.md shows such phrases in its pairs."""
+    documents = [each for each in DOCUMENTS if each.name != "style.md"]
+    assert [line for each in documents for line in rules.check_document_phrases(each, ROOT)] == []
+
+
 LONG_BODY = "\n".join(["    x = 1"] * 61)
 PLANTED: list[tuple[Rule, str, str]] = [
     (rules.check_floors, "tidemark.engine.table.table", "import tidemark.recovery.verification.check"),
@@ -90,6 +96,9 @@ PLANTED: list[tuple[Rule, str, str]] = [
         "if TYPE_CHECKING:\n    from tidemark.engine.store.store import Store",
     ),
     (rules.check_compiled, "tidemark.engine.rows.rows_kernels", "from tidemark.engine.base.ids import SLOT_BITS"),
+    (rules.check_phrases, "tidemark.engine.table.table", "# nobody waits"),
+    (rules.check_phrases, "tidemark.engine.table.table", "x = f'{y} stands behind {z}'"),
+    (rules.check_phrases, "tidemark.engine.table.table", 'def f():\n    """What comes of\n    whoever waits."""'),
     (rules.check_compiled, "tidemark.engine.rows.lcp_layout", "from tidemark.engine.rows import row_format"),
     (
         rules.check_letters,
@@ -256,3 +265,7 @@ def test_unknown_citation_missing_room_and_dead_link_are_found(tmp_path: Path) -
     document = tmp_path / "a.md"
     document.write_text("[there](a.md#part) [web](https://example.org) [gone](b.md)")
     assert list(rules.check_links(document, tmp_path)) == ["a.md links to b.md, which is not there"]
+    document.write_text("`nobody`\n\n```\nbehind\n```\nIt falls behind, and somebody\n")
+    assert [line.split(";")[0] for line in rules.check_document_phrases(document, tmp_path)] == [
+        "a.md:6 says 'somebody'"
+    ]

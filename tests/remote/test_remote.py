@@ -246,9 +246,9 @@ def test_strangers_are_refused(serving: tm.CallServing) -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (None, "no call of this version"),
-        ([], "no call of this version"),
-        (["nothing"], "no call of this version"),
+        (None, "not a call of this version"),
+        ([], "not a call of this version"),
+        (["nothing"], "not a call of this version"),
         (["txn", "__class__", [], {}], "a transaction has no call '__class__'"),
         (["txn", "savepoint", [], {}], "a transaction has no call 'savepoint'"),
         (["table", "test.account", "_alone", [], {}], "a table has no call '_alone'"),
@@ -282,7 +282,7 @@ def test_call_or_answer_that_is_too_long_is_refused_and_the_link_goes_on(
     table = remote["test.account"]
     table.insert_many([(number, "ann", 1.0, "x" * 900) for number in range(200)])
     monkeypatch.setattr(conversation, "MESSAGE_BYTES_MAX", 100_000)
-    with pytest.raises(tm.LimitExceeded, match="divide"):
+    with pytest.raises(tm.LimitExceeded, match="split it"):
         table.get(b"x" * 200_000)
     with pytest.raises(tm.LimitExceeded, match="ask for less"):
         table.get_many(list(range(200)))

@@ -331,7 +331,7 @@ def test_strangers_write_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixtur
     clock.advance(EVERY_SECONDS)
     limited.warning("the next")
     limited.warning("another")
-    assert caplog.records[1].getMessage() == "the next (999 lines like it were left out before)"
+    assert caplog.records[1].getMessage() == "the next (similar lines left out before: 999)"
     assert len(caplog.records) == 2
 
 

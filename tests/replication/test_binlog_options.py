@@ -436,7 +436,7 @@ def test_options_of_others_and_of_the_next_opening_are_refused_at_run_time():
     db, _ = site()
     for option in OPTIONS:
         if option.effect is Effect.OPEN or option.name not in OF_BINLOG:
-            with pytest.raises(Rejected, match="next opening|not one of the binlog"):
+            with pytest.raises(Rejected, match="next opening|not an option of the binlog"):
                 db.binlog.set_option(option.name, option.default)
         else:
             db.binlog.set_option(option.name, option.default)

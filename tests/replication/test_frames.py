@@ -87,7 +87,7 @@ def test_frame_sent_twice_or_left_out_is_refused() -> None:
     for order in ([0, 0], [1], [0, 2]):
         writer, reader = pair()
         frames = [writer.frame(FRAME_BYE, b"") for _ in range(3)]
-        with pytest.raises(FrameRejected, match="in the place of"):
+        with pytest.raises(FrameRejected, match="came instead of"):
             for number in order:
                 list(reader.feed(frames[number]))
 

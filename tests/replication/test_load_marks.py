@@ -65,7 +65,7 @@ def told(db):
 def test_text_of_a_mark_is_read_back_and_other_incidents_are_none():
     mark = LoadMark(0x1234_5678_9ABC_DEF0, 10**12, 2**62, "d.t: odd\nname")
     assert load_mark(mark.text) == mark
-    assert load_mark("epochs were lost behind epoch 7; copy the replica anew") is None
+    assert load_mark("epochs were lost after epoch 7; copy the replica anew") is None
 
 
 def test_mark_stands_before_everything_else_of_its_epoch():
@@ -101,7 +101,7 @@ def test_replica_stops_at_a_mark_until_the_rows_are_there_and_it_is_skipped():
         assert rows(b) == dict.fromkeys(range(4), "before")
         adopted(b, range(4, 30))
         assert load_mark(channel.skip_incident()).job == report.job
-        with pytest.raises(tm.Rejected, match="stand at an incident"):
+        with pytest.raises(tm.Rejected, match="is not stopped at an incident"):
             channel.skip_incident()
         channel.apply_all()
         assert rows(b) == rows(a) and rows(b)[8] == "behind the load"

@@ -176,7 +176,7 @@ def test_epochs_out_of_order_are_refused(epochs):
     source, files = Source(file_bytes=1 << 20), MemoryFiles()
     source.write(*epochs)
     relay = relay_on(files, 1 << 20)
-    with pytest.raises(EpochGap, match=f"epoch {epochs[1]} came behind epoch 5"):
+    with pytest.raises(EpochGap, match=f"epoch {epochs[1]} came after epoch 5"):
         receive(relay, source, 1 << 20)
     relay.cut()
     relay.sync()

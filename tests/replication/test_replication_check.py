@@ -67,7 +67,7 @@ def test_tables_of_the_system_are_compared_with_their_definitions() -> None:
     wrong = replace(NDB_REPLICATION_TABLE, primary_key=("db", "table_name"), partition=tm.HashPartition())
     found = report(tables=[wrong, MAIN])
     assert len(found.problems) == 1 and "Wrong number of primary key parts, expected 3" in found.problems[0]
-    assert sum("made when it is first named" in note for note in found.notes) == 4
+    assert sum("made when it is first used" in note for note in found.notes) == 4
     assert any("create_replication_table()" in note for note in report(tables=[MAIN]).notes)
 
 
@@ -79,7 +79,7 @@ def test_tables_of_the_system_are_compared_with_their_definitions() -> None:
         ([row("NDB$SOMETHING(x)")], "Error in parsing conflict function"),
         ([row("NDB$EPOCH2()", binlog_type=2)], "configured to log updates as writes"),
         ([row("NDB$EPOCH_TRANS()")], "version 1"),
-        ([row(None, server_id=70_000)], "no site can be"),
+        ([row(None, server_id=70_000)], "server id 70000, which is invalid"),
     ],
 )
 def test_function_that_is_not_active_is_a_problem(rows: list[ReplicationRow], words: str) -> None:
@@ -95,7 +95,7 @@ def test_function_that_is_not_active_is_a_problem(rows: list[ReplicationRow], wo
         ([row("NDB$EPOCH2()")], "conflict role is NONE"),
         ([row("NDB$MAX(stamp)", binlog_type=8)], "leaves columns out"),
         ([row(None, binlog_type=5)], "binlog_type 5 is not used"),
-        ([row(None, table="nobody")], "row d.nobody:0 of mysql.ndb_replication is about no table there is"),
+        ([row(None, table="nobody")], "row d.nobody:0 of mysql.ndb_replication matches no table"),
         ([row("NDB$MAX(stamp)", table="t%"), row(None, table="%t")], "Ambiguous"),
     ],
 )
@@ -162,7 +162,7 @@ def test_exceptions_table_says_when_it_is_made_what_is_wrong_with_it_and_from_wh
         db.create_table("d.u", MAIN.columns, MAIN.primary_key)
         db.create_table("d.u$EX", EXCEPTIONS.columns[:4], EXCEPTIONS.primary_key)
         assert "mandatory column count  doesn't have the 'NDB$' prefix" in caplog.messages[0]
-        assert "counts from the next set-up of d.u" in caplog.messages[-1]
+        assert "takes effect at the next set-up of d.u" in caplog.messages[-1]
 
 
 def test_command_line_looks_at_a_closed_store_at_an_open_one_and_at_its_peer(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_command_line_looks_at_a_closed_store_at_an_open_one_and_at_its_peer(tmp
         assert document("check", store, "--replication", "-o", "server_id=3")["tables"] == found["tables"]
     result = run("check", store, "--replication", "-o", "server_id=3", "--peer", peer, 5)
     assert result.exit_code == 1 and result.stdout.startswith("problem: NDB$EPOCH of row d.t:0 here")
-    assert result.stdout.splitlines()[-1] == "1 problems"
+    assert result.stdout.splitlines()[-1] == "1 problem"
     assert run("check", store, "-o", "server_id=3").exit_code == 2
     assert run("check", store, "--replication", "-o", "server_id").exit_code == 2
     assert "did you mean" in run("check", store, "--replication", "-o", "server_if=3").stderr

@@ -305,7 +305,7 @@ def test_function_of_epochs_is_refused_on_several_channels() -> None:
 
 
 def test_exceptions_table_made_after_its_table_is_checked_at_once_and_says_when_it_counts() -> None:
-    assert rules(tuple(check_exceptions(EXCEPTIONS, TABLE))) == ["counts from the next set-up"]
+    assert rules(tuple(check_exceptions(EXCEPTIONS, TABLE))) == ["takes effect at the next set-up"]
     assert check_exceptions(EXCEPTIONS, None) == []
     bad = TableDefinition(0, 1, "test.t1$EX", EXCEPTIONS.columns[:4], ("s",))
     assert rules(tuple(check_exceptions(bad, TABLE)))[0] == "wrong definition (initial 4 columns)"

@@ -111,7 +111,7 @@ def test_epoch_that_another_node_decided_may_come_yet():
     source = Source()
     source.write(10, 20)
     member = SourceBinlog(source.files, 1, source.end, closed_epoch=lambda: 20, may_lag=lambda: True)
-    with pytest.raises(PeerError, match="has not epoch 21 yet.*try again") as told:
+    with pytest.raises(PeerError, match="does not have epoch 21 yet.*try again") as told:
         member.locate(Start(epoch=21))
     assert is_passing(told.value)
     assert member.locate(Start(epoch=20)) == Position(*source.epochs[1][1])

@@ -350,5 +350,5 @@ def test_damaged_time_of_day_is_damage_and_no_value_error():
     row_format = RowFormat(definition)
     image = row_format.encode_row((1, datetime.time(1)))
     image[1] = -1
-    with pytest.raises(PageDamaged, match="what no value is stored as"):
+    with pytest.raises(PageDamaged, match="bytes that are not a value"):
         row_format.decode_row(image, 0)

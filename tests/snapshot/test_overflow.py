@@ -60,7 +60,7 @@ def test_oldest_snapshot_is_given_up_and_every_call_of_it_says_so() -> None:
         second.close()
         second = db.snapshot()
     for call in [*before, *(lambda: first["test.t"], first.tables)]:
-        with pytest.raises(tm.SnapshotTooOld, match="was given up.*snapshot_memory"):
+        with pytest.raises(tm.SnapshotTooOld, match="was dropped.*snapshot_memory"):
             call()
     status = db.status()["snapshots"]
     assert (status["open"], status["oldest_epoch"], status["given_up"]) == (1, second.epoch, 1)

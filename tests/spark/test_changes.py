@@ -402,7 +402,7 @@ def test_values_of_another_column_that_had_the_name_are_no_values_of_this_one(db
     db["numbers"].insert((2, 12))
     logged(db)
     files, definition = files_of(place_of(db), "numbers"), db["numbers"].definition
-    with pytest.raises(tm.TypeMismatch, match="begin behind"):
+    with pytest.raises(tm.TypeMismatch, match="begin after"):
         rows_in(files, definition)
     assert [row[3] for row in rows_in(files, definition, since)[0]] == [{"id": 2, "n": 12}]
     files.close()
@@ -426,7 +426,7 @@ def test_what_row_changes_cannot_tell_ends_the_reading_behind_what_was_before(db
     behind = logged(db)
     rows, reached, _ = rows_in(files, definition)
     assert [row[3]["id"] for row in rows] == [1] and since <= reached < behind
-    with pytest.raises(tm.Unsupported, match="row changes do not tell"):
+    with pytest.raises(tm.Unsupported, match="row changes do not show"):
         rows_in(files, definition, reached)
     assert files.reach(behind, None, None, PIECE).obstacle is None
     files.close()

@@ -197,7 +197,7 @@ REFUSED: list[tuple[dict[str, Any], type[tm.Error], str]] = [
     ({"table": "numbers", "columns": "id,m"}, tm.NoSuchColumn, "it has id, n, k"),
     ({"table": "numbers", "columns": "id,id"}, tm.SchemaInvalid, "twice"),
     ({"table": "numbers", "tasks": "0"}, tm.SchemaInvalid, "whole number"),
-    ({"table": "numbers", "lcp": "1"}, tm.SchemaInvalid, "no store"),
+    ({"table": "numbers", "lcp": "1"}, tm.SchemaInvalid, "not a store"),
     ({"table": "numbers", "backup": "9"}, tm.FileMissing, "no backup 9"),
     ({"path": "store", "table": "numbers", "backup": "1"}, tm.SchemaInvalid, "is a store"),
     ({"path": "store", "table": "disk"}, tm.Unsupported, "read a backup, or these columns: id, n$"),

@@ -99,7 +99,7 @@ def test_block_as_it_was_before_it_was_written_again_is_damage() -> None:
     words[size - 1] ^= 1  # padding, or a value nobody looks at
     seal(words, size)
     put(files, name, 0, words.tobytes())
-    assert "not what the log says" in refused(files, name).message
+    assert "differs from its description in the log" in refused(files, name).message
 
 
 def test_what_lies_behind_the_blocks_does_not_matter() -> None:

@@ -93,7 +93,7 @@ def test_another_store_in_the_place_of_the_one_attached_to_is_refused() -> None:
     with attach(second(files)) as view:
         other = {name: foreign(content) for name, content in files.snapshot().items() if "redo" not in name}
         files.disk.root = MemoryFiles.from_snapshot(other).disk.root
-        with pytest.raises(tm.ForeignFile, match="another store stands in the place"):
+        with pytest.raises(tm.ForeignFile, match="another store is in the place"):
             view.refresh()
         assert len(view[NAME]) == 0
 

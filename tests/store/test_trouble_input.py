@@ -367,14 +367,14 @@ def test_batch_update_with_rows_of_some_columns_leaves_the_others_alone() -> Non
         (
             [{"id": 1, "a": 0}, {"id": 2, "b": 0}],
             tm.TypeMismatch,
-            "row 1 does not give by name exactly the columns id, a, as",
+            "row 1 does not name exactly the columns id, a, as",
         ),
         (
             [{"id": 1, "a": 0}, (2, 0, 0, "z")],
             tm.TypeMismatch,
-            "row 1 does not give by name exactly the columns id, a, as",
+            "row 1 does not name exactly the columns id, a, as",
         ),
-        ([(2, 0, 0, "z"), {"id": 1, "a": 0}], tm.TypeMismatch, "row 0 does not give by name"),
+        ([(2, 0, 0, "z"), {"id": 1, "a": 0}], tm.TypeMismatch, "row 0 does not name exactly"),
         ([{"id": 1, "nothing": 0}], tm.NoSuchColumn, "nothing"),
         ([{"a": 1}], tm.NotNullViolation, "id"),
     ):

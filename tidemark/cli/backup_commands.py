@@ -10,7 +10,18 @@ from typing import Any
 import click
 
 import tidemark as tm
-from tidemark.cli.output import json_option, memory_option, one_line, open_store, reported, say, table_lines, tree_lines
+from tidemark.cli.output import (
+    counted,
+    json_option,
+    memory_option,
+    one_line,
+    open_store,
+    reported,
+    say,
+    table_lines,
+    tree_lines,
+    verdict_of,
+)
 from tidemark.cli.store_commands import ask_owner
 from tidemark.engine.base.ids import gci_of, micro_of
 
@@ -19,11 +30,15 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _STORE = click.Path(path_type=Path, exists=True, file_okay=False)
 _place = click.argument("place")
 _scratch = click.argument("scratch", type=click.Path(path_type=Path))
-_until = click.option("--until", help="An epoch, or a time as 2026-11-21T22:05:00 (local unless it has a zone).")
+_until = click.option("--until", help="An epoch, or a time such as 2026-11-21T22:05:00 (local unless it has a zone).")
 _processes = click.option(
-    "--processes", type=click.IntRange(min=1, max=256), default=1, show_default=True, help="So many work side by side."
+    "--processes",
+    type=click.IntRange(min=1, max=256),
+    default=1,
+    show_default=True,
+    help="Number of processes that work in parallel.",
 )
-_number = click.option("--number", type=int, help="This backup, not the newest that serves.")
+_number = click.option("--number", type=int, help="Use this backup, not the newest suitable one.")
 
 
 class _Group(click.Group):
@@ -42,7 +57,7 @@ def until_of(text: str | None) -> int | datetime | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError as error:
-        raise click.UsageError(f"--until is an epoch or a time in ISO 8601, got {text!r}") from error
+        raise click.UsageError(f"--until must be an epoch or a time in ISO 8601, got {text!r}") from error
 
 
 def absolute(place: str) -> str:
@@ -68,8 +83,8 @@ def backup() -> None:
 @backup.command("make", short_help="Back a store up (what `backup STORE PLACE` does).")
 @click.argument("store", type=_STORE)
 @_place
-@click.option("--incremental", is_flag=True, help="Only what changed since the newest backup there.")
-@click.option("--no-verify", is_flag=True, help="Do not read back what was written.")
+@click.option("--incremental", is_flag=True, help="Back up only what changed since the newest backup there.")
+@click.option("--no-verify", is_flag=True, help="Do not read back the files written.")
 @memory_option
 @json_option
 @one_line
@@ -86,9 +101,10 @@ def make(store: Path, place: str, incremental: bool, no_verify: bool, data_memor
 
 def _made_lines(report: dict[str, Any]) -> Iterator[str]:
     yield from (f"note: {note}" for note in report["notes"])
+    rows, size = counted(report["rows"], "row"), counted(report["written_bytes"], "byte")
     yield (
-        f"backup {report['number']} ({report['kind']}): epoch {_epoch(report['epoch'])}, {report['rows']:,} rows,"
-        f" {report['written_bytes']:,} bytes written in {report['seconds']:.1f} s"
+        f"backup {report['number']} ({report['kind']}): epoch {_epoch(report['epoch'])}, {rows},"
+        f" {size} written in {report['seconds']:.1f} s"
     )
 
 
@@ -142,14 +158,13 @@ def verify_place(place: str, number: int | None, as_json: bool) -> None:
 def _verified_lines(report: dict[str, Any]) -> Iterator[str]:
     yield from (f"damaged: {each}" for each in report["problems"])
     yield from (f"note: {each}" for each in report["notes"])
-    looked = f"{report['backups']} backups, {report['files']} files, {report['segments']} segments"
-    verdict = "sound" if report["is_sound"] else f"{len(report['problems'])} problems"
-    yield f"{verdict}: {looked}, {report['size_bytes']:,} bytes"
+    counts = [counted(report[f"{what}s"], what) for what in ("backup", "file", "segment")]
+    yield f"{verdict_of(report)}: {', '.join(counts)}, {counted(report['size_bytes'], 'byte')}"
 
 
 @backup.command("prune", short_help="Keep the newest backups and all they need.")
 @_place
-@click.option("--keep", type=click.IntRange(min=1), required=True, help="So many backups stay.")
+@click.option("--keep", type=click.IntRange(min=1), required=True, help="Number of backups to keep.")
 @json_option
 @one_line
 def prune_place(place: str, keep: int, as_json: bool) -> None:
@@ -164,7 +179,7 @@ def prune_place(place: str, keep: int, as_json: bool) -> None:
 @_place
 @_scratch
 @_until
-@click.option("--every", help="Again and again, at this distance: 30m, 6h, 1d. Ends with the first that fails.")
+@click.option("--every", help="Repeat at this interval: 30m, 6h, 1d. Ends with the first restore that fails.")
 @_processes
 @memory_option
 @json_option
@@ -202,7 +217,7 @@ def seconds_of(text: str) -> float:
     """Return the value of --every. Raises: UsageError."""
     number, unit = text[:-1], text[-1:]
     if not number.isascii() or not number.isdigit() or unit not in _UNITS or int(number) < 1:
-        raise click.UsageError(f"--every is a whole number with s, m, h or d, as 6h; got {text!r}")
+        raise click.UsageError(f"--every must be a whole number with s, m, h or d, such as 6h; got {text!r}")
     return float(int(number) * _UNITS[unit])
 
 
@@ -224,20 +239,20 @@ def archive(store: Path, place: str, data_memory: str, as_json: bool) -> None:
     say(report, as_json, lambda: tree_lines(report))
 
 
-@click.command(short_help="Make a store of a backup, at its end, an epoch or a time.")
+@click.command(short_help="Restore a store from a backup, to its end, an epoch or a time.")
 @_place
 @click.argument("path", type=click.Path(path_type=Path), required=False)
 @_until
 @_number
-@click.option("--list", "is_list", is_flag=True, help="List the backups, and end.")
-@click.option("--plan", "is_plan", is_flag=True, help="Print what would be read and reached, and end.")
+@click.option("--list", "is_list", is_flag=True, help="List the backups, and exit.")
+@click.option("--plan", "is_plan", is_flag=True, help="Print the plan of the restore, and exit.")
 @click.option(
     "--binlog",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="The store's binlog, its folder or the store: what it has behind backup and archive is applied.",
+    help="Folder of the store's binlog, or the store: apply its changes after backup and archive.",
 )
-@click.option("--apply-status", is_flag=True, help="Write the row of ndb_apply_status a replica goes on from.")
-@click.option("--no-verify", is_flag=True, help="Do not bring the store back in memory to compare it.")
+@click.option("--apply-status", is_flag=True, help="Write the row of ndb_apply_status from which a replica continues.")
+@click.option("--no-verify", is_flag=True, help="Do not load the restored store into memory to verify it.")
 @_processes
 @memory_option
 @json_option
@@ -270,7 +285,7 @@ def restore(
         say(planned, as_json, lambda: _plan_lines(planned))
         return
     if path is None:
-        raise click.UsageError("say where the store is to be, or use --list or --plan")
+        raise click.UsageError("give the PATH of the new store, or use --list or --plan")
     if not as_json:
         for line in _plan_lines(planned):
             click.echo(line)
@@ -301,8 +316,8 @@ def _binlog_lines(found: dict[str, Any] | None) -> Iterator[str]:
         first, last = (
             f"{_epoch(found[f'{end}_epoch'])}, {_time(found[f'{end}_wall_us'])}" for end in ("first", "last")
         )
-        reach = f"{found['epochs']:,} epochs, from {first}, to {last}"
-    yield f"binlog {names}, {sizes:,} bytes: {reach}"
+        reach = f"{counted(found['epochs'], 'epoch')}, from {first}, to {last}"
+    yield f"binlog {names}, {counted(sizes, 'byte')}: {reach}"
     yield from (f"gap: {each}" for each in found.get("gaps", ()))
     if found.get("damage"):
         yield f"damaged: {found['damage']}"
@@ -315,7 +330,8 @@ def _some(names: list[str]) -> str:
 
 def _plan_lines(planned: dict[str, Any]) -> Iterator[str]:
     taken = planned["backup"]
-    yield f"backup {taken['number']} ({taken['kind']}) of epoch {_epoch(taken['epoch'])}: {taken['rows']:,} rows"
+    rows, size = counted(taken["rows"], "row"), counted(planned["bytes"], "byte")
+    yield f"backup {taken['number']} ({taken['kind']}) of epoch {_epoch(taken['epoch'])}: {rows}"
     yield from table_lines([list(each.values()) for each in planned["files"]], ("file", "rows", "bytes"))
     if planned["segments"]:
         shown = [list(each.values()) for each in planned["segments"]]
@@ -324,4 +340,4 @@ def _plan_lines(planned: dict[str, Any]) -> Iterator[str]:
     tasks = [(each["task"], _some(each["of"]), each["rows"], each["bytes"]) for each in planned["tasks"]]
     yield from table_lines(tasks, ("task", "of", "rows", "bytes"))
     yield from (f"note: {note}" for note in planned["notes"])
-    yield f"reads {planned['bytes']:,} bytes, ends at epoch {_epoch(planned['epoch'])}, could reach {planned['reach']}"
+    yield f"reads {size}, ends at epoch {_epoch(planned['epoch'])}, could reach {planned['reach']}"

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from tidemark.channel import Channel
 
 POLL_SECONDS = 0.05
-_server_id = click.option("--server-id", type=click.IntRange(1, SERVER_ID_MAX), help="Who this site is.")
+_server_id = click.option("--server-id", type=click.IntRange(1, SERVER_ID_MAX), help="Id of this site.")
 _given = click.option(
     "-o",
     "--option",
     "given",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An option of replication, of store or channel.",
+    help="An option of replication, of the store or of the channel.",
 )
 
 
@@ -45,7 +45,7 @@ def _options(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
     for each in given:
         name, equals, text = each.partition("=")
         if not equals:
-            raise click.UsageError(f"--option is NAME=VALUE, got {each!r}")
+            raise click.UsageError(f"--option must be NAME=VALUE, got {each!r}")
         (store if name in OF_STORE else channel)[name] = parse_text(name, text)
     return store, channel
 
@@ -81,21 +81,26 @@ def secret(file: Path) -> None:
         file.touch(0o600, exist_ok=False)
         file.write_text(f"{SystemClock().random_bytes(KEY_BYTES_MIN).hex()}\n")
     except OSError as error:
-        raise click.UsageError(f"no secret is made in {file}: {error.strerror}; give the path of a new file") from error
+        raise click.UsageError(
+            f"no secret was written to {file}: {error.strerror}; give the path of a new file"
+        ) from error
 
 
-@click.command(short_help="Offer a store's binlog to replicas.")
+@click.command(short_help="Serve a store's binlog to replicas.")
 @click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--listen", default="127.0.0.1:7306", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
 @_server_id
 @secret_option
 @click.option("--tls-cert", type=file_path, help="This site's certificate (PEM).")
-@click.option("--tls-key", type=file_path, help="Its key (PEM).")
-@click.option("--tls-ca", type=file_path, help="Replicas need a certificate this one vouches for (PEM).")
+@click.option("--tls-key", type=file_path, help="Its private key (PEM).")
+@click.option("--tls-ca", type=file_path, help="CA certificate (PEM); replicas need a certificate signed by it.")
 @click.option(
-    "--heartbeat-row-ms", type=click.IntRange(0, 3_600_000), default=0, help="Write a row so often; 0: never."
+    "--heartbeat-row-ms",
+    type=click.IntRange(0, 3_600_000),
+    default=0,
+    help="Interval of heartbeat rows in ms; 0: none.",
 )
-@click.option("--calls", metavar="HOST:PORT", help="Take calls of clients there (tm.connect). Port 0: a free one.")
+@click.option("--calls", metavar="HOST:PORT", help="Serve calls of clients there (tm.connect). Port 0: a free one.")
 @_given
 @memory_option
 @json_option

@@ -47,10 +47,10 @@ RELAY_FOLDER = "relay"  # a folder for each channel
 @click.option("--lcp", "what", flag_value="lcp", help="Control files, data files, blocks and rows.")
 @click.option("--binlog", "what", flag_value="binlog", help="Events of the binlog, as SHOW BINLOG EVENTS has them.")
 @click.option("--relay", "what", flag_value="relay", help="Events of the relay log, likewise.")
-@click.option("--from", "start", help="Begin at the first group at or behind LSN; of a binlog, at FILE:POSITION.")
+@click.option("--from", "start", help="Begin at the first group at or after this LSN; of a binlog, at FILE:POSITION.")
 @click.option("--file", help="Of a binlog or relay log: this file only.")
 @click.option("--channel", help="Of relay logs: that of this channel only.")
-@click.option("--limit", type=click.IntRange(min=0), help="Print so many lines at most.")
+@click.option("--limit", type=click.IntRange(min=0), help="Print at most this many lines.")
 @json_option
 @one_line
 def log(
@@ -78,7 +78,9 @@ def log(
         entries = _events(files, what, start, file, channel) if what in BINLOGS else _entries(files, what, _lsn(start))
         holder = files.holder()
         if holder is not None:
-            click.echo(f"note: process {holder} has the store open; what its files hold now is shown", err=True)
+            click.echo(
+                f"note: process {holder} has the store open; the present content of its files is shown", err=True
+            )
         is_damaged = False
         for entry in islice(entries, limit):
             is_damaged = is_damaged or entry["kind"] == "damage"
@@ -93,7 +95,7 @@ def log(
 
 def _lsn(start: str | None) -> int | None:
     if start is not None and not (start.isascii() and start.isdigit()):
-        raise click.UsageError(f"--from is an LSN, a number from 0 on, with --redo and --undo, got {start!r}")
+        raise click.UsageError(f"--from must be an LSN, a number from 0, with --redo and --undo, got {start!r}")
     return None if start is None else int(start)
 
 
@@ -143,7 +145,7 @@ def _position(start: str | None, file: str | None) -> Position | None:
         name, place = ("", start) if start.isdigit() else (start, str(FIRST_POSITION))
     name = name or file or ""
     if not name or not (place.isascii() and place.isdigit()):
-        raise click.UsageError(f"--from is FILE:POSITION, or POSITION with --file, got {start!r}")
+        raise click.UsageError(f"--from must be FILE:POSITION, or POSITION with --file, got {start!r}")
     return Position(name, int(place))
 
 

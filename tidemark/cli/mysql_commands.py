@@ -21,20 +21,28 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _OPTIONS = (
     click.option("--password-file", type=_FILE, help="A file that holds the password."),
     click.option("--name", default="", help="Name of the source in mysql.tidemark_ingest; its address if not given."),
-    click.option("--server-id", type=click.IntRange(1, (1 << 32) - 1), help="Id among the source's replicas."),
+    click.option(
+        "--server-id",
+        type=click.IntRange(1, (1 << 32) - 1),
+        help="Server id of this replica, which no other replica of the source has.",
+    ),
     click.option("--copy", "start", flag_value=COPY, help="The first time: copy all wanted tables, then follow."),
     click.option("--from-now", "start", flag_value=CURRENT, help="The first time: follow from where the binlog ends."),
     click.option("--from", "position", metavar="FILE:POSITION", help="The first time: follow from this position."),
-    click.option("--table", "tables", multiple=True, metavar="DB.TABLE", help="Only these; wildcards are % and _."),
-    click.option("--ignore-table", "ignored", multiple=True, metavar="DB.TABLE", help="None of these."),
+    click.option(
+        "--table", "tables", multiple=True, metavar="DB.TABLE", help="Replicate only these; wildcards are % and _."
+    ),
+    click.option("--ignore-table", "ignored", multiple=True, metavar="DB.TABLE", help="Do not replicate these."),
     click.option("--once", is_flag=True, help="End where the binlog ends."),
-    click.option("--tolerant", is_flag=True, help="Missing and existing rows are no difference between the sides."),
-    click.option("--skip", multiple=True, metavar="FILE:POSITION", help="Pass over the statement at this position."),
-    click.option("--tls", is_flag=True, help="Talk by TLS or not at all."),
-    click.option("--tls-ca", type=_FILE, help="Who vouches for the server (PEM); it is not verified without."),
-    click.option("--tls-cert", type=_FILE, help="A certificate of our own (PEM)."),
-    click.option("--tls-key", type=_FILE, help="Its key (PEM)."),
-    click.option("--tls-any-name", is_flag=True, help="The server's certificate may be of another host."),
+    click.option("--tolerant", is_flag=True, help="Do not stop at rows that are missing or exist already."),
+    click.option("--skip", multiple=True, metavar="FILE:POSITION", help="Skip the statement at this position."),
+    click.option("--tls", is_flag=True, help="Require TLS."),
+    click.option(
+        "--tls-ca", type=_FILE, help="CA certificate of the server (PEM); without it the server is not verified."
+    ),
+    click.option("--tls-cert", type=_FILE, help="Certificate of this client (PEM)."),
+    click.option("--tls-key", type=_FILE, help="Its private key (PEM)."),
+    click.option("--tls-any-name", is_flag=True, help="Accept a certificate of another host name."),
 )
 
 
@@ -48,7 +56,7 @@ def mysql_options(command: Callable[..., None]) -> Callable[..., None]:
 def _position(text: str) -> tuple[str, int]:
     file, colon, number = text.rpartition(":")
     if not (file and colon and number.isdigit()):
-        raise click.UsageError(f"a position is FILE:POSITION, got {text!r}")
+        raise click.UsageError(f"a position must be FILE:POSITION, got {text!r}")
     return file, int(number)
 
 
@@ -75,7 +83,7 @@ def replicate_mysql(url: str, directory: Path, data_memory: str, **given: Any) -
     address = parse_address(url, password, tls if wants_tls else None)
     position = given["position"]
     if position is not None and given["start"] is not None:
-        raise click.UsageError("begin with a copy, from now or at a position")
+        raise click.UsageError("give only one of --copy, --from-now and --from")
     with tm.open(directory, data_memory=data_memory) as db, bar("applied", None) as advance:
         assert isinstance(db, tm.Database)
         done = 0
@@ -98,5 +106,5 @@ def replicate_mysql(url: str, directory: Path, data_memory: str, **given: Any) -
         try:
             running.run()
         except KeyboardInterrupt:
-            click.echo("stopped; it goes on from here the next time", err=True)
+            click.echo("stopped; the next run continues from here", err=True)
         return running.status()

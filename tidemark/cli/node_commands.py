@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.2
 
 
-@click.command(short_help="Vote where a node group could break into two halves.")
+@click.command(short_help="Run the arbitrator, which decides if a node group is split.")
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @node_options
-@click.option("--new-group", "is_new", is_flag=True, help="Begin with a group that is to be made.")
+@click.option("--new-group", "is_new", is_flag=True, help="Begin with a new group.")
 @click.option(
     "--living",
     type=click.IntRange(1, NODE_NUMBER_MAX),
     metavar="NODE",
-    help="Its disk was lost: begin with the view of this node. Make sure first that no other side of the group lives.",
+    help="Its disk was lost: begin with the view of this node. Make sure first that no other part of the group runs.",
 )
 @json_option
 @one_line
@@ -62,7 +62,7 @@ def arbitrator(
     directory is empty: --new-group, which does no harm where there is a record, or --living.
     """
     if is_new and living is not None:
-        raise click.UsageError("a group is new, or it lives already: give --new-group or --living")
+        raise click.UsageError("a group is new or exists already; give --new-group or --living, not both")
     configuration = group_of(group)
     secret = secret_of(secret_file)
     tls = node_tls(tls_cert, tls_key, tls_ca)
@@ -89,7 +89,7 @@ def _options(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
     for each in given:
         name, equals, value = each.partition("=")
         if not equals:
-            raise click.UsageError(f"--option is NAME=VALUE, got {each!r}")
+            raise click.UsageError(f"--option must be NAME=VALUE, got {each!r}")
         if name in BY_NAME:
             (store if name in OF_STORE else channel)[name] = parse_text(name, value)
         else:
@@ -98,13 +98,17 @@ def _options(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 _CHANNEL_OPTIONS = (
-    click.option("--source", metavar="HOST:PORT", help="The group is a replica site of what is served there."),
-    click.option("--source-secret-file", type=file_path, help="The secret there, if it is another one."),
-    click.option("--source-tls-ca", type=file_path, help="Who vouches for the source's certificate (PEM): with TLS."),
+    click.option("--source", metavar="HOST:PORT", help="Address of a source; the group becomes its replica site."),
+    click.option(
+        "--source-secret-file", type=file_path, help="The secret of the source, if it differs from that of the group."
+    ),
+    click.option("--source-tls-ca", type=file_path, help="CA certificate of the source (PEM); turns TLS on."),
     click.option("--channel", "name", metavar="NAME", help="Name of the channel."),
     click.option("--copy", is_flag=True, help="The first time: copy all wanted tables, then follow."),
-    click.option("--table", "tables", multiple=True, metavar="DB.TABLE", help="Only these; wildcards are % and _."),
-    click.option("--ignore-table", "ignored", multiple=True, metavar="DB.TABLE", help="None of these."),
+    click.option(
+        "--table", "tables", multiple=True, metavar="DB.TABLE", help="Replicate only these; wildcards are % and _."
+    ),
+    click.option("--ignore-table", "ignored", multiple=True, metavar="DB.TABLE", help="Do not replicate these."),
     other_sources,
 )
 
@@ -145,22 +149,31 @@ def _channel(
 
 @click.command(short_help="Run a node of a group of synchronous replicas.")
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--node", "number", type=click.IntRange(1, NODE_NUMBER_MAX), required=True, help="Its number.")
+@click.option("--node", "number", type=click.IntRange(1, NODE_NUMBER_MAX), required=True, help="Number of the node.")
 @node_options
 @click.option("--calls", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Where it serves clients.")
-@click.option("--found", is_flag=True, help="Make the group, if this node knows of none: one of its nodes, once.")
+@click.option("--found", is_flag=True, help="Create the group, if this node has none; for one of its nodes, once.")
 @click.option(
-    "--variant", type=click.Choice(VARIANTS), default=ROWID_SYNC, show_default=True, help="How it wishes to come back."
+    "--variant",
+    type=click.Choice(VARIANTS),
+    default=ROWID_SYNC,
+    show_default=True,
+    help="How the node is brought up to date when it joins again.",
 )
 @click.option(
-    "--stay", is_flag=True, help="When told to end, do not leave the group first: it is to come back at once."
+    "--stay", is_flag=True, help="On SIGTERM or SIGINT do not leave the group: the node will be back at once."
 )
 @click.option("--replicas", metavar="HOST:PORT", help="Serve this node's binlog to replica sites there.")
 @click.option(
-    "--heartbeat-row-ms", type=click.IntRange(0, 3_600_000), default=0, help="Write a row so often; 0: never."
+    "--heartbeat-row-ms",
+    type=click.IntRange(0, 3_600_000),
+    default=0,
+    help="Interval of heartbeat rows in ms; 0: none.",
 )
 @_channel_options
-@click.option("-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help="Of the store, or of the channel.")
+@click.option(
+    "-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help="An option of the store or of the channel."
+)
 @memory_option
 @json_option
 @one_line

@@ -22,10 +22,10 @@ from tidemark.recovery.system_restart.sysfile import NAMES
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 memory_option = click.option(
-    "--data-memory", default="1 GiB", show_default=True, help="Memory for the rows, where they are read here."
+    "--data-memory", default="1 GiB", show_default=True, help="Memory for the rows of a store that this command opens."
 )
 read_only_option = click.option(
-    "--read-only", is_flag=True, help="Read the last local checkpoint: no lock, no restart, not one byte written."
+    "--read-only", is_flag=True, help="Read the last local checkpoint: without lock, restart or writes."
 )
 
 
@@ -85,7 +85,7 @@ def attach(store: Path, data_memory: str, why: str) -> tm.ReadOnlyDatabase:
     gci, micro = int(gci_of(db.epoch)), int(micro_of(db.epoch))
     number = db.status()["lcp"]["id"]
     click.echo(
-        f"note: {why}; shown is local checkpoint {number}, the state at the end of epoch {gci}/{micro}", err=True
+        f"note: {why}; local checkpoint {number} is shown, the state at the end of epoch {gci}/{micro}", err=True
     )
     return db
 
@@ -125,6 +125,16 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     text = value if isinstance(value, str) else str(plain(value)) if not isinstance(value, int) else str(value)
     return text if text.isprintable() else repr(text)[1:-1]
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun, in the plural unless it is 1: `plural`, or the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def verdict_of(report: Mapping[str, Any]) -> str:
+    """The verdict of a check: `sound`, or the number of problems."""
+    return "sound" if report["is_sound"] else counted(len(report["problems"]), "problem")
 
 
 def say(value: Any, as_json: bool, lines: Callable[[], Iterable[str]]) -> None:

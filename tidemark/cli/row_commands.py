@@ -11,6 +11,7 @@ import click
 import tidemark as tm
 from tidemark.cli.output import (
     bar,
+    counted,
     json_option,
     memory_option,
     one_line,
@@ -41,8 +42,8 @@ def _names(text: str) -> list[str]:
 @store_argument
 @click.argument("table")
 @click.option("--columns", help="Comma-separated names.")
-@click.option("--limit", type=click.IntRange(min=0), help="Print so many rows at most.")
-@click.option("--partition", "partitions", multiple=True, help="Only rows of this partition; may be given again.")
+@click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
+@click.option("--partition", "partitions", multiple=True, help="Only rows of this partition; may be repeated.")
 @click.option("--rowid", is_flag=True, help="Show ROWIDs.")
 @click.option("--gci64", is_flag=True, help="Show row epochs.")
 @click.option("--author", is_flag=True, help="Show row authors.")
@@ -103,7 +104,7 @@ def dump(
 
     target = None if file == STANDARD_OUTPUT else file
     if target is None and as_json:
-        raise click.UsageError("--json tells what was written to a file; give a FILE")
+        raise click.UsageError("--json reports what was written to a file; give a FILE")
     if target is not None:
         suffix_of(target)
     with open_for_reading(store, data_memory, read_only) as db:
@@ -117,7 +118,11 @@ def dump(
         except (pa.ArrowException, OSError) as error:
             raise click.ClickException(_reason(file, error, 0)) from error
     if target is not None:
-        say({"table": table, "file": str(file), "rows": rows}, as_json, lambda: [f"{rows:,} rows written to {file}"])
+        say(
+            {"table": table, "file": str(file), "rows": rows},
+            as_json,
+            lambda: [f"{counted(rows, 'row')} written to {file}"],
+        )
 
 
 # --- load -----------------------------------------------------------------------------------------
@@ -127,8 +132,8 @@ def dump(
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
 )
-@click.option("--batch-rows", type=click.IntRange(min=1), help="Rows a transaction.  [default: 20000]")
-@click.option("--bulk", is_flag=True, help="All files in one transaction, by way of load files: all rows or none.")
+@click.option("--batch-rows", type=click.IntRange(min=1), help="Rows per transaction.  [default: 20000]")
+@click.option("--bulk", is_flag=True, help="Load all files in one transaction, through load files: all rows or none.")
 @click.option("--mode", type=click.Choice(["insert", "write"]), default="insert", show_default=True)
 @click.option("--create", is_flag=True, help="Make the table from the first file's columns; needs --key.")
 @click.option("--key", help="Comma-separated columns of the primary key, with --create.")
@@ -176,7 +181,7 @@ def load(
     say(
         {"table": table, "files": len(files), "rows": total, "transactions": loading.transactions},
         as_json,
-        lambda: [f"{total:,} rows loaded into {table} in {loading.transactions:,} transactions"],
+        lambda: [f"{counted(total, 'row')} loaded into {table} in {counted(loading.transactions, 'transaction')}"],
     )
 
 
@@ -267,7 +272,7 @@ class _Loading:
             raise click.ClickException(_refusal(error)) from error
         except (tm.Error, pa.ArrowException, OSError) as error:
             raise click.ClickException(
-                f"{type(error).__name__}: {' '.join(str(error).split())}; no row is in"
+                f"{type(error).__name__}: {' '.join(str(error).split())}; no rows were loaded"
             ) from error
 
     def _check_columns(self, source: Source) -> None:
@@ -285,4 +290,4 @@ class _Loading:
             self._db.run(lambda txn: txn.insert_many(self._table, piece), RETRIES)
 
     def _what_is_in(self) -> str:
-        return f"{self.rows:,} rows are in" if self.rows else "no row is in"
+        return f"{counted(self.rows, 'row was', 'rows were')} loaded" if self.rows else "no rows were loaded"

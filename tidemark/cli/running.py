@@ -27,18 +27,32 @@ secret_option = click.option(
 )
 _OTHER_SOURCES = (
     click.option(
-        "--other-source", "others", multiple=True, metavar="HOST:PORT", help="Goes on here when SOURCE is late."
+        "--other-source",
+        "others",
+        multiple=True,
+        metavar="HOST:PORT",
+        help="Next source, when SOURCE is silent; may be repeated.",
     ),
-    click.option("--failover-after-ms", type=click.IntRange(0, FAILOVER_MS_MAX), default=0, help="How late; 0: never."),
-    click.option("--heartbeat-from", type=click.IntRange(0, SERVER_ID_MAX), default=0, help="Server whose row tells."),
+    click.option(
+        "--failover-after-ms",
+        type=click.IntRange(0, FAILOVER_MS_MAX),
+        default=0,
+        help="Silence in ms after which the next source is used; 0: never.",
+    ),
+    click.option(
+        "--heartbeat-from",
+        type=click.IntRange(0, SERVER_ID_MAX),
+        default=0,
+        help="Server id whose heartbeat rows are watched.",
+    ),
 )
 _NODE_OPTIONS = (
-    click.option("--group", required=True, metavar=FORM, help="All nodes of the group: the same text at each."),
+    click.option("--group", required=True, metavar=FORM, help="All nodes of the group; give each node the same text."),
     click.option("--listen", metavar="HOST:PORT", help="Where to listen, if that is not its address in the group."),
     secret_option,
     click.option("--tls-cert", type=file_path, help="This node's certificate (PEM)."),
-    click.option("--tls-key", type=file_path, help="Its key (PEM)."),
-    click.option("--tls-ca", type=file_path, help="Who vouches for the nodes' certificates (PEM)."),
+    click.option("--tls-key", type=file_path, help="Its private key (PEM)."),
+    click.option("--tls-ca", type=file_path, help="CA certificate of the nodes' certificates (PEM)."),
 )
 
 
@@ -81,7 +95,7 @@ def node_tls(
 def secret_of(path: Path | None) -> bytes:
     """Return the content of a secret file. Raises: click.UsageError if none is given; as `read_secret`."""
     if path is None:
-        raise click.UsageError("give --secret-file: both sides prove that they know what it holds")
+        raise click.UsageError("give --secret-file: both sides prove that they know the secret in it")
     return read_secret(path)
 
 
@@ -94,7 +108,7 @@ def tls_context(make: Callable[[], T], key: Path | None) -> T:
     try:
         return make()
     except OSError as error:
-        raise click.UsageError(f"TLS with these files is not possible: {error}") from error
+        raise click.UsageError(f"TLS cannot use these files: {error}") from error
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import tidemark as tm
 from tidemark.cli.output import (
     attach,
     attach_beside,
+    counted,
     json_option,
     memory_option,
     one_line,
@@ -24,6 +25,7 @@ from tidemark.cli.output import (
     store_argument,
     table_lines,
     tree_lines,
+    verdict_of,
 )
 from tidemark.cli.verify_commands import binlog_lines, check_binlog
 from tidemark.control_socket import ask
@@ -46,11 +48,11 @@ def ask_owner(store: Path, command: str, locked: tm.Locked, **arguments: Any) ->
         return ask(store, command, 30.0 if command in ("status", "report") else None, **arguments)
     except tm.PeerError as error:
         raise tm.Locked(
-            f"{locked.message}, or use a store opened with background=True, which answers ({error.message})"
+            f"{locked.message}, or open it there with background=True, so that it answers commands ({error.message})"
         ) from error
 
 
-@click.command(short_help="What a store was made with and what its files hold.")
+@click.command(short_help="Print the options a store was made with, and its files.")
 @store_argument
 @json_option
 @one_line
@@ -168,7 +170,7 @@ def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[d
 
 @click.command(short_help="List the tables and their rows.")
 @store_argument
-@click.option("--system", is_flag=True, help="Show the tables that serve the store too.")
+@click.option("--system", is_flag=True, help="Include system tables.")
 @read_only_option
 @memory_option
 @json_option
@@ -296,7 +298,7 @@ def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
 # --- verification ---------------------------------------------------------------------------------
 @click.command(short_help="Verify files and rows, or replication.")
 @store_argument
-@click.option("--replication", is_flag=True, help="Look at the settings of replication instead.")
+@click.option("--replication", is_flag=True, help="Check the settings of replication instead.")
 @click.option("--binlog", is_flag=True, help="Compare the binlog with the rows instead.")
 @click.option(
     "-o",
@@ -332,7 +334,7 @@ def check(
     opened for that. Exit code 1 if anything is damaged or set up wrong.
     """
     if replication and binlog:
-        raise click.UsageError("--replication and --binlog are two things; ask for one")
+        raise click.UsageError("--replication and --binlog exclude each other; give one")
     if binlog:
         if peer:
             raise click.UsageError("--peer is about replication; use it with --replication")
@@ -367,7 +369,7 @@ def _check_replication(
     for each in given:
         name, equals, text = each.partition("=")
         if not equals:
-            raise click.UsageError(f"--option is NAME=VALUE, got {each!r}")
+            raise click.UsageError(f"--option must be NAME=VALUE, got {each!r}")
         options[name] = parse_text(name, text)
     other = None
     if peer is not None:
@@ -384,7 +386,7 @@ def _replication_lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"note: {note}"
     if report["tables"]:
         yield from table_lines([list(each.values()) for each in report["tables"]], list(report["tables"][0]))
-    yield "sound" if report["is_sound"] else f"{len(report['problems'])} problems"
+    yield verdict_of(report)
 
 
 def _check_lines(report: dict[str, Any]) -> Iterator[str]:
@@ -392,6 +394,5 @@ def _check_lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"damaged: {problem}"
     for note in report["notes"]:
         yield f"note: {note}"
-    looked = f"{report['files']} files, {report['bytes']:,} bytes, {report['groups']} groups, {report['rows']:,} rows"
-    verdict = "sound" if report["is_sound"] else f"{len(report['problems'])} problems"
-    yield f"{verdict}: {looked} in {report['seconds']:.1f} s"
+    counts = [counted(report[f"{what}s"], what) for what in ("file", "byte", "group", "row")]
+    yield f"{verdict_of(report)}: {', '.join(counts)} in {report['seconds']:.1f} s"

@@ -10,7 +10,17 @@ from typing import Any
 import click
 
 import tidemark as tm
-from tidemark.cli.output import json_option, memory_option, open_store, reported, say, table_lines, to_json
+from tidemark.cli.output import (
+    counted,
+    json_option,
+    memory_option,
+    open_store,
+    reported,
+    say,
+    table_lines,
+    to_json,
+    verdict_of,
+)
 from tidemark.engine.files.directory import PosixFiles
 
 FAILED = 2
@@ -34,13 +44,15 @@ def _copy(text: str, stack: ExitStack, data_memory: str) -> Any:
         return text
 
 
-@click.command(short_help="Whether two copies hold the same rows; what differs; repair.")
+@click.command(short_help="Compare two copies, and repair one of them.")
 @click.argument("a")
 @click.argument("b")
-@click.option("--table", "tables", multiple=True, help="Only this table; may be given several times.")
-@click.option("--limit", type=click.IntRange(min=1), default=1_000, show_default=True, help="So many rows are listed.")
-@click.option("--by", type=click.Choice(["key", "rowid"]), help="How ranges are cut; what suits, if not given.")
-@click.option("--repair", type=click.Choice(["a", "b"]), help="Make the other copy what this one says.")
+@click.option("--table", "tables", multiple=True, help="Only this table; may be repeated.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=1_000, show_default=True, help="List at most this many rows."
+)
+@click.option("--by", type=click.Choice(["key", "rowid"]), help="Compare by key or ROWID; the suitable one by default.")
+@click.option("--repair", type=click.Choice(["a", "b"]), help="Change the other copy to equal this one.")
 @memory_option
 @json_option
 def diff(
@@ -99,8 +111,8 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     if not report["is_complete"]:
         yield "and more; see --limit"
     for table in report["tables"]:
-        counts = f"{table['rows_a']:,} and {table['rows_b']:,} rows, {table['differing']:,} differ"
-        yield f"{table['name']}: {counts} (by {table['by']}, {table['passes']} passes)"
+        counts = f"{table['rows_a']:,} and {counted(table['rows_b'], 'row')}, {table['differing']:,} differ"
+        yield f"{table['name']}: {counts} (by {table['by']}, {counted(table['passes'], 'pass', 'passes')})"
     yield "equal" if report["is_equal"] else "different"
 
 
@@ -125,7 +137,7 @@ def check_binlog(store: Path, given: Sequence[str], data_memory: str) -> dict[st
     for each in given:
         name, equals, text = each.partition("=")
         if not equals:
-            raise click.UsageError(f"--option is NAME=VALUE, got {each!r}")
+            raise click.UsageError(f"--option must be NAME=VALUE, got {each!r}")
         options[name] = parse_text(name, text)
     found = {**_identity(store), **options}
     with reported("restart") as progress:
@@ -162,7 +174,12 @@ def binlog_lines(report: dict[str, Any]) -> Iterator[str]:
     """The report as text."""
     yield from (f"damaged: {problem}" for problem in report["problems"])
     if not report["is_whole"]:
-        yield "note: not every change of this store is one its binlog has; only what it logged last was judged"
-    looked = f"{report['changes']:,} changes of {report['keys']:,} keys, {report['unjudged']:,} not judged"
-    verdict = "sound" if report["is_sound"] else f"{len(report['problems'])} problems"
-    yield f"{verdict}: {looked}, at epoch {report['epoch']} in {report['seconds']:.1f} s"
+        yield (
+            "note: the binlog does not have every change of this store; only the last change it has of each key was"
+            " checked"
+        )
+    looked = (
+        f"{counted(report['changes'], 'change')} of {counted(report['keys'], 'key')},"
+        f" {report['unjudged']:,} not checked"
+    )
+    yield f"{verdict_of(report)}: {looked}, at epoch {report['epoch']} in {report['seconds']:.1f} s"

@@ -131,7 +131,7 @@ class Bulk:
         process.stdout.close()
         if behind < BATCHES_BEHIND:
             raise DemoFailed("the process that changes rows ended by itself; see its message above")
-        self.say(f"    {batches} batches of changes acknowledged, {behind} of them behind the point in time; killed")
+        self.say(f"    {batches} batches of changes acknowledged, {behind} of them after the point in time; killed")
         return epoch, batches
 
     def _restart(self, batches: int) -> None:
@@ -173,5 +173,5 @@ class Bulk:
             later = tm.diff(now, self.copy, ["bulk.batches"], data_memory=data.DATA_MEMORY)
         found = sum(each["differing"] for each in later["tables"])
         if found != BATCHES_BEHIND and found != BATCHES_BEHIND + 1:
-            raise DemoFailed(f"{found} batches are behind the point in time, {BATCHES_BEHIND} were acknowledged")
+            raise DemoFailed(f"{found} batches are after the point in time, {BATCHES_BEHIND} were acknowledged")
         self.say(f"    the store itself is {found} batches further")

@@ -94,7 +94,9 @@ def check_totals(orders: pa.Table, lines: pa.Table) -> list[str]:
     held = cents(orders.column("o_totalprice"))[by_key]
     wrong = np.flatnonzero(held != expected)
     return (
-        [f"order {keys[wrong[0]]} and {wrong.size - 1} others have totals that their lines deny"] if wrong.size else []
+        [f"order {keys[wrong[0]]} and {wrong.size - 1} others have totals that contradict their lines"]
+        if wrong.size
+        else []
     )
 
 

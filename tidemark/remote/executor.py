@@ -145,7 +145,7 @@ class Executor:
         is_call = isinstance(what, list) and what and isinstance(what[0], str)
         verb = self._verbs.get(what[0]) if is_call else None
         if verb is None:
-            raise FrameRejected("what came is no call of this version")
+            raise FrameRejected("the message received is not a call of this version")
         try:
             return verb(*what[1:])
         except (StoreFailed, OutcomeUnknown) as error:

@@ -57,7 +57,9 @@ class Links:
         link = CallLink(address, self._secret, self._tls, self.clock, min(HANDSHAKE_SECONDS, self._rest_s()))
         if self._store not in (None, link.store):
             link.close()
-            raise PeerRefused(f"at {address[0]}:{address[1]} there is another store", store=link.store)
+            raise PeerRefused(
+                f"at {address[0]}:{address[1]} there is a different store; check the addresses", store=link.store
+            )
         self._store = link.store
         return link
 
@@ -89,7 +91,7 @@ class Links:
         if self._primary is None:
             self.learn()
         if self._primary is None:
-            raise NotPrimary("no node executes transactions now; the group may be choosing one")
+            raise NotPrimary("no node executes transactions now; the group may be choosing one, try again")
         return self._primary
 
     def learn(self) -> None:
@@ -117,7 +119,9 @@ class Links:
         finally:
             self.give(address, link)
         if not isinstance(told, dict) or not _is_view(told):
-            raise FrameRejected(f"at {address[0]}:{address[1]} nothing tells which nodes there are")
+            raise FrameRejected(
+                f"the process at {address[0]}:{address[1]} does not tell which nodes the group has; check the address"
+            )
         return told
 
     def forget(self, address: Address) -> None:

@@ -87,7 +87,9 @@ class RemoteTransaction:
             raise
         except StoreFailed as error:
             self._lose()
-            raise PrimaryLost(f"the store that executed the transaction has failed ({error.message})") from error
+            raise PrimaryLost(
+                f"the store that executed the transaction has failed ({error.message}); run it again"
+            ) from error
         except PeerError as error:
             self._lose()
             raise PrimaryLost(
@@ -144,14 +146,14 @@ class RemoteTransaction:
             told = links.until(outcome)
         except PeerError as unanswered:
             raise CommitUnanswered(
-                f"the commit was on its way when the link broke ({error}), and nobody could say what became of it;"
-                f" ask outcome({txid})",
+                f"the commit was on its way when the link broke ({error}), and no node could tell its outcome; ask"
+                f" outcome({txid})",
                 txid=txid,
             ) from unanswered
         if told == "unknown":
             raise CommitUnanswered(
-                f"the commit was on its way when the link broke ({error}), and the node that is primary now came later:"
-                f" its log begins behind transaction {txid}; look whether its rows are there",
+                f"the commit was on its way when the link broke ({error}), and the log of the present primary begins"
+                f" after transaction {txid}; look whether its rows are there",
                 txid=txid,
             )
         if told != "committed":

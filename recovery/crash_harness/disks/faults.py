@@ -64,7 +64,7 @@ class Rule:
     def __post_init__(self) -> None:
         known = (*OPERATIONS, *GROUPS)
         if self.operation not in known:
-            raise ValueError(f"{self.operation!r} is no operation of a disk; choose one of {', '.join(known)}")
+            raise ValueError(f"{self.operation!r} is not an operation of a disk; choose one of {', '.join(known)}")
 
     def __repr__(self) -> str:
         shown = [repr(self.operation), repr(self.name), f"nth={self.nth}", f"once={self.once}"]

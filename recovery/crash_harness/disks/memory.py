@@ -139,7 +139,7 @@ class MemoryFiles(CheckedFiles):
         without their data.
         """
         if policy not in CRASH_POLICIES:
-            raise Rejected(f"{policy!r} is no crash policy; choose one of {', '.join(CRASH_POLICIES)}")
+            raise Rejected(f"{policy!r} is not a crash policy; choose one of {', '.join(CRASH_POLICIES)}")
         share = (0.1, 0.5, 0.9)[rng.randrange(3)]
         has_garbage = rng.random() < 0.5
         cuts: dict[int, int] = {}

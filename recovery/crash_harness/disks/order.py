@@ -229,7 +229,7 @@ class _OrderRaw(RawWrapper):
         if self._reach is None or not self._redo.is_placed or not any(view[:8]):
             return
         if end > self._reach:
-            raise OrderViolation(f"O8: REDO write at {file.name} {offset} ends at LSN {end}, behind {self._reach}")
+            raise OrderViolation(f"O8: REDO write at {file.name} {offset} ends at LSN {end}, past {self._reach}")
 
     def _redo_written(self, file: File, offset: int, done: int, is_short: bool) -> None:
         self._redo_unsynced.add((file.name, offset))

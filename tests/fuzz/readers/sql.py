@@ -226,7 +226,7 @@ READERS = (
             "SQL that is not understood",
             "a schema change that is not replicated",
             "no primary key",
-            "is no value of",
+            "is not a value of",
         ),
         cost=2,
     ),
@@ -274,7 +274,7 @@ READERS = (
         TableDefinition.from_json,
         (SchemaInvalid, Rejected),
         (json_tree,),
-        ("accepted", "not a table definition", "not a column", "no such column type", "no such partition", "column"),
+        ("accepted", "not a table definition", "not a column", "not a column type", "not a partition", "column"),
         cost=2,
     ),
 )

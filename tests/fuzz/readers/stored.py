@@ -468,7 +468,7 @@ READERS = (
         _read_redo,
         (Nothing, RedoDamaged, PageDamaged, ForeignFile, Incompatible),
         (*sealed_units(s.KIND_GROUP, GROUP, 24), schema_records),
-        ("accepted", "Nothing", "behind it is intact", "an impossible record", "ForeignFile"),
+        ("accepted", "Nothing", "after it is intact", "an impossible record", "ForeignFile"),
         cost=8,
     ),
     Reader(
@@ -477,7 +477,7 @@ READERS = (
         _read_undo,
         (Nothing, UndoDamaged, ForeignFile, Incompatible),
         sealed_units(s.KIND_UNDO_GROUP, UNDO_GROUP, 24),
-        ("accepted", "Nothing", "behind it is intact", "an impossible record", "ForeignFile"),
+        ("accepted", "Nothing", "after it is intact", "an impossible record", "ForeignFile"),
         cost=4,
     ),
     Reader(
@@ -486,7 +486,7 @@ READERS = (
         _read_spool,
         (SpoolDamaged, RedoDamaged, PageDamaged, Incompatible),
         sealed_units(s.KIND_SPOOL, SPOOL_BLOCK, 16),
-        ("accepted", "has not block", "has no block where", "an impossible block", "is not what the log says"),
+        ("accepted", "lacks block", "lacks a block", "an impossible block", "differs from its description in the log"),
         cost=10,
     ),
     Reader(
@@ -513,7 +513,7 @@ READERS = (
         _read_backup_manifest,
         (BackupDamaged, Incompatible),
         _json_unit(s.KIND_BACKUP_MANIFEST, BACKUP_MANIFEST),
-        ("accepted", "fails its checksum", "makes no sense", "of another backup", "VersionTooNew"),
+        ("accepted", "fails its checksum", "is invalid (", "of another backup", "VersionTooNew"),
         cost=2,
     ),
     Reader(
@@ -527,7 +527,7 @@ READERS = (
             "fails its checksum",
             "an impossible block",
             "an impossible row",
-            "has not the rows",
+            "does not have the rows",
             "in the middle",
         ),
         cost=2,
@@ -538,7 +538,7 @@ READERS = (
         _read_segment,
         (BackupDamaged, ForeignFile, Incompatible),
         (*sealed_units(s.KIND_ARCHIVE, ARCHIVE_SEGMENT), *sealed_units(s.KIND_GROUP, GROUP, 8)),
-        ("accepted", "fails its checksum", "is not whole", "holds another group", "has no group"),
+        ("accepted", "fails its checksum", "is incomplete", "holds another group", "has no group"),
         cost=2,
     ),
     Reader(
@@ -547,7 +547,7 @@ READERS = (
         _read_load_manifest,
         (LoadDamaged, Incompatible),
         _json_unit(s.KIND_LOAD_MANIFEST, LOAD_MANIFEST),
-        ("accepted", "fails its checksum", "makes no sense", "VersionTooNew"),
+        ("accepted", "fails its checksum", "is invalid (", "VersionTooNew"),
         cost=3,
     ),
     Reader(

@@ -345,7 +345,7 @@ READERS = (
             octets(),
             words(('"command"', '"arguments"', "{", "}", "[", ":", '"backup"', '"status"', "null", "1e999")),
         ),
-        ("accepted", "no such command", "takes no such arguments"),
+        ("accepted", "no such command", "does not take these arguments"),
         cost=2,
     ),
 )

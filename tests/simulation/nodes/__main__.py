@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.nodes", description=__doc__)
     parser.add_argument("--seeds", type=_seeds, default=range(1, 1_001), metavar="FROM:TO", help="TO excluded")
     parser.add_argument("--batch", type=int, default=BATCH_SEEDS, help="seeds of a line")
-    parser.add_argument("--keep-going", action="store_true", help="go on behind a violation")
+    parser.add_argument("--keep-going", action="store_true", help="continue after a violation")
     parser.add_argument("--trace", action="store_true", help="what happened before a violation")
     asked = parser.parse_args(arguments)
     clock = SystemClock()

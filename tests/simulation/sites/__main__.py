@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=_seeds, default=range(1, 201), metavar="FROM:TO", help="TO excluded")
     parser.add_argument("--function", action="append", choices=sorted(BY_NAME), help="only this one; may be repeated")
     parser.add_argument("--batch", type=int, default=BATCH_SEEDS, help="seeds of a line")
-    parser.add_argument("--keep-going", action="store_true", help="go on behind a violation")
+    parser.add_argument("--keep-going", action="store_true", help="continue after a violation")
     parser.add_argument("--trace", action="store_true", help="the last things that happened before a violation")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each seed, with all counts")
     return parser
