@@ -1,4 +1,4 @@
-"""Kernels behind the calls of a transaction: put_rows, touch_int_key, commit_small; and get_many as a whole."""
+"""Kernels behind the calls of a transaction: put_rows, touch_int_key, commit_plain; and get_many as a whole."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_touch_int_key_of_two_hundred_rows(benchmark: Any, database: Any, table:
     benchmark.extra_info["rows"] = KEYS
 
 
-def test_commit_small_of_two_hundred_one_row_updates(benchmark: Any, database: Any, table: Any) -> None:
+def test_commit_plain_of_two_hundred_one_row_updates(benchmark: Any, database: Any, table: Any) -> None:
     keys = _random_keys()
     handle = table.table.handle
 

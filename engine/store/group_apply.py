@@ -36,7 +36,6 @@ from tidemark.engine.memory.arena_layout import (
     X_COPY_WORDS,
     X_CURSOR,
     X_FIRST,
-    X_INDEXED,
     X_ROWID,
     X_STATE,
     X_UNDO_WORDS,
@@ -56,8 +55,7 @@ from tidemark.engine.store.group_apply_layout import (
     GA_TXN_STOP,
     GA_WORDS,
 )
-from tidemark.engine.txn.disk_commit_kernels import commit_disk_step
-from tidemark.engine.txn.index_commit_kernels import commit_indexed
+from tidemark.engine.txn.commit_kernels import WHOLE
 from tidemark.engine.txn.transaction import COMMITTING, PAD_WORDS, Transaction
 
 if TYPE_CHECKING:
@@ -104,14 +102,9 @@ class AppliedTransaction(Transaction):
             with store.latch:
                 if not disk.undo.has_room(undo_words):
                     return False  # a local checkpoint began and wrote its mark: there is room for slices
-                copies = self._copies()
                 self.mem[self.desc + X_CURSOR] = self.mem[self.desc + X_FIRST]
                 self.mem[self.desc + X_STATE] = COMMITTING
-                if int(self.mem[self.desc + X_INDEXED]):
-                    place = (self.mem, self.desc, self.buf, store.no_words, copies, group.epoch, self.txid)
-                    status = int(commit_indexed(*place, 1 << 60, store.no_words))
-                else:
-                    status = int(commit_disk_step(self.mem, self.desc, self.buf, copies, group.epoch, 1 << 60))
+                status = self._apply_some(group, WHOLE)
         finally:
             disk.release(pages)
         if status != OK:

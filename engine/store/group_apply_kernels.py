@@ -37,9 +37,8 @@ from tidemark.engine.rows.var_parts_kernels import take_var
 from tidemark.engine.store import group_apply_layout as O
 from tidemark.engine.store.replay_kernels import look_ahead_of_replay
 from tidemark.engine.txn.changes_kernels import add_operation, copy_words, promise_copy, set_lock
-from tidemark.engine.txn.commit_kernels import SMALL_OPERATIONS, SMALL_WORDS, apply_operations
+from tidemark.engine.txn.commit_kernels import SMALL_OPERATIONS, SMALL_WORDS, WHOLE, apply_operations
 from tidemark.engine.txn.disk_changes_kernels import current_part, reference_at
-from tidemark.engine.txn.index_commit_kernels import apply_indexed_operations
 
 
 # --- one row --------------------------------------------------------------------------------------
@@ -384,7 +383,7 @@ def begin_unit(mem, txn):
 def apply_records(mem, tables, txn, words, copies, stop, epoch, budget, state):
     """Apply records words[state[GA_AT]:stop], of transactions or, if state[GA_TXN_STOP] is `stop`, of one alone.
 
-    tables: handle by table number, 0 for dropped tables. copies: as in `commit_small`. A call prepares about `budget`
+    tables: handle by table number, 0 for dropped tables. copies: as in `commit_at_once`. A call prepares about `budget`
     rows; a small transaction is applied in one step. OK when all is done; ST_MORE; ST_COPIES, with the room needed in
     X_COPY_WORDS; GA_DISK, GA_SCHEMA, GA_FILES; or the status of the record at state[GA_AT], with its fragment and row
     in X_FRAGMENT and X_ROWID.
@@ -404,9 +403,9 @@ def apply_records(mem, tables, txn, words, copies, stop, epoch, budget, state):
             return A.ST_COPIES
         mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
         if mem[txn + A.X_INDEXED] > 0:
-            status = apply_indexed_operations(mem, txn, words, copies, epoch, 1 << 60)
+            status = apply_operations(mem, txn, words, copies, epoch, WHOLE, 1, None)
         else:
-            status = apply_operations(mem, txn, words, copies, epoch, 1 << 60)
+            status = apply_operations(mem, txn, words, copies, epoch, WHOLE, None, None)
         if status != A.OK:
             return A.ST_INVARIANT
         state[O.GA_IS_READY] = 0

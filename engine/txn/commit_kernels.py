@@ -1,40 +1,72 @@
-"""Commit and abort of a transaction in shared memory (D3, D6).
+"""The commit: a transaction's records into the log, its operations into rows, indexes and disk parts (D3, D6, D7).
 
-Commit applies the operations in order. On rows that a running local checkpoint has not passed, it first copies the old
-row and sets the checkpoint bit. Nothing here can fail: the operation has reserved every slot, index entry, var part and
-copy.
+Nothing here can fail: the operation has reserved every slot, index entry, var part, page and copy. Row, entries and
+disk part change in one kernel call, so a reader sees either all old or all new.
+
+indexes, disk: None or 1, whether operations may change indexes, and disk parts. numba leaves out the branches of a
+None, so this one source is compiled for rows in memory alone, with indexes, and with everything.
 """
 
 # mypy: ignore-errors
 
 from __future__ import annotations
 
-from tidemark.engine.disk.undo_kernels import undo_unpromise
-from tidemark.engine.index.changes_kernels import return_promises
-from tidemark.engine.index.unique_changes_kernels import give_inserted, give_updated
+from collections.abc import Callable
+
+from tidemark.engine.disk import cache_layout as C
+from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.parts_kernels import (
+    drop_chunks,
+    drop_first_piece,
+    is_at_hand,
+    planned_page,
+    replace_piece,
+    write_chunks,
+    write_first_piece,
+)
+from tidemark.engine.disk.undo_kernels import undo_has_room, undo_unpromise
+from tidemark.engine.index.changes_kernels import (
+    add_entries,
+    entries_of,
+    remove_changed,
+    remove_entries,
+    return_promises,
+)
+from tidemark.engine.index.unique_changes_kernels import leave_deleted, leave_replaced
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import is_away, newest_operation
+from tidemark.engine.log.records_kernels import record_has_var
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.lcp_kernels import write_lcp_entry
 from tidemark.engine.rows.primary_kernels import index_remove, row_tag
 from tidemark.engine.rows.rows_kernels import give_slot, known_row_address
 from tidemark.engine.rows.side_pages_kernels import set_var, var_of, words_of_var
 from tidemark.engine.rows.var_parts_kernels import give_var
-from tidemark.engine.txn.changes_kernels import drop_operation, restore_delete, set_lock
+from tidemark.engine.txn.changes_kernels import drop_operation, image_words
+from tidemark.engine.txn.commit_pages_kernels import are_at_hand, insert_image, list_pages
 from tidemark.engine.txn.delete_log_kernels import note_delete
-from tidemark.engine.txn.versions_kernels import keep_version
+from tidemark.engine.txn.disk_changes_kernels import is_disk_kept, reference_at
+from tidemark.engine.txn.versions_kernels import await_part, keep_version
 
 _pack_kind = helper(L.pack_kind)
 
 COMMIT_LOGGED = 1
 COMMIT_WOKEN = 2
+# A larger commit is applied in slices, so that no kernel call holds the GIL too long.
+SMALL_OPERATIONS = 1_000
+SMALL_ENTRIES = 160
 SMALL_WORDS = 32_768  # a larger buffer becomes its own REDO group instead of being copied into the filling one
-SMALL_OPERATIONS = 1_000  # more are applied in slices, so that no kernel call holds the GIL too long
 FILL_PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
+ENTRY_ROWS = 19  # rows of a budget that an index entry takes: finding and changing it
+WHOLE = 1 << 60  # a budget for all operations
+# Bits of a shape: what the operations of a transaction may change besides rows in memory.
+SHAPE_INDEXES = 1
+SHAPE_DISK = 2
 
 
+# --- rows -----------------------------------------------------------------------------------------
 @helper
 def author_of(mem, txn, word):
     """Return the author of the rows changed by an operation, given its word O_RECORD."""
@@ -85,6 +117,15 @@ def release_row(mem, txn, row, operation):
 
 
 @helper
+def make_live(mem, txn, fragment, rowid, row, operation, epoch, author):
+    """Make a reserved row live; its image is in place, and so is its disk part."""
+    stamp(mem, txn, row, A.LIVE, epoch, author)
+    if not_passed(mem, fragment, rowid):
+        mem[row] |= A.LCP_BIT
+    release_row(mem, txn, row, operation)
+
+
+@helper
 def release_lock(mem, txn, operation):
     """End an operation that is only a lock; for a lock of an absent row, also free the slot that holds its key. OK or
     ST_INVARIANT.
@@ -105,62 +146,196 @@ def release_lock(mem, txn, operation):
     return A.OK if status == A.OK else A.ST_INVARIANT
 
 
+# --- disk parts -----------------------------------------------------------------------------------
 @helper
-def apply_insert(mem, txn, operation, epoch, author):
-    """Make the reserved rows of an insert run live; their images are in place."""
+def insert_part(mem, txn, buf, fragment, rowid, row, epoch):
+    """Write the disk part of a reserved row; OK, or the status to settle first. X_CHUNK counts the chunks written."""
+    where = reference_at(mem, fragment, row)
+    at = mem[where]
+    plan = buf[insert_image(mem, fragment, row) + mem[fragment + A.F_FIXED_WORDS] - 1]
+    words = buf[at] & A.VAR_WORDS_MASK
+    if plan < 0:
+        status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, words, epoch)
+        if status != A.OK:
+            return status
+    status = is_at_hand(mem, txn, fragment, planned_page(mem, plan), 0)
+    if status != A.OK:
+        return status
+    reference = write_first_piece(mem, fragment, rowid, plan, buf, at, words, epoch)
+    if reference == 0:
+        return A.ST_INVARIANT
+    mem[where] = reference
+    mem[txn + A.X_CHUNK] = 0
+    return A.OK
+
+
+@helper
+def image_part(mem, fragment, buf, image):
+    """Return the offset of the disk part after an UPDATE's image."""
+    has_var = record_has_var(mem, fragment, buf[image - L.OPERATION_WORDS + 1])
+    return image + image_words(buf, image, mem[fragment + A.F_FIXED_WORDS], has_var)
+
+
+@helper
+def prepare_part(mem, txn, buf, fragment, rowid, row, image, epoch):
+    """Prepare to replace the disk part of a row: write new chunks, check pages, UNDO room and snapshots. OK, or the
+    status to settle first.
+    """
+    old = mem[reference_at(mem, fragment, row)]
+    plan = buf[image + mem[fragment + A.F_FIXED_WORDS] - 1]
+    payload = mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD]
+    if plan < 0:
+        at = image_part(mem, fragment, buf, image)
+        status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, buf[at] & A.VAR_WORDS_MASK, epoch)
+        if status != A.OK:
+            return status
+    status = is_at_hand(mem, txn, fragment, old >> C.SLOT_BITS, payload)
+    if status == A.OK and plan != 0:
+        status = is_at_hand(mem, txn, fragment, planned_page(mem, plan), 0)
+        if status == A.OK and not undo_has_room(mem, 2 * D.UNDO_RECORD_WORDS + payload):
+            status = A.ST_UNDO
+    if status == A.OK:
+        status = await_part(mem, txn, fragment, rowid, row)
+    return status
+
+
+@helper
+def replace_part(mem, txn, buf, fragment, rowid, row, image, epoch):
+    """Replace the prepared disk part of a row, except for old chunks: X_FREEING says whether there may be any. OK or
+    ST_INVARIANT.
+    """
+    where = reference_at(mem, fragment, row)
+    old = mem[where]
+    at = image_part(mem, fragment, buf, image)
+    words = buf[at] & A.VAR_WORDS_MASK
+    plan = buf[image + mem[fragment + A.F_FIXED_WORDS] - 1]
+    mem[txn + A.X_CHUNK] = 0
+    if plan == 0:
+        return replace_piece(mem, fragment, old, buf, at, words, epoch)
+    mem[where] = write_first_piece(mem, fragment, rowid, plan, buf, at, words, epoch)
+    return drop_first_piece(mem, txn, fragment, old, epoch) if mem[where] != 0 else A.ST_INVARIANT
+
+
+@helper
+def prepare_drop(mem, txn, fragment, rowid, row):
+    """Prepare to remove the disk part of a row: check its page, UNDO room and snapshots. OK, or the status to settle
+    first.
+    """
+    page = mem[reference_at(mem, fragment, row)] >> C.SLOT_BITS
+    status = is_at_hand(mem, txn, fragment, page, mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD])
+    return await_part(mem, txn, fragment, rowid, row) if status == A.OK else status
+
+
+# --- operations -----------------------------------------------------------------------------------
+# Steps of each: wait for the record, the pages and the UNDO room; take index entries out; keep the old row for
+# checkpoint and snapshots; change row, disk part and var part; put entries in; free the lock; free old chunks. A slice
+# may end before the first change, after a row of an insert, and after any chunk.
+@helper
+def apply_insert(mem, txn, buf, operation, epoch, author, indexes, disk):
+    """Make the reserved rows of an insert run live, whose images are in place; OK or the status that stopped it.
+
+    X_PIECE counts the rows that earlier slices have finished, if they have disk parts.
+    """
     fragment = mem[operation + A.O_FRAGMENT]
     first = mem[operation + A.O_ROWID] & A.ROWID_MASK
     count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
     words = mem[fragment + A.F_ROW_WORDS]
+    status = A.OK
+    if disk is not None and mem[fragment + A.F_HAS_DISK]:
+        if is_away(mem, buf, operation):
+            return A.ST_SPOOLED
+        first += mem[txn + A.X_PIECE]
+        count -= mem[txn + A.X_PIECE]
     row = known_row_address(mem, fragment, first)
-    for rowid in range(first, first + count):
-        stamp(mem, txn, row, A.LIVE, epoch, author)
-        if not_passed(mem, fragment, rowid):
-            mem[row] |= A.LCP_BIT
-        release_row(mem, txn, row, operation)
+    made = 0
+    while made < count:
+        if disk is not None and mem[fragment + A.F_HAS_DISK]:
+            status = insert_part(mem, txn, buf, fragment, first + made, row, epoch)
+            if status != A.OK:
+                break
+        make_live(mem, txn, fragment, first + made, row, operation, epoch, author)
         row += words
-    mem[fragment + A.F_ROWS] += count
-    mem[fragment + A.F_RESERVED_ROWS] -= count
+        made += 1
+    mem[fragment + A.F_ROWS] += made
+    mem[fragment + A.F_RESERVED_ROWS] -= made
+    if disk is not None:
+        mem[txn + A.X_PIECE] = 0 if status == A.OK else mem[txn + A.X_PIECE] + made
+    if indexes is not None and mem[fragment + A.F_INDEXES] != 0:
+        if add_entries(mem, txn, fragment, first, made, -1) != A.OK:
+            return A.ST_INVARIANT
+        return_promises(mem, txn, fragment, made)
+    return status
 
 
 @helper
-def apply_update(mem, txn, buf, operation, epoch, author, copies):
-    """Replace a row by its after-image; OK, ST_SPOOLED with nothing done, or ST_INVARIANT."""
+def apply_update(mem, txn, buf, operation, epoch, author, copies, indexes, disk):
+    """Replace a row by its after-image; OK, ST_INVARIANT, or the status to settle first, with the row unchanged."""
     if is_away(mem, buf, operation):
         return A.ST_SPOOLED
     fragment = mem[operation + A.O_FRAGMENT]
     rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     row = known_row_address(mem, fragment, rowid)
+    record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
+    image = record + L.OPERATION_WORDS
+    has_disk = mem[fragment + A.F_HAS_DISK]
+    has_part = has_disk != 0 and not is_disk_kept(mem[operation + A.O_RECORD])
+    changed = 0
+    if disk is not None and has_part:
+        status = prepare_part(mem, txn, buf, fragment, rowid, row, image, epoch)
+        if status != A.OK:
+            return status
+    if indexes is not None and mem[fragment + A.F_INDEXES] != 0:
+        leave_replaced(mem, txn, buf, operation, fragment, rowid, row)
+        changed = remove_changed(mem, txn, fragment, rowid, row, buf, image, mem[operation + A.O_VAR] != 0)
+        if changed < 0:
+            return A.ST_INVARIANT
     status = keep_old(mem, fragment, rowid, row, copies)
     if status != A.OK:
         return status
-    record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
     if mem[A.S_SNAPSHOT_NEWEST] != 0:
         keep_version(mem, fragment, rowid, row, epoch, (buf[record] >> L.FLAGS_SHIFT) & L.FLAG_DISK_KEPT != 0)
-    at = record + L.OPERATION_WORDS
     # The last word, the disk reference, stays.
-    move_words(buf, at, mem, row + A.ROW_HEADER_WORDS, mem[fragment + A.F_FIXED_WORDS] - mem[fragment + A.F_HAS_DISK])
+    move_words(buf, image, mem, row + A.ROW_HEADER_WORDS, mem[fragment + A.F_FIXED_WORDS] - has_disk)
+    if disk is not None and has_part and replace_part(mem, txn, buf, fragment, rowid, row, image, epoch) != A.OK:
+        return A.ST_INVARIANT
     if mem[operation + A.O_VAR] != 0:
         give_var(mem, fragment, set_var(mem, fragment, row, mem[operation + A.O_VAR]))
     stamp(mem, txn, row, A.LIVE, epoch, author)
+    if indexes is not None and mem[fragment + A.F_INDEXES] != 0:
+        if add_entries(mem, txn, fragment, rowid, 1, changed) != A.OK:
+            return A.ST_INVARIANT
+        return_promises(mem, txn, fragment, 1)
     release_row(mem, txn, row, operation)
     return A.OK
 
 
 @helper
-def apply_delete(mem, txn, operation, epoch, author, copies):
-    """Remove a row: index entry, var part, slot. The slot keeps the epoch."""
+def apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk):
+    """Remove a row: entries, disk part, primary entry, var part, slot, which keeps the epoch. OK, ST_INVARIANT, or the
+    status to settle first, with the row unchanged.
+    """
     fragment = mem[operation + A.O_FRAGMENT]
     rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     row = known_row_address(mem, fragment, rowid)
+    if disk is not None and mem[fragment + A.F_HAS_DISK]:
+        status = prepare_drop(mem, txn, fragment, rowid, row)
+        if status != A.OK:
+            return status
+    if indexes is not None and mem[fragment + A.F_INDEXES] != 0:
+        leave_deleted(mem, txn, fragment, rowid)
+        if remove_entries(mem, txn, fragment, rowid) != A.OK:
+            return A.ST_INVARIANT
     status = keep_old(mem, fragment, rowid, row, copies)
     if status != A.OK:
         return status
     if mem[A.S_SNAPSHOT_NEWEST] != 0:
         keep_version(mem, fragment, rowid, row, epoch, False)
+    if disk is not None and mem[fragment + A.F_HAS_DISK]:
+        old = mem[reference_at(mem, fragment, row)]
+        if drop_first_piece(mem, txn, fragment, old, epoch) != A.OK:
+            return A.ST_INVARIANT
     tag = row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED])
-    status = index_remove(mem, fragment, tag, rowid)
-    if status != A.OK:
+    if index_remove(mem, fragment, tag, rowid) != A.OK:
         return A.ST_INVARIANT
     if mem[fragment + A.F_HAS_VAR]:
         give_var(mem, fragment, set_var(mem, fragment, row, 0))
@@ -173,32 +348,58 @@ def apply_delete(mem, txn, operation, epoch, author, copies):
 
 
 @helper
-def apply_operations(mem, txn, buf, copies, epoch, budget):
-    """Apply up to about `budget` rows; OK when all are applied, ST_MORE, ST_SPOOLED, or ST_INVARIANT."""
+def cost_of(mem, operation, indexes, disk):
+    """Return how much of a budget an operation takes: its rows, and ENTRY_ROWS for itself and for each index entry if
+    its table has indexes. The pages held bound the rows of a slice that have disk parts.
+    """
+    fragment = mem[operation + A.O_FRAGMENT]
+    count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
+    cost = 1 + count
+    if disk is not None and mem[fragment + A.F_HAS_DISK]:
+        cost = 1
+    if indexes is not None and mem[fragment + A.F_INDEXES] != 0:
+        cost += ENTRY_ROWS * (1 + max(1, count) * entries_of(mem, fragment))
+    return cost
+
+
+@helper
+def apply_one(mem, txn, buf, operation, epoch, copies, indexes, disk):
+    """Apply an operation, or the rest of one; OK or the status that stopped it."""
+    word = mem[operation + A.O_RECORD]
+    kind = word & A.OP_KIND_MASK
+    if disk is not None and mem[txn + A.X_FREEING]:
+        return drop_chunks(mem, txn, mem[operation + A.O_FRAGMENT], epoch)
+    author = author_of(mem, txn, word)
+    status = A.OK
+    if kind == L.KIND_INSERT:
+        status = apply_insert(mem, txn, buf, operation, epoch, author, indexes, disk)
+    elif kind == L.KIND_UPDATE:
+        status = apply_update(mem, txn, buf, operation, epoch, author, copies, indexes, disk)
+    elif kind == L.KIND_DELETE:
+        if not word & A.OP_CANCELLED:
+            status = apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk)
+    else:
+        status = release_lock(mem, txn, operation)
+    if disk is not None and status == A.OK and mem[txn + A.X_FREEING]:
+        status = drop_chunks(mem, txn, mem[operation + A.O_FRAGMENT], epoch)
+    return status
+
+
+@helper
+def apply_operations(mem, txn, buf, copies, epoch, budget, indexes, disk):
+    """Apply operations from X_CURSOR on, for about `budget`; OK when all are applied, ST_MORE, or the status that
+    stopped it: ST_PAGE, ST_UNDO, ST_SPOOLED or ST_INVARIANT. X_CURSOR is where to continue.
+    """
     done = 0
     operation = mem[txn + A.X_CURSOR]
     while operation != 0:
-        if done >= budget:
-            mem[txn + A.X_CURSOR] = operation
-            return A.ST_MORE
-        word = mem[operation + A.O_RECORD]
-        kind = word & A.OP_KIND_MASK
-        author = author_of(mem, txn, word)
-        status = A.OK
-        done += 1
-        if kind == L.KIND_INSERT:
-            apply_insert(mem, txn, operation, epoch, author)
-            done += mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
-        elif kind == L.KIND_UPDATE:
-            status = apply_update(mem, txn, buf, operation, epoch, author, copies)
-        elif kind == L.KIND_DELETE:
-            if not word & A.OP_CANCELLED:
-                status = apply_delete(mem, txn, operation, epoch, author, copies)
-        else:
-            status = release_lock(mem, txn, operation)
+        status = A.ST_MORE
+        if done < budget:
+            status = apply_one(mem, txn, buf, operation, epoch, copies, indexes, disk)
         if status != A.OK:
             mem[txn + A.X_CURSOR] = operation
             return status
+        done += cost_of(mem, operation, indexes, disk)
         after = mem[operation + A.O_NEXT]
         drop_operation(mem, operation)
         operation = after
@@ -232,54 +433,92 @@ def write_transaction_record(mem, txn, buf, txid):
     buf[L.GROUP_WORDS + 3] = 0
 
 
+# --- in one call ----------------------------------------------------------------------------------
 @helper
-def log_records(mem, txn, buf, fill, copies, txid):
-    """Copy a small transaction's records into the filling REDO group, if it changed anything.
-
-    COMMIT_LOGGED or 0; or, with nothing done, ST_MORE (too large for one step), ST_COPIES (no room in copies), ST_SPACE
-    (no room in fill).
-    """
+def need_of(mem, txn, buf, fill, copies, pages, indexes, disk):
+    """Return OK if a commit can be made in one call; else why not, see `commit_at_once`."""
+    if indexes is None and mem[txn + A.X_INDEXED] > 0:
+        return A.ST_SHAPE
+    if disk is None and mem[txn + A.X_DISK] > 0:
+        return A.ST_SHAPE
+    if disk is not None:
+        if pages.size > 0:
+            if mem[txn + A.X_OPS] >= pages.size or list_pages(mem, txn, buf, pages) != A.OK:
+                return A.ST_PAGE
+            if are_at_hand(mem, pages) == 0:
+                return A.ST_PAGE
+        if not undo_has_room(mem, mem[txn + A.X_UNDO_WORDS]):
+            return A.ST_UNDO
+    if indexes is not None and mem[txn + A.X_INDEXED] > SMALL_ENTRIES:
+        return A.ST_MORE
     words = mem[txn + A.X_USED] - L.GROUP_WORDS
     if mem[txn + A.X_OPS] > SMALL_OPERATIONS or words > SMALL_WORDS:
         return A.ST_MORE
     if copies.size > 0 and copies[0] + mem[txn + A.X_COPY_WORDS] > copies.size:
         return A.ST_COPIES
+    if mem[txn + A.X_CHANGES] != 0 and fill[0] + words + FILL_PAD_WORDS > fill.size:
+        return A.ST_SPACE
+    return A.OK
+
+
+@helper
+def log_records(mem, txn, buf, fill, txid):
+    """Copy a transaction's records into the filling REDO group, which has room; COMMIT_LOGGED, or 0 if it changed
+    nothing.
+    """
     if mem[txn + A.X_CHANGES] == 0:
         return 0
-    at = fill[0]
-    if at + words + FILL_PAD_WORDS > fill.size:
-        return A.ST_SPACE
+    words = mem[txn + A.X_USED] - L.GROUP_WORDS
     write_transaction_record(mem, txn, buf, txid)
-    move_words(buf, L.GROUP_WORDS, fill, at, words)
-    fill[0] = at + words
+    move_words(buf, L.GROUP_WORDS, fill, fill[0], words)
+    fill[0] += words
     fill[1] += 1
     mem[A.S_REDO_FREE] -= words
     return COMMIT_LOGGED
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64)")
-def commit_small(mem, txn, buf, fill, copies, epoch, txid):
-    """Commit in one step: copy records into the filling REDO group and apply changes to the rows.
+@helper
+def commit_at_once(mem, txn, buf, fill, copies, epoch, txid, pages, indexes, disk):
+    """Commit in one call: copy the records into the filling REDO group and apply the operations. No thread and no
+    signal can interrupt it.
 
-    fill[0] counts words, fill[1] transactions; copies is empty while no local checkpoint runs. The step is atomic: no
-    thread and no signal can interrupt it. Returns COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if a freed
-    lock has waiters; or, with nothing done, ST_INDEXED (it changes ordered indexes, see `commit_indexed`), ST_PAGE (it
-    changes disk parts, see `commit_disk`) or a status of `log_records`; or ST_INVARIANT.
+    fill[0] counts words, fill[1] transactions; copies is empty while no local checkpoint runs. pages: where to list the
+    pages of disk parts, which then need no pins; empty if the caller has pinned all that `commit_pages` lists.
+
+    Returns COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if a freed lock has waiters; or ST_INVARIANT; or,
+    with nothing done, what it needs: ST_SHAPE, the kernel of another shape; ST_PAGE, a page in memory, or room in
+    `pages` for all pages and operations; ST_UNDO, room in the UNDO buffer; ST_MORE, slices; ST_COPIES, room in
+    `copies`; ST_SPACE, room in `fill`.
     """
-    if mem[txn + A.X_INDEXED] > 0:
-        return A.ST_INDEXED
-    if mem[txn + A.X_DISK] > 0:
-        return A.ST_PAGE
-    logged = log_records(mem, txn, buf, fill, copies, txid)
-    if logged < 0:
-        return logged
-    mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
-    status = apply_operations(mem, txn, buf, copies, epoch, 1 << 60)
+    status = need_of(mem, txn, buf, fill, copies, pages, indexes, disk)
     if status != A.OK:
         return status
+    logged = log_records(mem, txn, buf, fill, txid)
+    mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
+    if apply_operations(mem, txn, buf, copies, epoch, WHOLE, indexes, disk) != A.OK:
+        return A.ST_INVARIANT
     return logged + (COMMIT_WOKEN if mem[txn + A.X_WOKEN] > 0 else 0)
 
 
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64)")
+def commit_plain(mem, txn, buf, fill, copies, epoch, txid):
+    """Commit rows in memory at once, see `commit_at_once`."""
+    return commit_at_once(mem, txn, buf, fill, copies, epoch, txid, None, None, None)
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
+def commit_indexed(mem, txn, buf, fill, copies, epoch, txid, pages):
+    """Commit rows with indexes at once, see `commit_at_once`; it needs no pages."""
+    return commit_at_once(mem, txn, buf, fill, copies, epoch, txid, None, 1, None)
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
+def commit_disk(mem, txn, buf, fill, copies, epoch, txid, pages):
+    """Commit rows with disk parts, with or without indexes, at once, see `commit_at_once`."""
+    return commit_at_once(mem, txn, buf, fill, copies, epoch, txid, pages, 1, 1)
+
+
+# --- in slices ------------------------------------------------------------------------------------
 @kernel("int64(int64[::1], int64, int64[::1], int64)")
 def commit_begin(mem, txn, buf, txid):
     """Begin a large commit: complete the buffer, which becomes a REDO group itself; returns the words used."""
@@ -290,129 +529,19 @@ def commit_begin(mem, txn, buf, txid):
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
-def commit_step(mem, txn, buf, copies, epoch, budget):
-    """Apply one slice of a large commit; OK when done, ST_MORE, ST_SPOOLED, or ST_INVARIANT."""
-    return apply_operations(mem, txn, buf, copies, epoch, budget)
+def slice_plain(mem, txn, buf, copies, epoch, budget):
+    """Apply a slice of a logged commit of rows in memory, see `apply_operations`."""
+    return apply_operations(mem, txn, buf, copies, epoch, budget, None, None)
 
 
-@helper
-def abort_insert(mem, txn, operation):
-    """Release the reservations of an insert run. Reads keys from the slots, since its record may be away."""
-    fragment = mem[operation + A.O_FRAGMENT]
-    first = mem[operation + A.O_ROWID] & A.ROWID_MASK
-    count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
-    status = A.OK
-    for rowid in range(first, first + count):
-        row = known_row_address(mem, fragment, rowid)
-        tag = row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED])
-        if index_remove(mem, fragment, tag, rowid) != A.OK:
-            status = A.ST_INVARIANT
-        give_inserted(mem, txn, fragment, rowid)
-        if mem[fragment + A.F_HAS_VAR]:
-            give_var(mem, fragment, set_var(mem, fragment, row, 0))
-        release_row(mem, txn, row, operation)
-        mem[row] = mem[row] & A.LCP_BIT
-        give_slot(mem, fragment, rowid, row)
-    mem[fragment + A.F_RESERVED_ROWS] -= count
-    return_promises(mem, txn, fragment, count)
-    return status
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
+def slice_any(mem, txn, buf, copies, epoch, budget):
+    """Apply a slice of any logged commit, the pages of disk parts being pinned, see `apply_operations`."""
+    return apply_operations(mem, txn, buf, copies, epoch, budget, 1, 1)
 
 
-@helper
-def abort_one(mem, txn, buf, operation, until):
-    """Undo the newest operation of a transaction; OK, ST_SPOOLED with nothing done, or ST_INVARIANT.
-
-    until: see `undo_until`; if it is 0, the records are not needed any more.
-    """
-    word = mem[operation + A.O_RECORD]
-    kind = word & A.OP_KIND_MASK
-    if kind == L.KIND_INSERT:
-        return abort_insert(mem, txn, operation)
-    if word & A.OP_ABSENT:
-        return release_lock(mem, txn, operation)
-    if word & A.OP_REINSERT and until != 0 and is_away(mem, buf, mem[operation + A.O_PREVIOUS]):
-        return A.ST_SPOOLED
-    fragment = mem[operation + A.O_FRAGMENT]
-    row = known_row_address(mem, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)
-    if kind == L.KIND_UPDATE:
-        give_updated(mem, txn, buf, operation, fragment, row)
-    if mem[operation + A.O_VAR] != 0:
-        give_var(mem, fragment, mem[operation + A.O_VAR])
-    if kind == L.KIND_UPDATE:
-        return_promises(mem, txn, fragment, 1)
-    previous = mem[operation + A.O_PREVIOUS]
-    if word & A.OP_REINSERT and until != 0:
-        restore_delete(mem, buf, previous)
-    if previous != 0:
-        set_lock(mem, row, previous)
-    else:
-        release_row(mem, txn, row, operation)
-        if word & A.OP_WAS_SHARED:
-            mem[row] |= A.LOCK_SHARED
-    return A.OK
-
-
-@helper
-def undo_until(mem, txn, buf, until, budget):
-    """Undo operations newer than `until` (0: all), newest first, about `budget` rows. OK, ST_MORE, ST_SPOOLED or
-    ST_INVARIANT.
-    """
-    status = A.OK
-    done = 0
-    while mem[txn + A.X_LAST] != until:
-        operation = mem[txn + A.X_LAST]
-        if operation == 0:
-            return A.ST_INVARIANT
-        if done >= budget:
-            return A.ST_MORE
-        done += 1 + (mem[operation + A.O_ROWID] >> A.COUNT_SHIFT)
-        undone = abort_one(mem, txn, buf, operation, until)
-        if undone == A.ST_SPOOLED:
-            return A.ST_SPOOLED
-        if undone != A.OK:
-            status = A.ST_INVARIANT
-        back = mem[operation + A.O_BACK]
-        mem[txn + A.X_LAST] = back
-        if back != 0:
-            mem[back + A.O_NEXT] = 0
-        else:
-            mem[txn + A.X_FIRST] = 0
-        mem[txn + A.X_OPS] -= 1
-        drop_operation(mem, operation)
-    return status
-
-
-@kernel("int64(int64[::1], int64, int64[::1], int64)")
-def abort_step(mem, txn, buf, budget):
-    """Undo one slice of a rollback; OK when the transaction has ended, ST_MORE or ST_INVARIANT."""
-    status = undo_until(mem, txn, buf, 0, budget)
-    if status == A.OK:
-        finish(mem, txn)
-    return status
-
-
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64, int64)")
-def abort_to_savepoint_step(mem, txn, buf, until, used, changes, budget):
-    """Undo one slice of a rollback to a savepoint; OK when done, ST_MORE, ST_SPOOLED or ST_INVARIANT.
-
-    until, used, changes: the newest operation, X_USED and X_CHANGES at the savepoint. Reservations of REDO and copies
-    stay.
-    """
-    status = undo_until(mem, txn, buf, until, budget)
-    if status == A.OK:
-        mem[txn + A.X_USED] = used
-        mem[txn + A.X_CHANGES] = changes
-        mem[txn + A.X_RUN] = 0
-        mem[txn + A.X_UNDO_PAGE] = 0
-    return status
-
-
-@kernel("int64(int64[::1], int64, int64)")
-def end_run(mem, txn, savepoints):
-    """Let the next insert start a new record; `savepoints` begin here (1 or 0). Returns the newest operation."""
-    mem[txn + A.X_RUN] = 0
-    mem[txn + A.X_SAVEPOINTS] += savepoints
-    return mem[txn + A.X_LAST]
-
+# By shape.
+COMMIT_AT_ONCE: tuple[Callable[..., int], ...] = (commit_plain, commit_indexed, commit_disk, commit_disk)
+APPLY_SLICE: tuple[Callable[..., int], ...] = (slice_plain, slice_any, slice_any, slice_any)
 
 assert L.FLAG_VAR_KEPT

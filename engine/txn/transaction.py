@@ -44,9 +44,9 @@ from tidemark.engine.memory.arena_layout import (
     PAGE_WORDS,
     S_SNAPSHOT_NEWEST,
     ST_COPIES,
-    ST_INDEXED,
     ST_MORE,
     ST_PAGE,
+    ST_SHAPE,
     ST_SPACE,
     ST_SPOOLED,
     ST_UNDO,
@@ -62,20 +62,20 @@ from tidemark.engine.memory.arena_layout import (
     X_USED,
     X_WOKEN,
 )
+from tidemark.engine.txn.abort_kernels import abort_step, abort_to_savepoint_step, end_run
 from tidemark.engine.txn.adopted_records import AdoptedRecords
 from tidemark.engine.txn.commit_kernels import (
+    APPLY_SLICE,
+    COMMIT_AT_ONCE,
     COMMIT_LOGGED,
     COMMIT_WOKEN,
-    abort_step,
-    abort_to_savepoint_step,
+    SHAPE_DISK,
+    SHAPE_INDEXES,
     commit_begin,
-    commit_small,
-    commit_step,
-    end_run,
+    commit_plain,
 )
+from tidemark.engine.txn.commit_pages_kernels import commit_pages
 from tidemark.engine.txn.disk_changes_kernels import unplan_step
-from tidemark.engine.txn.disk_commit_kernels import commit_at_hand, commit_disk, commit_disk_step, commit_pages
-from tidemark.engine.txn.index_commit_kernels import commit_indexed
 from tidemark.engine.txn.spool import Spool
 from tidemark.engine.txn.spool_kernels import begin_spool, commit_spooled, slice_copy_words
 
@@ -91,18 +91,16 @@ get_ident = threading.get_ident
 Place = tuple[int, int, "Words", memoryview]
 
 BUFFER_WORDS = 4_096  # initial size of a transaction's buffer
-SLICE_OPERATIONS = 1_500
-SLICE_KEEPING = 600  # while a snapshot is open and old rows must be kept
-SLICE_ENTRIES = 80  # of indexes: 50 to 200 µs, as long as comparisons read few rows
+SLICE_ROWS = 1_500  # of one kernel call, or 80 entries of indexes: 50 to 200 µs, as long as comparisons read few rows
+SLICE_KEEPING_ROWS = 600  # while a snapshot is open and old rows must be kept
 # UNDO buffer for a slice with disk parts: more than one step needs with the largest pages.
 SLICE_UNDO_WORDS = PAGE_WORDS + 64
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 SPOOL_WORDS_MIN = 8_192  # a smaller transaction waits for room in the log instead of making a file
 # Log reserved by a transaction that spools: the group that refers to its file, and padding of the group before.
 REFERENCE_WORDS = 2 * GROUP_ALIGN_WORDS
-_NEEDS_ROOM = (ST_SPACE, ST_COPIES)
 _STOPPED = "commit met a broken invariant (status {}); reopen the store"
-_NOT_YET = (ST_MORE, ST_PAGE, ST_UNDO)  # the one step did nothing
+_NOT_YET = (ST_MORE, ST_PAGE, ST_UNDO)  # the one call did nothing
 _GOES_ON = (ST_MORE, ST_PAGE, ST_UNDO, ST_SPOOLED)
 APPLIED = 2  # X_STATE after every operation is applied to the rows
 COMMITTING = 3  # X_STATE of a commit in slices before that
@@ -259,7 +257,7 @@ class Transaction:
     def commit(self, wait: bool) -> None:
         """Make the changes visible, and durable before returning if `wait`.
 
-        Order: records to the filling REDO group and changes to the rows (one atomic step), then the wait for that
+        Order: records to the filling REDO group and changes to the rows (one atomic call), then the wait for that
         group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
         only after the sync. Durable on return: everything, if `wait`; else it becomes durable with its epoch, but in a
         node group it is in the memory of all members.
@@ -268,7 +266,28 @@ class Transaction:
         StoreFailed: nothing of it was or will be written; MemoryExhausted, with the transaction rolled back.
         """
         try:
-            self._commit(wait)
+            self.check()
+            if self.spool is not None:
+                self._commit_by_reference(self.spool)
+                return
+            log = self.store.log
+            # Records to the filling group and changes to the rows, in memory only, by one kernel call under the latch.
+            status, ticket = self._commit_at_once()
+            if status < OK:  # nothing is done
+                if status != ST_MORE:  # pages must be read and pinned, or UNDO must be flushed
+                    status, ticket = self._commit_on_held_pages()
+                if status == ST_MORE:  # it is too large: its buffer goes to the log, then the rows change in slices
+                    status, ticket = self._commit_in_slices()
+            self.is_logged = status & COMMIT_LOGGED != 0
+            self.ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, not acknowledged yet
+            if status & COMMIT_LOGGED and (wait or log.partner is not None):
+                try:
+                    (log.wait if wait else log.share)(ticket)  # after `wait` the group, with it, is durable
+                except KeyboardInterrupt as error:
+                    raise self.interrupted() from error
+                except CommitOnFailedStore as error:
+                    error.evidence["txid"] = self.txid
+                    raise
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 
@@ -289,47 +308,46 @@ class Transaction:
             txid=self.txid,
         )
 
-    def _commit(self, wait: bool) -> None:
-        self.check()
+    def _commit_at_once(self, has_pages: bool = False) -> tuple[int, int]:
+        """Commit in one kernel call; returns (status, group). status: what was done, or with nothing done ST_PAGE,
+        ST_UNDO or ST_MORE, see `commit_at_once` in commit_kernels. has_pages: the pages of disk parts are pinned.
+        """
         store = self.store
         log = store.log
-        if self.spool is not None:
-            self._commit_by_reference(self.spool)
-            return
         with store.latch:  # a crash in here leaves nothing of it on disk
-            status = commit_small(
+            status = commit_plain(
                 self.mem, self.desc, self.buf, log.fill, store.sink.current, store.epochs.current, self.txid
             )
-            if status in _NEEDS_ROOM:
-                words = int(self.mem[self.desc + X_USED])
-                copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
-                status = commit_small(
-                    self.mem, self.desc, self.buf, log.room(words), copies, store.epochs.current, self.txid
-                )
-            elif status == ST_PAGE:
-                status = self._commit_at_hand()
-            elif status == ST_INDEXED:
-                status = self._commit_indexed()
+            if status < OK:
+                status = self._commit_with_room(status, has_pages)
             self._check_step(status)
-            ticket = log.sequence
-        if status == ST_PAGE:
-            status, ticket = self._commit_disk()
-        if status == ST_MORE:
-            ticket = self._commit_large()
-            status = COMMIT_LOGGED | COMMIT_WOKEN
-        self.is_logged = status & COMMIT_LOGGED != 0
-        self.ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, not acknowledged yet
-        if status & COMMIT_LOGGED and (wait or log.partner is not None):
-            try:
-                (log.wait if wait else log.share)(ticket)  # after `wait` the group, with it, is durable
-            except KeyboardInterrupt as error:
-                raise self.interrupted() from error
-            except CommitOnFailedStore as error:
-                error.evidence["txid"] = self.txid
-                raise
+            return status, log.sequence
+
+    def _commit_with_room(self, status: int, has_pages: bool) -> int:
+        """Commit by the kernel of the transaction's shape, with the room that it needs in copies and in the filling
+        group. status: of the kernel for rows in memory. Call with the latch held.
+        """
+        store, log = self.store, self.store.log
+        mem, desc, buf, epoch, txid = self.mem, self.desc, self.buf, store.epochs.current, self.txid
+        pages = store.no_words if has_pages else store.disk.pages_at_hand
+        shape = self._shape()
+        commit = COMMIT_AT_ONCE[shape]
+        if status == ST_SHAPE:
+            status = commit(mem, desc, buf, log.fill, store.sink.current, epoch, txid, pages)
+        if status == ST_SPACE or status == ST_COPIES:
+            copies = store.sink.room(int(mem[desc + X_COPY_WORDS]))
+            fill = log.room(int(mem[desc + X_USED]))
+            rest = (pages,) if shape else ()  # `commit_plain` takes no pages
+            status = commit(mem, desc, buf, fill, copies, epoch, txid, *rest)
+        return status
+
+    def _shape(self) -> int:
+        """Return what the operations change besides rows in memory."""
+        indexes = SHAPE_INDEXES if self.mem[self.desc + X_INDEXED] else 0
+        return indexes | SHAPE_DISK if self.mem[self.desc + X_DISK] else indexes
 
     def _check_step(self, status: int) -> None:
-        """Check the status of a commit's one step. Call with the latch held: a store that fails now writes no more
+        """Check the status of a commit's one call. Call with the latch held: a store that fails now writes no more
         groups, and the filling one may have the records. Raises: InvariantBroken.
         """
         if status > 0:
@@ -341,32 +359,13 @@ class Transaction:
         text = f"the commit was interrupted on its way to the disk; ask outcome({self.txid})"
         return CommitInterrupted(text, txid=self.txid)
 
-    def _commit_at_hand(self) -> int:
-        """Commit without holding pages, if every page is in memory and all room is available; else ST_PAGE."""
-        store = self.store
-        place = (self.mem, self.desc, self.buf, store.log.fill, store.sink.current, store.epochs.current, self.txid)
-        return int(commit_at_hand(*place, store.disk.pages_at_hand))
+    def _commit_on_held_pages(self) -> tuple[int, int]:
+        """Load and pin the pages of disk parts, then commit at once.
 
-    def _commit_indexed(self) -> int:
-        """Commit a transaction that changes indexes in one step; ST_PAGE, with nothing done, if a disk page is missing
-        or the UNDO buffer has no room.
+        Returns (status, group); ST_MORE, with nothing done, if it needs more pages or UNDO buffer than one call may
+        have, or slices. Raises: PageDamaged, IoFailed; MemoryExhausted, with the transaction rolled back.
         """
-        store = self.store
-        pages = store.disk.pages_at_hand
-        copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
-        fill = store.log.room(int(self.mem[self.desc + X_USED]))
-        work = (self.mem, self.desc, self.buf, fill, copies, store.epochs.current, self.txid)
-        status = int(commit_indexed(*work, 0, pages))
-        return ST_PAGE if status == ST_UNDO else status
-
-    def _commit_disk(self) -> tuple[int, int]:
-        """Commit a transaction that changes disk parts: load and pin its pages, then the same one step.
-
-        Returns (status, group); ST_MORE, with nothing done, if it needs more pages or UNDO buffer than one step may
-        have. Raises: PageDamaged, IoFailed; MemoryExhausted, with the transaction rolled back.
-        """
-        store, log = self.store, self.store.log
-        disk = store.disk
+        disk = self.store.disk
         undo_words = int(self.mem[self.desc + X_UNDO_WORDS])
         pages, is_all = self.pages_of_commit()
         if not is_all or not disk.undo.takes(undo_words):
@@ -380,16 +379,7 @@ class Transaction:
             status = ST_UNDO
             while status == ST_UNDO:
                 disk.undo.make_room(undo_words)
-                with store.latch:  # a crash in here leaves nothing of it on disk
-                    copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
-                    fill = log.room(int(self.mem[self.desc + X_USED]))
-                    work = (self.mem, self.desc, self.buf, fill, copies, store.epochs.current, self.txid)
-                    if int(self.mem[self.desc + X_INDEXED]):
-                        status = int(commit_indexed(*work, 0, store.no_words))
-                    else:
-                        status = int(commit_disk(*work))
-                    self._check_step(status)
-                    ticket = log.sequence
+                status, ticket = self._commit_at_once(has_pages=True)
         finally:
             disk.release(pages)
         return status, ticket
@@ -401,8 +391,8 @@ class Transaction:
             self.bring_to_end()
         return (out[1 : 1 + int(out[0])] | FRESH_PAGE).tolist(), bool(status == OK)
 
-    def _commit_large(self) -> int:
-        """Commit in slices, with the buffer itself as a REDO group; returns the group's sequence.
+    def _commit_in_slices(self) -> tuple[int, int]:
+        """Commit in slices, with the buffer itself as a REDO group; returns (status, group).
 
         Other transactions may commit between slices; no epoch closes, so no local checkpoint starts.
         """
@@ -415,7 +405,7 @@ class Transaction:
             store.log.adopt(group)  # committed from here on; a crash before its sync ends loses it whole
         self.apply_logged(group)
         self.buf = store.no_words  # the buffer belongs to the log until it is written
-        return group.sequence
+        return COMMIT_LOGGED | COMMIT_WOKEN, group.sequence
 
     def _commit_by_reference(self, spool: Spool | AdoptedRecords) -> None:
         """Commit a transaction that spools. Durable on return: everything, in both modes of durability.
@@ -478,12 +468,11 @@ class Transaction:
     def apply_slices(self, group: Group) -> None:
         """Apply a large commit to the rows. A KeyboardInterrupt is raised after the last slice, since all is logged."""
         store = self.store
-        step = self._disk_slice if int(self.mem[self.desc + X_DISK]) else self.apply_slice
         interrupt: KeyboardInterrupt | None = None
         status = ST_MORE
         while status in _GOES_ON:
             try:
-                status = step(group)
+                status = self.apply_slice(group)
                 if status == ST_SPOOLED:
                     self.bring_to_end()
             except KeyboardInterrupt as error:
@@ -515,42 +504,35 @@ class Transaction:
         sink = self.store.sink
         if self.spool is None or not sink.current.size:
             return sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
-        return sink.room(int(slice_copy_words(self.mem, self.desc, SLICE_OPERATIONS)))
+        return sink.room(int(slice_copy_words(self.mem, self.desc, SLICE_ROWS)))
 
     def apply_slice(self, group: Group) -> int:
-        if self.spool is not None:
-            self.store.wait_for_copies()
-        with self.store.latch:
-            copies = self._copies()
-            if int(self.mem[self.desc + X_INDEXED]):
-                return self._indexed_slice(copies, group)
-            operations = SLICE_KEEPING if int(self.mem[S_SNAPSHOT_NEWEST]) else SLICE_OPERATIONS
-            return int(commit_step(self.mem, self.desc, self.buf, copies, group.epoch, operations))
-
-    def _indexed_slice(self, copies: Words, group: Group) -> int:
-        none = self.store.no_words
-        place = (self.mem, self.desc, self.buf, none, copies, group.epoch, self.txid)
-        return int(commit_indexed(*place, SLICE_ENTRIES, none))
-
-    def _disk_slice(self, group: Group) -> int:
-        """Like `apply_slice`, with its pages pinned. A page that a logged commit needs but that is unreadable needs a
-        restart.
+        """Apply a slice of a logged commit, with the pages of its disk parts pinned. A page that it needs but that is
+        unreadable needs a restart.
         """
-        disk = self.store.disk
+        store = self.store
         if self.spool is not None:
-            self.store.wait_for_copies()
+            store.wait_for_copies()
+        shape = self._shape()
+        if not shape & SHAPE_DISK:
+            with store.latch:
+                is_keeping = not shape and int(self.mem[S_SNAPSHOT_NEWEST])
+                return self._apply_some(group, SLICE_KEEPING_ROWS if is_keeping else SLICE_ROWS)
         pages, _ = self.pages_of_commit()
-        if not self.store.hold_for_slice(pages):
+        if not store.hold_for_slice(pages):
             return ST_MORE
         try:
-            disk.undo.make_room(SLICE_UNDO_WORDS)
-            with self.store.latch:
-                copies = self._copies()
-                if int(self.mem[self.desc + X_INDEXED]):
-                    return self._indexed_slice(copies, group)
-                return int(commit_disk_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS))
+            store.disk.undo.make_room(SLICE_UNDO_WORDS)
+            with store.latch:
+                return self._apply_some(group, SLICE_ROWS)
         finally:
-            disk.release(pages)
+            store.disk.release(pages)
+
+    def _apply_some(self, group: Group, budget: int) -> int:
+        """Apply the next operations of a logged commit, for about `budget` rows. Call with the latch held and the pages
+        of disk parts pinned.
+        """
+        return int(APPLY_SLICE[self._shape()](self.mem, self.desc, self.buf, self._copies(), group.epoch, budget))
 
     def rollback(self) -> None:
         """Undo everything; nothing of it reaches the disk. Does nothing if the transaction has ended.
@@ -590,14 +572,14 @@ class Transaction:
                 if isinstance(self.spool, AdoptedRecords):
                     self.spool.abandon(self.mem)  # release the places of rows
                 self._unplan(0)
-                self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
+                self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_ROWS)))
             self.ended(1)
         self.is_ended = True
 
     def _unplan(self, until: int) -> None:
         """Cancel the plans for disk parts of operations newer than `until`."""
         if int(self.mem[self.desc + X_DISK]):
-            self._undo(lambda: int(unplan_step(self.mem, self.desc, self.buf, until, SLICE_OPERATIONS)))
+            self._undo(lambda: int(unplan_step(self.mem, self.desc, self.buf, until, SLICE_ROWS)))
 
     def _undo(self, step: Callable[[], int]) -> None:
         """Call `step` until it is done. A KeyboardInterrupt is raised at the end: otherwise rows would stay locked."""
@@ -657,7 +639,7 @@ class Transaction:
 
     def _undo_savepoint(self, until: int, used: int, changes: int) -> int:
         mem, desc, buf = self.mem, self.desc, self.buf
-        status = int(abort_to_savepoint_step(mem, desc, buf, until, used, changes, SLICE_OPERATIONS))
+        status = int(abort_to_savepoint_step(mem, desc, buf, until, used, changes, SLICE_ROWS))
         if status == OK and self.spool is not None:
             self._truncate_spool(used)
         return status

@@ -21,8 +21,8 @@ from tidemark.engine.base.errors import (
 from tidemark.engine.base.limits import TRANSACTIONS_OPEN_MAX
 from tidemark.engine.memory.arena_layout import CAPTURE_NONE, OK, S_INDEX_GENERATION, X_GENERATION
 from tidemark.engine.table.table import DroppedFragment, Table
+from tidemark.engine.txn.abort_kernels import abort_step
 from tidemark.engine.txn.begin_kernels import begin_transaction
-from tidemark.engine.txn.commit_kernels import abort_step
 from tidemark.engine.txn.resources import Resources
 from tidemark.engine.txn.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 

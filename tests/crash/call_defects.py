@@ -9,8 +9,8 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "store-fails-after-the-latch-is-released",
         "tidemark.engine.txn.transaction",
-        "            self._check_step(status)\n            ticket = log.sequence\n        if",
-        "            ticket = log.sequence\n        self._check_step(status)\n        if",
+        "            self._check_step(status)\n            return status, log.sequence\n",
+        "            ticket = log.sequence\n        self._check_step(status)\n        return status, ticket\n",
         "commit-stopped",
     ),
     Defect(

@@ -333,8 +333,8 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "inserted-row-not-marked",
         "tidemark.engine.txn.commit_kernels",
-        "        if not_passed(mem, fragment, rowid):\n            mem[row] |= A.LCP_BIT",
-        "        if False:\n            mem[row] |= A.LCP_BIT",
+        "    if not_passed(mem, fragment, rowid):\n        mem[row] |= A.LCP_BIT",
+        "    if False:\n        mem[row] |= A.LCP_BIT",
         "states",
     ),
     Defect(
@@ -353,9 +353,9 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "entry-of-a-deleted-row-stays",
-        "tidemark.engine.txn.index_commit_kernels",
-        "    status = remove_entries(mem, txn, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)",
-        "    status = A.OK",
+        "tidemark.engine.txn.commit_kernels",
+        "        if remove_entries(mem, txn, fragment, rowid) != A.OK:",
+        "        if False:",
         "life",
     ),
     Defect(
@@ -374,21 +374,21 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "unique-entry-of-the-old-key-stays",
-        "tidemark.engine.txn.index_commit_kernels",
-        "    leave_replaced(mem, txn, buf, operation, fragment, rowid, row)\n",
-        "    pass\n",
+        "tidemark.engine.txn.commit_kernels",
+        "        leave_replaced(mem, txn, buf, operation, fragment, rowid, row)\n",
+        "        pass\n",
         "unique",
     ),
     Defect(
         "unique-entry-of-a-deleted-row-stays",
-        "tidemark.engine.txn.index_commit_kernels",
-        "    leave_deleted(mem, txn, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)\n",
-        "    pass\n",
+        "tidemark.engine.txn.commit_kernels",
+        "        leave_deleted(mem, txn, fragment, rowid)\n",
+        "        pass\n",
         "unique",
     ),
     Defect(
         "unique-entry-of-an-undone-update-stays",
-        "tidemark.engine.txn.commit_kernels",
+        "tidemark.engine.txn.abort_kernels",
         "        give_updated(mem, txn, buf, operation, fragment, row)\n",
         "        pass\n",
         "unique",
@@ -402,7 +402,7 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "savepoint-ends-its-transaction",
-        "tidemark.engine.txn.commit_kernels",
+        "tidemark.engine.txn.abort_kernels",
         "        mem[txn + A.X_CHANGES] = changes\n",
         "        mem[txn + A.X_CHANGES] = changes\n        finish(mem, txn)\n",
         "stateful",

@@ -187,7 +187,7 @@ TWINS = {
     **dict.fromkeys(
         [f"txn.disk_changes.{name}" for name in ("delete_disk_rows", "put_disk_rows", "unplan_step")], WALK
     ),
-    **dict.fromkeys([f"txn.disk_commit.commit_{name}" for name in ("at_hand", "disk", "disk_step", "pages")], WALK),
+    **dict.fromkeys(["txn.commit.commit_disk", "txn.commit_pages.commit_pages"], WALK),
     **dict.fromkeys(
         [f"access.disk_reads.{name}" for name in ("read_chunks", "read_disk_row", "read_disk_rowids", "scan_pages")],
         WALK,
@@ -232,8 +232,8 @@ TWINS = {
     "rows.disk_columns.find_disk_parts": JOINED,
     **dict.fromkeys(
         [
-            f"txn.commit.{name}"
-            for name in ("abort_step abort_to_savepoint_step commit_begin commit_small commit_step end_run").split()
+            *(f"txn.commit.{name}" for name in ("commit_begin", "commit_plain", "slice_plain")),
+            *(f"txn.abort.{name}" for name in ("abort_step", "abort_to_savepoint_step", "end_run")),
         ],
         WALK,
     ),
@@ -330,7 +330,8 @@ TWINS = {
     "index.tree_setup.set_tree_state": "tests.index.test_build:test_built_index_is_published_by_its_state",
     **dict.fromkeys(
         [
-            "txn.index_commit.commit_indexed",
+            "txn.commit.commit_indexed",
+            "txn.commit.slice_any",
             "access.index_reads.index_pages",
             "access.index_reads.index_rows",
             "access.index_reads.own_rows",

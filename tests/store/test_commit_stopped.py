@@ -73,15 +73,9 @@ def _plant(monkeypatch: pytest.MonkeyPatch, latch: LedLatch) -> None:
 
         return call
 
-    for module, name in (
-        (transaction, "commit_small"),
-        (transaction, "commit_indexed"),
-        (transaction, "commit_disk"),
-        (transaction, "commit_step"),
-        (transaction, "commit_disk_step"),
-        (transaction, "commit_at_hand"),
-    ):
-        monkeypatch.setattr(module, name, planted(getattr(module, name)))
+    monkeypatch.setattr(transaction, "commit_plain", planted(transaction.commit_plain))
+    for name in ("COMMIT_AT_ONCE", "APPLY_SLICE"):
+        monkeypatch.setattr(transaction, name, tuple(planted(kernel) for kernel in getattr(transaction, name)))
 
 
 @pytest.mark.parametrize("kind", ["small", "indexed", "disk", "disk held", "large", "spooled"])
@@ -96,9 +90,14 @@ def test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_u
     store = db.parts.store
     latch = LedLatch(store)
     monkeypatch.setattr(store, "latch", latch)
-    monkeypatch.setattr(transaction, "SLICE_OPERATIONS", 100_000)
+    monkeypatch.setattr(transaction, "SLICE_ROWS", 100_000)
     if kind == "disk held":
-        monkeypatch.setattr(transaction, "commit_at_hand", lambda *given: transaction.ST_PAGE)
+        *others, commit_disk = transaction.COMMIT_AT_ONCE
+
+        def held_only(*given: Any) -> int:
+            return int(commit_disk(*given)) if given[-1].size == 0 else transaction.ST_PAGE
+
+        monkeypatch.setattr(transaction, "COMMIT_AT_ONCE", (*others[:2], held_only, held_only))
     _plant(monkeypatch, latch)
     count = {"large": 3_000, "spooled": 9_000}.get(kind, 1)
     rows = [(key, key, b"new") if kind.startswith("disk") else (key, key) for key in range(count)]
