@@ -67,7 +67,7 @@ NO_INDEX = ByIndex()
 @functools.lru_cache(64)
 def row_class(names: tuple[str, ...]) -> Any:
     """Return the class of rows with these columns; creating one takes longer than a small scan."""
-    return namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    return namedtuple("Row", names, rename=True)
 
 
 Progress = Callable[[int, int, str], None]
