@@ -36,7 +36,7 @@ def test_other_hosts_take_a_key_or_tls(host: str) -> None:
 
 
 def test_secret_is_bytes() -> None:
-    """Story: a text of 16 characters was taken; the link then ended in a defect of ours, and its caller in a timeout."""
+    """Story: a text of 16 characters was taken; the link then ended in a defect of ours, its caller in a timeout."""
     secret: Any = "sixteen characters"
     with pytest.raises(tm.SchemaInvalid, match="is bytes, got str; encode it"):
         check_secret_at(("127.0.0.1", 1), secret, None)
