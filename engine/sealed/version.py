@@ -22,8 +22,8 @@ def check_format(version: int, name: str) -> None:
         )
     if version < FORMAT_VERSION_OLDEST:
         raise VersionTooOld(
-            f"{name} has format {version}, this program reads from {FORMAT_VERSION_OLDEST}; open it once with an older"
-            " release of Tidemark",
+            f"{name} has format {version}, this program reads from {FORMAT_VERSION_OLDEST}; open it once with a release"
+            " of Tidemark that reads both",
             file=name,
             found=version,
             supported=FORMAT_VERSION_OLDEST,

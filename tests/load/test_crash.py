@@ -132,7 +132,9 @@ def test_disk_full_at_any_write_of_a_task_names_the_place_and_leaves_none_of_its
     while True:
         call += 1
         rules = [Rule("space", nth=call, once=False, error=errno.ENOSPC)]
-        monkeypatch.setattr(room, "open_place", lambda place, rules=rules: FaultFiles(real(place), rules))
+        monkeypatch.setattr(
+            room, "open_place", lambda *given, rules=rules, **what: FaultFiles(real(*given, **what), rules)
+        )
         try:
             reports = load.write_parts(job, 0, [batch(rows(0, 4_000))])
             break

@@ -25,9 +25,9 @@ from tidemark.recovery.spark.source import TidemarkSource
 def without_room(real: Callable[..., Any], nth: int) -> Callable[..., Any]:
     """What opens a directory, made to open one where the n-th call that takes space finds none, and all behind it."""
 
-    def opened(*arguments: Any) -> Any:
+    def opened(*arguments: Any, **options: Any) -> Any:
         rules = [Rule("space", nth=nth, once=False, error=errno.ENOSPC)]
-        return FaultFiles(real(*arguments), rules)
+        return FaultFiles(real(*arguments, **options), rules)
 
     return opened
 
