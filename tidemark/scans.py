@@ -326,7 +326,10 @@ class Scan:
         row_format, wanted = self._table.format, self._columns
         is_whole = wanted == list(row_format.names)
         make = row_format.Row._make if is_whole else row_class(tuple(wanted))._make
-        has_images = self._plain == wanted and not self._answers_alone(self._read)
+        # A chosen or named index that answers alone gives no whole images.
+        has_images = is_whole or (
+            self._plain == wanted and self._condition is None and not self._answers_alone(self._read)
+        )
         # Arrow's times have another object for the same time zone.
         is_single = is_whole and any(column.type == Timestamp for column in self._table.definition.columns)
         for batch in self._batches_found():
