@@ -106,9 +106,10 @@ def sections() -> dict[str, list[str]]:
 
 
 def fingerprint() -> str:
-    """Hex digest over everything generated, every constant of the layouts and the format version: it changes with any
-    of them.
+    """Hex digest over the format version, every constant of the layouts, and every generated table without the column
+    of meanings: it changes with any of them.
     """
+    bits = bit_fields()
     digest = hashlib.sha256(str(FORMAT_VERSION).encode())
     for name, value in sorted(constants().items()):
         digest.update(f"{name}={value};".encode())
@@ -117,8 +118,8 @@ def fingerprint() -> str:
             continue  # MySQL's format, which the version of the store does not change
         digest.update(name.encode())
         for line in lines:
-            # Words may be improved without changing the format; offsets, sizes and types may not.
-            digest.update("|".join(line.split("|")[:5]).encode())
+            # Words may be improved without changing the format; offsets, sizes, types, bits and kinds may not.
+            digest.update("|".join(line.split("|")[: 3 if name in bits else 5]).encode())
     return digest.hexdigest()[:32]
 
 

@@ -80,6 +80,20 @@ def test_versions_still_read_are_no_part_of_the_format(monkeypatch: pytest.Monke
     assert document.fingerprint() == before
 
 
+def test_words_that_explain_a_field_are_no_part_of_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    # "behind this word" became "after this word" in the table of a var part, and the fingerprint said that the format
+    # had changed: in the tables of bits the meaning was covered too.
+    before = document.fingerprint()
+    monkeypatch.setitem(NOTES["sysfile"], "gci", "other words")
+    assert document.fingerprint() == before
+    fields = document.bit_fields()
+    reworded = {name: [(word, bits, f"other {text}") for word, bits, text in rows] for name, rows in fields.items()}
+    monkeypatch.setattr(document, "bit_fields", lambda: reworded)
+    assert document.fingerprint() == before
+    reworded["var part"][0] = (1, *reworded["var part"][0][1:])
+    assert document.fingerprint() != before
+
+
 def test_field_without_a_note_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(NOTES["sysfile"], "gci")
     with pytest.raises(SchemaInvalid):
