@@ -1,4 +1,4 @@
-"""Changes of another site, in batches, each row with its own outcome (docs/replication.md, sections 6 and 7).
+"""Changes of another site, in batches, each row with its own outcome (docs/internals/replication.md).
 
 A batch is of one table and kind, and has no key twice: otherwise a change would have to see the result of an earlier
 one. All rows of a batch are locked, judged by an interpreted program if there is one, and changed if accepted; the

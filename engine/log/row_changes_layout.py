@@ -1,4 +1,4 @@
-"""Words of the lists that the log follower builds from records (main memory only, docs/replication.md §2)."""
+"""Words of the lists that the log follower builds from records, in main memory only (docs/internals/replication.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before-images: records of a logged table with rows as last committed (docs/replication.md, section 2).
+"""Before-images: records of a logged table with rows as last committed (docs/internals/replication.md, *Capture*).
 
 The first change of a row by a transaction is preceded by a record with the before-image; later changes carry FLAG_AGAIN
 instead. The row is locked by then, so its slot has the committed image.

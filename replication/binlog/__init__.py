@@ -1,1 +1,1 @@
-"""MySQL's binlog, version 4: events, column types, row bodies, files (docs/replication.md, section 3)."""
+"""MySQL's binlog, version 4: events, column types, row bodies, files (docs/internals/replication.md)."""

@@ -1,4 +1,4 @@
-"""MySQL's binlog, version 4: event header and the fixed part of each body (docs/replication.md, section 3).
+"""MySQL's binlog, version 4: event header and the fixed part of each body (docs/internals/replication.md).
 
 These are MySQL's structures, not the store's: fields are where MySQL has them, unaligned. The variable part after a
 fixed part is handled by `replication/binlog/events.py` and `table_map.py`, row bodies by

@@ -1,8 +1,8 @@
 """Which columns each `binlog_type` puts into which image, and how rows of a batch share events.
 
-`image_rule` is the table of docs/replication.md, section 3, as a pure function. `runs` divides a batch into runs of
-neighbouring rows that one event may hold: same columns present, origin, transaction id and conflict flags. Rows keep
-their order, and so do the changes of one row.
+`image_rule` is the table of docs/replication.md, *Settings of a table*, as a pure function. `runs` divides a batch into
+runs of neighbouring rows that one event may hold: same columns present, origin, transaction id and conflict flags. Rows
+keep their order, and so do the changes of one row.
 """
 
 from __future__ import annotations

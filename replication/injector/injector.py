@@ -8,7 +8,7 @@ everything goes straight to the file.
 An epoch is written if it has a logged row, a statement or the mark of a load, or applied positions are logged and it
 has a replicated row, or empty epochs are logged; otherwise a transaction begun for it is rolled back. A statement comes
 first: a schema change has an epoch to itself, and the epoch transaction after its statement names it
-(docs/replication.md, section 3).
+(docs/internals/replication.md, *One epoch, step by step*).
 """
 
 from __future__ import annotations

@@ -5,5 +5,5 @@ crashes at any call of a disk; one thread, virtual time, everything drawn from o
 
 A seed draws a function, a topology, options and faults (`plan.py`); `world.py` lets the sites work, then ends all
 faults and waits until nothing moves any more; `promises.py` holds what is left, and what was seen on the way, against
-what docs/replication.md promises. The same seed gives the same run and the same digest.
+what docs/internals/replication.md promises. The same seed gives the same run and the same digest.
 """

@@ -1,7 +1,8 @@
 """What a seed draws: a conflict function, a topology, options of sites, faults.
 
 A function's line says what its promise asks of the work: which rows several sites may change, who may insert and delete
-them. Work beyond that ends in differences the function does not promise to mend (docs/replication.md, section 6).
+them. Work beyond that ends in differences the function does not promise to mend
+(docs/internals/replication.md, *Work that is left out*).
 """
 
 from __future__ import annotations
