@@ -1,9 +1,10 @@
 """`python -m bench.node_slices [--rows N] [--rounds N] [--disk] [--out DIR] [--page FILE]`: a slice holds the latch.
 
 The live node's side of a node restart takes a slice of a fragment under the commit latch (at most 32 Ki slots looked
-at, 256 KiB of rows copied; docs/node-group.md, 4), and a commit waits for it. Here nobody commits: what is counted is
-the time from the latch's being taken to its being let go, for each slice of a scan, by the share of rows that changed.
-With `--disk` the text of a row is on disk: a slice opens a snapshot under the latch, and reads pages without it.
+at, 256 KiB of rows copied; docs/internals/node-group.md, *Slices and the stream*), and a commit waits for it. No
+commits run here: the bench measures how long the latch is held for each slice of a scan, by the share of rows that
+changed. With `--disk` the text of a row is on disk: a slice opens a snapshot under the latch, and reads pages without
+it.
 """
 
 from __future__ import annotations

@@ -307,7 +307,8 @@ class NodeGroup:
             found: Create the group if this node knows of none. One node is given this, once; its store, if it has one,
                 becomes the group's.
             tls: Contexts of a server and of a client.
-            variant: How this node rejoins: "rowid_sync", "replay_log" or "delete_log" (docs/node-group.md, section 4).
+            variant: How this node rejoins: "rowid_sync", "replay_log" or "delete_log" (docs/node-group.md,
+                *Node restart*).
             replicas: Where replica sites are served from this node's binlog (see `tm.serve`), with the same secret.
             heartbeat_row_ms: See `tm.serve`; the primary writes the row.
             channel: Makes the group a replica site: `source` and other arguments of `tm.Channel`, the same at all

@@ -1,6 +1,6 @@
 """The commit partner, which gets every group of a log besides the disk and must confirm it before it counts (N1).
 
-A log has none unless this node leads a node group (docs/node-group.md, section 1).
+A log has none unless this node leads a node group (docs/internals/node-group.md, *The commit partner*).
 """
 
 from __future__ import annotations

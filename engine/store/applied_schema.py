@@ -1,4 +1,4 @@
-"""Schema changes from the log of another node, applied here as users made them there (node-group.md, section 2).
+"""Schema changes from the log of another node, applied here as users made them there (docs/internals/node-group.md).
 
 The record of a change has its numbers, versions and sizes. They come out the same here, or the copies have diverged:
 `Store.applying` compares the two records.

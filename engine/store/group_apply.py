@@ -1,4 +1,4 @@
-"""Groups of the primary's log applied to the store of a member while it is in use (node-group.md, section 2).
+"""Groups of the primary's log applied to the store of a member while it is in use (docs/internals/node-group.md).
 
 Order for each group: read the files it names completely; change rows, indexes and schema; then queue the group in the
 own log, with the primary's sequence, epoch, time and transaction ids, and its records word for word. A crash in between

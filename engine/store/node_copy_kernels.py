@@ -1,4 +1,4 @@
-"""Node restart, the live node: a scan for changes after an epoch, slot by slot (docs/node-group.md, 4).
+"""Node restart, the live node: a scan for changes after an epoch, slot by slot (docs/internals/node-group.md).
 
 The scan holds the GIL, since it reads shared rows. `node_join_kernels.py` has the side of the returning node.
 """

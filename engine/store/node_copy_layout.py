@@ -1,4 +1,4 @@
-"""Copying a fragment to a returning node: a word of its descriptor, and the form of a slice (docs/node-group.md, 4).
+"""Copying a fragment to a returning node: a word of its descriptor, the form of a slice (docs/internals/node-group.md).
 
 A slice is a run of items in ROWID order: rows and ranges of empty slots. A row is an entry as in a local checkpoint, in
 tables with disk columns followed by its disk part. A range has the complement of its first ROWID as its first word,

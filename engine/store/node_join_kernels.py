@@ -1,4 +1,4 @@
-"""Node restart, the returning node: slices and groups of a live node on private memory (docs/node-group.md, 4).
+"""Node restart, the returning node: slices and groups of a live node on private memory (docs/internals/node-group.md).
 
 These kernels change only epochs and the position of the copy. They find the rows that are in the way and the records
 that REDO must replay, strictly as always.

@@ -1,5 +1,5 @@
 """The delete log of an open store: the rows deleted after an epoch, for nodes that return with the rows of that epoch
-(docs/node-group.md, section 4).
+(docs/internals/node-group.md, *The delete log*).
 
 It is in memory, after `data_memory`; a restart rebuilds it from the kept REDO log. Commits append to it in their own
 kernel calls (`engine/txn/delete_log_kernels.py`).

@@ -1,4 +1,4 @@
-"""The delete log: deleted rows and their epochs, for returning nodes (docs/node-group.md, section 4).
+"""The delete log: deleted rows and their epochs, for returning nodes (docs/internals/node-group.md, *The delete log*).
 
 Every commit that deletes a row calls `note_delete` in the same kernel call; it cannot fail. A new entry overwrites the
 oldest when the log is full.

@@ -1,4 +1,4 @@
-"""Word offsets of the delete log in the arena (docs/node-group.md, section 4); main memory only.
+"""Word offsets of the delete log in the arena (docs/internals/node-group.md, *The delete log*); main memory only.
 
 Its region: a descriptor, then a ring of entries. Kernels freeze these constants.
 """

@@ -1,1 +1,1 @@
-"""Node restart: a node that was away comes back while the other nodes keep writing (docs/node-group.md, 4)."""
+"""Node restart: a node that was away comes back while the other nodes keep writing (docs/internals/node-group.md)."""

@@ -1,4 +1,4 @@
-"""The delete log of a live node, read for a joiner up to where the joiner's stream begins (docs/node-group.md, 4)."""
+"""The delete log of a live node, read for a joiner up to the begin of its stream (docs/internals/node-group.md)."""
 
 from __future__ import annotations
 

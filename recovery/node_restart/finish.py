@@ -1,4 +1,4 @@
-"""The end of a node restart: the node can recover from its own files again (docs/node-group.md, 4)."""
+"""The end of a node restart: the node can recover from its own files again (docs/internals/node-group.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The node that comes back: it takes definitions, slices and groups into a store that is not open yet
-(docs/node-group.md, 4).
+(docs/internals/node-group.md, *Node restart*).
 
 Messages are handled in the order in which they come. Each fragment has a position. At slots before it, which were
 copied, groups of the stream are replayed strictly, as at a restart; changes at and past it are left to the scan. Only

@@ -1,4 +1,4 @@
-"""The kept log of a live node, read from the first group that a joiner lacks (docs/node-group.md, 4)."""
+"""The kept log of a live node, read from the first group that a joiner lacks (docs/internals/node-group.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages between a node that comes back and a live node; `replication` carries them (docs/node-group.md, 4).
+"""The messages between a returning node and a live node; `replication` carries them (docs/internals/node-group.md).
 
 They are handled in the order in which they are sent. Words are int64 arrays that do not change any more.
 """

@@ -1,4 +1,6 @@
-"""A node brought back over a link: from its own files if they lead to X, or as a full copy (docs/node-group.md, 4)."""
+"""A node brought back over a link: from its own files if they lead to X, or by a full copy
+(docs/internals/node-group.md, *Where X ends*).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live node's side of a node restart: one object for each joiner, in steps (docs/node-group.md, 4).
+"""The live node's side of a node restart: one object for each joiner, in steps (docs/internals/node-group.md).
 
 A slice is taken under the commit latch, with the filling group ended and no large commit half applied. It is the state
 after a group s, and goes out between s and s + 1. So no row is locked, and a joiner that handles everything in order

@@ -1,4 +1,4 @@
-"""Whether two copies of a store are equal slot by slot: row or none, image, epoch, author (docs/node-group.md, N6)."""
+"""Whether two copies of a store are equal by slot: row, image, epoch, author (docs/internals/node-group.md, N6)."""
 
 from __future__ import annotations
 

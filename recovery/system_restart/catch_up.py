@@ -1,7 +1,7 @@
 """The hook between replay and indexes, by which a restart fetches rows from another node before the store is visible.
 
-A node restart is a system restart with this in its middle (docs/node-group.md, 4). Until its end nothing but disk pages
-has changed, and their UNDO log takes them back: after a crash the node is at the end of its own log.
+A node restart is a system restart with this in its middle (docs/internals/node-group.md). Until its end nothing but
+disk pages has changed, and their UNDO log takes them back: after a crash the node is at the end of its own log.
 """
 
 from __future__ import annotations

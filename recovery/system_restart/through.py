@@ -20,7 +20,7 @@ class Through:
 
     sequence: its last group, if known. Then groups decide what is later, not the numbers of epochs. Local checkpoints
     and time end epochs without groups: these have the same state as the one before, and other nodes may have used their
-    numbers for groups since (docs/node-group.md, 4).
+    numbers for groups since (docs/internals/node-group.md, *Where X ends*).
     """
 
     epoch: int

@@ -2,7 +2,7 @@
 
 Messages of the view machines pass through a bounded queue and a thread for each node, and no sender waits. Each message
 arrives once or not at all, messages of one kind in their order. A node restart has links of its own, on which both
-sides wait (`conversation.py`). Rules: docs/node-group.md, section 12.
+sides wait (`conversation.py`). Rules: docs/internals/node-group.md, *Messages between nodes*.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The primary's side of a node that is copied: one conversation, one `Source`, one thread (docs/node-group.md, 4)."""
+"""The primary's side of a copied node: one conversation, one `Source`, one thread (docs/internals/node-group.md)."""
 
 from __future__ import annotations
 

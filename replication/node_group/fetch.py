@@ -1,4 +1,4 @@
-"""Fetches files that a group of the log names, before a node takes the group (docs/node-group.md, 1).
+"""Fetches files that a group of the log names, before a node takes the group (docs/internals/node-group.md).
 
 A node that lacks a file requests it from the primary, while the groups of other nodes continue. The group becomes part
 of this node's log only after its files are here: if the primary died with the only copy, no node could apply the log to

@@ -2,7 +2,7 @@
 
 A reader asks all members with each heartbeat, and counts from the *sending* of the heartbeat to which they agreed.
 Delays of question or answer therefore only shorten a lease. A member that agrees counts from that moment, which is
-later, by its own clock (docs/node-group.md, section 3).
+later, by its own clock (docs/internals/node-group.md, *Leases*).
 """
 
 from __future__ import annotations

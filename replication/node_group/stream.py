@@ -1,4 +1,4 @@
-"""The log of a node as its view machine sees it, and the commit partner of its store (docs/node-group.md, 1 and 11).
+"""The log of a node as its view machine sees it, and the commit partner of its store (docs/internals/node-group.md).
 
 At the primary a group comes from `send`, before it is written here; at a member from the machine, and the thread of the
 store applies it. Commits wait until the machine says that every member has their group, on disk (`wait`) or in memory

@@ -1,7 +1,7 @@
 """A node of a group as a state machine: it takes an event and its own time, and returns actions.
 
 It does no I/O and reads no clock; it asks its log through `Log`. Its durable memory is a `Record`, and every message
-that follows from a change of the record is sent after it was written. Rules: docs/node-group.md, section 3.
+that follows from a change of the record is sent after it was written. Rules: docs/internals/node-group.md, *Views*.
 """
 
 from __future__ import annotations

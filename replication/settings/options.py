@@ -113,7 +113,7 @@ BY_NAME: Final = {option.name: option for option in OPTIONS}
 OF_STORE: Final = tuple(option.name for option in OPTIONS if option.scope is not Scope.CHANNEL)
 OF_BINLOG: Final = OF_STORE[OF_STORE.index("log_bin") : OF_STORE.index("extra_logging") + 1]
 
-# Options that decide what an event has and how a conflict ends: they must be equal in a group (node-group.md, 6).
+# Options that decide what an event has and how a conflict ends: they must be equal in a group (docs/node-group.md).
 OF_SITE: Final = (
     "server_id",
     "conflict_role",

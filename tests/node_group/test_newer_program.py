@@ -1,4 +1,4 @@
-"""Nodes of a group are restarted with a newer program, one after the other (docs/node-group.md, section 11)."""
+"""Nodes of a group are restarted with a newer program, one after the other (docs/internals/node-group.md)."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ def test_client_whose_first_node_is_between_two_lives_asks_the_next(tmp_path: Pa
 
 
 def test_operator_lets_a_node_go_on_alone_whose_other_disk_is_lost(tmp_path: Path) -> None:
-    """As docs/node-group.md, 11 says: two nodes without arbitrator, one of them gone for ever."""
+    """As docs/node-group.md, *Trouble*, says: two nodes without arbitrator, one of them gone for ever."""
     with site_of(tmp_path, 2) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")

@@ -1,4 +1,4 @@
-"""The seven cases of a copied slot and the rules for operations of the stream, one by one (docs/node-group.md, 4)."""
+"""The cases of a copied slot and the rules for operations of the stream, one by one (docs/internals/node-group.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """NDB's testNodeRestart on a group of synchronous replicas, each test by its cases' names
-(docs/node-group-scenarios.md).
+(docs/internals/node-group-scenarios.md).
 """
 
 from __future__ import annotations

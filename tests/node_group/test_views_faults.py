@@ -1,4 +1,4 @@
-"""Faults of a node group by name, each with the outcome that docs/node-group.md tells."""
+"""Faults of a node group by name, each with its outcome (docs/internals/node-group.md, *Faults by name*)."""
 
 from __future__ import annotations
 

@@ -5,5 +5,5 @@ everything drawn from one seed.
 
 A seed draws nodes, an arbitrator or none, clocks and faults (`plan.py`). `world.py` lets clients commit and read
 through all nodes while links, disks, processes and whole sites fail, ends all faults, and waits for a group that takes
-commits. What section 8 of docs/node-group.md says of views is checked at each step (`promises.py`).
+commits. What docs/internals/node-group.md says of views is checked at each step (`promises.py`).
 """

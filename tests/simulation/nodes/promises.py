@@ -1,4 +1,4 @@
-"""What must hold at every moment of a run: N1 to N4 of docs/node-group.md, section 8, and one living side."""
+"""What must hold at every moment of a run: N1 to N4 of docs/internals/node-group.md, and one living side."""
 
 from __future__ import annotations
 
