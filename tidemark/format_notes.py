@@ -42,7 +42,7 @@ NOTES: dict[str, dict[str, str]] = {
         "wall_us": "when it was sealed, µs since 1970 UTC; never decides an order",
         "next_txid": "transactions from this id on lie in later groups",
         "records_words": "words of records after this header; the rest up to 4 KiB is zero",
-        "unsynced": "groups directly before it, of one write with it: not known to be durable when it was written",
+        "unsynced": "groups directly before it in the same write, not known to be durable then",
         "reserved_1": "0",
         "reserved_2": "0",
         "reserved_3": "0",
@@ -63,11 +63,11 @@ NOTES: dict[str, dict[str, str]] = {
         "filtered_epoch": "UNDO records of epochs up to this may have been left out; 0: none was",
         "undo_file_bytes": "bytes of one UNDO file",
         "undo_file_count": "UNDO files; 0: no UNDO log yet",
-        "undo_void_sequence": "UNDO groups from here on with a `next_lsn` up to `undo_void_lsn` are void; 0: none",
+        "undo_void_sequence": "UNDO groups from here with `next_lsn` ≤ `undo_void_lsn` are void; 0: none",
         "undo_void_lsn": "a floor for the LSNs of the UNDO log too",
-        "timeline": "how often a restart went back to an earlier epoch: epochs compare within one timeline only",
-        "seam_lsn": "for a restart that begins before it the log ends here; 0: no rows were copied from another node",
-        "seam_sequence": "the first group after the seam: what begins there with an earlier one is before it",
+        "timeline": "restarts to an earlier epoch; epochs of different timelines do not compare",
+        "seam_lsn": "the log ends here for a restart that begins earlier; 0: no rows were copied",
+        "seam_sequence": "of the first group after the seam; an earlier one there is before the seam",
         "reserved": "0",
     },
     "spool block": {
@@ -146,7 +146,7 @@ NOTES: dict[str, dict[str, str]] = {
         "position": "byte position of the group in the endless log of groups",
         "lap": "how often the ring had been written round",
         "first_lsn": "LSN after the records of the group before",
-        "next_lsn": "records from `first_lsn` to below this lie in the group, were filtered, or were lost in a crash",
+        "next_lsn": "records from `first_lsn` to below this are here, filtered, or lost in a crash",
         "records_words": "words of records after this header; the rest up to 4 KiB is zero",
         "records": "records in it",
         "filtered": "records that were left out of it",
@@ -176,8 +176,8 @@ NOTES: dict[str, dict[str, str]] = {
     },
     "disk page": {
         "lsn": "UNDO LSN of its newest change; 0: never changed",
-        "page": "data file << 32 | page in the file",
-        "owner": "table | fragment << 32",
+        "page": "(data file << 32) + page in the file",
+        "owner": "(fragment << 32) + table",
         "free_words": "words that are neither header, pieces nor slot directory, wherever they lie",
         "top": "first word after the pieces",
         "entries": "words of the slot directory at the page's end; slot 0 is the last word of the page",
@@ -189,8 +189,8 @@ NOTES: dict[str, dict[str, str]] = {
         "batch": "number of the batch since the store was opened",
         "pages": "copies after this header",
         "page_bytes": "bytes of each",
-        "numbers": "data file << 32 | page in the file of each copy, in their order",
-        "checksums": "low half of the checksum of each copy; one that has another is left over from an older batch",
+        "numbers": "(data file << 32) + page in the file, of each copy in order",
+        "checksums": "low half of the checksum of each copy; any other: an older batch",
         "reserved": "0",
     },
     "catalog value": {
@@ -210,7 +210,7 @@ NOTES: dict[str, dict[str, str]] = {
         "file_id": "number of the data file, as in its name",
         "tablespace_id": "tablespace",
         "page_bytes": "bytes of a page; this one is as large, zero after the header",
-        "extent_pages": "pages of an extent; extents begin after this page, as many as the size of the file holds",
+        "extent_pages": "pages of an extent; the extents begin after this page",
         "created_us": "when the file was made, µs since 1970 UTC",
         "reserved": "0",
     },
@@ -228,13 +228,13 @@ NOTES: dict[str, dict[str, str]] = {
         "server_id": "where the change was made first",
         "event_bytes": "bytes of the event, this header and the CRC32 after it included",
         "end_position": "position after the event, modulo 2³²",
-        "flags": "1: the file is being written (format description only); 0x40: relay log; 0x80: may be ignored",
+        "flags": "1: file in use (format description only); 0x40: relay log; 0x80: ignorable",
     },
     "binlog format description": {
         "binlog_version": "4",
         "server_version": "text, zero-padded",
         "created_s": "when the writer was opened; 0 in files a rotation began",
-        "header_bytes": "19; after it the length of the fixed part of each type of event, the checksum algorithm (1)",
+        "header_bytes": "19; then the fixed length of each type of event, checksum algorithm (1)",
     },
     "binlog query": {
         "thread_id": "0",
@@ -249,7 +249,7 @@ NOTES: dict[str, dict[str, str]] = {
         "number": "0",
         "clock": "2",
         "last_committed": "transaction of the file before it",
-        "sequence_number": "transaction of the file, from 1; after it 7 bytes of commit time, µs since 1970",
+        "sequence_number": "transaction of the file, from 1; then 7 bytes of commit time, µs since 1970",
     },
     "binlog gtid of MariaDB": {
         "number": "read only: transaction of its domain",
@@ -257,7 +257,7 @@ NOTES: dict[str, dict[str, str]] = {
         "gtid_flags": "1: a statement alone, which nothing ends; 0x40, 0x80: distributed transactions",
     },
     "binlog table": {
-        "table_low": "number of the table in this statement: table << 16 | version, low part",
+        "table_low": "number of the table in this statement, (table << 16) + version: low part",
         "table_high": "high part",
         "table_flags": "TABLE_MAP: 1; rows: 1 if the statement ends here",
     },
@@ -268,7 +268,7 @@ NOTES: dict[str, dict[str, str]] = {
         "tag": "0: of NDB",
         "block_bytes": "bytes of the block after the tag, this one included",
         "format": "0",
-        "info_flags": "1: u64 transaction id follows; 2: then u16 conflict flags (1 reflect, 2 refresh, 4 read)",
+        "info_flags": "1: u64 transaction id; 2: then u16 conflict flags (1 reflect, 2 refresh, 4 read)",
     },
 }
 
@@ -295,7 +295,7 @@ def _disk_bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (0, _bits(disk.UNDO_KIND_MASK), "kind"),
             (0, _bits((1 << 32) - 1, disk.UNDO_WORDS_SHIFT), "words of the record"),
             (1, "0–63", "LSN: byte position in the endless log of records made"),
-            (2, "0–63", "disk reference: data file << 48 | page in the file << 16 | slot"),
+            (2, "0–63", "disk reference: (data file << 48) + (page in the file << 16) + slot"),
             (2, "0–63", f"CREATE, DROP: table; LCP, RESTART: local checkpoint (all {disk.UNDO_MARK_WORDS} words long)"),
             (3, _bits(disk.OWNER_TABLE_MASK), "table"),
             (3, f"{disk.OWNER_FRAGMENT_SHIFT}–62", "fragment"),
@@ -306,7 +306,7 @@ def _disk_bit_fields() -> dict[str, list[tuple[int, str, str]]]:
         "extent header": [
             (0, _bits(disk.OWNER_TABLE_MASK), "table; one that the store does not have was dropped"),
             (0, _rest(disk.OWNER_FRAGMENT_SHIFT), "fragment"),
-            (1, "0–62", f"first page: data file << {disk_arena.FILE_SHIFT} | page in the file"),
+            (1, "0–62", f"first page: (data file << {disk_arena.FILE_SHIFT}) + page in the file"),
             (2, "0–62", "pages"),
             (3, "0–63", "0"),
         ],
@@ -342,13 +342,13 @@ def _load_record() -> list[tuple[int, str, str]]:
 
 def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
     """(word, bits, meaning) of every field that is part of a word, from the constants of the code."""
-    rowid = f"logical page << {ids.SLOT_BITS} | slot"
+    rowid = f"(logical page << {ids.SLOT_BITS}) + slot"
     return {
         **_disk_bit_fields(),
         "transaction record": [
             (0, _bits(redo.KIND_MASK), f"kind {redo.KIND_TRANSACTION}"),
             (0, _rest(redo.WORDS_SHIFT), "words of all records of the transaction, this one included"),
-            (1, "0–63", f"transaction id: incarnation << {ids.TXID_COUNTER_BITS} | counter"),
+            (1, "0–63", f"transaction id: (incarnation << {ids.TXID_COUNTER_BITS}) + counter"),
             (2, "0–63", "operations"),
             (3, "0–63", "0"),
         ],

@@ -16,32 +16,35 @@ from tidemark.recovery.crash_harness.places import FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
-ROW = re.compile(r"^\| (F\d+) \| (.*?) \| (.*) \| (.*?) ?\| (.*?) ?\|$", re.MULTILINE)
+ENTRY = re.compile(r"### (F\d+) [^\n]+\n\n(.*?)\n?Tests:\n\n(.*?)\n?Tools: ([^\n]*)\.\s*", re.DOTALL)
 COUNT = 120
 # Enumerations that count where they were: an entry that names one is among the faults whose places it asserts.
 COUNTED = "test_power_loss_before_any_change_keeps_acknowledged_transactions_whole"
 
 
-def rows(text: str) -> list[tuple[str, str, str]]:
-    """(entry, tests, tools) of each row."""
-    return [(found[1], found[4], found[5]) for found in ROW.finditer(text)]
+def entries(text: str) -> list[tuple[str, str, str, str]]:
+    """(entry, outcome, tests, tools) of each section that is one of a fault."""
+    found = (ENTRY.fullmatch(section) for section in re.split(r"^(?=##)", text, flags=re.MULTILINE))
+    return [(each[1], each[2].strip(), each[3], each[4]) for each in found if each]
 
 
 def tools(text: str) -> set[str]:
     """The tools the catalogue explains."""
-    table = text.partition("| tool | what it is |\n|---|---|\n")[2].partition("\n\n")[0]
-    return {name for line in table.splitlines() for name in line.split(" | ")[0].strip("| ").split(", ")}
+    explained = text.partition("\n## Tools\n")[2].partition("\n## ")[0]
+    return {name for names in re.findall(r"^- \*\*(.+?)\*\*: ", explained, re.MULTILINE) for name in names.split(", ")}
 
 
 def faults_of(text: str) -> Iterator[str]:
     """What is wrong with a catalogue."""
-    found = rows(text)
-    numbers = [entry for entry, _, _ in found]
+    found = entries(text)
+    numbers = [entry for entry, _, _, _ in found]
     expected = [f"F{number:02}" for number in range(1, COUNT + 1)]
     if numbers != expected:
-        yield f"rows are not F01 to F{COUNT}, each once: {sorted(set(numbers) ^ set(expected))}"
+        yield f"entries are not F01 to F{COUNT}, each once: {sorted(set(numbers) ^ set(expected))}"
     known = tools(text)
-    for entry, tests, worked_with in found:
+    for entry, outcome, tests, worked_with in found:
+        if not outcome:
+            yield f"{entry} has no outcome"
         names = re.findall(r"`test_\w+`", tests)
         if not names:
             yield f"{entry} has no test"
@@ -61,12 +64,15 @@ def test_each_entry_has_a_test_and_its_tools_and_none_is_put_off() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "what"),
     [
-        ("| F60 |", "| F59 |", "rows are not"),
-        (r"| F60 | .*\n", "", "rows are not"),
-        (r"(\| F60 \|.*\|.*)\| `test_\w+` \|", r"\1|  |", "F60 has no test"),
-        (r"(\| F60 \|.*\|.*\|) (`test_\w+`) \|", r"\1 \2 (files; later: links) |", "F60 puts its tests off"),
-        (r"(\| F60 \|.*)\| damage \|", r"\1| hope |", "F60 has the tools 'hope'"),
-        (r"(\| F60 \|.*\|.*\|) (`test_\w+`) \|", rf"\1 `{COUNTED}` |", "F60 names"),
+        ("### F60 ", "### F59 ", "entries are not"),
+        ("### F60 ", "### ", "entries are not"),
+        (r"### F60 [\s\S]*?(?=### F61 )", "", "entries are not"),
+        (r"(?s)(### F60 [^\n]*\n\n).*?\n\n(Tests:)", r"\1\2", "F60 has no outcome"),
+        (r"(?s)(### F60 .*?)- `test_\w+`\n", r"\1", "F60 has no test"),
+        (r"(?s)(### F60 .*?- `test_\w+`)\n", r"\1 (files; later: links)\n", "F60 puts its tests off"),
+        (r"(?s)(### F60 .*?\nTools: )damage\.", r"\1hope.", "F60 has the tools 'hope'"),
+        (r"(?s)(### F60 .*?\n)Tools: damage\.\n", r"\1", "entries are not"),
+        (r"(?s)(### F60 .*?- )`test_\w+`\n", rf"\1`{COUNTED}`\n", "F60 names"),
     ],
 )
 def test_catalogue_with_a_gap_is_seen(before: str, after: str, what: str) -> None:
