@@ -1,4 +1,4 @@
-"""Open snapshots of a store: their beginning and end, and the tables they show (docs/access.md, section 11).
+"""Open snapshots of a store: their beginning and end, and the tables they show (docs/internals/access.md, section 11).
 
 Old rows are kept by the version store in the arena (`engine/txn/versions_kernels.py`). A snapshot holds its tables as
 they were defined at its epoch and pins those dropped meanwhile.

@@ -1,8 +1,8 @@
 """Rows of a snapshot by an ordered index: rows that have not changed since, merged with versions of the others.
 
 Keys and places are compared in the direction of the scan: for a descending one both are inverted, so that every
-comparison here is ascending. Each call of the tree is merged with the versions appended before it (docs/access.md,
-section 11).
+comparison here is ascending. Each call of the tree is merged with the versions appended before it
+(docs/internals/access.md, section 11).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows by the key of a unique index: get, update and delete, one or many (docs/access.md, 6).
+"""Rows by the key of a unique index: get, update and delete, one or many (docs/internals/access.md, 6).
 
 A row to be changed is locked in the kernel call that compares its key. From then on its primary key identifies it, and
 the calls by primary key do the rest.

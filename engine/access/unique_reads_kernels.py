@@ -1,4 +1,7 @@
-"""Rows by the key of a unique index: found and copied, or found and locked, in one kernel call (docs/access.md, 6)."""
+"""Rows by the key of a unique index: found and copied, or found and locked, in one kernel call.
+
+See docs/internals/access.md, section 6.
+"""
 
 # mypy: ignore-errors
 

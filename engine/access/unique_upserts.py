@@ -1,4 +1,4 @@
-"""Upserts: insert a row, or update the row that has its key (docs/access.md, 6).
+"""Upserts: insert a row, or update the row that has its key (docs/internals/access.md, 6).
 
 The row is looked up and locked. If there is none it is inserted, and if another transaction was faster the search
 begins again: of two threads with the same new key one inserts and the other updates.

@@ -1,7 +1,7 @@
 """Reads of an open snapshot by an ordered index: entries of rows that have not changed since, and versions to merge.
 
 A scan takes the next entries of the tree and records the ring's head in one call; versions appended up to that head
-belong to the range the cursor has passed by then, later ones to the next call (docs/access.md, section 11).
+belong to the range the cursor has passed by then, later ones to the next call (docs/internals/access.md, section 11).
 """
 
 # mypy: ignore-errors

@@ -1,8 +1,9 @@
-"""Extents and reservation: the search for a page of a tablespace with room for a piece (docs/disk.md, section 4).
+"""Extents and reservation: the search for a page of a tablespace with room for a piece.
 
-Owns the counts that the search needs, exact after every call: the free and reserved words of each page, the classes and
-sum of each extent, the extent's place in its fragment's matrix, and the lists of open pages. Operations reserve room
-and commits use it up, so either the operation fails or the commit finds its room.
+See docs/internals/disk.md, section 4. Owns the counts that the search needs, exact after every call: the free and
+reserved words of each page, the classes and sum of each extent, the extent's place in its fragment's matrix, and the
+lists of open pages. Operations reserve room and commits use it up, so either the operation fails or the commit finds
+its room.
 
 A page is open while it has reservations or is dirty. Opening needs a cell; only a reservation may fail for lack of one.
 A commit that dirties a page when no cell is free leaves it closed, which only loses the preference for dirty pages.

@@ -1,6 +1,6 @@
-"""Word offsets of ordered indexes in the arena: descriptor, nodes, cursors (main memory only; docs/access.md, 4-5).
+"""Word offsets of ordered indexes in the arena: descriptor, nodes, cursors (main memory only).
 
-Kernels freeze these constants; the kernel cache is keyed on this file.
+See docs/internals/access.md, sections 4 and 5. Kernels freeze these constants; the kernel cache is keyed on this file.
 """
 
 from __future__ import annotations

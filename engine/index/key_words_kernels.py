@@ -1,5 +1,6 @@
-"""Key words of an ordered index: a row's key columns as bits whose order is the order of keys (docs/access.md, 4).
+"""Key words of an ordered index: a row's key columns as bits whose order is the order of keys.
 
+See docs/internals/access.md, section 4.
 One encoder serves rows in the arena, after-images in private buffers and anything else in the form of a row image;
 `engine/index/key_values.py` makes the same bits from Python values. The output needs two words more than the limit: a
 value is written in pieces of up to 16 bytes before the limit is checked.

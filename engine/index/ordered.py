@@ -1,7 +1,7 @@
 """An ordered index in Python: created, filled, searched and dropped by the kernels of `engine/index/tree_*_kernels.py`.
 
-The tree is in the arena, and commits change it (docs/access.md, section 5). This module is for building and for scans:
-bounds, cursors, batches of places.
+The tree is in the arena, and commits change it (docs/internals/access.md, section 5). This module is for building and
+for scans: bounds, cursors, batches of places.
 """
 
 from __future__ import annotations

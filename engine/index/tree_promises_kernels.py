@@ -1,4 +1,4 @@
-"""Blocks reserved for an ordered index, so that no commit needs one from the pool (D3; docs/access.md, 5).
+"""Blocks reserved for an ordered index, so that no commit needs one from the pool (D3; docs/internals/access.md, 5).
 
 Why the reserve is enough, whatever is added and removed meanwhile: give a node of c entries and capacity C the weight
 max(0, 2c/C - 1). An entry inserted into a node raises the sum of weights by at most 2/C. Splitting a node in halves

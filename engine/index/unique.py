@@ -1,6 +1,6 @@
 """A unique index in Python: created, filled, checked and dropped by the kernels of `engine/index/unique_*_kernels.py`.
 
-The entries are in the arena; operations, commits and rollbacks change them (docs/access.md, section 6).
+The entries are in the arena; operations, commits and rollbacks change them (docs/internals/access.md, section 6).
 """
 
 from __future__ import annotations

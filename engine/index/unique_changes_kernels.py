@@ -1,6 +1,6 @@
-"""Unique indexes while transactions run: operations take entries, commits and rollbacks remove them (docs/access.md,
-6).
+"""Unique indexes while transactions run: operations take entries, commits and rollbacks remove them.
 
+See docs/internals/access.md, section 6.
 Each image of a row has an entry; images with the same tag share it. An operation takes the entry of its new image
 before it does anything else; commit and rollback only remove entries.
 """

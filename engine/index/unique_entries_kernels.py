@@ -1,5 +1,6 @@
-"""Entries of a unique index: finding, taking and removing them, and conflicts with other rows (docs/access.md, 6).
+"""Entries of a unique index: finding, taking and removing them, and conflicts with other rows.
 
+See docs/internals/access.md, section 6.
 An entry maps a tag to a place, in the hash of the primary index (`primary_kernels.py`, `segments_kernels.py` and
 `growth_kernels.py` of `engine/rows`), which uses the block at `I_UNIQUE` as a fragment descriptor.
 """

@@ -1,4 +1,4 @@
-"""Keys of a unique index: key words and tags of images, wherever they are (docs/access.md, 6).
+"""Keys of a unique index: key words and tags of images, wherever they are (docs/internals/access.md, 6).
 
 The encoder and the key words are those of ordered indexes; a key with a NULL has no key words here.
 """

@@ -1,4 +1,4 @@
-"""Word offsets of unique indexes in the arena (main memory only; docs/access.md, 6).
+"""Word offsets of unique indexes in the arena (main memory only; docs/internals/access.md, 6).
 
 The descriptor is that of ordered indexes, with other meanings for its words about nodes. I_UNIQUE points to a block in
 the form of a fragment descriptor, in which only the words of the hash index are used.

@@ -1,4 +1,4 @@
-"""Creating, announcing, filling and freeing unique indexes (docs/access.md, 6 to 8)."""
+"""Creating, announcing, filling and freeing unique indexes (docs/internals/access.md, 6 to 8)."""
 
 # mypy: ignore-errors
 

@@ -1,4 +1,4 @@
-"""The programs that expressions compile to: filters, updates, aggregates (docs/access.md, section 3)."""
+"""The programs that expressions compile to: filters, updates, aggregates (docs/internals/access.md, section 3)."""
 
 from __future__ import annotations
 

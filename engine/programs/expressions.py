@@ -1,5 +1,6 @@
-"""Expressions over columns: `col("balance") > 2` builds a tree; nothing is evaluated here (docs/access.md, section 3).
+"""Expressions over columns: `col("balance") > 2` builds a tree; nothing is evaluated here.
 
+The contract is in docs/internals/access.md, section 3.
 `engine/programs/expression_compiler.py` compiles trees to programs. Every class is immutable; `==` builds a tree, so
 expressions cannot be compared or hashed. The number of parts of an expression and its depth are limited when it is
 built, so that code that walks it may recurse. Conditions joined by & alone, or by | alone, are one level, however many

@@ -1,6 +1,6 @@
 """The instructions of interpreted programs: names, operands, types. Assembler, verifier and listing use one table.
 
-What each instruction does is in docs/access.md, section 2, and in `tests/interpreter/machine.py`.
+What each instruction does is in docs/internals/access.md, section 2, and in `tests/interpreter/machine.py`.
 """
 
 from __future__ import annotations

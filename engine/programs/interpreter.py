@@ -1,5 +1,6 @@
-"""Interpreted programs: `Assembler` builds one, `Program` is a verified one, kernels run it (docs/access.md, section
-2).
+"""Interpreted programs: `Assembler` builds one, `Program` is a verified one, kernels run it.
+
+The instructions are in docs/internals/access.md, section 2.
 
 Invariant: the words of a `Program` have passed the verifier and never change afterwards, so kernels need not check them
 again (numba treats read-only arrays as another type, so only this rule protects them). A program reads rows as they

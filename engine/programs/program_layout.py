@@ -1,7 +1,7 @@
-"""Words of an interpreted program, of the rows it runs over, and of the memory it works in (docs/access.md, section 2).
+"""Words of an interpreted program, of the rows it runs over, and of the memory it works in.
 
-Main memory only. Kernels freeze these constants; the kernel cache is keyed on this file. Opcodes up to 27 and the error
-codes below 900 have the numbers they have in NDB.
+Main memory only (docs/internals/access.md, section 2). Kernels freeze these constants; the kernel cache is keyed on
+this file. Opcodes up to 27 and the error codes below 900 have the numbers they have in NDB.
 """
 
 from __future__ import annotations

@@ -462,7 +462,7 @@ def run_rows(data, rows, count, program, work):
 
 @kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1])")
 def run_program(data, rows, count, program, work):
-    """Run a program over up to VECTOR_ROWS rows, with their planes in `rows` (docs/access.md, section 2).
+    """Run a program over up to VECTOR_ROWS rows, with their planes in `rows` (docs/internals/access.md, section 2).
 
     Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK, RUN_LAST or RUN_ERROR (no row after that
     one has run), or RUN_BROKEN. After an error accumulators are undefined.

@@ -1,4 +1,4 @@
-"""Column words of a table's columns, computed from its row layout (docs/access.md, section 1)."""
+"""Column words of a table's columns, computed from its row layout (docs/internals/access.md, section 1)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Column words: the description by which a kernel reads a column from a row image (docs/access.md, section 1).
+"""Column words: the description by which a kernel reads a column from a row image.
 
-Main memory only. Compiled kernels contain these constants, so this file is part of the kernel cache's key.
+Main memory only (docs/internals/access.md, section 1). Compiled kernels contain these constants, so this file is part
+of the kernel cache's key.
 """
 
 from __future__ import annotations

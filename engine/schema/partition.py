@@ -1,4 +1,4 @@
-"""Distribution of a table's rows over its fragments (docs/access.md, section 10).
+"""Distribution of a table's rows over its fragments (docs/internals/access.md, section 10).
 
 The partition of a `TableDefinition` is valid: `bound_to` has checked it against the table's columns and converted its
 bounds and values to what the columns return. Fragment numbers are never reused (D14), so ranges and lists have gaps in

@@ -1,4 +1,4 @@
-"""Partitions that may hold rows, given what is known of their columns (docs/access.md, sections 9 and 10).
+"""Partitions that may hold rows, given what is known of their columns (docs/internals/access.md, sections 9 and 10).
 
 Pruning never leaves out a partition that has a matching row; it may keep one that has none. So a value that the column
 cannot hold prunes nothing: the caller's comparison may still find a row equal to it.

@@ -1,4 +1,4 @@
-"""The partition of a canonical key (D14; docs/access.md, section 10), and partition words in the arena.
+"""The partition of a canonical key (D14; docs/internals/access.md, section 10), and partition words in the arena.
 
 Partition words are in the arena (for calls on a table) or in a private array (for batches without the GIL); the same
 helpers read both. Bounds are stored as *ordered words*: comparing them as signed integers compares the values.

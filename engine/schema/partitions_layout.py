@@ -1,4 +1,4 @@
-"""Partition words, with which a kernel finds the partition of a canonical key (docs/access.md, section 10).
+"""Partition words, with which a kernel finds the partition of a canonical key (docs/internals/access.md, section 10).
 
 Main memory only. A header, then entries: in the arena in a block and units (blocks or pages), in the private copy for
 batches in one array. Addresses of units in the header are indexes of the array that has the header.

@@ -1,4 +1,4 @@
-"""The place of every column of a table in its row image (docs/design.md, "Row image"), computed from the definition.
+"""The place of every column of a table in its row image (docs/internals/design.md, "Row image"), from the definition.
 
 Invariant: pieces tile the fixed image without overlap. Key columns come first, each in whole words; the others follow,
 naturally aligned and widest first, so that there are no gaps; then one bit for each nullable column; then zero bytes to

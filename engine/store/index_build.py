@@ -1,4 +1,4 @@
-"""Indexes created and dropped while transactions run (docs/access.md, 7).
+"""Indexes created and dropped while transactions run (docs/internals/access.md, 7).
 
 Order: create the index in memory and announce it (transactions that begin from now on reserve for it); wait for older
 transactions; walk the rows in slices; then log and publish in one step. A crash or an error before that leaves no

@@ -1,4 +1,4 @@
-"""Changes of a table's columns and names while it is in use (docs/access.md, section 12).
+"""Changes of a table's columns and names while it is in use (docs/internals/access.md, section 12).
 
 Each change creates a definition of the next version, logs it whole, and makes it visible: first to kernels, in one
 call, then by name. No row is rewritten. An invalid change is refused before anything has changed.

@@ -1,4 +1,4 @@
-"""Unique indexes created while transactions run (docs/access.md, 7).
+"""Unique indexes created while transactions run (docs/internals/access.md, 7).
 
 As for ordered indexes, but a second announcement follows the first, and operations take entries from then on. The walk
 fails if two committed rows have the same key. A writer that finds its key in another row meanwhile may continue, and

@@ -4,7 +4,8 @@ Every record keeps its offset in the buffer, which is a reservation of `transact
 blocks, in order and without gaps; after it the tail, which is in memory. A block is *away* while its words are zero and
 its content is only in the file: no record begins with 0, so kernels detect it and stop with ST_SPOOLED.
 
-Invariants: see W1–W5 in access.md §13. Everything here can be repeated after a KeyboardInterrupt at any point.
+Invariants: see W1–W5 in docs/internals/access.md, section 13. Everything here can be repeated after a KeyboardInterrupt
+at any point.
 """
 
 from __future__ import annotations

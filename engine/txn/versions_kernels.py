@@ -1,4 +1,4 @@
-"""The version store: old rows that open snapshots still show (docs/access.md, section 11).
+"""The version store: old rows that open snapshots still show (docs/internals/access.md, section 11).
 
 Owns the list of open snapshots, the buckets and the ring. A change of a committed row calls `keep_version` first, in
 the same kernel call; it cannot fail. It makes room by cutting entries that no snapshot needs, then by abandoning

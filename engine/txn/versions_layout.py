@@ -1,4 +1,4 @@
-"""Word offsets of the version store in the arena (docs/access.md, section 11); main memory only.
+"""Word offsets of the version store in the arena (docs/internals/access.md, section 11); main memory only.
 
 Its region: the list of open snapshots, buckets by ROWID, buckets by key, the ring. Kernels freeze these constants; the
 kernel cache is keyed on this file.

@@ -53,7 +53,7 @@ def key_piece(value: bytes) -> bytes:
 
 
 def var_part(key: bytes, values: list[bytes | None]) -> bytes:
-    """A var part from its description in docs/design.md."""
+    """A var part from its description in docs/internals/design.md."""
     body = b"".join(value or b"" for value in values)
     ends = b""
     end = 0

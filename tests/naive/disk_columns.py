@@ -1,4 +1,4 @@
-"""Naive twins of the kernels of disk parts, written from docs/disk.md, one row at a time."""
+"""Naive twins of the kernels of disk parts, written from docs/internals/disk.md, one row at a time."""
 
 from __future__ import annotations
 

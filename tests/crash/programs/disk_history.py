@@ -1,4 +1,4 @@
-"""The built-in program of one thread over tables with disk columns, by a cache of 25 pages (docs/disk.md).
+"""The built-in program of one thread over tables with disk columns, by a cache of 25 pages (docs/internals/disk.md).
 
 What `history` does, and: texts of up to four pages, values that keep their length and values that do not, transactions
 that touch more pages than a slice of a commit pins, tablespaces of two page sizes made and given data files in the
