@@ -51,6 +51,8 @@ LABEL = re.compile(r"(?:^|(?<=[.;?] ))(Raises|Durable on return|Durable|Units|Sh
 # Google's form of sections, which mkdocstrings renders.
 SECTION = re.compile(r"(?:Args|Returns|Raises):\n +\S")
 SECTION_ITEM = re.compile(r"(^(?:Args|Returns|Raises):\n|^    \w+: )", re.MULTILINE)
+# The last section, which stays as it is: mkdocstrings makes code blocks of its `>>>` lines.
+EXAMPLES = "\n\nExamples:\n"
 CODE = re.compile(r"`([\w.]+)(\([^`]*\))?`")
 # Names of classes in prose; a plain word such as Locked is one only where errors are listed.
 NAME = re.compile(r"(?<![\w`.\[])[A-Z][a-z]+[A-Z]\w+(?![\w`(])")
@@ -142,9 +144,10 @@ class Docstrings(griffe.Extension):
                 continue
             if item.docstring:
                 known = arguments_of(item)
-                text = with_paragraphs(item.docstring.value, known)
+                text, section, examples = item.docstring.value.partition(EXAMPLES)
+                text = with_paragraphs(text, known)
                 owner = names.get((item if item.is_class else scope).canonical_path, "")
-                item.docstring.value = with_links(text, owner, known | {item.name}, links)
+                item.docstring.value = with_links(text, owner, known | {item.name}, links) + section + examples
             if item.is_module or item.is_class:
                 self._rewrite(item, names, links)
 
