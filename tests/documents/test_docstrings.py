@@ -30,18 +30,39 @@ INTERNAL = {"out_of_memory"}
 
 
 # --- the names that an example finds -------------------------------------------------------------
+def create_item(db: Database) -> None:
+    columns = [tm.Column("id", tm.Int64), tm.Column("name", tm.VarChar(20)), tm.Column("stock", tm.Int32)]
+    db.create_table("item", columns, "id").insert_many([(1, "pen", 10), (2, "cup", 5), (3, "bag", 0)])
+
+
 def with_store(names: dict[str, Any], at_end: ExitStack) -> None:
     """`db`: an open store in memory, with a binlog, and a table `item` of three rows."""
     options, replication = divided({**SMALL, "server_id": 1, "log_bin": "binlog"})
     db = at_end.enter_context(Database(MemoryFiles(), options, ManualClock(), None, None, None, replication))
-    columns = [tm.Column("id", tm.Int64), tm.Column("name", tm.VarChar(20)), tm.Column("stock", tm.Int32)]
-    db.create_table("item", columns, "id").insert_many([(1, "pen", 10), (2, "cup", 5), (3, "bag", 0)])
+    create_item(db)
     names["db"] = db
+
+
+def with_view(names: dict[str, Any], at_end: ExitStack) -> None:
+    """`db`: the store in `shop`, attached to read-only; `writer`: the same store, open for writing."""
+    writer = at_end.enter_context(tm.open("shop", **SMALL))
+    create_item(writer)
+    writer.checkpoint()
+    names["writer"] = writer
+    names["db"] = at_end.enter_context(tm.open("shop", read_only=True))
+
+
+def with_assembler(names: dict[str, Any], at_end: ExitStack) -> None:
+    """`asm`: an assembler of programs for rows of `item`."""
+    with_store(names, at_end)
+    names["asm"] = tm.Assembler(names["db"]["item"].definition)
 
 
 # By the name of the callable: the longest prefix in here says how its examples begin.
 NAMES: dict[str, Callable[[dict[str, Any], ExitStack], None]] = {
     "tidemark": with_store,
+    "tidemark.Assembler": with_assembler,
+    "tidemark.ReadOnlyDatabase": with_view,
 }
 # Prefixes of callables whose examples start Spark.
 SPARK = ("tidemark.spark",)
