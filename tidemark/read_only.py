@@ -181,6 +181,8 @@ class ReadOnlyDatabase:
     does a lock.
 
     Examples:
+        `writer` is the same store, open for writing.
+
         >>> report = writer.checkpoint()
         >>> with tm.open("shop", read_only=True) as db:
         ...     db["item"][1].name, len(db["item"])

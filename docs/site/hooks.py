@@ -41,8 +41,12 @@ KEPT: dict[str, set[str]] = {
     "engine.programs.interpreter.Program": {"instructions", "constants", "columns", "outputs"},
 }
 
-# A line for Git hosts alone.
+# A line for Git hosts alone, and what a page of the reference has in its place.
 HOST_NOTE = re.compile(r"^\*On a Git host .*\*\n", re.MULTILINE)
+EXAMPLES_NOTE = """\
+In the examples `tm` is `tidemark`, and `db` is an open store. Its table `item` has the columns `id` (the key), `name`
+and `stock`, and the rows `(1, "pen", 10)`, `(2, "cup", 5)` and `(3, "bag", 0)`.
+"""
 FENCE = re.compile(r" *(```+|~~~+)")
 ITEM = re.compile(r" *([-*+]|\d+[.)]) +(?=\S)")
 
@@ -64,7 +68,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Indent what belongs to an item of a list by four for each level, as Python-Markdown wants it. In the pages it is
     indented as far as the item's text, which is enough for Git hosts.
     """
-    markdown = HOST_NOTE.sub("", markdown)
+    markdown = HOST_NOTE.sub(EXAMPLES_NOTE, markdown)
     lines: list[str] = []
     columns: list[int] = []  # of the open items: where their text begins
     fence = ""
