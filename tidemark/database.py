@@ -532,7 +532,7 @@ class Database(SchemaCalls, LoadCalls):
         """Back up all tables as at the end of one epoch, while writers continue.
 
         Args:
-            place: A path, or a URI that pyarrow knows.
+            place: A path, a URI that pyarrow knows, or (pyarrow filesystem, path).
             incremental: Back up only rows that have changed since the newest backup in the place.
             verify: Read back what was written.
             progress: Called with (done, total, unit).
@@ -571,7 +571,7 @@ class Database(SchemaCalls, LoadCalls):
         archived.
 
         Args:
-            place: A path, or a URI that pyarrow knows; None: the place of the first call.
+            place: As for `backup`; None: the place of the first call.
 
         Returns:
             A report with the last epoch, its LSN, and bytes.

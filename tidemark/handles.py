@@ -61,8 +61,8 @@ class TableHandle:
     OutcomeUnknown error of the commit.
 
     Every call raises StoreFailed after the store was closed or has failed. A call that reads or writes rows raises
-    NoSuchTable after the table was dropped. A call that writes also raises what `Transaction` and `Transaction.commit`
-    list.
+    NoSuchTable after the table was dropped. A call that reads a disk column raises PageDamaged for a damaged page. A
+    call that writes also raises what `Transaction` and `Transaction.commit` list.
 
     Examples:
         >>> item = db["item"]
@@ -342,6 +342,8 @@ class TableHandle:
             Unsupported: The index is not unique.
             TypeMismatch: A key has the wrong type.
             ValueOutOfRange: A key does not fit its column.
+            SchemaInvalid: A column is named twice.
+            LimitExceeded: One column takes 2 GiB or more; ask for fewer rows.
 
         Examples:
             >>> db["item"].get_many([3, 1, 9], ["id", "name"]).to_pylist()

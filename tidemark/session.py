@@ -41,9 +41,9 @@ class Transaction(EngineTransaction):
     the call. A `Retryable` error has rolled it back as a whole, and so has TransactionTooLarge, which is Rejected.
 
     Every call raises TransactionEnded, WrongThread in another thread than the one that began the transaction,
-    StoreFailed, and NoSuchTable for the table that it names. A call that changes or locks rows also raises LockTimeout,
-    Deadlock, RedoOverloaded, BinlogOverloaded, CheckpointMemoryExhausted, MemoryExhausted and StorageFull, which are
-    Retryable, and TransactionTooLarge.
+    StoreFailed, and NoSuchTable for the table that it names. A call that reads a disk column raises PageDamaged for a
+    damaged page. A call that changes or locks rows also raises LockTimeout, Deadlock, RedoOverloaded, BinlogOverloaded,
+    CheckpointMemoryExhausted, MemoryExhausted and StorageFull, which are Retryable, and TransactionTooLarge.
 
     Examples:
         >>> with db.transaction() as txn:
@@ -147,6 +147,8 @@ class Transaction(EngineTransaction):
             ValueOutOfRange: A value does not fit its column.
             RowTooLarge: The row would exceed a size limit.
             ProgramInvalid: An expression cannot be compiled, or the program is for another table.
+            NoSuchIndex: The table has no index of that name.
+            Unsupported: The index is not unique.
             Rejected: A key column is changed (delete the row and insert it), or an expression fails in this row.
 
         Examples:
@@ -161,7 +163,7 @@ class Transaction(EngineTransaction):
     def delete(self, table: str, key: Any, where: Where = None, *, index: str | None = None) -> bool:
         """Delete one row. With `where`, only if it accepts the row as in `update`; otherwise return False.
 
-        Raises: RowNotFound; for `where` as `update`.
+        Raises: RowNotFound; for `where` and `index` as `update`.
 
         Examples:
             >>> with db.transaction() as txn:
@@ -325,7 +327,8 @@ class Transaction(EngineTransaction):
 
         Keys without a row are left out. Locks are held until the transaction ends.
 
-        Raises: as `get`; NoSuchColumn.
+        Raises: as `get`; NoSuchColumn; SchemaInvalid for a column that is named twice; LimitExceeded for 2 GiB or more
+        of one column.
 
         Examples:
             >>> with db.transaction() as txn:

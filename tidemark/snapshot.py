@@ -148,7 +148,7 @@ class SnapshotTable:
     """One table of a snapshot, with the reading calls of a `TableHandle`.
 
     Every call raises SnapshotTooOld after the snapshot was dropped, SnapshotClosed after it was closed, and StoreFailed
-    after the store was closed or has failed.
+    after the store was closed or has failed. A call that reads a disk column raises PageDamaged for a damaged page.
 
     Examples:
         >>> with db.snapshot() as snapshot:
@@ -189,7 +189,7 @@ class SnapshotTable:
         """Return the rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are
         left out.
 
-        Raises: TypeMismatch and ValueOutOfRange for a key; NoSuchColumn.
+        Raises: as `TableHandle.get_many` for keys and columns.
 
         Examples:
             >>> with db.snapshot() as snapshot:
