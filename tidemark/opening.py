@@ -74,6 +74,7 @@ def open_or_attach(
         Incompatible: The store was written by an incompatible version.
         SchemaInvalid: An option is unknown or out of range.
         FileMissing: There is no store, with `create=False`.
+        Rejected: The path is no directory.
         MemoryExhausted: The rows do not fit into `data_memory`.
         StorageFull: The disk has no room for the log of a new store.
 

@@ -36,6 +36,7 @@ def check_lock(lock: Lock) -> None:
 @types_memory_errors()
 class Transaction(EngineTransaction):
     """An open transaction, for the thread that began it. `with` commits at the end and rolls back on an exception.
+    After that commit the changes are durable with `durability="commit"`.
 
     Rows are mappings, or sequences in column order. A `Rejected` error leaves the transaction open and as it was before
     the call. A `Retryable` error has rolled it back as a whole, and so has TransactionTooLarge, which is Rejected.
