@@ -90,12 +90,10 @@ class Database(SchemaCalls, LoadCalls):
     memory.
 
     Examples:
-        >>> "item" in db, "order" in db
-        (False, False)
-        >>> "main.item" in db
-        True
         >>> db["item"]
         <tidemark table main.item>
+        >>> "main.item" in db
+        True
     """
 
     def __init__(
@@ -444,7 +442,7 @@ class Database(SchemaCalls, LoadCalls):
         At a node that is not primary it is "unknown" instead of "aborted".
 
         Args:
-            txid: `Transaction.txid`, also a field of every OutcomeUnknown error.
+            txid: `Transaction.txid`, also a field of CommitOnFailedStore and CommitInterrupted.
 
         Examples:
             >>> with db.transaction() as txn:
