@@ -41,10 +41,10 @@ class Transaction(EngineTransaction):
     Rows are mappings, or sequences in column order. A `Rejected` error leaves the transaction open and as it was before
     the call. A `Retryable` error has rolled it back as a whole, and so has TransactionTooLarge, which is Rejected.
 
-    Every call raises TransactionEnded, WrongThread in another thread than the one that began the transaction,
-    StoreFailed, and NoSuchTable for the table that it names. A call that reads a disk column raises PageDamaged for a
-    damaged page. A call that changes or locks rows also raises LockTimeout, Deadlock, RedoOverloaded, BinlogOverloaded,
-    CheckpointMemoryExhausted, MemoryExhausted and StorageFull, which are Retryable, and TransactionTooLarge.
+    Every call raises TransactionEnded, WrongThread in a thread that did not begin it, StoreFailed, and NoSuchTable for
+    the table that it names. A call that reads a disk column raises PageDamaged for a damaged page. A call that changes
+    or locks rows also raises LockTimeout, Deadlock, RedoOverloaded, BinlogOverloaded, CheckpointMemoryExhausted,
+    MemoryExhausted and StorageFull, which are Retryable, and TransactionTooLarge.
 
     Examples:
         >>> with db.transaction() as txn:
