@@ -82,7 +82,19 @@ class Parts(NamedTuple):
 
 @types_memory_errors("__init__", but=("run",))
 class Database(SchemaCalls, LoadCalls):
-    """One open store. Threads may share it; a transaction belongs to one thread. `with` closes it."""
+    """One open store. Threads may share it; a transaction belongs to one thread. `with` closes it.
+
+    Every call but `close` and `status` raises StoreFailed after the store was closed or has failed; in a forked child
+    that is ForkedHandle. A call that changes the schema also raises RedoOverloaded or BinlogOverloaded if the log has
+    no room, NotPrimary at a node that does not execute transactions, and OutcomeUnknown if the process runs out of
+    memory.
+
+    Examples:
+        >>> db["item"]
+        <tidemark table main.item>
+        >>> "main.item" in db
+        True
+    """
 
     def __init__(
         self,
@@ -178,6 +190,14 @@ class Database(SchemaCalls, LoadCalls):
         """Roll back open transactions, make everything committed durable, and close all files.
 
         A second call does nothing. Durable on return: every committed transaction.
+
+        Raises:
+            StoreFailed: A write or sync failed. The files are closed nevertheless.
+            StorageFull: The disk has no room for the binlog. The files are closed nevertheless.
+
+        Examples:
+            >>> store = tm.open("shop", redo_log="16 MiB")
+            >>> store.close()
         """
         if self._is_closed:
             return
@@ -264,6 +284,13 @@ class Database(SchemaCalls, LoadCalls):
             RedoOverloaded: The log has no room.
             BinlogOverloaded: The log has no room because the binlog has not caught up.
             MemoryExhausted: There is no room for another transaction.
+            NotPrimary: Another node of the group executes transactions.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     stock = txn.get("item", 1, lock="exclusive").stock
+            ...     txn.update("item", 1, {"stock": stock - 1})
+            True
         """
         binlog = self._binlog
         if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
@@ -284,6 +311,13 @@ class Database(SchemaCalls, LoadCalls):
             The result of the last call of `work`.
 
         Durable on return: the transaction, with `durability="commit"`.
+
+        Raises: SchemaInvalid for negative `retries`; what `work`, `transaction` and the commit raise, a Retryable error
+        only after the last attempt.
+
+        Examples:
+            >>> db.run(lambda txn: txn.update("item", 1, {"stock": tm.col("stock") - 1}))
+            True
         """
         if retries < 0:
             raise SchemaInvalid(f"retries must be 0 or more, got {retries}")
@@ -305,6 +339,12 @@ class Database(SchemaCalls, LoadCalls):
         Raises:
             StoreFailed: The store is closed or has failed.
             LimitExceeded: Too many snapshots are open.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     db["item"].insert((4, "ink", 7))
+            ...     len(snapshot["item"]), len(db["item"])
+            (3, 4)
         """
         self.check_usable()
         return self._store.snapshots.begin(self._store, Snapshot)
@@ -348,8 +388,17 @@ class Database(SchemaCalls, LoadCalls):
         Raises:
             PositionLost: The epochs after `since` were purged or not logged.
             EpochGap: `since` is not closed yet.
+            ValueOutOfRange: `since` is no epoch.
             Rejected: The store has no binlog.
             StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> before = db.sync()
+            >>> db["item"].insert((4, "ink", 7))
+            >>> epoch = db.sync()
+            >>> with db.changes(since=before) as changes:
+            ...     [(row.operation, row.after.name) for each in changes for row in each.rows()]
+            [('write', 'ink')]
         """
         self.check_usable()
         from tidemark.replication.injector.changes import Changes
@@ -376,12 +425,30 @@ class Database(SchemaCalls, LoadCalls):
                 known of all (`applied`).
             Rejected: The store has no binlog, no replica was heard of, or `at` names this site or none.
             StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> try:
+            ...     db.wait_applied(db.sync(), timeout_ms=0, at=[2])
+            ... except tm.PeerTimeout as error:
+            ...     error.servers
+            [2]
         """
         self.endpoint.reach.wait(epoch, timeout_ms, at)
 
     def outcome(self, txid: int) -> str:
-        """Return the outcome of a transaction: "committed", "aborted", or "unknown" if it is older than the kept
-        log.
+        """Return the outcome of a transaction: "committed", "aborted", or "unknown" if it is still open or older than
+        the kept log.
+
+        At a node that is not primary it is "unknown" instead of "aborted".
+
+        Args:
+            txid: `Transaction.txid`, also a field of CommitOnFailedStore and CommitInterrupted.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.insert("item", (4, "ink", 7))
+            >>> db.outcome(txn.txid)
+            'committed'
         """
         self.check_usable()
         return find_outcome(self._store, self._files, self._opened.identity[0], txid)
@@ -391,7 +458,15 @@ class Database(SchemaCalls, LoadCalls):
         """Make everything committed so far durable and close its epoch; return that epoch.
 
         Durable on return: that, and a floor in the sysfile. A log that ends before the floor is reported as RedoDamaged
-        at the next opening. Raises: StoreFailed.
+        at the next opening.
+
+        Raises: StoreFailed; StorageFull for the binlog with `background=False`.
+
+        Examples:
+            >>> epoch = db.sync()
+            >>> db["item"].insert((4, "ink", 7))
+            >>> db.sync() > epoch
+            True
         """
         self.check_usable()
         closed = self._clockwork.advance_epoch()
@@ -402,6 +477,16 @@ class Database(SchemaCalls, LoadCalls):
     def advance_epoch(self) -> int:
         """Close the open epoch if it has commits; return the newest closed epoch. With `background=False` this is the
         clock.
+
+        Durable on return: the closed epoch.
+
+        Raises: StoreFailed; StorageFull for the binlog with `background=False`.
+
+        Examples:
+            >>> before = db.advance_epoch()
+            >>> db["item"].insert((4, "ink", 7))
+            >>> db.advance_epoch() > before
+            True
         """
         self.check_usable()
         return self._clockwork.advance_epoch()
@@ -410,7 +495,12 @@ class Database(SchemaCalls, LoadCalls):
         """Begin the next GCI and write the sysfile, as the clock does otherwise.
 
         UNDO records of earlier commits may be left out of the log from then on. Durable on return: everything committed
-        before. Raises: StoreFailed.
+        before.
+
+        Raises: StoreFailed; StorageFull for the binlog with `background=False`.
+
+        Examples:
+            >>> db.advance_gci()
         """
         self.check_usable()
         self._clockwork.advance_gci()
@@ -418,11 +508,18 @@ class Database(SchemaCalls, LoadCalls):
     def checkpoint(self, progress: Progress | None = None) -> dict[str, Any]:
         """Make one local checkpoint now and return a report.
 
+        Args:
+            progress: Called with (rows written, rows in all, "rows").
+
         Durable on return: the state at the end of the checkpoint's epoch.
 
         Raises:
             StorageFull: The disk is full; the previous checkpoint stays in force.
             StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> db.checkpoint()["lcp_id"]
+            1
         """
         self.check_usable()
         return self._clockwork.local_checkpoint(progress).to_dict()
@@ -433,7 +530,7 @@ class Database(SchemaCalls, LoadCalls):
         """Back up all tables as at the end of one epoch, while writers continue.
 
         Args:
-            place: A path, or a URI that pyarrow knows.
+            place: A path, a URI that pyarrow knows, or (pyarrow filesystem, path).
             incremental: Back up only rows that have changed since the newest backup in the place.
             verify: Read back what was written.
             progress: Called with (done, total, unit).
@@ -444,11 +541,20 @@ class Database(SchemaCalls, LoadCalls):
         Durable on return: the backup.
 
         Raises:
-            SnapshotTooOld: Writers changed more than `snapshot_memory` holds meanwhile.
+            SnapshotTooOld: Writers changed more than `snapshot_memory` holds meanwhile, eight times.
             StorageFull: The place has no room.
             ForeignFile: The place belongs to another store.
+            BackupDamaged: A written file cannot be read back.
             Locked: Another process writes to the place.
+            Rejected: The URI is unknown.
             StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> report = db.backup("backups")
+            >>> report["number"], report["kind"]
+            (1, 'full')
+            >>> db.backup("backups", incremental=True)["parent"]
+            1
         """
         self.check_usable()
         from tidemark.backup_calls import backup
@@ -462,6 +568,9 @@ class Database(SchemaCalls, LoadCalls):
         The first call names the place. From then on, until the store is closed, the log is not cut before it is
         archived.
 
+        Args:
+            place: As for `backup`; None: the place of the first call.
+
         Returns:
             A report with the last epoch, its LSN, and bytes.
 
@@ -472,6 +581,12 @@ class Database(SchemaCalls, LoadCalls):
             StorageFull: The place has no room.
             ForeignFile: The place belongs to another store.
             StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> report = db.archive("backups")
+            >>> db["item"].insert((4, "ink", 7))
+            >>> db.archive()["last_epoch"] > report["last_epoch"]
+            True
         """
         self.check_usable()
         from tidemark.backup_calls import same_archive
@@ -493,12 +608,20 @@ class Database(SchemaCalls, LoadCalls):
     def check(self, progress: Progress | None = None) -> dict[str, Any]:
         """Verify the open store while others use it: rows, index entries, local checkpoints, log, sysfile and catalog.
 
+        Args:
+            progress: Called with (rows checked, rows in all, "rows").
+
         Returns:
             A report. `is_sound` is False if `problems` has anything; each problem is a line that says what is wrong and
             where.
 
         Raises:
             StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> report = db.check()
+            >>> report["is_sound"], report["problems"]
+            (True, [])
         """
         self.check_usable()
         opened = self._opened
@@ -506,8 +629,15 @@ class Database(SchemaCalls, LoadCalls):
         return check_live(self._store, self._files, opened.sysfile, self._catalog(), turn, progress).to_dict()
 
     def replication_rows(self) -> list[ReplicationRow]:
-        """The rows of `mysql.ndb_replication`; none if the table is missing or has another definition. Raises:
-        StoreFailed.
+        """Return the rows of `mysql.ndb_replication`; none if the table is missing or has another definition.
+
+        Raises: StoreFailed.
+
+        Examples:
+            >>> db.create_replication_table()
+            <tidemark table mysql.ndb_replication>
+            >>> db.replication_rows()
+            []
         """
         self.check_usable()
         from tidemark.replication_check import definitions_of, replication_rows
@@ -532,6 +662,10 @@ class Database(SchemaCalls, LoadCalls):
         Raises:
             SchemaInvalid: An option is unknown or out of range.
             StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> db.check_replication()["is_sound"]
+            True
         """
         self.check_usable()
         from tidemark.replication_check import check_replication
@@ -541,6 +675,9 @@ class Database(SchemaCalls, LoadCalls):
 
     def check_binlog(self, progress: Progress | None = None) -> dict[str, Any]:
         """Close the open epoch and verify that the binlog's last change of each key agrees with the row.
+
+        Args:
+            progress: Called with (changes read, changes in all, "changes").
 
         Returns:
             A report. `is_sound` is False if `problems` has anything. `is_whole` is False if changes of this store may
@@ -553,6 +690,11 @@ class Database(SchemaCalls, LoadCalls):
             FileMissing: A binlog file is missing.
             SnapshotTooOld: Writers changed more than `snapshot_memory` holds meanwhile.
             StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> report = db.check_binlog()
+            >>> report["is_sound"], report["keys"]
+            (True, 3)
         """
         from tidemark.binlog import check_binlog
 
@@ -560,11 +702,16 @@ class Database(SchemaCalls, LoadCalls):
         return check_binlog(self.endpoint, progress)
 
     def status(self) -> dict[str, Any]:
-        """Every counter, nested by room.
+        """Return every counter, nested by room.
 
         `["log"]["held_by"]` lists what needs the log; the first entry is what keeps it from being cut. Each has `what`
         (a local checkpoint, the binlog, the archive, a node), `lsn` from which it needs the log, `bytes` of the log
         from there, and `since_us`, the wall-clock time at which it reached that LSN.
+
+        Examples:
+            >>> status = db.status()
+            >>> status["store"]["state"], status["tables"]["main.item"]["rows"]
+            ('open', 3)
         """
         return {
             **store_status(self._opened, self._lcp),
@@ -585,8 +732,15 @@ class Database(SchemaCalls, LoadCalls):
         return status
 
     def space_report(self) -> dict[str, Any]:
-        """How full the pages of disk columns are: tablespaces, and for each table the extent search matrix, the pages
-        by fill and a map of extents. Raises: StoreFailed.
+        """Return how full the pages of disk columns are: tablespaces, and for each table the extent search matrix, the
+        pages by fill and a map of extents.
+
+        Raises: StoreFailed.
+
+        Examples:
+            >>> db.create_tablespace("archive", "4 MiB")
+            >>> db.space_report()["tablespaces"]["archive"]["free_extents"]
+            4
         """
         self.check_usable()
         return space_report(self._store)

@@ -54,8 +54,24 @@ def index_counters(table: Table) -> dict[str, Any]:
 
 @types_memory_errors("__len__", but=("get",))
 class TableHandle:
-    """One table of an open store. Every call that writes is a transaction, durable on return with
+    """One table of an open store. Every call that writes is a transaction of its own, durable on return with
     `durability="commit"`.
+
+    Rows are mappings, or sequences in column order. A call that raises has changed nothing, except for an
+    OutcomeUnknown error of the commit.
+
+    Every call raises StoreFailed after the store was closed or has failed. A call that reads or writes rows raises
+    NoSuchTable after the table was dropped. A call that reads a disk column raises PageDamaged for a damaged page. A
+    call that writes also raises what `Transaction` and `Transaction.commit` list.
+
+    Examples:
+        >>> item = db["item"]
+        >>> item[1]
+        Row(id=1, name='pen', stock=10)
+        >>> 7 in item, len(item)
+        (False, 3)
+        >>> sorted(row.name for row in item)
+        ['bag', 'cup', 'pen']
     """
 
     __slots__ = ("_begin", "_failure", "table")
@@ -97,16 +113,55 @@ class TableHandle:
 
     # --- one row ---------------------------------------------------------------------------------
     def insert(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Insert one row. Raises: DuplicateKey, TypeMismatch, ValueOutOfRange, NotNullViolation, NoSuchColumn."""
+        """Insert one row.
+
+        Raises:
+            DuplicateKey: A row has this primary key, or this key of a unique index.
+            NoPartition: No range or list of the table takes the row.
+            NoSuchColumn: The table has no column of that name.
+            NotNullViolation: A column without NULL and without default has no value.
+            TypeMismatch: A value has the wrong type.
+            ValueOutOfRange: A value does not fit its column.
+            RowTooLarge: The row exceeds a size limit.
+
+        Examples:
+            >>> db["item"].insert((4, "ink", 7))
+            >>> db["item"].insert({"id": 5, "name": "box", "stock": 2})
+            >>> db["item"][5].name
+            'box'
+        """
         self._alone(row_operations.insert, row)
 
     def write(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Insert one row, or replace the row with its key."""
+        """Insert one row, or replace the row with its key.
+
+        Raises: as `insert`; DuplicateKey only for a key of a unique index.
+
+        Examples:
+            >>> db["item"].write((1, "pencil", 12))
+            >>> db["item"][1]
+            Row(id=1, name='pencil', stock=12)
+        """
         self._alone(row_operations.write, row)
 
     def get(self, key: Any, *, index: str | None = None) -> Any:
-        """Return the committed row with this key, of the primary key or of a unique index, as a named tuple, or
-        None.
+        """Return the committed row with this key as a named tuple, or None.
+
+        Args:
+            key: A value, or a tuple for a key of several columns.
+            index: The unique index that the key is of; None: the primary key.
+
+        Raises:
+            NoSuchIndex: The table has no index of that name.
+            Unsupported: The index is not unique.
+            TypeMismatch: The key has the wrong type.
+            ValueOutOfRange: The key does not fit its column.
+
+        Examples:
+            >>> db["item"].get(2)
+            Row(id=2, name='cup', stock=5)
+            >>> db["item"].get(9) is None
+            True
         """
         if self._failure.first is not None:
             self._failure.check()
@@ -121,13 +176,31 @@ class TableHandle:
             raise no_memory(error) from error
 
     def update(self, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None) -> bool:
-        """Change some columns of one row; see `Transaction.update`. Raises: RowNotFound."""
+        """Change some columns of one row; see `Transaction.update`.
+
+        Raises: RowNotFound, and as `Transaction.update`.
+
+        Examples:
+            >>> db["item"].update(1, {"stock": tm.col("stock") - 3}, where=tm.col("stock") >= 3)
+            True
+            >>> db["item"][1].stock
+            7
+        """
         if index is not None:
             return self._alone(unique_calls.update, key, changes, where, index)
         return self._alone(conditional_changes.update, key, changes, where)
 
     def delete(self, key: Any, where: Where = None, *, index: str | None = None) -> bool:
-        """Delete one row; see `Transaction.delete`. Raises: RowNotFound."""
+        """Delete one row; see `Transaction.delete`.
+
+        Raises: RowNotFound, and as `Transaction.delete`.
+
+        Examples:
+            >>> db["item"].delete(3)
+            True
+            >>> db["item"].delete(1, where=tm.col("stock") == 0)
+            False
+        """
         if index is not None:
             return self._alone(unique_calls.delete, key, where, index)
         return self._alone(conditional_changes.delete, key, where)
@@ -138,16 +211,46 @@ class TableHandle:
         set: Mapping[str, Any] | None = None,
         index: str | None = None,
     ) -> bool:
-        """Insert a row, or update the row with its key; return True if it was inserted. See `Transaction.upsert`."""
+        """Insert a row, or update the row with its key; return True if it was inserted. See `Transaction.upsert`.
+
+        Raises: as `Transaction.upsert`.
+
+        Examples:
+            >>> db["item"].upsert((2, "cup", 5), {"stock": tm.col("stock") + 5})
+            False
+            >>> db["item"][2].stock
+            10
+        """
         return self._alone(unique_upserts.upsert, row, set, index)
 
     # --- many rows -------------------------------------------------------------------------------
     def insert_many(self, data: Any, progress: Progress | None = None) -> int:
-        """Insert all rows of Arrow, pandas, polars, NumPy or Python data in one transaction; return how many."""
+        """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; return how many.
+
+        Args:
+            data: An Arrow table, batch or stream, a pandas or polars DataFrame, a structured NumPy array, a mapping of
+                columns, or an iterable of rows.
+            progress: Called with (rows so far, -1, "rows") after each batch.
+
+        Raises: as `insert`; `row` of the error is the position in `data`.
+
+        Examples:
+            >>> db["item"].insert_many([(4, "ink", 7), (5, "box", 2)])
+            2
+            >>> db["item"].insert_many({"id": [6, 7], "name": ["jar", "lid"], "stock": [1, 1]})
+            2
+        """
         return self._alone(batch_operations.insert_many, data, progress)
 
     def write_many(self, data: Any, progress: Progress | None = None) -> int:
-        """Insert or replace all rows of `data` in one transaction; return how many."""
+        """Insert all rows of `data`, or replace those with their keys, or none on an error; return how many.
+
+        Raises: as `insert_many`; DuplicateKey only for a key of a unique index.
+
+        Examples:
+            >>> db["item"].write_many([(1, "pencil", 12), (4, "ink", 7)])
+            2
+        """
         return self._alone(batch_operations.write_many, data, progress)
 
     def upsert_many(
@@ -157,39 +260,94 @@ class TableHandle:
         index: str | None = None,
         progress: Progress | None = None,
     ) -> int:
-        """Upsert all rows of `data` in one transaction; return how many were inserted. See
-        `Transaction.upsert_many`.
+        """Upsert all rows of `data`, or none on an error; return how many were inserted. See `Transaction.upsert_many`.
+
+        Raises: as `Transaction.upsert_many`.
+
+        Examples:
+            >>> db["item"].upsert_many([(1, "pen", 3), (4, "ink", 7)], {"stock": tm.col("stock") + 3})
+            1
+            >>> db["item"][1].stock
+            13
         """
         return self._alone(unique_upserts.upsert_many, data, set, index, progress)
 
     def update_many(self, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
-        """Change the given columns of the rows with the keys in `data`, in one transaction; return how many."""
+        """Change the given columns of the rows with the keys in `data`, or of none on an error; return how many.
+
+        Args:
+            data: As for `insert_many`: the key columns, and the columns to change. Python rows are mappings that have
+                the same columns.
+            progress: As for `insert_many`.
+            index: The unique index whose columns are the key; None: the primary key.
+
+        Raises: RowNotFound, and as `Transaction.update_many`.
+
+        Examples:
+            >>> db["item"].update_many([{"id": 1, "stock": 8}, {"id": 2, "stock": 4}])
+            2
+        """
         if index is not None:
             return self._alone(unique_calls.update_many, data, index, progress)
         return self._alone(batch_operations.update_many, data, progress)
 
     def delete_many(self, keys: Any, *, index: str | None = None) -> int:
-        """Delete the rows with these keys in one transaction; return how many. Raises: RowNotFound."""
+        """Delete the rows with these keys, or none on an error; return how many.
+
+        Raises: RowNotFound, and as `Transaction.delete_many`.
+
+        Examples:
+            >>> db["item"].delete_many([1, 3])
+            2
+        """
         if index is not None:
             return self._alone(unique_calls.delete_many, keys, index)
         return self._alone(batch_operations.delete_many, keys)
 
     def update_where(self, changes: Mapping[str, Any], where: Where = None) -> int:
-        """Change some columns of all rows that `where` accepts, of all rows without it, in one transaction; return how
-        many.
+        """Change some columns of all rows that `where` accepts, or of all rows without `where`; return how many.
 
-        New values are plain values, or expressions over the row as it was.
+        Raises: as `Transaction.update_where`.
+
+        Examples:
+            >>> db["item"].update_where({"stock": tm.col("stock") + 20}, where=tm.col("stock") < 10)
+            2
         """
         return self._alone(conditional_changes.update_where, changes, where)
 
     def delete_where(self, where: Expression | Program) -> int:
-        """Delete all rows that `where` accepts, in one transaction; return how many."""
+        """Delete all rows that `where` accepts; return how many.
+
+        Raises: as `Transaction.delete_where`.
+
+        Examples:
+            >>> db["item"].delete_where(tm.col("stock") == 0)
+            1
+        """
         return self._alone(conditional_changes.delete_where, where)
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
-        """Return the committed rows with these keys, of the primary key or of a unique index, in the order of the keys.
+        """Return the committed rows with these keys as an Arrow record batch, in the order of the keys.
 
         Keys without a row are left out.
+
+        Args:
+            keys: A list of keys, an Arrow or NumPy array, or a mapping of key columns.
+            columns: Names of the columns to return; None: all.
+            index: The unique index that the keys are of; None: the primary key.
+
+        Raises:
+            NoSuchColumn: The table has no column of that name.
+            NoSuchIndex: The table has no index of that name.
+            Unsupported: The index is not unique.
+            TypeMismatch: A key has the wrong type.
+            ValueOutOfRange: A key does not fit its column.
+            SchemaInvalid: A column is named twice.
+            LimitExceeded: One column takes 2 GiB or more; ask for fewer rows.
+
+        Examples:
+            >>> db["item"].get_many([3, 1, 9], ["id", "name"]).to_pylist()
+            [{'id': 3, 'name': 'bag'}, {'id': 1, 'name': 'pen'}]
         """
         self._check_usable()
         if index is not None:
@@ -230,24 +388,56 @@ class TableHandle:
                 begin with it.
             progress: Called after each batch with (rows so far, rows in all or -1, "rows").
 
-        Raises: NoSuchPartition, NoSuchColumn, NoSuchIndex, ProgramInvalid, TypeMismatch, SchemaInvalid.
+        Raises:
+            NoSuchColumn: The table has no column of that name.
+            NoSuchPartition: The table has no partition of that name.
+            NoSuchIndex: The table has no index of that name.
+            Unsupported: The index is unique; it finds whole keys only.
+            ProgramInvalid: The condition cannot be compiled, or the program is for another table.
+            TypeMismatch: `where` is no condition, or a bound has the wrong type.
+            ValueOutOfRange: A bound does not fit its column.
+            SchemaInvalid: `limit` is no number of rows, a column is named twice, or arguments exclude each other.
+
+        Examples:
+            >>> db.create_index("item", "by_stock", "stock")
+            >>> [row.name for row in db["item"].scan(index="by_stock", lower=5)]
+            ['cup', 'pen']
+            >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).sum("stock")
+            10
         """
         self._check_usable()
         by = ByIndex(index, lower, upper, prefix, reverse)
         return Scan(self.table.newest, None, columns, limit, None, partitions, where, by, progress)
 
     def explain(self, columns: Sequence[str] | None = None, where: Where = None, **options: Any) -> dict[str, Any]:
-        """Return how a scan with these arguments would find its rows now; see `Scan.explain`. Raises as `scan`."""
+        """Return how a scan with these arguments would find its rows now; see `Scan.explain`.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> db["item"].explain(where=tm.col("stock") > 3)["access"]
+            'full scan'
+        """
         return self.scan(columns, where=where, **options).explain()
 
     def indexes(self) -> list[dict[str, Any]]:
-        """The indexes, each with `name`, `columns`, `unique`, `entries`."""
+        """Return the indexes, each with `name`, `columns`, `unique`, `entries`.
+
+        Examples:
+            >>> db.create_index("item", "by_name", "name", unique=True)
+            >>> db["item"].indexes()
+            [{'name': 'by_name', 'columns': ['name'], 'unique': True, 'entries': 3}]
+        """
         self._check_usable()
         return [index.to_dict() for index in self.table.newest.listed_indexes()]
 
     def partitions(self) -> list[dict[str, Any]]:
-        """The partitions, each with `name`, `fragment` (its number) and `rows`; ranges have `upper`, lists have
+        """Return the partitions, each with `name`, `fragment` (its number) and `rows`; ranges have `upper`, lists have
         `values`.
+
+        Examples:
+            >>> sum(partition["rows"] for partition in db["item"].partitions())
+            3
         """
         self._check_usable()
         return partitions_of(self.table.newest)
@@ -255,20 +445,40 @@ class TableHandle:
     def to_arrow(
         self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
     ) -> pa.Table:
-        """Return all committed rows, or those that a condition accepts, as an Arrow table. progress: as for `scan`."""
+        """Return all committed rows, or those that a condition accepts, as an Arrow table. The arguments are those of
+        `scan`.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> db["item"].to_arrow(["name"], where=tm.col("stock") > 5).to_pylist()
+            [{'name': 'pen'}]
+        """
         return self.scan(columns, where=where, progress=progress).to_arrow()
 
     def to_pandas(
         self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
     ) -> Any:
-        """Return all committed rows, or those that a condition accepts, as a pandas DataFrame. progress: as for
-        `scan`.
+        """Return all committed rows, or those that a condition accepts, as a pandas DataFrame. The arguments are those
+        of `scan`.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> db["item"].to_pandas(["id", "stock"]).shape
+            (3, 2)
         """
         return self.scan(columns, where=where, progress=progress).to_pandas()
 
     def to_numpy(self, where: Where = None, progress: Progress | None = None) -> Any:
-        """Return all committed rows, or those that a condition accepts, as a structured NumPy array. progress: as for
-        `scan`.
+        """Return all committed rows, or those that a condition accepts, as a structured NumPy array. The arguments are
+        those of `scan`.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> db["item"].to_numpy(where=tm.col("stock") > 5)["stock"].tolist()
+            [10]
         """
         return self.scan(where=where, progress=progress).to_numpy()
 

@@ -46,11 +46,21 @@ class LoadCalls:
     transaction: Callable[[], Transaction]
 
     def plan_load(self, table: str, directory: str | os.PathLike[str] | None = None) -> LoadJob:
-        """A job to load rows into a table from many processes, which need the job and nothing else.
+        """Plan a load of rows into a table by many processes, which need the returned job and nothing else. The store
+        does not change.
 
-        directory: a path or URI that all of them see, made if it is missing; None: in the store's own directory, and
-        the job ends when the store is closed. The store does not change. Raises: NoSuchTable, Rejected, StorageFull,
-        StoreFailed.
+        Args:
+            directory: A path or URI that all processes see, made if it is missing. None: in the store's own directory,
+                and the job ends when the store is closed.
+
+        Durable on return: the plan.
+
+        Raises: NoSuchTable, StorageFull, StoreFailed; Rejected for a bad URI.
+
+        Examples:
+            >>> job = db.plan_load("item", "jobs")
+            >>> job.directory
+            'jobs'
         """
         from tidemark.recovery.load.plan import plan_load
 
@@ -59,12 +69,38 @@ class LoadCalls:
         return plan_load(self._store.table(table), self._opened.identity, self._files, self._directory, place)
 
     def adopt(self, job: LoadJob | str, progress: Progress | None = None) -> AdoptReport:
-        """Take a published load in, all of it or nothing, in one transaction; others go on meanwhile.
+        """Take a published load in, all of it or nothing, in one transaction, while other transactions continue.
 
-        job: the job, or the name of one in the store's own directory. Called again it tells what the first call did.
-        Durable on return: the rows. Raises: FileMissing if the load is not published, LoadRefused (`duplicates`,
-        `examples`) if keys exist or the table was changed, LoadDamaged, ForeignFile, LockTimeout, MemoryExhausted,
-        StorageFull, RedoOverloaded; and nothing happened. CommitInterrupted, CommitOnFailedStore: call it again.
+        A second call returns the report of the first.
+
+        Args:
+            job: The job, or the name of one in the store's own directory.
+            progress: Called with (rows taken in, rows in all, "rows").
+
+        Returns:
+            A report with `rows`, `files`, `size_bytes`, `txid`, and whether it `is_repeated`.
+
+        Durable on return: the rows.
+
+        Raises:
+            FileMissing: The load is not published.
+            LoadRefused: Keys exist (`duplicates`, `examples`), or the table was changed.
+            LoadDamaged: A file of the load is damaged.
+            ForeignFile: Another store planned the load.
+            Rejected: The load was adopted, and its outcome is no longer in the log.
+            OutcomeUnknown: The commit was interrupted; call `adopt` again.
+
+        It also raises LockTimeout, MemoryExhausted, StorageFull and RedoOverloaded. After all but OutcomeUnknown
+        nothing has changed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from tidemark.recovery import load
+            >>> job = db.plan_load("item", "jobs")
+            >>> rows = pa.RecordBatch.from_pylist([{"id": 4, "name": "ink", "stock": 7}])
+            >>> manifest = load.publish(job, load.write_parts(job, 0, [rows], 0))
+            >>> db.adopt(job).rows
+            1
         """
         from tidemark.recovery.load.adopt import Adopter
 
@@ -72,12 +108,23 @@ class LoadCalls:
         return Adopter(self._store, self._files, self._opened.identity).adopt(job, progress=progress)
 
     def load(self, table: str, source: Any, *, workers: int | None = None, progress: Progress | None = None) -> int:
-        """Insert many rows in one transaction, all or none, written into load files by threads first; how many.
+        """Insert many rows in one transaction, all or none; return how many. Threads write them into load files first.
 
-        source: whatever `insert_many` takes, or the path of a CSV, Parquet or Arrow file, or a list of paths. workers:
-        threads, as many as there are cores if None. An input of few rows is inserted as `insert_many` does. Durable on
-        return: the rows. Raises: LoadRefused (`refused`, `duplicates`, `examples`) for many rows, for few what
-        `insert_many` raises; NoSuchTable, NoSuchColumn, TypeMismatch, Rejected, and what `adopt` raises.
+        An input of fewer than 50,000 rows is inserted as `insert_many` does.
+
+        Args:
+            source: What `insert_many` takes, or the path of a CSV, Parquet or Arrow file, or a list of paths.
+            workers: Threads; None: as many as there are cores.
+            progress: Called with (rows so far, -1, "rows written") while files are written, then as for `adopt`.
+
+        Durable on return: the rows.
+
+        Raises: LoadRefused (`refused`, `duplicates`, `examples`) for many rows, for few what `insert_many` raises;
+        NoSuchTable, NoSuchColumn, TypeMismatch; Rejected for a file that cannot be read; and what `adopt` raises.
+
+        Examples:
+            >>> db.load("item", {"id": range(4, 1004), "name": ["nail"] * 1000, "stock": [1] * 1000})
+            1000
         """
         self.check_usable()
         target = self._store.table(table)

@@ -10,7 +10,18 @@ class Locator:
     """The directory of a store. It can be pickled, and `tm.open(locator)` opens the store if no other process has it
     open.
 
-    read_only: `tm.open(locator)` attaches to the last local checkpoint, even while another process has the store open.
+    `tm.open` raises what it raises for a path; creating a Locator checks nothing.
+
+    Args:
+        read_only: `tm.open(locator)` attaches to the last local checkpoint, even while another process has the store
+            open.
+
+    Examples:
+        >>> with tm.open("shop", redo_log="16 MiB") as store:
+        ...     locator = store.locator
+        >>> with tm.open(locator) as store:
+        ...     store.tables()
+        []
     """
 
     directory: str

@@ -74,8 +74,19 @@ def open_or_attach(
         Incompatible: The store was written by an incompatible version.
         SchemaInvalid: An option is unknown or out of range.
         FileMissing: There is no store, with `create=False`.
+        Rejected: The path is no directory.
+        MemoryExhausted: The rows do not fit into `data_memory`.
+        StorageFull: The disk has no room for the log of a new store.
 
     With `read_only` it raises as `ReadOnlyDatabase.refresh`. Durable on return: everything that the restart recovered.
+
+    Examples:
+        >>> with tm.open("shop", redo_log="16 MiB") as store:
+        ...     item = store.create_table("item", [tm.Column("id", tm.Int64), tm.Column("name", tm.Text)], "id")
+        ...     item.insert((1, "pen"))
+        >>> with tm.open("shop") as store:
+        ...     store["item"][1]
+        Row(id=1, name='pen')
     """
     if read_only is None:
         read_only = isinstance(path, Locator) and path.read_only

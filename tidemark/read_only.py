@@ -174,7 +174,20 @@ class ReadOnlyTable(TableHandle):
 
 @types_memory_errors("__init__", but=("run",))
 class ReadOnlyDatabase:
-    """A store as its last local checkpoint has it. Threads may share it; `with` closes it."""
+    """A store as its last local checkpoint has it. Threads may share it; `with` closes it.
+
+    Every call but `close` and `status` raises StoreFailed after the store was closed (StoreClosed), in a forked child
+    (ForkedHandle), and after its directory was moved or became unreadable. A call that writes raises ReadOnly, and so
+    does a lock.
+
+    Examples:
+        `writer` is the same store, open for writing.
+
+        >>> report = writer.checkpoint()
+        >>> with tm.open("shop", read_only=True) as db:
+        ...     db["item"][1].name, len(db["item"])
+        ('pen', 3)
+    """
 
     def __init__(
         self,
@@ -207,6 +220,9 @@ class ReadOnlyDatabase:
         """Close all files, after a refresh that may be running. Handles and transactions raise an error from then on.
 
         A second call does nothing.
+
+        Examples:
+            >>> db.close()
         """
         _open.discard(self)
         if self._failure.first is None:
@@ -237,7 +253,11 @@ class ReadOnlyDatabase:
         raise Unsupported("an open store cannot be pickled; send db.locator and open that")
 
     def check_usable(self) -> None:
-        """Raise StoreFailed if the store is closed, was inherited through a fork, or its directory is unreadable."""
+        """Raise StoreFailed if the store is closed, was inherited through a fork, or its directory is unreadable.
+
+        Examples:
+            >>> db.check_usable()
+        """
         if self._failure.first is not None:
             self._failure.check()
 
@@ -249,6 +269,12 @@ class ReadOnlyDatabase:
 
         Raises: FileMissing, LcpDamaged, SysfileDamaged, ForeignFile, Incompatible, MemoryExhausted, SnapshotTooOld,
         which leave the view as it is; IoFailed if the directory was moved or is unreadable: open the store again.
+
+        Examples:
+            >>> writer["item"].insert((4, "ink", 7))
+            >>> report = writer.checkpoint()
+            >>> 4 in db["item"], db.refresh() == report["epoch"], 4 in db["item"]
+            (False, True, True)
         """
         self.check_usable()  # before the latch: in a forked child no thread may be left to release it
         with self._refreshing:
@@ -263,7 +289,12 @@ class ReadOnlyDatabase:
 
     # --- reading ---------------------------------------------------------------------------------
     def tables(self, system: bool = False) -> list[str]:
-        """The names of the tables, "database.table", sorted; with `system`, system tables too."""
+        """Return the names of the tables, "database.table", sorted; with `system`, system tables too.
+
+        Examples:
+            >>> db.tables()
+            ['main.item']
+        """
         self.check_usable()
         return sorted(name for name in self._view.store.tables if system or not is_system_table(name))
 
@@ -275,26 +306,56 @@ class ReadOnlyDatabase:
         return name in self._view.store.tables
 
     def partitions(self, table: str) -> list[dict[str, Any]]:
-        """The partitions of a table, as `TableHandle.partitions`. Raises: NoSuchTable."""
+        """Return the partitions of a table, as `TableHandle.partitions`.
+
+        Raises: NoSuchTable.
+
+        Examples:
+            >>> sum(partition["rows"] for partition in db.partitions("item"))
+            3
+        """
         return self[table].partitions()
 
     def indexes(self, table: str) -> list[dict[str, Any]]:
-        """The indexes of a table, as `TableHandle.indexes`. Raises: NoSuchTable."""
+        """Return the indexes of a table, as `TableHandle.indexes`.
+
+        Raises: NoSuchTable.
+
+        Examples:
+            >>> db.indexes("item")
+            []
+        """
         return self[table].indexes()
 
     def transaction(self) -> ReadTransaction:
-        """Begin a transaction of this thread that reads the view as it is now; use it with `with`."""
+        """Begin a transaction of this thread that reads the view as it is now; use it with `with`.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.get("item", 1).stock + txn.get("item", 2).stock
+            15
+        """
         self.check_usable()
         return ReadTransaction(self._view.store)
 
     def run(self, work: Callable[[ReadTransaction], R]) -> R:
-        """Run work(txn) in a transaction, once: nothing is ever rolled back here."""
+        """Run work(txn) in a transaction, once: nothing is ever rolled back here.
+
+        Raises: what `work` raises.
+
+        Examples:
+            >>> db.run(lambda txn: txn.scan("item").sum("stock"))
+            15
+        """
         with self.transaction() as txn:
             return work(txn)
 
     def replication_rows(self) -> list[ReplicationRow]:
-        """The rows of `mysql.ndb_replication`; none if the table is missing or has another definition. Raises:
-        StoreFailed.
+        """Return the rows of `mysql.ndb_replication`; none if the table is missing or has another definition.
+
+        Examples:
+            >>> db.replication_rows()
+            []
         """
         self.check_usable()
         from tidemark.replication_check import definitions_of, replication_rows
@@ -304,14 +365,26 @@ class ReadOnlyDatabase:
     def check_replication(
         self, channels: Sequence[str] = (), peer: Peer | None = None, **options: object
     ) -> dict[str, Any]:
-        """Check the view as `Database.check_replication` does."""
+        """Check the view as `Database.check_replication` does.
+
+        Raises: SchemaInvalid for an option that is unknown or out of range.
+
+        Examples:
+            >>> db.check_replication()["is_sound"]
+            True
+        """
         self.check_usable()
         from tidemark.replication_check import check_replication
 
         return check_replication(self._view.store, lambda name: self[name].scan(), options, channels, peer)
 
     def status(self) -> dict[str, Any]:
-        """The view and the memory it takes, nested like the status of a `Database` where a view has the same."""
+        """Return the view and the memory it takes, nested like the status of a `Database` where a view has the same.
+
+        Examples:
+            >>> db.status()["lcp"]["rows"]
+            3
+        """
         view = self._view
         store = view.store
         return {

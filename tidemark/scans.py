@@ -77,7 +77,15 @@ Progress = Callable[[int, int, str], None]
 class Scan:
     """One scan of one table, not begun yet. Iterate over it once, convert it, or aggregate its rows.
 
-    An error that a condition meets in a row, an overflow for one, is Rejected and names table and key.
+    A call that reads rows raises NoSuchTable if the table is dropped meanwhile, NoSuchIndex if the named index is, and
+    PageDamaged for a damaged page of a disk column. An error that a condition meets in a row, an overflow for one, is
+    Rejected and names table and key. In a transaction it also raises TransactionEnded, WrongThread and StoreFailed, and
+    with a lock LockTimeout and Deadlock.
+
+    Examples:
+        >>> scan = db["item"].scan(["name", "stock"], where=tm.col("stock") > 4)
+        >>> sorted(scan, key=lambda row: row.stock)
+        [Row(name='cup', stock=5), Row(name='pen', stock=10)]
     """
 
     _is_copied = False  # kernels aggregate the rows in place where possible
@@ -172,7 +180,12 @@ class Scan:
         return {name: made[name]() for name in self._columns if name in HIDDEN}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as Arrow record batches."""
+        """Yield the rows as Arrow record batches.
+
+        Examples:
+            >>> sum(batch.num_rows for batch in db["item"].scan().batches())
+            3
+        """
         if self._lock is not None:
             yield from self._locked_batches()
             return
@@ -186,7 +199,12 @@ class Scan:
         return decoded.select(self._columns)
 
     def schema(self) -> pa.Schema:
-        """The Arrow schema of `batches`."""
+        """Return the Arrow schema of `batches`. Hidden columns are int64.
+
+        Examples:
+            >>> db["item"].scan(["name", tm.EPOCH]).schema().names
+            ['name', '$EPOCH']
+        """
         import pyarrow as pa
 
         plain = arrow_schema(self._table.definition, self._plain)
@@ -198,17 +216,32 @@ class Scan:
         )
 
     def to_arrow(self) -> pa.Table:
-        """Return all rows as an Arrow table."""
+        """Return all rows as an Arrow table.
+
+        Examples:
+            >>> db["item"].scan(["name"], where=tm.col("id") == 2).to_arrow().to_pylist()
+            [{'name': 'cup'}]
+        """
         import pyarrow as pa
 
         return pa.Table.from_batches(list(self.batches()), self.schema())
 
     def to_pandas(self) -> Any:
-        """Return all rows as a pandas DataFrame."""
+        """Return all rows as a pandas DataFrame.
+
+        Examples:
+            >>> int(db["item"].scan(["stock"]).to_pandas().stock.sum())
+            15
+        """
         return to_pandas(self.to_arrow())
 
     def to_numpy(self) -> Any:
-        """Return all rows as a structured NumPy array, without hidden columns."""
+        """Return all rows as a structured NumPy array, without hidden columns.
+
+        Examples:
+            >>> db["item"].scan(["stock"]).to_numpy()["stock"].mean().item()
+            5.0
+        """
         return to_numpy(self.to_arrow(), self._table.definition)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -229,6 +262,13 @@ class Scan:
 
         Raises:
             ProgramInvalid: The column has no such aggregate; characters, bytes, Bool and Enum have count only.
+            NoSuchColumn: The table has no column of that name.
+            SchemaInvalid: The arguments are no aggregates, or the scan locks its rows.
+
+        Examples:
+            >>> scan = db["item"].scan(where=tm.col("stock") > 0)
+            >>> scan.aggregate(rows=("count",), total=("sum", "stock"), twice=("max", tm.col("stock") * 2))
+            Row(rows=2, total=15, twice=20)
         """
         values = self._added_up(functions)
         return row_class(tuple(functions))._make(values)
@@ -270,6 +310,12 @@ class Scan:
             before a condition judges them. A range of a chosen index has the value of each column, or {"from": least,
             "above": …, "to": …, "below": …, "prefix": …} for the last one; that of a named index has the bounds as
             given.
+
+        Examples:
+            >>> db.create_index("item", "by_name", "name")
+            >>> plan = db["item"].scan(index="by_name", prefix="p").explain()
+            >>> plan["access"], plan["bounds"]
+            ('index', [{'prefix': 'p'}])
         """
         table, numbers = self._table, self._numbers()
         partition = table.definition.partition
@@ -292,24 +338,58 @@ class Scan:
         return found | {**_by(choice.index.name, choice.is_only), "bounds": choice.bounds, "rows": choice.rows}
 
     def count(self, column: str | Expression | None = None) -> int:
-        """Return the number of rows; with a column, of rows that have no NULL in it."""
+        """Return the number of rows; with a column, of rows that have no NULL in it.
+
+        Raises: as `aggregate`.
+
+        Examples:
+            >>> db["item"].scan(where=tm.col("stock") > 4).count()
+            2
+        """
         return int(self._added_up({"value": ("count", column)})[0])
 
     def sum(self, column: str | Expression) -> Any:
-        """Return the sum without NULLs, exact for integers and decimals; None if there is no value."""
+        """Return the sum without NULLs, exact for integers and decimals; None if there is no value.
+
+        Raises: as `aggregate`.
+
+        Examples:
+            >>> db["item"].scan().sum("stock")
+            15
+        """
         return self._added_up({"value": ("sum", column)})[0]
 
     def min(self, column: str | Expression) -> Any:
-        """Return the least value, None if there is none. NaN is greater than every other value."""
+        """Return the least value, None if there is none. NaN is greater than every other value.
+
+        Raises: as `aggregate`.
+
+        Examples:
+            >>> db["item"].scan().min("stock")
+            0
+        """
         return self._added_up({"value": ("min", column)})[0]
 
     def max(self, column: str | Expression) -> Any:
-        """Return the greatest value, None if there is none."""
+        """Return the greatest value, None if there is none.
+
+        Raises: as `aggregate`.
+
+        Examples:
+            >>> db["item"].scan().max(tm.col("stock") + tm.col("id"))
+            11
+        """
         return self._added_up({"value": ("max", column)})[0]
 
     def mean(self, column: str | Expression) -> Any:
         """Return the sum divided by the count as a float, of decimals as a Decimal of 38 digits; None if there is no
         value.
+
+        Raises: as `aggregate`.
+
+        Examples:
+            >>> db["item"].scan().mean("stock")
+            5.0
         """
         return self._added_up({"value": ("mean", column)})[0]
 

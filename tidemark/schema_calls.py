@@ -59,7 +59,11 @@ class SchemaCalls:
     _catalog_turn: threading.Lock
 
     def check_usable(self) -> None:
-        """Raise StoreFailed if the store has failed, is closed, or was inherited through a fork."""
+        """Raise StoreFailed if the store has failed, is closed, or was inherited through a fork.
+
+        Examples:
+            >>> db.check_usable()
+        """
         if self._store.failure.first is not None:
             self._store.failure.check()
 
@@ -85,7 +89,19 @@ class SchemaCalls:
 
         Durable on return: the table.
 
-        Raises: TableExists, SchemaInvalid, InvalidName, MemoryExhausted.
+        Raises:
+            TableExists: A table of this name exists.
+            SchemaInvalid: The definition is invalid.
+            InvalidName: A name is not allowed.
+            LimitExceeded: A limit of `engine/base/limits.py` is exceeded.
+            NoSuchTablespace: The tablespace does not exist.
+            MemoryExhausted: `data_memory` has no room.
+            StorageFull: The disk has no room for the tablespace "main".
+
+        Examples:
+            >>> columns = [tm.Column("year", tm.Int16), tm.Column("number", tm.Int32), tm.Column("note", tm.Text)]
+            >>> db.create_table("sales.order", columns, ["year", "number"])
+            <tidemark table sales.order>
         """
         key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
         made = tuple(fresh(column) for column in columns)
@@ -95,7 +111,13 @@ class SchemaCalls:
     def create_replication_table(self) -> TableHandle:
         """Create `mysql.ndb_replication`, empty. Its rows say how tables are logged and how conflicts are decided.
 
-        Durable on return. Raises: TableExists, MemoryExhausted.
+        Durable on return: the table.
+
+        Raises: TableExists, MemoryExhausted.
+
+        Examples:
+            >>> db.create_replication_table()
+            <tidemark table mysql.ndb_replication>
         """
         return self._create(system_tables.NDB_REPLICATION_TABLE)
 
@@ -118,9 +140,16 @@ class SchemaCalls:
     def drop_table(self, name: str) -> None:
         """Drop a table.
 
-        Its memory is free when no transaction uses it any more. Durable on return.
+        Its memory is free when no transaction uses it any more.
 
-        Raises: NoSuchTable, SchemaInvalid for a table that belongs to every store.
+        Durable on return: the drop.
+
+        Raises: NoSuchTable; SchemaInvalid for a table that belongs to every store.
+
+        Examples:
+            >>> db.drop_table("item")
+            >>> db.tables()
+            []
         """
         system_tables.refuse_change(name)
         self._store.drop_table(name)
@@ -137,34 +166,63 @@ class SchemaCalls:
         """Add a column at the end of a table in use. No row is rewritten.
 
         Existing rows have the column's default, or NULL, and keep that when the default changes later. The column is
-        stored in memory and may be indexed. Durable on return.
+        stored in memory and may be indexed.
+
+        Durable on return: the column.
 
         Raises:
             NoSuchTable: There is no such table.
             SchemaInvalid: The name is taken, the column has neither default nor NULL, or rows may become too long.
             Unsupported: The column has storage="disk".
+
+        Examples:
+            >>> db.add_column("item", tm.Column("colour", tm.VarChar(10), default="blue"))
+            >>> db["item"][1]
+            Row(id=1, name='pen', stock=10, colour='blue')
         """
         self._alter(table, lambda before: with_column(before, column), None)
 
     def drop_column(self, table: str, name: str) -> None:
-        """Drop a column of a table in use. No row is rewritten, and the name may be used again. Durable on return.
+        """Drop a column of a table in use. No row is rewritten, and the name may be used again.
 
-        Raises: NoSuchTable, NoSuchColumn, SchemaInvalid for columns of the primary key or an index.
+        Durable on return: the drop.
+
+        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for columns of the primary key or an index.
+
+        Examples:
+            >>> db.drop_column("item", "stock")
+            >>> db["item"][1]
+            Row(id=1, name='pen')
         """
         self._alter(table, lambda before: without_column(before, name), name)
 
     def rename(self, table: str, to: str) -> None:
-        """Give a table another name; "database.table" moves it to another database. Durable on return.
+        """Give a table another name; "database.table" moves it to another database.
 
-        Raises: NoSuchTable, TableExists, InvalidName.
+        Durable on return: the name.
+
+        Raises: NoSuchTable, TableExists, InvalidName; SchemaInvalid for the name of a table that belongs to every
+        store.
+
+        Examples:
+            >>> db.rename("item", "shop.article")
+            >>> db.tables()
+            ['shop.article']
         """
         system_tables.refuse_change(to)
         self._alter(table, lambda before: with_name(before, to), None)
 
     def rename_column(self, table: str, old: str, new: str) -> None:
-        """Give a column another name; keys, partitions and indexes follow. Durable on return.
+        """Give a column another name; keys, partitions and indexes follow.
 
-        Raises: NoSuchTable, NoSuchColumn, InvalidName, SchemaInvalid if the table has a column of that name.
+        Durable on return: the name.
+
+        Raises: NoSuchTable, NoSuchColumn, InvalidName; SchemaInvalid if the table has a column of that name.
+
+        Examples:
+            >>> db.rename_column("item", "stock", "pieces")
+            >>> db["item"][1]
+            Row(id=1, name='pen', pieces=10)
         """
         self._alter(table, lambda before: with_renamed_column(before, old, new), old)
 
@@ -172,9 +230,17 @@ class SchemaCalls:
         """Set the value that a column has in later rows that leave it out. Without `default` it must be given, or is
         NULL.
 
-        Existing rows keep their values. Durable on return.
+        Existing rows keep their values.
 
-        Raises: NoSuchTable, NoSuchColumn, SchemaInvalid for a value that the column cannot hold.
+        Durable on return: the default.
+
+        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for a value that the column cannot hold.
+
+        Examples:
+            >>> db.set_default("item", "stock", 0)
+            >>> db["item"].insert({"id": 4, "name": "ink"})
+            >>> db["item"][4].stock
+            0
         """
         self._alter(table, lambda before: with_default(before, column, default), None)
 
@@ -182,17 +248,32 @@ class SchemaCalls:
         """Let a column take more values, stored as before.
 
         A VarChar or VarBinary may become longer, or Text or Blob; an Enum may get more members; a Decimal more digits
-        before the point. Durable on return.
+        before the point.
 
-        Raises: NoSuchTable, NoSuchColumn, SchemaInvalid for other types and columns of an index; Unsupported for
+        Durable on return: the type.
+
+        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for other types and columns of an index; Unsupported for
         columns of the primary key and disk columns.
+
+        Examples:
+            >>> db.widen_column("item", "name", tm.VarChar(80))
         """
         self._alter(table, lambda before: with_wider_column(before, column, type), column)
 
     def add_partition(self, table: str, name: str, bound: Any) -> None:
         """Add a partition: to ranges, one past the last with its upper bound; to lists, one with its values.
 
-        Durable on return. Raises: SchemaInvalid, NoSuchTable, LimitExceeded, MemoryExhausted.
+        Durable on return: the partition.
+
+        Raises: SchemaInvalid, NoSuchTable, LimitExceeded, MemoryExhausted; InvalidName for the partition.
+
+        Examples:
+            >>> columns = [tm.Column("year", tm.Int16), tm.Column("sold", tm.Int64)]
+            >>> by_year = tm.RangePartition("year", [("old", 2025), ("now", 2026)])
+            >>> sale = db.create_table("sale", columns, "year", by_year)
+            >>> db.add_partition("sale", "next", 2027)
+            >>> [partition["name"] for partition in sale.partitions()]
+            ['old', 'now', 'next']
         """
         system_tables.refuse_change(table)
         self._store.add_partition(table, name, bound)
@@ -202,16 +283,35 @@ class SchemaCalls:
         """Drop a partition of ranges or lists with its rows.
 
         Rows of a dropped range go to the next range from then on. The memory is free when no transaction uses it any
-        more. Durable on return.
+        more.
 
-        Raises: NoSuchPartition, NoSuchTable, SchemaInvalid for the only partition, or partitions by hash.
+        Durable on return: the drop.
+
+        Raises: NoSuchPartition, NoSuchTable; SchemaInvalid for the only partition, or partitions by hash.
+
+        Examples:
+            >>> columns = [tm.Column("year", tm.Int16), tm.Column("sold", tm.Int64)]
+            >>> by_year = tm.RangePartition("year", [("old", 2025), ("now", 2026)])
+            >>> sale = db.create_table("sale", columns, "year", by_year)
+            >>> db.drop_partition("sale", "old")
+            >>> [partition["name"] for partition in sale.partitions()]
+            ['now']
         """
         system_tables.refuse_change(table)
         self._store.drop_partition(table, name)
         self._refresh_catalog()
 
     def partitions(self, table: str) -> list[dict[str, Any]]:
-        """The partitions of a table, as `TableHandle.partitions`. Raises: NoSuchTable."""
+        """Return the partitions of a table, as `TableHandle.partitions`.
+
+        Raises: NoSuchTable.
+
+        Examples:
+            >>> columns = [tm.Column("year", tm.Int16), tm.Column("sold", tm.Int64)]
+            >>> sale = db.create_table("sale", columns, "year", tm.RangePartition("year", [("old", 2025)]))
+            >>> db.partitions("sale")
+            [{'name': 'old', 'fragment': 0, 'upper': 2025, 'rows': 0}]
+        """
         return self[table].partitions()
 
     def create_index(
@@ -228,7 +328,7 @@ class SchemaCalls:
         would give two rows one key; rows with a NULL in it have no entry. Transactions that are open at the beginning
         are waited for, up to `lock_timeout_ms`.
 
-        Durable on return. Any error before that, Ctrl-C included, leaves no index.
+        Durable on return: the index. Any error before that, Ctrl-C included, leaves no index.
 
         Args:
             columns: Names of memory columns.
@@ -237,6 +337,14 @@ class SchemaCalls:
 
         Raises: IndexExists, NoSuchTable, NoSuchColumn, SchemaInvalid, InvalidName, LockTimeout, MemoryExhausted; with
         `unique` DuplicateKey, if two rows have one key.
+
+        Examples:
+            >>> db.create_index("item", "by_stock", ["stock", "id"])
+            >>> [row.name for row in db["item"].scan(index="by_stock", reverse=True)]
+            ['pen', 'cup', 'bag']
+            >>> db.create_index("item", "by_name", "name", unique=True)
+            >>> db["item"].get("cup", index="by_name").id
+            2
         """
         system_tables.refuse_change(table)
         names = (columns,) if isinstance(columns, str) else tuple(columns)
@@ -244,17 +352,39 @@ class SchemaCalls:
         self._refresh_catalog()
 
     def drop_index(self, table: str, name: str) -> None:
-        """Drop an index. Scans by it end with NoSuchIndex. Durable on return. Raises: NoSuchTable, NoSuchIndex."""
+        """Drop an index. Scans by it end with NoSuchIndex.
+
+        Durable on return: the drop.
+
+        Raises: NoSuchTable, NoSuchIndex.
+
+        Examples:
+            >>> db.create_index("item", "by_stock", "stock")
+            >>> db.drop_index("item", "by_stock")
+        """
         system_tables.refuse_change(table)
         self._store.drop_index(table, name)
         self._refresh_catalog()
 
     def indexes(self, table: str) -> list[dict[str, Any]]:
-        """The indexes of a table, as `TableHandle.indexes`. Raises: NoSuchTable."""
+        """Return the indexes of a table, as `TableHandle.indexes`.
+
+        Raises: NoSuchTable.
+
+        Examples:
+            >>> db.create_index("item", "by_stock", "stock")
+            >>> db.indexes("item")
+            [{'name': 'by_stock', 'columns': ['stock'], 'unique': False, 'entries': 3}]
+        """
         return self[table].indexes()
 
     def tables(self, system: bool = False) -> list[str]:
-        """The names of the tables, "database.table", sorted; with `system`, system tables too."""
+        """Return the names of the tables, "database.table", sorted; with `system`, system tables too.
+
+        Examples:
+            >>> db.tables()
+            ['main.item']
+        """
         self.check_usable()
         if not system:
             return sorted(name for name in list(self._store.tables) if not is_system_table(name))
@@ -284,14 +414,24 @@ class SchemaCalls:
         autoextend: bool = True,
         limit: Size | None = None,
     ) -> None:
-        """Create a tablespace, which holds disk columns, with one data file. Durable on return.
+        """Create a tablespace, which holds disk columns, with one data file.
+
+        Durable on return: the tablespace.
 
         Args:
             size: Of the file, in bytes or as text such as "64 MiB".
+            page_size: 4, 8, 16 or 32 KiB.
+            extent: The unit in which tables take space: a whole number of pages.
             autoextend: Whether the tablespace grows when it is full.
-            limit: The most that it may take in all.
+            limit: The most that it may take in all, in bytes or as text; None: no limit.
 
-        Raises: TablespaceExists, SchemaInvalid, InvalidName, StorageFull, MemoryExhausted.
+        Raises: TablespaceExists, SchemaInvalid, InvalidName, LimitExceeded, StorageFull, MemoryExhausted.
+
+        Examples:
+            >>> db.create_tablespace("archive", "4 MiB", limit="1 GiB")
+            >>> columns = [tm.Column("id", tm.Int64), tm.Column("scan", tm.Blob, storage="disk")]
+            >>> db.create_table("letter", columns, "id", tablespace="archive")
+            <tidemark table main.letter>
         """
         limit_bytes = None if limit is None else parse_size("limit", limit)
         page_bytes, extent_bytes = parse_size("page_size", page_size), parse_size("extent", extent)
@@ -299,21 +439,41 @@ class SchemaCalls:
         self._store.create_tablespace(definition, parse_size("size", size))
 
     def add_datafile(self, name: str, size: Size) -> None:
-        """Give a tablespace another data file of `size`. Durable on return.
+        """Give a tablespace another data file of `size`.
 
-        Raises: NoSuchTablespace, SchemaInvalid, StorageFull, MemoryExhausted.
+        Durable on return: the file.
+
+        Raises: NoSuchTablespace, SchemaInvalid, LimitExceeded, StorageFull, MemoryExhausted.
+
+        Examples:
+            >>> db.create_tablespace("archive", "4 MiB")
+            >>> db.add_datafile("archive", "2 MiB")
         """
         self._store.add_datafile(name, parse_size("size", size))
 
     def drop_tablespace(self, name: str) -> None:
-        """Drop a tablespace that holds no table. Durable on return.
+        """Drop a tablespace that holds no table.
 
-        Its files are removed when no kept local checkpoint names it. Raises: NoSuchTablespace, TablespaceInUse.
+        Its files are removed when no kept local checkpoint names it.
+
+        Durable on return: the drop.
+
+        Raises: NoSuchTablespace, TablespaceInUse, StorageFull, MemoryExhausted.
+
+        Examples:
+            >>> db.create_tablespace("archive", "4 MiB")
+            >>> db.drop_tablespace("archive")
         """
         self._store.drop_tablespace(name)
 
     def tablespaces(self) -> list[str]:
-        """The names of the tablespaces, sorted."""
+        """Return the names of the tablespaces, sorted.
+
+        Examples:
+            >>> db.create_tablespace("archive", "4 MiB")
+            >>> db.tablespaces()
+            ['archive']
+        """
         self.check_usable()
         return sorted(self._store.space.by_name)
 

@@ -36,9 +36,23 @@ def check_lock(lock: Lock) -> None:
 @types_memory_errors()
 class Transaction(EngineTransaction):
     """An open transaction, for the thread that began it. `with` commits at the end and rolls back on an exception.
+    After that commit the changes are durable with `durability="commit"`.
 
     Rows are mappings, or sequences in column order. A `Rejected` error leaves the transaction open and as it was before
-    the call. A `Retryable` error has rolled it back as a whole.
+    the call. A `Retryable` error has rolled it back as a whole, and so has TransactionTooLarge, which is Rejected.
+
+    Every call raises TransactionEnded, WrongThread in a thread that did not begin it, StoreFailed, and NoSuchTable for
+    the table that it names. A call that reads a disk column raises PageDamaged for a damaged page. A call that changes
+    or locks rows also raises LockTimeout, Deadlock, RedoOverloaded, BinlogOverloaded, CheckpointMemoryExhausted,
+    MemoryExhausted and StorageFull, which are Retryable, and TransactionTooLarge.
+
+    Examples:
+        >>> with db.transaction() as txn:
+        ...     txn.update("item", 1, {"stock": tm.col("stock") - 2})
+        ...     txn.insert("item", (4, "ink", 7))
+        True
+        >>> db["item"][1].stock
+        8
     """
 
     __slots__ = ()
@@ -55,16 +69,29 @@ class Transaction(EngineTransaction):
 
         Raises:
             DuplicateKey: A row has this primary key, or this key of a unique index.
+            NoPartition: No range or list of the table takes the row.
+            NoSuchColumn: The table has no column of that name.
+            NotNullViolation: A column without NULL and without default has no value.
             TypeMismatch: A value has the wrong type.
             ValueOutOfRange: A value does not fit its column.
-            NotNullViolation: A column without NULL and without default has no value.
-            NoSuchColumn: The table has no column of that name.
+            RowTooLarge: The row exceeds a size limit.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.insert("item", {"id": 4, "name": "ink", "stock": 7})
+            ...     txn.get("item", 4)
+            Row(id=4, name='ink', stock=7)
         """
         row_operations.insert(self, self._table(table), row)
 
     def write(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Insert one row, or replace the row with its key. Raises as `insert`, except DuplicateKey of the primary
-        key.
+        """Insert one row, or replace the row with its key.
+
+        Raises: as `insert`; DuplicateKey only for a key of a unique index.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.write("item", (1, "pencil", 12))
         """
         row_operations.write(self, self._table(table), row)
 
@@ -81,8 +108,17 @@ class Transaction(EngineTransaction):
         Raises:
             NoSuchIndex: The table has no index of that name.
             Unsupported: The index is not unique.
+            TypeMismatch: The key has the wrong type.
+            ValueOutOfRange: The key does not fit its column.
+            SchemaInvalid: `lock` is unknown.
             LockTimeout: Another transaction held the row for `lock_timeout_ms`. The transaction was rolled back.
             Deadlock: The lock would close a circle of waiters. The transaction was rolled back.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     row = txn.get("item", 1, lock="exclusive")
+            ...     txn.update("item", 1, {"stock": row.stock + 1})
+            True
         """
         check_lock(lock)
         if index is not None:
@@ -105,15 +141,35 @@ class Transaction(EngineTransaction):
 
         Raises:
             RowNotFound: There is no row with this key.
+            DuplicateKey: Another row has the new key of a unique index.
+            NoSuchColumn: The table has no column of that name.
+            NotNullViolation: A column without NULL would be NULL.
+            TypeMismatch: A value or `where` has the wrong type.
+            ValueOutOfRange: A value does not fit its column.
+            RowTooLarge: The row would exceed a size limit.
+            ProgramInvalid: An expression cannot be compiled, or the program is for another table.
+            NoSuchIndex: The table has no index of that name.
+            Unsupported: The index is not unique.
             Rejected: A key column is changed (delete the row and insert it), or an expression fails in this row.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.update("item", 1, {"stock": tm.col("stock") - 20}, where=tm.col("stock") >= 20)
+            False
         """
         if index is not None:
             return unique_calls.update(self, self._table(table), key, changes, where, index)
         return conditional_changes.update(self, self._table(table), key, changes, where)
 
     def delete(self, table: str, key: Any, where: Where = None, *, index: str | None = None) -> bool:
-        """Delete one row. With `where`, only if it accepts the row as in `update`; otherwise return False. Raises:
-        RowNotFound.
+        """Delete one row. With `where`, only if it accepts the row as in `update`; otherwise return False.
+
+        Raises: RowNotFound; for `where` and `index` as `update`.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.delete("item", 3, where=tm.col("stock") == 0)
+            True
         """
         if index is not None:
             return unique_calls.delete(self, self._table(table), key, where, index)
@@ -133,6 +189,7 @@ class Transaction(EngineTransaction):
         Args:
             set: What is updated in an existing row: plain values, or expressions over the row as it was (`{"n":
                 col("n") + 1}`). None: all columns given. The primary key stays.
+            index: The unique index whose key is looked up; None: the primary key.
 
         Returns:
             True if the row was inserted.
@@ -141,6 +198,15 @@ class Transaction(EngineTransaction):
             DuplicateKey: Another row has a unique key of this one.
 
         It also raises as `insert` and `update`.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.upsert("item", (4, "ink", 1), {"stock": tm.col("stock") + 1})
+            ...     txn.upsert("item", (4, "ink", 1), {"stock": tm.col("stock") + 1})
+            True
+            False
+            >>> db["item"][4].stock
+            2
         """
         return unique_upserts.upsert(self, self._table(table), row, set, index)
 
@@ -148,22 +214,51 @@ class Transaction(EngineTransaction):
         """Change some columns of all rows that `where` accepts, of all rows without it; return how many.
 
         Each row is judged again under its lock. An error in one row leaves all rows unchanged.
+
+        Raises: as `update`, except RowNotFound; SchemaInvalid for no column to change.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.update_where("item", {"stock": 20}, where=tm.col("stock") < 10)
+            2
         """
         return conditional_changes.update_where(self, self._table(table), changes, where)
 
     def delete_where(self, table: str, where: Expression | Program) -> int:
-        """Delete all rows that `where` accepts, or none on an error; return how many."""
+        """Delete all rows that `where` accepts, or none on an error; return how many.
+
+        Raises: NoSuchColumn, TypeMismatch and ProgramInvalid for a condition that cannot be compiled; Rejected if it
+        fails in a row.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.delete_where("item", tm.col("stock") == 0)
+            1
+        """
         return conditional_changes.delete_where(self, self._table(table), where)
 
     def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; return how many.
 
         Raises: as `insert`; `error.row` is the position in `data`.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.insert_many("item", [(4, "ink", 7), (5, "box", 2)])
+            2
         """
         return batch_operations.insert_many(self, self._table(table), data, progress)
 
     def write_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
-        """Insert or replace all rows of `data`, or none on an error; return how many."""
+        """Insert or replace all rows of `data`, or none on an error; return how many.
+
+        Raises: as `insert_many`; DuplicateKey only for a key of a unique index.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.write_many("item", [(1, "pencil", 12), (4, "ink", 7)])
+            2
+        """
         return batch_operations.write_many(self, self._table(table), data, progress)
 
     def upsert_many(
@@ -176,18 +271,46 @@ class Transaction(EngineTransaction):
     ) -> int:
         """Upsert all rows of `data` in their order, or none on an error; return how many were inserted.
 
-        Rows with the same key are applied one after the other. Python rows must all have the same columns.
+        Rows with the same key are applied one after the other. Python rows must all have the same columns. `set` and
+        `index` are those of `upsert`.
+
+        Raises: as `upsert`; `error.row` is the position in `data`.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.upsert_many("item", [(1, "pen", 3), (4, "ink", 7)], {"stock": tm.col("stock") + 3})
+            1
         """
         return unique_upserts.upsert_many(self, self._table(table), data, set, index, progress)
 
     def update_many(self, table: str, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
-        """Change the given columns of the rows with the keys in `data`, or of none on an error. Raises: RowNotFound."""
+        """Change the given columns of the rows with the keys in `data`, or of none on an error; return how many.
+
+        Args:
+            data: The key columns, and the columns to change. Python rows are mappings that have the same columns.
+
+        Raises: as `update`; `error.row` is the position in `data`.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.update_many("item", {"id": [1, 2], "stock": [8, 4]})
+            2
+        """
         if index is not None:
             return unique_calls.update_many(self, self._table(table), data, index, progress)
         return batch_operations.update_many(self, self._table(table), data, progress)
 
     def delete_many(self, table: str, keys: Any, *, index: str | None = None) -> int:
-        """Delete the rows with these keys, or none on an error; return how many. Raises: RowNotFound."""
+        """Delete the rows with these keys, or none on an error; return how many.
+
+        Raises: RowNotFound; NoSuchIndex, Unsupported, TypeMismatch and ValueOutOfRange as `get`; `error.row` is the
+        position in `keys`.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.delete_many("item", [1, 3])
+            2
+        """
         if index is not None:
             return unique_calls.delete_many(self, self._table(table), keys, index)
         return batch_operations.delete_many(self, self._table(table), keys)
@@ -204,6 +327,14 @@ class Transaction(EngineTransaction):
         """Return the rows with these keys, in the order of the keys, as an Arrow record batch.
 
         Keys without a row are left out. Locks are held until the transaction ends.
+
+        Raises: as `get`; NoSuchColumn; SchemaInvalid for a column that is named twice; LimitExceeded for 2 GiB or more
+        of one column.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.get_many("item", [2, 9, 1], ["stock"], lock="shared").to_pylist()
+            [{'stock': 5}, {'stock': 10}]
         """
         check_lock(lock)
         self.check()
@@ -234,11 +365,19 @@ class Transaction(EngineTransaction):
         it is locked. Changes that this transaction makes while a scan by an index is open are not seen by that scan.
 
         Args:
+            lock: "shared" or "exclusive": lock each row until the transaction ends.
             partitions: Read only these partitions.
             where: An expression or `Program`: read only rows that it accepts; `limit` counts these.
             index: This and the other arguments are those of `TableHandle.scan`.
 
-        Raises: NoSuchPartition, NoSuchColumn, NoSuchIndex, ProgramInvalid, TypeMismatch, SchemaInvalid.
+        Raises: as `TableHandle.scan`; SchemaInvalid for an unknown `lock`.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     for row in txn.scan("item", where=tm.col("stock") > 0, lock="exclusive"):
+            ...         changed = txn.update("item", row.id, {"stock": row.stock - 1})
+            >>> db["item"].scan().sum("stock")
+            13
         """
         check_lock(lock)
         self.check()

@@ -35,6 +35,14 @@ class Snapshot(engine_snapshot.Snapshot):
     Writers continue and never wait for it. Old versions of rows that they change are kept in `snapshot_memory`. Past
     that limit the oldest snapshot is dropped, and each of its reading calls raises SnapshotTooOld. A snapshot shows
     only data that was committed and durable when it was opened.
+
+    After `close` its reading calls raise SnapshotClosed, after the store was closed or has failed StoreFailed.
+
+    Examples:
+        >>> with db.snapshot() as before:
+        ...     deleted = db["item"].delete(1)
+        ...     before["item"][1].name, 1 in db["item"]
+        ('pen', False)
     """
 
     def __enter__(self) -> Snapshot:
@@ -44,7 +52,14 @@ class Snapshot(engine_snapshot.Snapshot):
         self.close()
 
     def close(self) -> None:
-        """Release the versions kept for this snapshot. A second call does nothing."""
+        """Release the versions kept for this snapshot. A second call does nothing.
+
+        Examples:
+            >>> snapshot = db.snapshot()
+            >>> snapshot.close()
+            >>> db.status()["snapshots"]["open"]
+            0
+        """
         super().close()  # in this method, where a MemoryError becomes a typed error
 
     def __getitem__(self, name: str) -> SnapshotTable:
@@ -54,6 +69,12 @@ class Snapshot(engine_snapshot.Snapshot):
         """Return a table, also as `snapshot[name]`, even if it was dropped since.
 
         Raises: NoSuchTable, SnapshotClosed, SnapshotTooOld, StoreFailed.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     db.drop_table("item")
+            ...     snapshot.table("item").sum("stock")
+            15
         """
         return self[name]
 
@@ -61,7 +82,15 @@ class Snapshot(engine_snapshot.Snapshot):
         return name in self.by_name
 
     def tables(self, system: bool = False) -> list[str]:
-        """The names of the tables, "database.table", sorted; with `system`, system tables too."""
+        """Return the names of the tables, "database.table", sorted; with `system`, system tables too.
+
+        Raises: SnapshotClosed, SnapshotTooOld, StoreFailed.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot.tables()
+            ['main.item']
+        """
         self.check()
         return sorted(name for name in self.by_name if system or not is_system_table(name))
 
@@ -118,7 +147,14 @@ class SnapshotScan(Scan):
 class SnapshotTable:
     """One table of a snapshot, with the reading calls of a `TableHandle`.
 
-    Every call raises SnapshotTooOld after the snapshot was dropped, and SnapshotClosed after it was closed.
+    Every call raises SnapshotTooOld after the snapshot was dropped, SnapshotClosed after it was closed, and StoreFailed
+    after the store was closed or has failed. A call that reads a disk column raises PageDamaged for a damaged page.
+
+    Examples:
+        >>> with db.snapshot() as snapshot:
+        ...     item = snapshot["item"]
+        ...     len(item), item[2].name, item.mean("stock")
+        (3, 'cup', 5.0)
     """
 
     __slots__ = ("_snapshot", "_table")
@@ -138,11 +174,28 @@ class SnapshotTable:
         return self._table.definition
 
     def get(self, key: Any) -> Any:
-        """Return the row with this key as a named tuple, or None."""
+        """Return the row with this key as a named tuple, or None.
+
+        Raises: TypeMismatch and ValueOutOfRange for a key.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].get(3)
+            Row(id=3, name='bag', stock=0)
+        """
         return snapshot_reads.get(self._snapshot, self._table, key)
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Return the rows with these keys, in the order of the keys; keys without a row are left out."""
+        """Return the rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are
+        left out.
+
+        Raises: as `TableHandle.get_many` for keys and columns.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].get_many([3, 9, 1], ["name"]).to_pylist()
+            [{'name': 'bag'}, {'name': 'pen'}]
+        """
         table = self._table
         self._snapshot.check()
         encoded = encode_keys(table.format, keys)
@@ -166,8 +219,16 @@ class SnapshotTable:
         """Return a scan of the table; see `TableHandle.scan`. An index is one that existed when the snapshot was
         opened.
 
-        progress: called after each batch with (done, total, unit): pages of the table, or rows and -1 for a scan by an
-        index.
+        Args:
+            progress: Called after each batch with (done, total, unit): pages of the table, or rows and -1 for a scan by
+                an index.
+
+        Raises: as `TableHandle.scan`.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     [row.id for row in snapshot["item"].scan(where=tm.col("stock") > 5)]
+            [1]
         """
         self._snapshot.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
@@ -175,44 +236,116 @@ class SnapshotTable:
 
     # --- aggregates ------------------------------------------------------------------------------
     def aggregate(self, where: Where = None, **functions: Any) -> Any:
-        """Compute several aggregates in one pass; see `Scan.aggregate`."""
+        """Compute several aggregates in one pass; see `Scan.aggregate`.
+
+        Raises: as `Scan.aggregate`; for `where` as `TableHandle.scan`.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].aggregate(rows=("count",), total=("sum", "stock"))
+            Row(rows=3, total=15)
+        """
         return self.scan(where=where).aggregate(**functions)
 
     def count(self, column: str | Expression | None = None, where: Where = None) -> int:
-        """Return the number of rows; with a column, of rows that have no NULL in it."""
+        """Return the number of rows; with a column, of rows that have no NULL in it.
+
+        Raises: as `aggregate`.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].count(where=tm.col("stock") > 4)
+            2
+        """
         return self.scan(where=where).count(column)
 
     def sum(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the sum without NULLs, None if there is no value."""
+        """Return the sum without NULLs, None if there is no value.
+
+        Raises: as `aggregate`.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].sum("stock")
+            15
+        """
         return self.scan(where=where).sum(column)
 
     def min(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the least value, None if there is none."""
+        """Return the least value, None if there is none.
+
+        Raises: as `aggregate`.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].min("stock")
+            0
+        """
         return self.scan(where=where).min(column)
 
     def max(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the greatest value, None if there is none."""
+        """Return the greatest value, None if there is none.
+
+        Raises: as `aggregate`.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].max("stock")
+            10
+        """
         return self.scan(where=where).max(column)
 
     def mean(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the sum divided by the count, None if there is no value."""
+        """Return the sum divided by the count, None if there is no value.
+
+        Raises: as `aggregate`.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].mean("stock")
+            5.0
+        """
         return self.scan(where=where).mean(column)
 
     # --- whole tables ----------------------------------------------------------------------------
     def to_arrow(
         self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
     ) -> pa.Table:
-        """Return all rows, or those that a condition accepts, as an Arrow table."""
+        """Return all rows, or those that a condition accepts, as an Arrow table.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].to_arrow(["name"], where=tm.col("id") == 1).to_pylist()
+            [{'name': 'pen'}]
+        """
         return self.scan(columns, where=where, progress=progress).to_arrow()
 
     def to_pandas(
         self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
     ) -> Any:
-        """Return all rows, or those that a condition accepts, as a pandas DataFrame."""
+        """Return all rows, or those that a condition accepts, as a pandas DataFrame.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].to_pandas().shape
+            (3, 3)
+        """
         return self.scan(columns, where=where, progress=progress).to_pandas()
 
     def to_numpy(self, where: Where = None, progress: Progress | None = None) -> Any:
-        """Return all rows, or those that a condition accepts, as a structured NumPy array."""
+        """Return all rows, or those that a condition accepts, as a structured NumPy array.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].to_numpy()["stock"].max().item()
+            10
+        """
         return self.scan(where=where, progress=progress).to_numpy()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

@@ -41,8 +41,12 @@ KEPT: dict[str, set[str]] = {
     "engine.programs.interpreter.Program": {"instructions", "constants", "columns", "outputs"},
 }
 
-# A line for Git hosts alone.
+# A line for Git hosts alone, and what a page of the reference has in its place.
 HOST_NOTE = re.compile(r"^\*On a Git host .*\*\n", re.MULTILINE)
+EXAMPLES_NOTE = """\
+In the examples `tm` is `tidemark`, and `db` is an open store. Its table `item` has the columns `id` (the key), `name`
+and `stock`, and the rows `(1, "pen", 10)`, `(2, "cup", 5)` and `(3, "bag", 0)`.
+"""
 FENCE = re.compile(r" *(```+|~~~+)")
 ITEM = re.compile(r" *([-*+]|\d+[.)]) +(?=\S)")
 
@@ -51,6 +55,8 @@ LABEL = re.compile(r"(?:^|(?<=[.;?] ))(Raises|Durable on return|Durable|Units|Sh
 # Google's form of sections, which mkdocstrings renders.
 SECTION = re.compile(r"(?:Args|Returns|Raises):\n +\S")
 SECTION_ITEM = re.compile(r"(^(?:Args|Returns|Raises):\n|^    \w+: )", re.MULTILINE)
+# The last section, which stays as it is: mkdocstrings makes code blocks of its `>>>` lines.
+EXAMPLES = "\n\nExamples:\n"
 CODE = re.compile(r"`([\w.]+)(\([^`]*\))?`")
 # Names of classes in prose; a plain word such as Locked is one only where errors are listed.
 NAME = re.compile(r"(?<![\w`.\[])[A-Z][a-z]+[A-Z]\w+(?![\w`(])")
@@ -62,7 +68,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Indent what belongs to an item of a list by four for each level, as Python-Markdown wants it. In the pages it is
     indented as far as the item's text, which is enough for Git hosts.
     """
-    markdown = HOST_NOTE.sub("", markdown)
+    markdown = HOST_NOTE.sub(EXAMPLES_NOTE, markdown)
     lines: list[str] = []
     columns: list[int] = []  # of the open items: where their text begins
     fence = ""
@@ -142,9 +148,10 @@ class Docstrings(griffe.Extension):
                 continue
             if item.docstring:
                 known = arguments_of(item)
-                text = with_paragraphs(item.docstring.value, known)
+                text, section, examples = item.docstring.value.partition(EXAMPLES)
+                text = with_paragraphs(text, known)
                 owner = names.get((item if item.is_class else scope).canonical_path, "")
-                item.docstring.value = with_links(text, owner, known | {item.name}, links)
+                item.docstring.value = with_links(text, owner, known | {item.name}, links) + section + examples
             if item.is_module or item.is_class:
                 self._rewrite(item, names, links)
 

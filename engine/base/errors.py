@@ -8,7 +8,15 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """Base of everything Tidemark raises; keyword arguments become evidence fields."""
+    """Base of everything Tidemark raises; keyword arguments become evidence fields.
+
+    Examples:
+        >>> try:
+        ...     db["item"].insert((1, "pen", 10))
+        ... except tm.Error as error:
+        ...     type(error).__name__, error.retryable, error.table, error.key
+        ('DuplicateKey', False, 'main.item', 1)
+    """
 
     retryable = False
 
@@ -155,7 +163,7 @@ class Unsupported(Rejected):
 
 # --- rolled back whole; run it again ------------------------------------------------------------
 class Retryable(Error):
-    """This transaction was rolled back whole; running it again may succeed."""
+    """This transaction was rolled back whole; running it again may succeed. `Database.run` does that."""
 
     retryable = True
 

@@ -64,32 +64,43 @@ class OptionKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to open a store.
+    """How to open a store. Sizes are bytes or text such as "64 MiB" (B, KiB, MiB, GiB, TiB), read back in bytes as
+    `..._bytes`.
 
-    data_memory: memory for rows and indexes, reserved at once and used as it fills. In addition, open transactions use
-        64 bytes for each row they have changed or locked.
-    redo_log: size of the REDO log on disk of a new store; an existing store keeps its own, whatever is given here.
-    page_buffer: memory for pages of disk columns, for each page size in use, including pages on their way to the disk.
-    page_flush_rate: bytes of disk pages a local checkpoint writes per second; 0 sets no bound.
-    checkpoint_memory: bound on copies of old rows for a running local checkpoint; operations wait beyond it.
-    durability: "commit": a commit returns when it is on disk; "epoch": at once, on disk with its epoch.
-    epoch_interval_ms: an epoch that has commits is closed this long after its first.
-    gcp_interval_ms: life of a GCI; the sysfile is written with each.
-    lock_timeout_ms: longest wait for a row lock or for space in the log; 0 never waits.
-    transaction_memory: bound on the changes of one transaction in memory; further changes are spooled to a file.
-    transaction_limit: bound on the changes of one transaction, in memory and file together.
-    create: create the store if the directory has none.
-    background: close epochs and write local checkpoints by timer; without it only calls do.
-    checkpoint_interval_ms: a local checkpoint starts this long after the last one; 0: never by time.
-    checkpoint_log_share: a local checkpoint starts when the log has grown by this share of `redo_log`.
-    undo_log: size of the UNDO log on disk, created with the first tablespace; an existing one keeps its own.
-    undo_filter: leave records out of the UNDO log that no restart can need, because the REDO log has the change;
-        without it a restart through an epoch may go back as far as the local checkpoints kept.
-    snapshot_memory: bound on old rows kept for open snapshots; past it the oldest snapshot is dropped (SnapshotTooOld).
-    delete_log: memory for noting deletes, for nodes that join by them; past it the oldest are dropped; 0 keeps none.
+    Args:
+        data_memory: Memory for rows and indexes, reserved at once and used as it fills. In addition, open transactions
+            use 64 bytes for each row they have changed or locked.
+        redo_log: Size of the REDO log on disk of a new store; an existing store keeps its own, whatever is given here.
+        page_buffer: Memory for pages of disk columns, for each page size in use, including pages on their way to the
+            disk.
+        page_flush_rate: Bytes of disk pages a local checkpoint writes per second; 0 sets no bound.
+        checkpoint_memory: Bound on copies of old rows for a running local checkpoint; operations wait beyond it.
+        durability: "commit": a commit returns when it is on disk; "epoch": at once, on disk with its epoch.
+        epoch_interval_ms: An epoch that has commits is closed this long after its first.
+        gcp_interval_ms: Life of a GCI; the sysfile is written with each.
+        lock_timeout_ms: Longest wait for a row lock or for space in the log; 0 never waits.
+        transaction_memory: Bound on the changes of one transaction in memory; further changes are spooled to a file.
+        transaction_limit: Bound on the changes of one transaction, in memory and file together.
+        create: Create the store if the directory has none.
+        background: Close epochs and write local checkpoints by timer; without it only calls do.
+        checkpoint_interval_ms: A local checkpoint starts this long after the last one; 0: never by time.
+        checkpoint_log_share: A local checkpoint starts when the log has grown by this share of `redo_log`.
+        undo_log: Size of the UNDO log on disk, created with the first tablespace; an existing one keeps its own.
+        undo_filter: Leave records out of the UNDO log that no restart can need, because the REDO log has the change;
+            without it a restart through an epoch may go back as far as the local checkpoints kept.
+        snapshot_memory: Bound on old rows kept for open snapshots; past it the oldest snapshot is dropped
+            (SnapshotTooOld).
+        delete_log: Memory for noting deletes, for nodes that join by them; past it the oldest are dropped; 0 keeps
+            none.
+        archive: A path or URI to which the log is archived from the opening on; None: only after `Database.archive`.
+        archive_interval_ms: How often closed epochs are archived.
 
-    Units: sizes are bytes or text such as "64 MiB" (B, KiB, MiB, GiB, TiB); intervals are milliseconds.
-    Raises: SchemaInvalid for a value of the wrong type or out of range.
+    Raises:
+        SchemaInvalid: A value has the wrong type or is out of range.
+
+    Examples:
+        >>> tm.Options(data_memory="2 GiB").data_memory_bytes
+        2147483648
     """
 
     data_memory: Size = "1 GiB"
@@ -172,6 +183,10 @@ class Options:
         """Build options from a user's keywords.
 
         Raises: SchemaInvalid for an unknown keyword, naming the nearest known one, and for bad values.
+
+        Examples:
+            >>> tm.Options.from_keywords({"durability": "epoch"}).durability
+            'epoch'
         """
         known = [one.name for one in fields(cls) if one.init]
         for name in keywords:

@@ -19,8 +19,19 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
     """Return the contents of a file with a secret or password: every byte, except one line end (LF or CRLF) at the end.
 
     All commands read their secrets with it. It logs a warning if the group may use the file, or if it is owned by
-    another user (except root). Raises: Rejected if any user may read or write the file, if it is empty or has more than
-    64 KiB; FileMissing.
+    another user (except root).
+
+    Raises:
+        Rejected: Any user may read or write the file, or it is empty, has more than 64 KiB or cannot be read.
+        FileMissing: There is no such file.
+
+    Examples:
+        >>> import pathlib
+        >>> secret = pathlib.Path("secret")
+        >>> secret.touch(mode=0o600)
+        >>> length = secret.write_text("swordfish")
+        >>> tm.read_secret("secret")
+        b'swordfish'
     """
     place = os.fspath(path)
     try:

@@ -25,7 +25,23 @@ CONDITIONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 class Expression:
-    """Base of all expressions, which start with `col()`."""
+    """Base of all expressions, which start with `col()`.
+
+    Operators build further ones: + - * / // %, comparisons, and & | ~ of conditions, which need parentheses around
+    comparisons. Nothing is evaluated before a call takes the expression.
+
+    Every operator and method raises ProgramInvalid if the expression has too many parts or nests too deep, and
+    TypeMismatch for a plain value next to & or |. The truth value of an expression raises TypeMismatch, so `and`, `or`,
+    `not` and chained comparisons do.
+
+    Examples:
+        >>> stock = tm.col("stock")
+        >>> condition = (stock > 4) & ~tm.col("name").starts_with("p")
+        >>> [row.name for row in db["item"].scan(where=condition)]
+        ['cup']
+        >>> db["item"].update_where({"stock": stock * 2 + 1}, where=stock < 5)
+        1
+    """
 
     __hash__ = None  # type: ignore[assignment]
     parts = 1
@@ -145,31 +161,64 @@ class Expression:
         return Not(self)
 
     def is_null(self) -> NullTest:
-        """Return a condition that is true where it is NULL."""
+        """Return a condition that is true where it is NULL.
+
+        Examples:
+            >>> db["item"].scan(where=tm.col("stock").is_null()).count()
+            0
+        """
         return NullTest(self)
 
     def is_not_null(self) -> Not:
-        """Return a condition that is true where it is not NULL."""
+        """Return a condition that is true where it is not NULL.
+
+        Examples:
+            >>> db["item"].scan(where=tm.col("stock").is_not_null()).count()
+            3
+        """
         return Not(NullTest(self))
 
     def isin(self, values: Iterable[object]) -> Member:
-        """Return a condition that is true where it equals one of the values."""
+        """Return a condition that is true where it equals one of the values.
+
+        Examples:
+            >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).count()
+            2
+        """
         return Member(self, tuple(lifted(value) for value in values))
 
     def between(self, low: object, high: object) -> Junction:
-        """Return the condition low <= it <= high."""
+        """Return the condition low <= it <= high.
+
+        Examples:
+            >>> db["item"].scan(where=tm.col("stock").between(5, 10)).count()
+            2
+        """
         return joined(True, Compare("ge", self, lifted(low)), Compare("le", self, lifted(high)))
 
     def like(self, pattern: str | bytes) -> Like:
         """Return a condition that matches a pattern: % matches any characters, _ one, and a backslash makes the next
         character literal. Case matters.
+
+        Raises: TypeMismatch for a pattern that is neither str nor bytes.
+
+        Examples:
+            >>> db["item"].scan(where=tm.col("name").like("_e%")).count()
+            1
         """
         if not isinstance(pattern, (str, bytes)):
             raise TypeMismatch(f"a pattern is str or bytes, got {shown(pattern)}")
         return Like(self, pattern.encode() if isinstance(pattern, str) else pattern)
 
     def starts_with(self, prefix: str | bytes) -> Like:
-        """Return a condition that is true where it begins with the prefix."""
+        """Return a condition that is true where it begins with the prefix.
+
+        Raises: TypeMismatch for a prefix that is neither str nor bytes.
+
+        Examples:
+            >>> db["item"].scan(where=tm.col("name").starts_with("c")).count()
+            1
+        """
         if not isinstance(prefix, (str, bytes)):
             raise TypeMismatch(f"a prefix is str or bytes, got {shown(prefix)}")
         octets = prefix.encode() if isinstance(prefix, str) else prefix
@@ -308,7 +357,14 @@ def condition(value: object) -> Expression:
 
 
 def col(name: str) -> Col:
-    """Return the column of that name, for building expressions."""
+    """Return the column of that name, for building expressions. The table is checked when a call takes the expression.
+
+    Raises: TypeMismatch if `name` is not a str.
+
+    Examples:
+        >>> db["item"].scan(where=tm.col("stock") == 0).to_arrow()["name"].to_pylist()
+        ['bag']
+    """
     if not isinstance(name, str):
         raise TypeMismatch(f"a column is named by a str, got {shown(name)}")
     return Col(name)

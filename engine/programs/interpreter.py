@@ -123,6 +123,22 @@ class Assembler:
 
     Registers are numbers below 16. Labels and subroutines are names; they may be used before they are set. Values of
     columns have the form users give them in. Branches on a column follow SQL's rules for NULL unless `sql` is False.
+
+    A call raises ProgramInvalid for a register, label, number or condition that is invalid, NoSuchColumn for a column
+    that the table does not have, and TypeMismatch or ValueOutOfRange for a value that its column cannot hold.
+
+    Args:
+        updates: Build a program for updates, which may write columns.
+
+    Examples:
+        >>> asm = tm.Assembler(db["item"].definition)
+        >>> asm.branch_column("ge", "stock", 5, "enough")
+        >>> asm.exit_refuse()
+        >>> asm.label("enough")
+        >>> asm.exit_ok()
+        >>> program = asm.finish()
+        >>> sorted(row.name for row in db["item"].scan(where=program))
+        ['cup', 'pen']
     """
 
     def __init__(self, definition: TableDefinition, updates: bool = False) -> None:
@@ -173,54 +189,120 @@ class Assembler:
         return self._columns.index(position)
 
     def label(self, name: str) -> None:
-        """Name the next instruction."""
+        """Name the next instruction.
+
+        Examples:
+            >>> asm.branch_column_null("stock", "end")
+            >>> asm.exit_ok()
+            >>> asm.label("end")
+            >>> asm.exit_refuse()
+        """
         if name in self._labels:
             raise self._refuse(f"label {name!r} is set twice")
         self._labels[name] = len(self._code)
 
     def subroutine(self, name: str) -> None:
-        """Begin a subroutine here; the first one ends the main part."""
+        """Begin a subroutine here; the first one ends the main part.
+
+        Examples:
+            >>> asm.read(0, "stock")
+            >>> asm.call("halve")
+            >>> asm.branch_registers("ge", 0, 1, "enough")
+            >>> asm.exit_refuse()
+            >>> asm.label("enough")
+            >>> asm.exit_ok()
+            >>> asm.subroutine("halve")
+            >>> asm.load_const(1, 2)
+            >>> asm.operate("floordiv", 0, 0, 1)
+            >>> asm.ret()
+            >>> db["item"].scan(where=asm.finish()).count()
+            2
+        """
         if self._subroutines_at is None:
             self._subroutines_at = len(self._code)
         self.label(name)
 
     # --- loads, reads, writes -----------------------------------------------------------------------------
     def load_null(self, register: int) -> None:
-        """Load NULL, of any type."""
+        """Load NULL, of any type.
+
+        Examples:
+            >>> asm.load_null(0)
+        """
         self._emit(p.OP_LOAD_NULL, register)
 
     def load_const(self, register: int, value: int) -> None:
-        """Load an integer of 64 bits."""
+        """Load an integer of 64 bits.
+
+        Examples:
+            >>> asm.load_const(0, -5)
+        """
         opcode = p.OP_LOAD_CONST64
         if 0 <= value < 1 << 32:
             opcode = p.OP_LOAD_CONST16 if value < 1 << 16 else p.OP_LOAD_CONST32
         self._emit(opcode, register, value=value)
 
     def load_float(self, register: int, value: float) -> None:
-        """Load a float."""
+        """Load a float.
+
+        Examples:
+            >>> asm.load_float(0, 2.5)
+        """
         self._emit(p.OP_LOAD_FLOAT, register, value=float_bits(value))
 
     def load_wide(self, register: int, value: int) -> None:
-        """Load an integer of 128 bits."""
+        """Load an integer of 128 bits.
+
+        Examples:
+            >>> asm.load_wide(0, 1 << 100)
+        """
         self._emit(p.OP_LOAD_WIDE, register, constant=self._wide(value))
 
     def load_parameter(self, register: int, number: int, kind: str = INTEGER) -> None:
-        """Load the row's parameter of that number: a word given with each row, an integer or the bits of a float."""
+        """Load the row's parameter of that number: a word given with each row, an integer or the bits of a float.
+
+        Examples:
+            >>> asm.load_parameter(0, 0)
+            >>> asm.load_parameter(1, 1, "float")
+        """
         self._parameters = max(self._parameters, number + 1)
         self._emit(p.OP_LOAD_PARAM, register, place=number, flags=TYPE_FLAGS[kind])
 
     def read(self, register: int, name: str) -> None:
-        """Read the column's stored number: integers as they are, calendar types in days or µs, decimals unscaled."""
+        """Read the column's stored number: integers as they are, calendar types in days or µs, decimals unscaled.
+
+        Examples:
+            >>> asm.read(0, "stock")
+            >>> asm.load_const(1, 5)
+            >>> asm.branch_registers("ge", 0, 1, "enough")
+            >>> asm.exit_refuse()
+            >>> asm.label("enough")
+            >>> asm.exit_ok()
+            >>> db["item"].scan(where=asm.finish()).count()
+            2
+        """
         self._emit(p.OP_READ_ATTR, register, place=self._column(name))
 
     def read_pseudo(self, register: int, name: str) -> None:
-        """Read fragment, rowid, gci, epoch or author of the row."""
+        """Read fragment, rowid, gci, epoch or author of the row.
+
+        Examples:
+            >>> asm.read_pseudo(0, "fragment")
+        """
         if name not in _PSEUDO_NAMES:
             raise self._refuse(f"pseudo-columns are {', '.join(_PSEUDO_NAMES)}, got {shown(name)}")
         self._emit(p.OP_READ_ATTR, register, place=_PSEUDO_NAMES[name])
 
     def write(self, name: str, register: int) -> None:
-        """Give the column the register's value, if the row is accepted."""
+        """Give the column the register's value, if the row is accepted.
+
+        Examples:
+            >>> asm = tm.Assembler(db["item"].definition, updates=True)
+            >>> asm.load_const(0, 0)
+            >>> asm.write("stock", 0)
+            >>> asm.exit_ok()
+            >>> program = asm.finish()
+        """
         number = self._column(name)
         position = self._columns[number]
         if position not in self._outputs:
@@ -231,7 +313,13 @@ class Assembler:
 
     # --- arithmetic -----------------------------------------------------------------------------------------
     def operate(self, name: str, target: int, first: int, second: int = 0, zero_null: bool = False) -> None:
-        """Emit an instruction on registers by its name: target ← first name second. `zero_null`: NULL for x / 0."""
+        """Emit an instruction on registers by its name: target ← first name second. `zero_null`: NULL for x / 0.
+
+        Examples:
+            >>> asm.read(0, "stock")
+            >>> asm.load_const(1, 3)
+            >>> asm.operate("mod", 0, 0, 1, zero_null=True)
+        """
         opcode = OPCODES.get(name, 0)
         known = INSTRUCTIONS.get(opcode)
         if known is None or known.writes is None or not known.reads or known.fields:
@@ -239,34 +327,77 @@ class Assembler:
         self._emit(opcode, target, first, second, flags=p.FL_ZERO_NULL if zero_null else 0)
 
     def add(self, target: int, first: int, second: int) -> None:
-        """Add integers, wrapping at 64 bits."""
+        """Add integers, wrapping at 64 bits.
+
+        Examples:
+            >>> asm.read(0, "stock")
+            >>> asm.read(1, "id")
+            >>> asm.add(2, 0, 1)
+        """
         self._emit(p.OP_ADD, target, first, second)
 
     def sub(self, target: int, first: int, second: int) -> None:
-        """Subtract integers, wrapping at 64 bits."""
+        """Subtract integers, wrapping at 64 bits.
+
+        Examples:
+            >>> asm.read(0, "stock")
+            >>> asm.read(1, "id")
+            >>> asm.sub(2, 0, 1)
+        """
         self._emit(p.OP_SUB, target, first, second)
 
     # --- branches -------------------------------------------------------------------------------------------
     def branch(self, label: str) -> None:
-        """Continue at the label."""
+        """Continue at the label.
+
+        Examples:
+            >>> asm.branch("end")
+            >>> asm.label("end")
+            >>> asm.exit_ok()
+        """
         self._emit(p.OP_BRANCH, label=label)
 
     def branch_null(self, register: int, label: str) -> None:
-        """Continue at the label if the register is NULL."""
+        """Continue at the label if the register is NULL.
+
+        Examples:
+            >>> asm.read(0, "stock")
+            >>> asm.branch_null(0, "unknown")
+        """
         self._emit(p.OP_BRANCH_REG_EQ_NULL, register, label=label)
 
     def branch_not_null(self, register: int, label: str) -> None:
-        """Continue at the label unless the register is NULL."""
+        """Continue at the label unless the register is NULL.
+
+        Examples:
+            >>> asm.read(0, "stock")
+            >>> asm.branch_not_null(0, "known")
+        """
         self._emit(p.OP_BRANCH_REG_NE_NULL, register, label=label)
 
     def branch_registers(self, condition: str, first: int, second: int, label: str, kind: str = INTEGER) -> None:
-        """Continue at the label if `first condition second`: eq, ne, lt, le, gt, ge of registers of that type."""
+        """Continue at the label if `first condition second`: eq, ne, lt, le, gt, ge of registers of that type.
+
+        Examples:
+            >>> asm.load_float(0, 0.5)
+            >>> asm.load_float(1, 2.5)
+            >>> asm.branch_registers("lt", 0, 1, "less", "float")
+        """
         self._emit(OPCODES[f"branch_{condition}"], first, second, flags=TYPE_FLAGS[kind], label=label)
 
     def branch_column(
         self, condition: str, name: str, value: Any, label: str, sql: bool = True, octets: bool = False
     ) -> None:
-        """Continue at the label if `column condition value`: eq … ge, like, not_like, and_eq_mask and the like."""
+        """Continue at the label if `column condition value`: eq … ge, like, not_like, and_eq_mask and the like.
+
+        Examples:
+            >>> asm.branch_column("like", "name", "%e%", "found")
+            >>> asm.exit_refuse()
+            >>> asm.label("found")
+            >>> asm.exit_ok()
+            >>> db["item"].scan(["name"], where=asm.finish()).to_arrow().to_pylist()
+            [{'name': 'pen'}]
+        """
         number = self._column(name)
         kind = self.definition.columns[self._columns[number]].type
         if condition in ("like", "not_like"):
@@ -282,7 +413,11 @@ class Assembler:
     def branch_stored(
         self, condition: str, name: str, stored: int | float | bytes, label: str, sql: bool = True, octets: bool = False
     ) -> None:
-        """Emit `branch_column` with the value in stored form: an int (of wide columns too), a float, or bytes."""
+        """Emit `branch_column` with the value in stored form: an int (of wide columns too), a float, or bytes.
+
+        Examples:
+            >>> asm.branch_stored("eq", "name", b"pen", "found")
+        """
         number = self._column(name)
         flags = (p.FL_SQL if sql else 0) | (p.FL_OCTETS if octets else 0)
         value, constant = 0, None
@@ -307,7 +442,11 @@ class Assembler:
         )
 
     def branch_parameter(self, condition: str, name: str, parameter: int, label: str, sql: bool = True) -> None:
-        """Continue at the label if `column condition parameter`."""
+        """Continue at the label if `column condition parameter`.
+
+        Examples:
+            >>> asm.branch_parameter("ge", "stock", 0, "enough")
+        """
         self._parameters = max(self._parameters, parameter + 1)
         self._emit(
             p.OP_BRANCH_ATTR_OP_PARAM,
@@ -319,7 +458,16 @@ class Assembler:
         )
 
     def branch_columns(self, condition: str, name: str, other: str, label: str, sql: bool = True) -> None:
-        """Continue at the label if `column condition other column`: eq, ne, lt, le, gt, ge."""
+        """Continue at the label if `column condition other column`: eq, ne, lt, le, gt, ge.
+
+        Examples:
+            >>> asm.branch_columns("lt", "id", "stock", "less")
+            >>> asm.exit_refuse()
+            >>> asm.label("less")
+            >>> asm.exit_ok()
+            >>> db["item"].scan(where=asm.finish()).count()
+            2
+        """
         self._emit(
             p.OP_BRANCH_ATTR_OP_ATTR,
             condition=self._condition(condition),
@@ -330,43 +478,100 @@ class Assembler:
         )
 
     def branch_column_null(self, name: str, label: str) -> None:
-        """Continue at the label if the column is NULL."""
+        """Continue at the label if the column is NULL.
+
+        Examples:
+            >>> asm.branch_column_null("stock", "unknown")
+        """
         self._emit(p.OP_BRANCH_ATTR_EQ_NULL, place=self._column(name), label=label)
 
     def branch_column_not_null(self, name: str, label: str) -> None:
-        """Continue at the label unless the column is NULL."""
+        """Continue at the label unless the column is NULL.
+
+        Examples:
+            >>> asm.branch_column_not_null("stock", "known")
+        """
         self._emit(p.OP_BRANCH_ATTR_NE_NULL, place=self._column(name), label=label)
 
     def call(self, name: str) -> None:
-        """Run a subroutine, then continue with the next instruction."""
+        """Run a subroutine, then continue with the next instruction.
+
+        Examples:
+            >>> asm.call("check")
+            >>> asm.exit_ok()
+            >>> asm.subroutine("check")
+            >>> asm.ret()
+            >>> program = asm.finish()
+        """
         self._emit(p.OP_CALL, label=name)
 
     def ret(self) -> None:
-        """Return to the instruction after the call."""
+        """Return to the instruction after the call.
+
+        Examples:
+            >>> asm.call("check")
+            >>> asm.exit_ok()
+            >>> asm.subroutine("check")
+            >>> asm.ret()
+            >>> program = asm.finish()
+        """
         self._emit(p.OP_RETURN)
 
     # --- exits and aggregates -----------------------------------------------------------------------------
     def exit_ok(self) -> None:
-        """Accept the row."""
+        """Accept the row.
+
+        Examples:
+            >>> asm.exit_ok()
+            >>> db["item"].scan(where=asm.finish()).count()
+            3
+        """
         self._emit(p.OP_EXIT_OK)
 
     def exit_refuse(self, code: int = p.REFUSE_CODE_DEFAULT) -> None:
-        """Refuse the row with a code of 16 bits."""
+        """Refuse the row with a code of 16 bits.
+
+        Examples:
+            >>> asm.exit_refuse(900)
+            >>> db["item"].scan(where=asm.finish()).count()
+            0
+        """
         self._emit(p.OP_EXIT_REFUSE, place=code)
 
     def exit_last(self) -> None:
-        """Accept the row, and run no further rows."""
+        """Accept the row, and run no further rows.
+
+        Examples:
+            >>> asm.exit_last()
+            >>> db["item"].scan(where=asm.finish()).count()
+            1
+        """
         self._emit(p.OP_EXIT_OK_LAST)
 
     def aggregate(self, function: str, register: int, accumulator: int, kind: str = INTEGER) -> None:
-        """Add the register, unless it is NULL, to an accumulator by count, sum, min or max."""
+        """Add the register, unless it is NULL, to an accumulator by count, sum, min or max.
+
+        Examples:
+            >>> asm.read(0, "stock")
+            >>> asm.aggregate("sum", 0, 0)
+            >>> asm.exit_ok()
+            >>> program = asm.finish()
+        """
         self._accumulators = max(self._accumulators, accumulator + 1)
         flags = 0 if function == "count" else TYPE_FLAGS[kind]
         self._emit(OPCODES[function], register, flags=flags, place=accumulator)
 
     # --- the end ------------------------------------------------------------------------------------------
     def finish(self) -> Program:
-        """Return the program, verified. Raises: ProgramInvalid."""
+        """Return the program, verified.
+
+        Raises: ProgramInvalid.
+
+        Examples:
+            >>> asm.exit_ok()
+            >>> db["item"].scan(where=asm.finish()).count()
+            3
+        """
         described, defaults = column_words(self._layout, self._columns)
         constants = bytearray(defaults)
         offsets: dict[bytes, int] = {}

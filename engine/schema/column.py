@@ -37,6 +37,15 @@ class Column:
     Without a default, a nullable column that is left out is NULL and any other is a NotNullViolation. `storage` is
     "memory" or "disk": on pages of the table's tablespace, read through a cache. Key columns are in memory. Columns are
     equal if their JSON is: a default of NaN equals itself, and a default of 0.0 does not equal -0.0.
+
+    Raises: InvalidName; SchemaInvalid for any other argument.
+
+    Examples:
+        >>> columns = [tm.Column("id", tm.Int64), tm.Column("note", tm.Text, nullable=True)]
+        >>> task = db.create_table("task", [*columns, tm.Column("hours", tm.Int32, default=0)], "id")
+        >>> task.insert({"id": 1})
+        >>> task[1]
+        Row(id=1, note=None, hours=0)
     """
 
     name: str

@@ -100,7 +100,14 @@ class Partition(ABC):
         return tuple(f"p{number}" for number in self.numbers)
 
     def number_of(self, name: object) -> int:
-        """Return the fragment number of a partition. Raises: NoSuchPartition."""
+        """Return the fragment number of a partition.
+
+        Raises: NoSuchPartition.
+
+        Examples:
+            >>> tm.RangePartition("year", [("old", 2025), ("now", 2026)]).number_of("now")
+            1
+        """
         if name not in self.names:
             raise NoSuchPartition(f"there is no partition {shown(name)}; there are {_listed(self.names)}")
         return self.numbers[self.names.index(str(name))]
@@ -135,7 +142,19 @@ class HashPartition(Partition):
     """Distribute rows by hash of the canonical key: fragment = (xxhash64(key, seed 42) & (2^63 - 1)) mod fragments
     (D14).
 
-    columns: hash only these key columns. modulo: no hash, but this integer key column mod fragments.
+    Args:
+        fragments: The number of partitions.
+        columns: Hash only these key columns; None: the whole key.
+        modulo: No hash, but this integer key column mod fragments.
+
+    Raises: SchemaInvalid for a number of fragments out of range, and for columns that are not given by name.
+    `create_table` raises it for columns that are not in the primary key.
+
+    Examples:
+        >>> columns = [tm.Column("shop", tm.Int32), tm.Column("number", tm.Int64)]
+        >>> by_shop = tm.HashPartition(8, columns="shop")
+        >>> len(db.create_table("order", columns, ["shop", "number"], by_shop).partitions())
+        8
     """
 
     fragments: int = 4
@@ -192,6 +211,12 @@ class HashPartition(Partition):
 class LinearHash(HashPartition):
     """`HashPartition` by powers of two instead of remainder: the hash (or the column) is masked to the next power of
     two, and the mask is halved until the result is a partition.
+
+    Raises: as `HashPartition`.
+
+    Examples:
+        >>> tm.LinearHash(6).names
+        ('p0', 'p1', 'p2', 'p3', 'p4', 'p5')
     """
 
     KIND = "linear hash"
@@ -200,7 +225,14 @@ class LinearHash(HashPartition):
 
 @dataclass(frozen=True)
 class KeyPartition(HashPartition):
-    """`HashPartition` in MySQL's terms: PARTITION BY [LINEAR] KEY (columns); None: the whole primary key."""
+    """`HashPartition` in MySQL's terms: PARTITION BY [LINEAR] KEY (columns); None: the whole primary key.
+
+    Raises: as `HashPartition`; SchemaInvalid for `linear`.
+
+    Examples:
+        >>> tm.KeyPartition(6, linear=True).fragments
+        6
+    """
 
     modulo: None = None
     linear: bool = False
@@ -361,6 +393,18 @@ class RangePartition(_NamedPartition):
     exclusive, a tuple for several columns, MAXVALUE at the end for a range without bound.
 
     A row goes to the first partition whose bound is above it; the range of a dropped partition falls to the next.
+
+    Raises: InvalidName for a partition; SchemaInvalid for other arguments; LimitExceeded if the fragment numbers are
+    used up. `create_table` raises SchemaInvalid for bounds that do not ascend or do not fit the columns.
+
+    Examples:
+        >>> columns = [tm.Column("year", tm.Int16), tm.Column("sold", tm.Int64)]
+        >>> by_year = tm.RangePartition("year", [("old", 2025), ("now", tm.MAXVALUE)])
+        >>> sale = db.create_table("sale", columns, "year", by_year)
+        >>> sale.insert_many([(2019, 3), (2024, 4), (2026, 9)])
+        3
+        >>> sale.scan(partitions=["old"]).sum("sold")
+        7
     """
 
     KIND = "range"
@@ -400,6 +444,17 @@ class RangePartition(_NamedPartition):
 class ListPartition(_NamedPartition):
     """Distribute rows by lists of values of key columns: `partitions` are name: values, each a tuple for several
     columns.
+
+    Raises: as `RangePartition`; `create_table` raises SchemaInvalid for a value that is in two lists, and LimitExceeded
+    for too many values.
+
+    Examples:
+        >>> columns = [tm.Column("country", tm.Char(2)), tm.Column("sold", tm.Int64)]
+        >>> by_region = tm.ListPartition("country", {"north": ["SE", "FI"], "south": ["ES", "IT"]})
+        >>> sale = db.create_table("sale", columns, "country", by_region)
+        >>> sale.insert(("FI", 4))
+        >>> [partition["rows"] for partition in sale.partitions()]
+        [1, 0]
     """
 
     KIND = "list"

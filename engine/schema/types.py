@@ -134,7 +134,14 @@ class Floating(ColumnType):
 
 @dataclass(frozen=True)
 class Decimal(ColumnType):
-    """Exact decimal of `precision` digits, `scale` of them after the point; 8 bytes up to 18 digits, else 16."""
+    """Exact decimal of `precision` digits, `scale` of them after the point; 8 bytes up to 18 digits, else 16.
+
+    Raises: SchemaInvalid for a precision or scale out of range.
+
+    Examples:
+        >>> tm.Column("price", tm.Decimal(10, 2)).type
+        Decimal(10, 2)
+    """
 
     precision: int
     scale: int = 0
@@ -225,7 +232,14 @@ class Boolean(ColumnType):
 
 @dataclass(frozen=True, init=False)
 class Enum(ColumnType):
-    """One of the listed strings, stored as its position in the list (2 bytes)."""
+    """One of the listed strings, stored as its position in the list (2 bytes).
+
+    Raises: SchemaInvalid for no member, too many, equal ones, or one that is not a printable str.
+
+    Examples:
+        >>> tm.Column("state", tm.Enum("open", "paid"), default="open").default
+        'open'
+    """
 
     members: tuple[str, ...]
     width = 2

@@ -58,7 +58,14 @@ def _too_long(limit: int, unit: str, value: Any) -> ValueOutOfRange:
 
 @dataclass(frozen=True, repr=False)
 class Char(_Sized):
-    """Up to `length` code points in 4 × length bytes of the fixed image; loaded exactly as stored."""
+    """Up to `length` code points in 4 × length bytes of the fixed image; loaded exactly as stored.
+
+    Raises: SchemaInvalid for a length out of range.
+
+    Examples:
+        >>> tm.Column("code", tm.Char(4)).type
+        Char(4)
+    """
 
     length: int
     length_max: ClassVar[int] = limits.CHAR_LENGTH_MAX
@@ -94,7 +101,14 @@ class Char(_Sized):
 
 @dataclass(frozen=True, repr=False)
 class Binary(_Sized):
-    """`length` bytes in the fixed image; shorter values are padded with zero bytes and stay padded when loaded."""
+    """`length` bytes in the fixed image; shorter values are padded with zero bytes and stay padded when loaded.
+
+    Raises: SchemaInvalid for a length out of range.
+
+    Examples:
+        >>> tm.Column("digest", tm.Binary(4), default=b"ab").default.hex()
+        '61620000'
+    """
 
     length: int
     length_max: ClassVar[int] = limits.BINARY_LENGTH_MAX
@@ -127,7 +141,14 @@ class Binary(_Sized):
 
 @dataclass(frozen=True, repr=False)
 class VarChar(_Sized):
-    """Up to `length` code points, UTF-8, binary order."""
+    """Up to `length` code points, UTF-8, binary order.
+
+    Raises: SchemaInvalid for a length out of range.
+
+    Examples:
+        >>> tm.Column("name", tm.VarChar(40)).type
+        VarChar(40)
+    """
 
     length: int
     length_max: ClassVar[int] = limits.VARCHAR_LENGTH_MAX
@@ -157,7 +178,14 @@ class VarChar(_Sized):
 
 @dataclass(frozen=True, repr=False)
 class VarBinary(_Sized):
-    """Up to `length` bytes."""
+    """Up to `length` bytes.
+
+    Raises: SchemaInvalid for a length out of range.
+
+    Examples:
+        >>> tm.Column("token", tm.VarBinary(32)).type
+        VarBinary(32)
+    """
 
     length: int
     length_max: ClassVar[int] = limits.VARBINARY_LENGTH_MAX

@@ -259,11 +259,25 @@ class Transaction:
 
         Order: records to the filling REDO group and changes to the rows (one atomic call), then the wait for that
         group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
-        only after the sync. Durable on return: everything, if `wait`; else it becomes durable with its epoch, but in a
-        node group it is in the memory of all members.
+        only after the sync.
 
-        Raises: CommitOnFailedStore and CommitInterrupted, with the `txid`, if the outcome is unknown; any other
-        StoreFailed: nothing of it was or will be written; MemoryExhausted, with the transaction rolled back.
+        Durable on return: everything, if `wait`; else it becomes durable with its epoch, but in a node group it is in
+        the memory of all members.
+
+        Raises:
+            CommitOnFailedStore: The store failed, and the outcome is unknown; the error has the `txid`.
+            CommitInterrupted: Ctrl-C came, and the outcome is unknown; the error has the `txid`.
+            StoreFailed: Nothing of the transaction was or will be written.
+            MemoryExhausted: The transaction was rolled back.
+            TransactionEnded: It has committed or rolled back already.
+            WrongThread: Another thread began it.
+
+        Examples:
+            >>> txn = db.transaction()
+            >>> txn.insert("item", (4, "ink", 7))
+            >>> txn.commit(wait=True)
+            >>> db.outcome(txn.txid)
+            'committed'
         """
         try:
             self.check()
@@ -537,8 +551,17 @@ class Transaction:
     def rollback(self) -> None:
         """Undo everything; nothing of it reaches the disk. Does nothing if the transaction has ended.
 
-        A KeyboardInterrupt is raised at the end: half undone, rows would stay locked until the store is closed (F117).
-        A second MemoryError fails the store.
+        Raises:
+            KeyboardInterrupt: Ctrl-C came, and is raised after the rollback is complete: half undone, rows would stay
+                locked until the store is closed (F117).
+            StoreFailed: Memory was exhausted twice; the store has failed.
+
+        Examples:
+            >>> txn = db.transaction()
+            >>> txn.insert("item", (4, "ink", 7))
+            >>> txn.rollback()
+            >>> 4 in db["item"]
+            False
         """
         interrupt: KeyboardInterrupt | None = None
         has_failed = False
@@ -616,8 +639,25 @@ class Transaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo only the operations of the block if it raises; the transaction continues. Raises: MemoryExhausted, with
-        the transaction rolled back.
+        """Undo only the operations of the block if it raises; the transaction continues.
+
+        Raises:
+            MemoryExhausted: The transaction was rolled back.
+            TransactionEnded: It has committed or rolled back already.
+            WrongThread: Another thread began it.
+            StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.insert("item", (4, "ink", 7))
+            ...     try:
+            ...         with txn.savepoint():
+            ...             txn.insert("item", (5, "box", 2))
+            ...             txn.insert("item", (1, "pen", 1))
+            ...     except tm.DuplicateKey:
+            ...         txn.insert("item", (6, "jar", 1))
+            >>> sorted(row.id for row in db["item"])
+            [1, 2, 3, 4, 6]
         """
         try:
             self.check()
