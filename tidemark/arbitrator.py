@@ -20,7 +20,8 @@ class Arbitrator:
     An error that ends it, such as a disk that fails, is what `wait` raises; `close` and `status` raise none.
 
     Examples:
-        `group` has one node, which does not run, and an arbitrator: "1=127.0.0.1:7301,arbitrator=127.0.0.1:7300".
+        `group` has one node, which does not run, and an arbitrator: "1=127.0.0.1:7301,arbitrator=127.0.0.1:7300". In
+        the examples of its calls `arbitrator` is that one.
 
         >>> secret = b"sixteen bytes or more"
         >>> with tm.Arbitrator("arbitrator", group, secret, is_new=True) as arbitrator:

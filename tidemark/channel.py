@@ -64,7 +64,8 @@ class Channel:
     After `close`, calls that start or change the channel raise Rejected.
 
     Examples:
-        `db` is the source, `replica` is an empty store with another server id.
+        `db` is the source, `replica` is an empty store with server id 2. In the examples of its calls `channel` is
+        `tm.Channel(db, replica)`, and `secret` has 16 bytes or more.
 
         >>> with tm.Channel(db, replica) as channel:
         ...     epoch = db.sync()
@@ -126,13 +127,18 @@ class Channel:
             failover_after_ms: Move to the next source when the heartbeat row has not changed here for so long.
             heartbeat_from: The server whose heartbeat row (`tm.serve`) is watched; all sources must pass on its
                 changes.
+            options: Those of a channel in docs/replication.md, section 3.
 
         Durable on return: the copy, with `copy=True`.
 
         Raises:
-            Rejected: The server id is 0, or the source has no binlog.
+            Rejected: The server id is 0, the source has no binlog, a first copy was interrupted and `copy` is not
+                given, or the replica has tables that are to be copied.
             PeerRefused: Server ids or stores are equal.
+            PeerError: The source of a copy is out of reach.
             SchemaInvalid: An option is invalid, the name is taken, or a conflict function does not allow the channel.
+            InvalidName: The name is not allowed.
+            StoreFailed: A store is closed or has failed.
         """
         replica.check_usable()
         own = replica.endpoint

@@ -279,7 +279,8 @@ class NodeGroup:
     `status`, `wait_member`, `connect` and `reading` raise the error that ended the node, if one has.
 
     Examples:
-        `group` is the address of a group of one node, such as "1=127.0.0.1:7301".
+        `group` is the address of a group of one node, such as "1=127.0.0.1:7301". In the examples of its calls `node`
+        is that node.
 
         >>> secret = b"sixteen bytes or more"
         >>> with tm.NodeGroup("node 1", 1, group, secret, found=True, data_memory="64 MiB") as node:
@@ -334,8 +335,12 @@ class NodeGroup:
 
         Raises:
             Locked: Another process has the directory.
-            PeerError: An address is taken.
-            SchemaInvalid: An argument is invalid.
+            SchemaInvalid: An argument is invalid, or the secret is too weak for an address.
+            InvalidName: The name of the channel is not allowed.
+            Rejected: A channel is given, and the server id is 0.
+
+        Later errors end the node, and `wait_member` raises them: PeerError if an address is taken, Rejected if the
+        directory belongs to another node, and what `open` raises.
         """
         configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
         place = configuration.address_of(node) if listen is None else parse_address(listen)

@@ -114,7 +114,7 @@ def serve(
         StoreFailed: The store is closed or has failed.
 
     Examples:
-        `db` has a server id and a binlog, `replica` is an empty store with another server id.
+        `db` has a server id and a binlog, `replica` is an empty store with server id 2.
 
         >>> secret = b"sixteen bytes or more"
         >>> with (
