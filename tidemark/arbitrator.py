@@ -15,7 +15,19 @@ from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_ad
 
 
 class Arbitrator:
-    """A running arbitrator. Use it with `with`, or close it."""
+    """A running arbitrator. Use it with `with`, or close it.
+
+    An error that ends it, such as a disk that fails, is what `wait` raises; `close` and `status` raise none.
+
+    Examples:
+        `group` has one node, which does not run, and an arbitrator: "1=127.0.0.1:7301,arbitrator=127.0.0.1:7300". In
+        the examples of its calls `arbitrator` is that one.
+
+        >>> secret = b"sixteen bytes or more"
+        >>> with tm.Arbitrator("arbitrator", group, secret, is_new=True) as arbitrator:
+        ...     arbitrator.status()["view"], arbitrator.wait(0.01)
+        (0, False)
+    """
 
     def __init__(
         self,
@@ -35,13 +47,22 @@ class Arbitrator:
         Args:
             path: The directory.
             group: "1=host:port,2=host:port,arbitrator=host:port", the same at all nodes.
-            secret: 16 bytes or more.
+            secret: 16 bytes or more, known to all nodes.
             listen: Another address that leads to this process; port 0 takes a free one.
             tls: Contexts of a server and of a client.
-            is_new: Begin as the arbitrator of a new group if the directory is empty; see `ArbitratorProcess`.
-            living: Begin with the view of this node if the directory is empty; see `ArbitratorProcess`.
+            is_new: If the directory is empty, wait for the first node that founds the group.
+            living: If the directory is empty because the disk was lost, begin with the view of this node. Its side must
+                be the only one alive.
 
-        Raises: SchemaInvalid, Locked, ViewDamaged, ForeignFile, Rejected, PeerError.
+        Raises:
+            SchemaInvalid: The group has no arbitrator or no node `living`, an address is invalid, or the secret is too
+                weak.
+            Locked: Another process has the directory.
+            ViewDamaged: The record is damaged.
+            ForeignFile: The directory has the record of a node, or files of two groups.
+            Incompatible: The record was written by an incompatible version.
+            Rejected: The directory holds a store; or it has a record, and `living` is given.
+            PeerError: The address is taken.
         """
         configuration = group if isinstance(group, GroupConfiguration) else GroupConfiguration.parse(group)
         check_begin(configuration, living)
@@ -66,16 +87,35 @@ class Arbitrator:
         self.close()
 
     def close(self) -> None:
-        """Stop voting. A second call does nothing."""
+        """Stop voting. A second call does nothing.
+
+        Durable on return: every vote that was sent.
+
+        Examples:
+            >>> arbitrator.close()
+        """
         self._process.close()
         self._files.close_all()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the arbitrator has ended, at most for the given time; return whether it has. Raises: the error
-        that ended it.
+        """Wait until the arbitrator has ended, at most for `seconds`; return whether it has.
+
+        Raises: the error that ended it.
+
+        Examples:
+            >>> arbitrator.wait(0.01)
+            False
         """
         return self._process.wait(seconds)
 
     def status(self) -> dict[str, Any]:
-        """Its address, the store and view of its record, and its links."""
+        """Return its address, the store, view and members of its record, and its links to the nodes.
+
+        Without a record the store is None and the view 0.
+
+        Examples:
+            >>> status = arbitrator.status()
+            >>> status["has_record"], status["store"], status["view"], status["members"]
+            (False, None, 0, [])
+        """
         return self._process.status()

@@ -54,6 +54,12 @@ def backups(place: Place, *, binlog: str | os.PathLike[str] | None = None) -> di
         FileMissing: There is no such place.
         Incompatible: The place was written by an incompatible version.
         BinlogDamaged: The index of the binlog is damaged.
+
+    Examples:
+        >>> from tidemark import backup
+        >>> report = db.backup("backups")
+        >>> [(each["number"], each["rows"]) for each in backup.backups("backups")["backups"]]
+        [(1, 3)]
     """
     with at_place(place) as files:
         found = find_backups(files)
@@ -88,8 +94,17 @@ def plan(
 
     Nothing is written.
 
-    Raises: FileMissing, BackupDamaged, ForeignFile, ValueOutOfRange if `until` is out of reach; with a binlog as
+    Raises: FileMissing, BackupDamaged, ForeignFile; ValueOutOfRange if `until` is out of reach; with a binlog as
     `restore`.
+
+    Examples:
+        >>> from tidemark import backup
+        >>> number = db.backup("backups")["number"]
+        >>> db["item"].insert((4, "ink", 7))
+        >>> archived = db.archive("backups")
+        >>> planned = backup.plan("backups")
+        >>> planned["backup"]["number"], planned["epoch"] == archived["last_epoch"]
+        (1, True)
     """
     _check_processes(processes)
     with at_place(place) as files, _opened(binlog) as log:
@@ -140,7 +155,7 @@ def restore(
     Durable on return: the store; open it as any other.
 
     Raises:
-        Rejected: The directory is not empty.
+        Rejected: The directory is not empty, or arguments exclude each other.
         FileMissing: The place has no backup.
         BackupDamaged: A file of the backup or the archive is damaged.
         ForeignFile: The place has a file of another store.
@@ -153,6 +168,15 @@ def restore(
 
     A change in the binlog that cannot be applied raises its own error. After an error the directory is empty again,
     apart from folders.
+
+    Examples:
+        >>> number = db.backup("backups")["number"]
+        >>> report = tm.restore("backups", "restored", data_memory="64 MiB")
+        >>> report["backup"], report["rows"]
+        (1, 3)
+        >>> with tm.open("restored", data_memory="64 MiB") as restored:
+        ...     restored["item"][1]
+        Row(id=1, name='pen', stock=10)
     """
     parsed = divided(options)[0]
     _check_processes(processes)
@@ -201,11 +225,22 @@ def _check_processes(processes: object) -> None:
 def verify(place: Place, number: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
     """Read every byte of the backups in a place (or of one), and of the archive. Nothing is changed.
 
+    Args:
+        place: A path, a URI, or (pyarrow filesystem, path).
+        number: Of the backup to read; None: all.
+        progress: Called with (done, total, unit).
+
     Returns:
         A report. `is_sound` is False if `problems` has anything.
 
     Raises:
         FileMissing: There is no such place.
+
+    Examples:
+        >>> from tidemark import backup
+        >>> number = db.backup("backups")["number"]
+        >>> backup.verify("backups")["is_sound"]
+        True
     """
     with at_place(place) as files:
         return verify_files(files, number, progress).to_dict()
@@ -222,6 +257,12 @@ def prune(place: Place, keep: int) -> dict[str, Any]:
         Rejected: A manifest cannot be read; nothing is removed.
         ValueOutOfRange: `keep` is less than 1.
         Locked: Another process writes to the place.
+
+    Examples:
+        >>> from tidemark import backup
+        >>> numbers = [db.backup("backups")["number"] for _ in range(3)]
+        >>> backup.prune("backups", keep=1)["removed"]
+        [2, 1]
     """
     with at_place(place, is_locked=True) as files:
         return prune_files(files, keep).to_dict()
@@ -240,10 +281,21 @@ def drill(
     """Prove that a restore would succeed: restore into a scratch directory, check the store there, and remove its
     files.
 
+    Args:
+        scratch: A directory, missing or empty.
+        options: As for `restore`, like the other arguments.
+
     Returns:
-        A report with `is_sound`. The files of a store with problems stay.
+        A report: `restored`, that of `restore`; `checked`, that of the check; `is_sound`. The files of a store with
+        problems stay.
 
     Raises: as `restore`.
+
+    Examples:
+        >>> from tidemark import backup
+        >>> number = db.backup("backups")["number"]
+        >>> backup.drill("backups", "scratch", data_memory="64 MiB")["is_sound"]
+        True
     """
     restored = restore(place, scratch, until, processes=processes, progress=progress, **options)
     checked = check_store(scratch, progress, **options)
@@ -271,7 +323,19 @@ def drills(
     A drill that takes longer than the interval skips what it has missed. The iteration ends after the first report that
     is not sound, whose files stay.
 
+    Args:
+        every_seconds: The interval, above 0.
+        clock: None: that of the system.
+
     Raises: as `drill`; an error ends the schedule.
+
+    Examples:
+        >>> from tidemark import backup
+        >>> number = db.backup("backups")["number"]
+        >>> schedule = backup.drills("backups", "scratch", every_seconds=86_400, data_memory="64 MiB")
+        >>> next(schedule)["is_sound"]
+        True
+        >>> schedule.close()
     """
     time = SystemClock() if clock is None else clock
     due = time.monotonic()

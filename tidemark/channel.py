@@ -39,6 +39,16 @@ class Applied(NamedTuple):
 
     `outcome` is "applied", "passed over" (it was applied before) or "filtered". `epoch` is the source's, 0 for a schema
     change, whose SQL is `statement`. `rows` counts the rows the applier met.
+
+    Examples:
+        >>> with tm.Channel(db, replica) as channel:
+        ...     epoch = db.sync()
+        ...     while (applied := channel.apply_next()) is not None:
+        ...         print(applied.epoch, applied.outcome, applied.rows)
+        0 applied 0
+        0 applied 0
+        4294967297 applied 0
+        4294967298 applied 3
     """
 
     source_id: int
@@ -49,7 +59,28 @@ class Applied(NamedTuple):
 
 
 class Channel:
-    """Brings the logged changes of a source into a replica. Use it with `with`, or close it."""
+    """Brings the logged changes of a source into a replica. Use it with `with`, or close it.
+
+    After `close`, calls that start or change the channel raise Rejected.
+
+    Examples:
+        `db` is the source, `replica` is an empty store with server id 2. In the examples of its calls `channel` is
+        `tm.Channel(db, replica)`, and `secret` has 16 bytes or more.
+
+        >>> with tm.Channel(db, replica) as channel:
+        ...     epoch = db.sync()
+        ...     count = channel.apply_all()
+        ...     replica["item"][1]
+        Row(id=1, name='pen', stock=10)
+
+        With threads:
+
+        >>> with tm.Channel(db, replica, skip_start=False):
+        ...     changed = db["item"].update(1, {"stock": 9})
+        ...     db.wait_applied(db.sync(), timeout_ms=60_000, at=[2])
+        ...     replica["item"][1].stock
+        9
+    """
 
     def __init__(
         self,
@@ -96,13 +127,18 @@ class Channel:
             failover_after_ms: Move to the next source when the heartbeat row has not changed here for so long.
             heartbeat_from: The server whose heartbeat row (`tm.serve`) is watched; all sources must pass on its
                 changes.
+            options: Those of a channel in docs/replication.md, section 3.
 
         Durable on return: the copy, with `copy=True`.
 
         Raises:
-            Rejected: The server id is 0, or the source has no binlog.
+            Rejected: The server id is 0, the source has no binlog, a first copy was interrupted and `copy` is not
+                given, or the replica has tables that are to be copied.
             PeerRefused: Server ids or stores are equal.
+            PeerError: The source of a copy is out of reach.
             SchemaInvalid: An option is invalid, the name is taken, or a conflict function does not allow the channel.
+            InvalidName: The name is not allowed.
+            StoreFailed: A store is closed or has failed.
         """
         replica.check_usable()
         own = replica.endpoint
@@ -233,7 +269,15 @@ class Channel:
         self.close()
 
     def close(self) -> None:
-        """Stop the channel and release both stores. Received changes stay. A second call does nothing."""
+        """Stop the channel and release both stores. Received changes stay. A second call does nothing.
+
+        Examples:
+            >>> channel.close()
+            >>> channel.start()
+            Traceback (most recent call last):
+            ...
+            tidemark.engine.base.errors.Rejected: channel main is closed; make another one
+        """
         with self._turn:
             if self._is_closed:
                 return
@@ -261,7 +305,13 @@ class Channel:
     def start(self, receiver: bool = True, applier: bool = True) -> None:
         """Start the given threads that do not run yet. `status` has the errors they end with.
 
-        Raises: SchemaInvalid where a conflict function does not allow the channel, Rejected if it is closed.
+        Raises: SchemaInvalid where a conflict function does not allow the channel; Rejected if it is closed.
+
+        Examples:
+            >>> channel.start()
+            >>> db.wait_applied(db.sync(), timeout_ms=60_000, at=[2])
+            >>> len(replica["item"])
+            3
         """
         with self._turn:
             self._check_open()
@@ -276,7 +326,14 @@ class Channel:
                 self._watching.start()
 
     def stop(self, receiver: bool = True, applier: bool = True) -> None:
-        """Stop the given threads, and wait until they have ended; a transaction under way is applied first."""
+        """Stop the given threads, and wait until they have ended; a transaction under way is applied first.
+
+        Examples:
+            >>> channel.start()
+            >>> channel.stop(receiver=False)
+            >>> channel.is_receiving, channel.is_applying
+            (True, False)
+        """
         with self._turn:
             self._stop(receiver, applier)
 
@@ -292,6 +349,10 @@ class Channel:
 
         Threads that ran run again after the move. While another call changes the channel, or without other sources,
         nothing is checked.
+
+        Examples:
+            >>> channel.check_failover()  # it has one source
+            False
         """
         if self._failover is None or not self._turn.acquire(blocking=False):
             return False
@@ -339,8 +400,11 @@ class Channel:
         return self.applying.is_running
 
     def check_running(self) -> None:
-        """Raises: the error that ended the receiver's or the applier's thread, unless another source may help with
-        it.
+        """Raise the error that ended the receiver's or the applier's thread, unless another source may help with it.
+
+        Examples:
+            >>> channel.start()
+            >>> channel.check_running()
         """
         if self.applying.error is not None and (self._failover is None or not self._is_at_gap):
             raise self.applying.error
@@ -363,8 +427,15 @@ class Channel:
         """Take the next piece of the binlog of a source in the same process into the relay log; return False if there
         is none.
 
-        Durable on return: the complete transactions received. Raises: Rejected while the receiver runs or if the source
-        is at an address, PeerError and its subclasses, StorageFull.
+        Durable on return: the complete transactions received.
+
+        Raises: Rejected while the receiver runs, or if the source is at an address; PeerError and its subclasses;
+        StorageFull.
+
+        Examples:
+            >>> epoch = db.sync()
+            >>> channel.receive_next(), channel.receive_next()
+            (True, False)
         """
         with self._turn:
             self._check_open()
@@ -376,10 +447,17 @@ class Channel:
         """Apply the next transaction of the source, a whole epoch or a schema change; return None if there is none.
 
         From a source in the same process it is received first, up to the source's last closed epoch: call
-        `source.sync()` or `advance_epoch()` before. Durable as a commit of the replica is.
+        `source.sync()` or `advance_epoch()` before.
+
+        Durable on return: as a commit of the replica is.
 
         Raises: Rejected while the applier runs, EpochGap, BinlogDamaged, and any error that stops an applier. Nothing
         of the transaction is applied then, and the next call tries it again.
+
+        Examples:
+            >>> epoch = db.sync()
+            >>> channel.apply_next().statement
+            'CREATE DATABASE IF NOT EXISTS `main`'
         """
         with self._turn:
             self._check_open()
@@ -394,9 +472,27 @@ class Channel:
         """Skip an incident of the source at which the applier has stopped; return the text that the source gives.
 
         Call it after the lost rows were brought here by other means: the rows of a bulk load that the source has not
-        logged, loaded here too. Durable on return.
+        logged, loaded here too.
+
+        Durable on return: the position after the incident.
 
         Raises: Rejected while the applier runs, or if the next event is no incident.
+
+        Examples:
+            The source was opened with `log_load_rows=False`.
+
+            >>> epoch = db.sync()
+            >>> count = channel.apply_all()
+            >>> nails = {"id": range(100, 60_100), "name": ["nail"] * 60_000, "stock": [1] * 60_000}
+            >>> count = db.load("item", nails)
+            >>> epoch = db.sync()
+            >>> channel.apply_all()
+            Traceback (most recent call last):
+            ...
+            tidemark.engine.base.errors.EpochGap: ...
+            >>> count = replica.load("item", nails)
+            >>> channel.skip_incident()
+            'load ... of 60000 rows in epoch ... is not in the binlog: main.item'
         """
         with self._turn:
             self._check_open()
@@ -405,7 +501,17 @@ class Channel:
             return self.replica.skip_incident()
 
     def apply_all(self) -> int:
-        """Apply everything there is, as `apply_next` does; return how many transactions. Raises: as `apply_next`."""
+        """Apply everything there is, as `apply_next` does; return how many transactions.
+
+        Raises: as `apply_next`.
+
+        Examples:
+            >>> epoch = db.sync()
+            >>> channel.apply_all()  # two schema changes, an empty epoch, and that of the rows
+            4
+            >>> len(replica["item"])
+            3
+        """
         count = 0
         with self._turn:
             self._catch_up()
@@ -446,7 +552,19 @@ class Channel:
         too, and the whole binlog of the source is applied again. They stay where repeated changes would pass for new
         ones: where a function of epochs (NDB$EPOCH and its kin) is set here or at the source, where epochs of this site
         have come back, and where the source was not heard of since the channel was created. The max replicated epoch is
-        then that of the rows. Exceptions tables stay. Durable on return. Raises: Rejected while it runs.
+        then that of the rows. Exceptions tables stay.
+
+        Durable on return: the removal of both.
+
+        Raises: Rejected while it runs.
+
+        Examples:
+            >>> epoch = db.sync()
+            >>> channel.receive_next()
+            True
+            >>> channel.reset()
+            >>> channel.status()["lag"]["epochs"]
+            0
         """
         with self._turn:
             self._check_stopped("nothing is reset")
@@ -469,8 +587,26 @@ class Channel:
         whose epochs both have. Which epochs of this site another server has is unknown, so the max replicated epoch
         begins anew.
 
-        ignore_server_ids: None leaves them as they are. Durable on return: the removal of the relay log. Raises:
-        Rejected while it runs, and as the constructor does; nothing has changed then.
+        Args:
+            source: An open store, or an address; as for the constructor.
+            secret: Of a served source, 16 bytes or more.
+            tls: A client's context, for a source that is served with TLS.
+            ignore_server_ids: Servers whose changes are skipped; None leaves them as they are.
+            failed_source: Server id of the previous source, if only its epochs say where to continue; 0: none.
+
+        Durable on return: the removal of the relay log.
+
+        Raises: Rejected while it runs, or if it has several sources; otherwise as the constructor does. Nothing has
+        changed then.
+
+        Examples:
+            >>> with tm.serve(db, "127.0.0.1:0", secret) as serving:
+            ...     channel.change_source(serving.address, secret=secret)
+            ...     channel.start()
+            ...     db.wait_applied(db.sync(), timeout_ms=60_000, at=[2])
+            ...     channel.stop()
+            >>> len(replica["item"])
+            3
         """
         with self._turn:
             self._check_stopped("the source is not changed")
@@ -517,8 +653,17 @@ class Channel:
         return self.replica.source_id
 
     def status(self) -> dict[str, Any]:
-        """Its progress, its counters, and the state of both threads. `receiver.error` is also the error of the last
-        attempt of a receiver that retries.
+        """Return its progress, its counters, and the state of both threads. `receiver.error` is also the error of the
+        last attempt of a receiver that retries.
+
+        `lag.epochs` counts transactions received and not applied. `lag.seconds` is the age of the last applied one by
+        the source's clock: 0.0 if it is the newest, None while it is unknown.
+
+        Examples:
+            >>> epoch = db.sync()
+            >>> count = channel.apply_all()
+            >>> channel.status()["lag"]
+            {'epochs': 0, 'seconds': 0.0}
         """
         receiver = self.receiving.status()
         return {

@@ -116,8 +116,21 @@ def diff(
         definitions differ. `tables`: the tables compared; `is_complete` is False where `limit` ended the comparison.
         Floats are compared by their bits.
 
-    Raises: SnapshotTooOld if writers change more than `snapshot_memory` holds meanwhile, NoSuchTable, FileMissing,
-    Damaged, MemoryExhausted, Rejected, StoreFailed.
+    Raises:
+        SnapshotTooOld: Writers changed more than `snapshot_memory` holds meanwhile.
+        NoSuchTable: Neither copy has such a table.
+        FileMissing: A path has neither store nor backup.
+        Damaged: A file is damaged; a subclass says which.
+        MemoryExhausted: The rows of a store do not fit into `data_memory`.
+        ValueOutOfRange: `limit` is less than 1.
+        Rejected: A copy or `by` is invalid.
+        StoreFailed: A store is closed or has failed.
+
+    Examples:
+        >>> with db.snapshot() as before:
+        ...     changed = db["item"].update(2, {"stock": 4})
+        ...     tm.diff(before, db)["differences"]
+        [{'table': 'main.item', 'key': 2, 'column': 'stock', 'a': 5, 'b': 4, 'only': None}]
     """
     _checked(limit, by)
     with opened_side(a, data_memory) as side_a, opened_side(b, data_memory) as side_b:
@@ -143,12 +156,27 @@ def repair(
     the comparison is left alone and counted in `skipped`. Definitions are reported and never changed. Columns that only
     the repaired copy has keep their values, and get their defaults in inserted rows.
 
+    Args:
+        side: "a" or "b": the copy that is right.
+        batch_rows: Rows of one transaction.
+
+    Other arguments are as for `diff`.
+
     Returns:
         A report: `inserted`, `updated`, `deleted`, `skipped`; `schema` and `tables` as of `diff`.
 
     Durable on return: all changes, as the store's `durability` says.
 
-    Raises: as `diff`, and as calls that write rows. Transactions that were committed before the error stay.
+    Raises: as `diff`; Rejected if the copy to be repaired is no open store; ValueOutOfRange if `batch_rows` is less
+    than 1; what calls that write rows raise. Transactions that were committed before the error stay.
+
+    Examples:
+        >>> with db.snapshot() as before:
+        ...     changed = db["item"].update(2, {"stock": 4})
+        ...     tm.repair(before, db, side="a")["updated"]
+        1
+        >>> db["item"][2].stock
+        5
     """
     _checked(None, by)
     if side not in ("a", "b"):

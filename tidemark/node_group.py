@@ -275,6 +275,20 @@ class NodeGroup:
 
     `connect()` returns the group as clients see it: transactions run at the primary, wherever that is, reads at this
     node. `reading()` gives the store of this node itself, for reads without a call.
+
+    `status`, `wait_member`, `connect` and `reading` raise the error that ended the node, if one has.
+
+    Examples:
+        `group` is the address of a group of one node, such as "1=127.0.0.1:7301". In the examples of its calls `node`
+        is that node.
+
+        >>> secret = b"sixteen bytes or more"
+        >>> with tm.NodeGroup("node 1", 1, group, secret, found=True, data_memory="64 MiB") as node:
+        ...     node.wait_member(60_000)
+        ...     with node.connect() as db:
+        ...         item = db.create_table("item", [tm.Column("id", tm.Int64)], "id")
+        ...         item.insert_many({"id": [1, 2]})
+        2
     """
 
     def __init__(
@@ -295,6 +309,8 @@ class NodeGroup:
         **options: Unpack[OpenKeywords],
     ) -> None:
         """Start the node in threads of this process. `wait_member` waits until it is a member.
+
+        Before it takes part, every kernel is compiled that the cache of this machine lacks.
 
         Args:
             path: The directory of its store; created if it is missing.
@@ -320,8 +336,12 @@ class NodeGroup:
 
         Raises:
             Locked: Another process has the directory.
-            PeerError: An address is taken.
-            SchemaInvalid: An argument is invalid.
+            SchemaInvalid: An argument is invalid, or the secret is too weak for an address.
+            InvalidName: The name of the channel is not allowed.
+            Rejected: A channel is given, and the server id is 0.
+
+        Later errors end the node, and `wait_member` raises them: PeerError if an address is taken, Rejected if the
+        directory belongs to another node, and what `open` raises.
         """
         configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
         place = configuration.address_of(node) if listen is None else parse_address(listen)
@@ -425,7 +445,12 @@ class NodeGroup:
         """End the node. A second call does nothing.
 
         leave: leave the group first, so that the others continue at once, under another primary if this node was it;
-        otherwise they must detect its silence. Durable on return: every commit acknowledged here.
+        otherwise they must detect its silence.
+
+        Durable on return: every commit acknowledged here.
+
+        Examples:
+            >>> node.close()
         """
         self._node.stop(leave)
         if self._channel is not None:
@@ -441,11 +466,16 @@ class NodeGroup:
         return "" if self._server is None else "{}:{}".format(*self._server.address)
 
     def status(self) -> dict[str, Any]:
-        """The state of the group as this node knows it: node, state, view, members, primary, is_leading; links; copies
-        under way; and the group's `channel`, None if it has none: `is_here`, `error`, and `Channel.status` where it
-        runs.
+        """Return the state of the group as this node knows it: node, state, view, members, primary, is_leading; links;
+        copies under way; and the group's `channel`, None if it has none: `is_here`, `error`, and `Channel.status` where
+        it runs.
 
         Raises: the error that ended the node. An error of the channel is reported and ends nothing else.
+
+        Examples:
+            >>> status = node.status()
+            >>> status["state"], status["members"], status["primary"]
+            ('open', [1], 1)
         """
         self._check()
         return {**self._node.status(), "channel": None if self._channel is None else self._channel.status()}
@@ -461,6 +491,12 @@ class NodeGroup:
         """Restart the group's channel after an error whose cause was removed, if this node leads; elsewhere do nothing.
 
         Raises: Rejected for a group without one, and any error of starting a channel.
+
+        Examples:
+            >>> node.start_channel()
+            Traceback (most recent call last):
+            ...
+            tidemark.engine.base.errors.Rejected: the group has no channel; give channel= to its nodes
         """
         if self._channel is None:
             raise Rejected("the group has no channel; give channel= to its nodes")
@@ -473,8 +509,11 @@ class NodeGroup:
     def wait_member(self, timeout_ms: int = TIMEOUT_MS) -> None:
         """Wait until this node is a member of an open view.
 
-        Raises: PeerTimeout, or PeerRefused if the others refuse this node until then (an option that must be equal
-        differs, for one); the error that ended the node.
+        Raises: PeerTimeout after `timeout_ms`, or PeerRefused if the others refuse this node until then (an option that
+        must be equal differs, for one); the error that ended the node.
+
+        Examples:
+            >>> node.wait_member(timeout_ms=60_000)
         """
         clock = SystemClock()
         deadline = clock.monotonic() + timeout_ms / 1_000
@@ -489,8 +528,16 @@ class NodeGroup:
             clock.sleep(POLL_SECONDS)
 
     def connect(self, timeout_ms: int = TIMEOUT_MS) -> RemoteDatabase:
-        """Return the group as a client sees it; reads go to this node first. Close it. Raises: PeerTimeout,
-        PeerError.
+        """Return the group as a client sees it; reads go to this node first. Close it.
+
+        timeout_ms: how long to wait for this node to be a member, and of each call as for `connect`.
+
+        Raises: PeerTimeout if no node answers in time; PeerRefused as `wait_member`; the error that ended the node.
+
+        Examples:
+            >>> with node.connect() as db:
+            ...     db.tables()
+            []
         """
         self._check()
         if self._server is None:
@@ -503,8 +550,16 @@ class NodeGroup:
         """Give the store of this node for the reads of a block. They see everything that was acknowledged before the
         block.
 
-        Use what was read only after the block. Raises: NotPrimary (Retryable) at the beginning if this node serves no
-        reads, at the end if the rows read may be stale.
+        Use what was read only after the block.
+
+        Raises: NotPrimary (Retryable) at the beginning if this node serves no reads, at the end if the rows read may be
+        stale; the error that ended the node.
+
+        Examples:
+            >>> with node.reading() as store:
+            ...     names = store.tables()
+            >>> names
+            []
         """
         self._check()
         gate = _Gate(self._node)

@@ -17,7 +17,10 @@ _log = logging.getLogger("tidemark.replication")
 
 
 class Serving:
-    """A store that is being served. Use it with `with`, or close it; closing the store closes it too."""
+    """A store that is being served. Use it with `with`, or close it; closing the store closes it too.
+
+    `address` is where it listens, (host, port); `name` is the same as text. Its calls raise nothing.
+    """
 
     def __init__(
         self, db: Database, address: tuple[str, int], secret: bytes, tls: TlsContext | None, heartbeat_row_ms: int
@@ -59,7 +62,12 @@ class Serving:
         self.close()
 
     def close(self) -> None:
-        """Say goodbye to every replica and stop listening. A second call does nothing."""
+        """Say goodbye to every replica and stop listening. A second call does nothing.
+
+        Examples:
+            >>> serving = tm.serve(db, "127.0.0.1:0", b"sixteen bytes or more")
+            >>> serving.close()
+        """
         self._beating.stop()
         if self._listener.notify in self._log.on_written:
             self._log.on_written.remove(self._listener.notify)
@@ -67,7 +75,14 @@ class Serving:
             self._endpoint.remove(self)
 
     def status(self) -> dict[str, Any]:
-        """The address, the connected replicas, and counts of connections (`Server.status`)."""
+        """Return the address, the connected replicas, and counts of connections: served, not authenticated yet, failed
+        and evicted since the start.
+
+        Examples:
+            >>> with tm.serve(db, "127.0.0.1:0", b"sixteen bytes or more") as serving:
+            ...     serving.status()
+            {'address': '127.0.0.1:...', 'tls': False, 'replicas': [], 'connections': {'served': 0, ...}}
+        """
         return {
             "address": self.name,
             "tls": self._has_tls,
@@ -92,7 +107,23 @@ def serve(
         heartbeat_row_ms: How often to write a row of `tidemark.heartbeat`, which replicas get like any other; 0: never.
             At a replica its age is in `status()["replication"]["heartbeat_seconds"]`.
 
-    Raises: Rejected for server id 0 or a store without binlog, SchemaInvalid, PeerError if the address is taken.
+    Raises:
+        Rejected: The server id is 0, or the store has no binlog.
+        SchemaInvalid: An argument is invalid, or the secret is too weak for the address.
+        PeerError: The address is taken.
+        StoreFailed: The store is closed or has failed.
+
+    Examples:
+        `db` has a server id and a binlog, `replica` is an empty store with server id 2.
+
+        >>> secret = b"sixteen bytes or more"
+        >>> with (
+        ...     tm.serve(db, "127.0.0.1:0", secret) as serving,
+        ...     tm.Channel(serving.address, replica, secret=secret, skip_start=False),
+        ... ):
+        ...     db.wait_applied(db.sync(), timeout_ms=60_000, at=[2])
+        ...     len(replica["item"])
+        3
     """
     place = parse_address(address)
     check_secret_at(place, secret, tls)

@@ -52,7 +52,11 @@ __all__ = [
 
 
 class Pinned:
-    """The newest local checkpoint of a store, kept until `close`, the end of the block, or the end of this process."""
+    """The newest local checkpoint of a store, kept until `close`, the end of the block, or the end of this process.
+
+    `directory` is that of the store, `lcp_id` the number of the local checkpoint, `epoch` the one it ends at. `close`
+    raises nothing.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         files = PosixFiles(path)
@@ -68,7 +72,15 @@ class Pinned:
         return {"path": self.directory, "lcp": str(self.lcp_id)}
 
     def close(self) -> None:
-        """Release it, so that later local checkpoints may remove it. A second call does nothing."""
+        """Release it, so that later local checkpoints may remove it. A second call does nothing.
+
+        Examples:
+            `writer` is the store in the directory "shop".
+
+            >>> import tidemark.spark
+            >>> pin = tidemark.spark.pinned("shop")
+            >>> pin.close()
+        """
         self._pin.release()
 
     def __enter__(self) -> Pinned:
@@ -83,8 +95,21 @@ class Pinned:
 def pinned(path: str | os.PathLike[str]) -> Pinned:
     """Keep the newest local checkpoint of a store, which another process may have open, for long or repeated reads.
 
-    The owner continues to make local checkpoints but does not remove this one. Memory columns only. Raises: FileMissing
-    (no store, or no local checkpoint yet), Unsupported where the file system has no locks.
+    The owner continues to make local checkpoints but does not remove this one. Memory columns only.
+
+    Raises:
+        FileMissing: There is no store, or it has no local checkpoint yet.
+        LcpDamaged: The local checkpoint is damaged.
+        Unsupported: The file system has no locks.
+
+    Examples:
+        `writer` is the store in the directory "shop".
+
+        >>> import tidemark.spark
+        >>> lcp_id = writer.checkpoint()["lcp_id"]
+        >>> with tidemark.spark.pinned("shop") as pin:
+        ...     pin.lcp_id == lcp_id
+        True
     """
     return Pinned(path)
 
@@ -101,11 +126,24 @@ def read(
     """Return a table as a DataFrame, from the newest backup in a place or from a local checkpoint of a store.
 
     Args:
+        place: A place of backups, the directory of a store, or a `Pinned`, as all executors see it.
         table: May be omitted if there is only one.
+        columns: Names of columns; None: all.
         where: A condition such as `tm.col("id") > 5`. Executors judge rows before decoding them, as a scan does.
         options: Other options of docs/spark.md, section 3.
 
     Raises: FileMissing, NoSuchTable, NoSuchColumn, SchemaInvalid, BackupDamaged, LcpDamaged, SnapshotTooOld.
+
+    Examples:
+        ```python
+        import tidemark as tm
+        import tidemark.spark as ts
+
+        spark = ts.session()
+        with ts.pinned("/stores/shop") as pin:
+            frame = ts.read(spark, pin, "item", columns=["id", "stock"], where=tm.col("stock") > 0)
+            frame.groupBy("stock").count().show()
+        ```
     """
     chosen = {**(place.options if isinstance(place, Pinned) else {"path": os.fspath(place)}), **options}
     if table is not None:
@@ -133,13 +171,23 @@ def changes(
     all columns, with the meaning they have in `Database.changes`.
 
     Args:
+        path: The directory of the store, as all executors see it.
         table: May be omitted if there is only one.
+        since: The epochs after this one; 0: from the first epoch on.
         until: The last epoch; None: the newest in the binlog when it is read.
         options: Other options of docs/spark.md, section 8.
 
     Raises: FileMissing, NoSuchTable. The read raises PositionLost for epochs that were purged or not logged, EpochGap
     for an epoch that the store does not have, Rejected without a binlog, Unsupported for schema changes that rows
     cannot show, BinlogDamaged.
+
+    Examples:
+        ```python
+        import tidemark.spark as ts
+
+        changed = ts.changes(ts.session(), "/stores/shop", "item")
+        changed.where("operation = 'update'").select("epoch", "before.stock", "after.stock").show()
+        ```
     """
     chosen: dict[str, Any] = {"path": os.fspath(path), "changes": True, "since": since, **options}
     if until is not None:
@@ -164,8 +212,20 @@ def stream(
     With a sink that can be written to again, each change arrives exactly once. Epochs that the query has yet to take
     are not purged while it runs.
 
-    max_epochs: of one batch (needs Spark 4.2). Raises: as `changes`; a running query ends with its error, after the
-    changes before it.
+    Args:
+        max_epochs: Of one batch (needs Spark 4.2); None: no limit.
+        options: Other options of docs/spark.md, section 8.
+
+    Raises: as `changes`; a running query ends with its error, after the changes before it.
+
+    Examples:
+        ```python
+        import tidemark.spark as ts
+
+        frame = ts.stream(ts.session(), "/stores/shop", "item")
+        query = frame.writeStream.format("console").option("checkpointLocation", "/queries/item").start()
+        query.awaitTermination()
+        ```
     """
     chosen: dict[str, Any] = {"path": os.fspath(path), "changes": True, "startingEpoch": starting_epoch, **options}
     if max_epochs is not None:
@@ -190,15 +250,28 @@ def load(
     Executors write load files, and the store, which is open here, adopts them.
 
     Args:
+        frame: Its columns are taken by their names.
         directory: A path or URI that all executors see; None: in the store's own directory, for executors of this
             machine.
         by_fragment: Shuffle the rows, so that each fragment has one file; without it each task writes a file for each
             fragment.
+        progress: Called with (rows taken in, rows in all, "rows").
 
     Durable on return: all rows.
 
     Raises: LoadRefused (values that do not fit their column, keys that exist already; `examples` of both),
-    NoSuchColumn, TypeMismatch, StorageFull. Nothing is loaded then.
+    NoSuchTable, NoSuchColumn, TypeMismatch, StorageFull. Nothing is loaded then. Otherwise as `Database.adopt`.
+
+    Examples:
+        ```python
+        import tidemark as tm
+        import tidemark.spark as ts
+
+        spark = ts.session()
+        with tm.open("/stores/shop") as db:
+            report = ts.load(db, spark.read.parquet("/lake/item"), "item")
+            print(report.rows)
+        ```
     """
     from tidemark.recovery.spark.load import write_load
 
@@ -223,7 +296,20 @@ def verify(
     """Run `tidemark.backup.verify` on executors: read every byte of the backups in a place (or of one), and of the
     archive.
 
-    place: a path or URI that all executors see. Raises: FileMissing if there is no such place, Rejected.
+    Args:
+        place: A path or URI that all executors see.
+        number: Of the backup to read; None: all.
+        progress: Called with (done, total, unit).
+
+    Raises: FileMissing if there is no such place, Rejected.
+
+    Examples:
+        ```python
+        import tidemark.spark as ts
+
+        report = ts.verify(ts.session(), "/backups/shop")
+        assert report["is_sound"], report["problems"]
+        ```
     """
     with at_place(place) as files:
         where = files.directory if isinstance(files, PosixFiles) else place
@@ -248,6 +334,18 @@ def restore(
 
     Executors read and write fragments and the archived log in parallel. The driver combines them and applies a binlog
     after them. Place and path are as all executors see them. Progress is reported at the end of each of the two jobs.
+
+    Durable on return: the store.
+
+    Raises: as `tidemark.restore`.
+
+    Examples:
+        ```python
+        import tidemark.spark as ts
+
+        report = ts.restore(ts.session(), "/backups/shop", "/stores/shop again", data_memory="8 GiB")
+        print(report["epoch"], report["rows"])
+        ```
     """
     tasks = min(PROCESSES_MAX, jobs.cores(spark) * jobs.TASKS_PER_CORE)
     how: dict[str, Any] = {"number": number, "apply_status": apply_status, "verify": verify, "binlog": binlog}
@@ -266,8 +364,23 @@ def diff(
 ) -> dict[str, Any]:
     """Compare two copies in files, digested on executors; the report is that of `tidemark.diff`.
 
-    a, b: directories of stores (newest local checkpoint, memory columns) or places of backups, as all executors see
-    them. numbers: of local checkpoints or backups. Raises: Damaged, FileMissing, NoSuchTable.
+    Args:
+        a: The directory of a store (its newest local checkpoint, memory columns) or a place of backups, as all
+            executors see it.
+        b: Likewise.
+        tables: Names of tables; None: all except system tables.
+        numbers: Of local checkpoints or backups; None: the newest.
+        limit: Stop after so many rows that differ; None: never.
+
+    Raises: Damaged, FileMissing, NoSuchTable.
+
+    Examples:
+        ```python
+        import tidemark.spark as ts
+
+        report = ts.diff(ts.session(), "/stores/shop", "/backups/shop", ["item"])
+        print(report["is_equal"], report["differences"])
+        ```
     """
     report: dict[str, Any] = diff_files(a, b, tables, numbers=numbers, limit=limit, run=jobs.digester(spark))
     return report

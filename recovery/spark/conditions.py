@@ -34,7 +34,15 @@ NESTING_MAX = 200
 
 
 def to_text(where: Expression) -> str:
-    """Return an expression as text. Raises: TypeMismatch for constants of types that no column has."""
+    """Return an expression as text, which the option `where` of a read takes.
+
+    Raises: TypeMismatch for constants of types that no column has, and for more than 200 nested levels.
+
+    Examples:
+        >>> from tidemark.spark import condition
+        >>> condition(tm.col("stock") < 5)
+        '{"Compare": ["lt", {"Col": ["stock"]}, {"Constant": [5]}]}'
+    """
     return json.dumps(_packed(where, 0))
 
 

@@ -47,7 +47,23 @@ def evidence_noted() -> Iterator[None]:
 
 @contextmanager
 def typed_errors() -> Iterator[None]:
-    """Within the block, raise an error of the store's code in an executor as its own class, in one line."""
+    """Within the block, raise an error of the store's code in an executor as its own class, in one line.
+
+    Raises: that error. Other errors of Spark stay as they are.
+
+    Examples:
+        ```python
+        import tidemark as tm
+        import tidemark.spark as ts
+
+        frame = ts.read(ts.session(), "/backups/shop", "item")
+        try:
+            with ts.typed_errors():
+                rows = frame.count()
+        except tm.BackupDamaged as damaged:
+            print(damaged.message)
+        ```
+    """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

@@ -23,9 +23,21 @@ Setting = str | int | bool
 
 
 def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[str, Setting] = {}) -> SparkSession:
-    """Return the running session of Spark, or a new one. settings: Spark's own; they override the defaults here.
+    """Return the running session of Spark, or a new one.
+
+    Args:
+        master: Where tasks run, as Spark names it; "local[4]" is four threads of this machine.
+        name: Of the application.
+        settings: Spark's own; they override the defaults here.
 
     Raises: Unsupported if Spark or Java is missing, with what to install.
+
+    Examples:
+        ```python
+        import tidemark.spark as ts
+
+        spark = ts.session("local[4]", settings={"spark.driver.memory": "4g"})
+        ```
     """
     check_installed()
     from pyspark.sql import SparkSession

@@ -44,7 +44,10 @@ class Alone:
 
 
 class CallServing:
-    """A store that is offered to clients. Use it with `with`, or close it before the store."""
+    """A store that is offered to clients. Use it with `with`, or close it before the store.
+
+    `address` is where it listens, (host, port); `name` is the same as text. Its calls raise nothing.
+    """
 
     def __init__(self, db: Database, address: tuple[str, int], secret: bytes, tls: TlsContext | None) -> None:
         db.check_usable()
@@ -63,11 +66,23 @@ class CallServing:
         self.close()
 
     def status(self) -> dict[str, Any]:
-        """The address, and counts of connections: served, not authenticated yet, failed and evicted since the start."""
+        """Return the address, and counts of connections: served, not authenticated yet, failed and evicted since the
+        start.
+
+        Examples:
+            >>> with tm.serve_calls(db, "127.0.0.1:0", b"sixteen bytes or more") as serving:
+            ...     serving.status()
+            {'address': '127.0.0.1:...', 'connections': {'served': 0, 'unproved': 0, 'failed': 0, 'evicted': 0}}
+        """
         return {"address": self.name, "connections": self._server.connections()}
 
     def close(self) -> None:
-        """End all links: calls under way complete, open transactions are rolled back. A second call does nothing."""
+        """End all links: calls under way complete, open transactions are rolled back. A second call does nothing.
+
+        Examples:
+            >>> serving = tm.serve_calls(db, "127.0.0.1:0", b"sixteen bytes or more")
+            >>> serving.close()
+        """
         self._server.close()
 
 
@@ -81,7 +96,16 @@ def serve_calls(
         secret: 16 bytes or more, which clients must know. It is not sent.
         tls: A server's context. Without TLS any host on the path can read the calls, though none can alter them.
 
-    Raises: PeerError if the address is taken, SchemaInvalid, StoreFailed.
+    Raises:
+        PeerError: The address is taken.
+        SchemaInvalid: The address is invalid, or the secret is too weak for it.
+        StoreFailed: The store is closed or has failed.
+
+    Examples:
+        >>> secret = b"sixteen bytes or more"
+        >>> with tm.serve_calls(db, "127.0.0.1:0", secret) as serving, tm.connect([serving.address], secret) as remote:
+        ...     remote["item"][2]
+        Row(id=2, name='cup', stock=5)
     """
     place = parse_address(address)
     check_secret_at(place, secret, tls)

@@ -23,6 +23,9 @@ Progress = Callable[[int, int, str], None]
 class RemoteTable:
     """One table, with the calls of `TableHandle`. Every call that writes is a transaction at the primary. Any node
     serves reads, and they see every acknowledged commit.
+
+    Each call raises what that of `TableHandle` raises, and PeerTimeout if no node answers in time. A call that writes
+    also raises PrimaryLost and CommitUnanswered, as a `RemoteTransaction` does.
     """
 
     def __init__(self, links: Links, transaction: Callable[[], RemoteTransaction], name: str) -> None:

@@ -112,10 +112,12 @@ class RemoteTransaction:
 
     # --- end -------------------------------------------------------------------------------------
     def commit(self) -> None:
-        """Commit: durable on return at every live node of the group.
+        """Commit. If the answer is lost, the group is asked for the outcome.
 
-        If the answer is lost, the group is asked for the outcome. Raises: PrimaryLost if it was not committed;
-        CommitUnanswered with the `txid` if no node knows.
+        Durable on return: the changes, at every live node of the group, with `durability="commit"`.
+
+        Raises: PrimaryLost if it was not committed; CommitUnanswered with the `txid` if no node knows; Retryable and
+        TransactionEnded as in the other process.
         """
         self.check()
         try:
@@ -160,7 +162,7 @@ class RemoteTransaction:
             raise PrimaryLost("the transaction's process was lost before it committed; run it again", txid=txid)
 
     def rollback(self) -> None:
-        """Undo everything; ending it twice is allowed."""
+        """Undo everything. A second call does nothing."""
         if self.is_ended:
             return
         try:
