@@ -1,1 +1,1 @@
-"""Synchronous replicas inside a site: views, votes and leases as state machines; docs/node-group.md is their design."""
+"""Synchronous replicas inside a site: views, votes and leases as state machines. Design: docs/node-group.md."""
