@@ -42,7 +42,7 @@ class FollowPoint:
 
 
 class EpochChanges:
-    """One closed epoch; `parts` yields its changes once, in log order within a table; tables may be reordered."""
+    """One closed epoch; `parts` yields its changes once. Changes of a row keep their order in the log."""
 
     def __init__(self, epoch: int, reading: _Reading) -> None:
         self.epoch = epoch

@@ -34,7 +34,7 @@ class CommitPartner(Protocol):
         ...
 
     def wait(self, sequence: int) -> None:
-        """Return when every live member has the group. This node has synced it, and publishes it as durable afterwards."""
+        """Return when every live member has the group. This node has synced it, and then publishes it as durable."""
         ...
 
     def share(self, sequence: int) -> None:

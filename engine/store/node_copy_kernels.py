@@ -20,8 +20,8 @@ from tidemark.engine.store.backup_kernels import whole_entry_words
 # --- the live node --------------------------------------------------------------------------------
 @helper
 def note_empty(out, state, first, stop):
-    """Note that the slots [first, stop) are empty; they are after the range noted last. OK, or ST_SPACE if `out` is
-    full.
+    """Note that the slots [first, stop) are empty: extend the range at state[N_RUN] to `stop`, or begin a range if
+    that is negative. OK, or ST_SPACE - words needed if `out` is full.
     """
     if state[M.N_RUN] < 0:
         at = state[M.N_USED]

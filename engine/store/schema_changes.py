@@ -47,7 +47,7 @@ def _with(definition: TableDefinition, position: int, column: Column) -> TableDe
 
 
 def fresh(column: Any) -> Any:
-    """Return a column without what another table assigned to it; return any other object as it is, for a later check."""
+    """Return a column without what another table assigned to it; return another object as it is, for a later check."""
     return replace(column, added=0, before=ABSENT) if isinstance(column, Column) else column
 
 
@@ -172,7 +172,7 @@ def with_wider_column(definition: TableDefinition, name: str, kind: ColumnType) 
 
 
 def is_change_of_columns(before: TableDefinition, after: TableDefinition) -> bool:
-    """Whether changes of this module can turn one definition into another, so that rows of the old one fit the new one."""
+    """Whether changes of this module can turn one definition into another: rows of the old one fit the new one."""
     if (before.table_id, before.tablespace) != (after.table_id, after.tablespace):
         return False
     if before.partition.numbers != after.partition.numbers or len(before.indexes) != len(after.indexes):

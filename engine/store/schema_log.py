@@ -48,7 +48,7 @@ class SchemaLog(Transactions):
 
     @contextmanager
     def applying(self, change: dict[str, Any]) -> Iterator[None]:
-        """Within the context, this thread applies exactly this change, from the log of another node, without a record."""
+        """Within the context, this thread applies exactly this change of another node's log, without a record."""
         self._applied = (threading.get_ident(), json.dumps(change, sort_keys=True))
         try:
             with self.authored(change.get("author", 0)):

@@ -189,7 +189,7 @@ def drop_fragment_pages(mem, fragment, budget):
 
 @kernel("int64(int64[::1], int64)")
 def drop_table_rest(mem, table):
-    """Free what a withdrawn table has besides pages: maps, indexes, descriptors. Return OK or ST_DROPPED."""
+    """After the pages of a withdrawn table, free its maps, indexes and descriptors. Return OK or ST_DROPPED."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -203,7 +203,7 @@ def drop_table_rest(mem, table):
 
 @helper
 def drop_rest(mem, fragment):
-    """Free what a fragment has besides pages: map, index, descriptor."""
+    """After the pages of a fragment, free its map, index and descriptor."""
     pool = mem[fragment + A.F_POOL]
     drop_index(mem, fragment)
     for root in range(A.MAP_ROOTS):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def delete_log_words(options: Options) -> int:
-    """Return the words of arena after `data_memory` for the log; 0 for no log. Memory is touched as deletes are noted."""
+    """Return the words of arena after `data_memory` for the log; 0 for no log. Memory is used as deletes are noted."""
     return options.delete_log_bytes // WORD_BYTES // BLOCK_WORDS * BLOCK_WORDS
 
 

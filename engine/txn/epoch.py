@@ -118,8 +118,8 @@ class EpochClock:
         self._log.close_epoch(epoch)
 
     def advance(self, epoch: int) -> None:
-        """Open the next epoch of the stream, and wait until each thread that wanted the boundary, or a local
-        checkpoint, has used it. The latch may be released meanwhile.
+        """Open the next epoch of the stream. If a thread or a local checkpoint waits for the boundary, wait until it
+        has been used. The latch may be released meanwhile.
 
         Raises: StoreFailed.
         """

@@ -130,7 +130,7 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
 def firm_up_newest(files: Files, controls: list[Control]) -> None:
     """Write the newest control file again, if there is one, with identical bytes: after a failed sync it may be in the
     page cache only (F39), and files that only older checkpoints need are removed next. Durable on return, unless the
-    disk is full: content and name.
+    disk is full or the write fails: content and name.
     """
     if not controls:
         return

@@ -220,7 +220,7 @@ class LocalCheckpoint:
         return writer.entries, writer.blocks, writer.size_bytes
 
     def _write_disk(self, control: Control, report: LcpReport) -> None:
-        """Write the disk pages as of the end of E or later, the UNDO records that lead back to E, then extent headers."""
+        """Write disk pages as of the end of E or later, the UNDO records that lead back to E, then extent headers."""
         if not self._has_disk:
             return
         disk = self._store.disk

@@ -45,5 +45,5 @@ class CatchUp(Protocol):
     incarnation: int  # that of the live node; this node's must not be lower, or transaction ids would be reused
 
     def run(self, private: PrivateStore) -> CaughtUp:
-        """Change rows, definitions and disk pages to those of the live node. Raises: any error, which ends the restart."""
+        """Change rows, definitions and disk pages to those of the live node. Any error it raises ends the restart."""
         ...

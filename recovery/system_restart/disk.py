@@ -130,7 +130,7 @@ class DiskRestart:
             restore_extents(self._store, headers, control.lcp_id)
 
     def declare_undo(self, geometry: Geometry) -> None:
-        """Record in the sysfile that there is an UNDO log, for a first tablespace that is created before the log opens."""
+        """Record in the sysfile that there is an UNDO log, if the first tablespace is created before the log opens."""
         self._write_sysfile(replace(self.sysfile, undo_geometry=geometry))
 
     def _write_sysfile(self, content: Sysfile) -> None:

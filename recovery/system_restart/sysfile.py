@@ -233,7 +233,7 @@ class SysfileKeeper:
         self.restorable_epoch = content.filtered_epoch
 
     def write(self, **changes: Any) -> None:
-        """Write the sysfile with these fields changed and its reach extended; its floor never falls. Durable on return."""
+        """Write the sysfile with fields changed and its reach extended; the floor never falls. Durable on return."""
         with self._turn:
             changed = replace(self.content, **changes)
             if changed.durable_lsn < self.content.durable_lsn:  # raised after the caller read it

@@ -39,7 +39,7 @@ class Positions:
         return [StatusRow(**row) for row in rows_of(made_table(self._store, NDB_APPLY_STATUS))]
 
     def note(self, row: StatusRow) -> None:
-        """Store the position after a schema change; the binlog does not get it. It is as durable on return as a commit."""
+        """Store the position after a schema change; the binlog does not get it. As durable on return as a commit."""
         table = made_table(self._store, NDB_APPLY_STATUS)
         txn: Transaction = self._store.begin(NO_LOGGING)
         try:

@@ -114,7 +114,7 @@ class OnePass:
         self.held.settle()
 
     def _batch_in_pieces(self, batch: ChangeBatch) -> None:
-        """Apply a batch in APPLY: a new mark takes effect from the next row on, so that batch sizes affect no result."""
+        """Apply a batch in APPLY: a new mark takes effect from the next row on, whatever the sizes of batches."""
         while True:
             try:
                 with self.txn.savepoint():

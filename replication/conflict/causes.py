@@ -20,7 +20,7 @@ class OperationType(IntEnum):
 
 
 class Cause(IntEnum):
-    """NDB$CFT_CAUSE. NDB releases up to 8.0 stored the first two in exchange; here each has its own meaning."""
+    """NDB$CFT_CAUSE. NDB up to 8.0 stores each of the first two in place of the other; here they are right."""
 
     ROW_DOES_NOT_EXIST = 1
     ROW_ALREADY_EXISTS = 2

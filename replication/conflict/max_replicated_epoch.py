@@ -24,7 +24,7 @@ def source_epoch(rows: Iterable[tuple[int, int]], source_id: int) -> int:
 
 @dataclass
 class MaxReplicatedEpoch:
-    """The state of one site; `status()` shows `value`, the running transaction compares with `frozen`."""
+    """The state of one site: the status variable shows `value`, an epoch transaction compares with `frozen`."""
 
     own_id: int
     ignored: frozenset[int] = frozenset()

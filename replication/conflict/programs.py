@@ -1,7 +1,7 @@
 """The interpreted programs of the conflict functions.
 
-The values of a row are parameters, so that a program of a table is built once. Columns and epochs are compared as
-unsigned numbers, unlike in NDB, which orders `BIGINT UNSIGNED` from 2**63 on as negative. NULL in the resolve column
+The values of an event are parameters, so that a program of a table is built once. Columns and epochs are compared as
+unsigned numbers: unlike in NDB, a `BIGINT UNSIGNED` from 2**63 on is above all smaller ones. NULL in the resolve column
 counts as 0, as in NDB.
 """
 

@@ -73,7 +73,7 @@ def pack_keys(parts: Sequence[tuple[NDArray[np.uint8], Words]]) -> tuple[Words, 
 
 
 def _grown_size(array: Words, words: int) -> int:
-    """Return the size of an array that must hold `words` words. Sizes double, so that fewer words are copied in total
+    """Return the size of an array that must hold `words` words. Sizes double, so that no more words are copied in total
     than the array finally holds.
     """
     return array.size if array.size >= words else max(words, 2 * array.size)

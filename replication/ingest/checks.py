@@ -1,4 +1,4 @@
-"""Settings and tables that a MySQL server must have before its row events can be applied; each error names a remedy."""
+"""Checks of a MySQL server's settings and tables before its row events are applied; each error names the remedy."""
 
 from __future__ import annotations
 
