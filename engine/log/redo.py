@@ -175,8 +175,8 @@ class RedoLog:
     def _queue(self, group: Group, fill: Words) -> None:
         sequence = self.sequence
         lsn = self.head_lsn
-        # No call precedes the append, so no KeyboardInterrupt can divide these steps: number, LSN, queue, and the next
-        # filling group.
+        # There is no call before the append, so no KeyboardInterrupt can divide these steps: the group gets number and
+        # LSN, the next group is filled, and the group is queued.
         group.epoch = self.epoch
         group.lsn = lsn
         group.sequence = sequence
@@ -309,7 +309,7 @@ class RedoLog:
             return found
 
     def _agree(self, step: Callable[[Any], None], argument: Any) -> None:
-        """Call the partner. If that fails, either all members have the group or none has, which a restart finds out."""
+        """Call the partner. If that fails, fail the store: only a restart finds out which groups the members have."""
         try:
             step(argument)
         except StoreFailed as error:

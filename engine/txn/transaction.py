@@ -489,8 +489,8 @@ class Transaction:
             raise self.interrupted() from interrupt
 
     def broke_off(self) -> None:
-        """Fail the store, since a commit that holds its epoch cannot finish. Waiters stop; a restart completes the
-        commit from the log.
+        """Fail the store, since a commit that holds its epoch cannot finish. Waiters stop, and only a restart can
+        continue.
         """
         if self.store.failure.first is None:
             self.store.fail(

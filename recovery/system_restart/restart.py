@@ -2,8 +2,8 @@
 
 Phases: lock → sysfile → control files → choose and load checkpoints → read the log → schema records → strict replay →
 make the end of the log durable → sysfile with a new incarnation → catalog. Before the end of the log is durable, only
-disk columns are written (pages, their copies, the UNDO log), and these writes can be repeated. No other byte changes,
-so a restart that raises an error can be repeated.
+disk columns are written: pages, their copies, the UNDO log, and in the sysfile which UNDO groups are void. These writes
+can be repeated, and no other byte changes, so a restart that raises an error can be repeated.
 
 | sysfile copies | control files | log | outcome |
 |---|---|---|---|
@@ -288,7 +288,7 @@ class Restart:
     def _rebuild(
         self, sysfile: Sysfile, controls: list[Control], parts: int, can_write: bool
     ) -> tuple[Store, Loader, list[GroupRead], LogReader]:
-        """Make one attempt to rebuild the rows. It writes only disk columns, and these writes can be repeated (D8)."""
+        """Make one attempt to rebuild the rows. It writes only for disk columns, and can be repeated (D8)."""
         options = self._options
         region = region_words(options, sysfile.undo_geometry) + version_words(options) + delete_log_words(options)
         arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes, region)
@@ -393,7 +393,9 @@ class Restart:
 
     @staticmethod
     def _check_seam(sysfile: Sysfile, controls: list[Control], reader: LogReader) -> None:
-        """Check that every local checkpoint after the seam is usable: the log does not lead across the seam."""
+        """Check that a restart that begins before the seam ignores no local checkpoint from after it: the log does not
+        lead across the seam. Raises: LcpDamaged.
+        """
         lost = [each for each in controls if not sysfile.is_before_seam(each.start_lsn, each.start_sequence)]
         if lost:
             reader.close()

@@ -34,7 +34,7 @@ def tag_local(txn: Transaction) -> None:
 
 
 def tag_own(txn: Transaction) -> None:
-    """Tag rows of this site that are not logged: rows of exceptions tables."""
+    """Tag rows of this site that the binlog does not get: rows of exceptions tables."""
     tag(txn, NO_LOGGING, 0)
 
 

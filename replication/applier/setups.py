@@ -38,7 +38,7 @@ def rows_of(table: Table, txn: Transaction | None = None) -> Iterator[dict[str, 
 
 
 class AppliedTable:
-    """One table, set up. `column` is the resolve column of its function, None for functions that need none."""
+    """A table with its settings and programs. `column` is the resolve column of its function, None if it needs none."""
 
     def __init__(self, table: Table, setup: TableSetup, exceptions: TableDefinition | None) -> None:
         self.table = table

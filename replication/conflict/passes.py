@@ -24,7 +24,7 @@ class Pass(Enum):
 
 
 class Ending(Enum):
-    """The step after a pass. A rollback also drops the counters of the pass."""
+    """The step after a pass: to commit, or to roll back and keep or drop the counters of the pass."""
 
     COMMIT = "commit"
     AGAIN_KEEP_COUNTERS = "roll back, keep counters"
