@@ -90,9 +90,9 @@ def lead_insert(mem, txn, fragment, rowid, at):
 
 @helper
 def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
-    """Prepare one row of the insert record words[at:], with its image at `image`; return (OK, words of the image), or
-    (status, 0). A status for a lack of disk pages or UNDO log leaves nothing changed: the caller provides them and
-    repeats the call.
+    """Prepare one row of the insert record words[at:], with its image at `image`; return (OK, words of image and disk
+    part), or (status, 0). A status for a lack of disk pages or UNDO log leaves nothing changed: the caller provides
+    them and repeats the call.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
     size = checked_image_words(fixed, record_has_var(mem, fragment, words[at + 1]), words, image, stop)

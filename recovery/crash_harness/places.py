@@ -163,7 +163,7 @@ def _write_cuts(own: list[Piece], kept: frozenset[Piece]) -> set[str]:
 
 
 def _file_cuts(pieces: Sequence[Piece], kept: frozenset[Piece]) -> Iterable[tuple[str, str]]:
-    """Yield (file name, cut) for each file of which either the growth or the data in it was lost, and for each
+    """Yield (file name, cut) for each file of which only the growth or only the data in it was kept, and for each
     directory entry.
     """
     grown = {piece.name: piece in kept for piece in pieces if piece.kind == "grow"}
