@@ -1,8 +1,8 @@
-"""Key words of an ordered index: a row's key columns encoded so that words compare as keys do (docs/access.md, 4).
+"""Key words of an ordered index: a row's key columns as bits whose order is the order of keys (docs/access.md, 4).
 
-One encoder serves every row image, in the arena or in a private buffer; `engine/index/key_values.py` makes the same
-words from Python values. The output needs two words more than the limit: a value is written in pieces of up to 16
-bytes, and the limit is checked between them.
+One encoder serves rows in the arena, after-images in private buffers and anything else in the form of a row image;
+`engine/index/key_values.py` makes the same bits from Python values. The output needs two words more than the limit: a
+value is written in pieces of up to 16 bytes before the limit is checked.
 """
 
 # mypy: ignore-errors

@@ -4,7 +4,7 @@ Every record keeps its offset in the buffer, which is a reservation of `transact
 blocks, in order and without gaps; after it is the tail, which is in memory. An evicted block is *away*: its words are
 zero and its content is only in the file. No record begins with 0, so a kernel detects that and stops with ST_SPOOLED.
 
-Invariants: W1 to W5 in docs/access.md, section 13. After a KeyboardInterrupt, every call can be repeated.
+Invariants: see W1–W5 in access.md §13. Everything here can be repeated after a KeyboardInterrupt at any point.
 """
 
 from __future__ import annotations

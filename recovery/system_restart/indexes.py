@@ -1,4 +1,4 @@
-"""Indexes at a restart: they are never on disk, and are built from the rows after REDO (docs/access.md, 8).
+"""Indexes at a restart: never on disk, built from the rows after REDO (docs/access.md, 8).
 
 The store is not in use yet. Two threads collect and sort the key words of fragments without the GIL; the runs are
 merged into leaves in order. For unique indexes, tags and places go into a hash table that is large enough from the
