@@ -127,7 +127,7 @@ class Channel:
             failover_after_ms: Move to the next source when the heartbeat row has not changed here for so long.
             heartbeat_from: The server whose heartbeat row (`tm.serve`) is watched; all sources must pass on its
                 changes.
-            options: Those of a channel in docs/replication.md, section 3.
+            options: Those of a channel in docs/replication.md, *Options*.
 
         Durable on return: the copy, with `copy=True`.
 

@@ -1,6 +1,6 @@
-"""Reads of an open snapshot: slots that have not changed since, else rows of the version store.
+"""Reads of an open snapshot: an unchanged row from its slot, a changed one from the version store.
 
-Every kernel first checks that the snapshot is open; otherwise it reads nothing else. Entries are those of
+Every kernel checks that the snapshot is open before it reads a row. The format of entries is that of
 `reads_kernels.py` and `disk_reads_kernels.py`.
 """
 
@@ -23,7 +23,7 @@ from tidemark.engine.txn import versions_layout as V
 from tidemark.engine.txn.disk_changes_kernels import reference_at
 from tidemark.engine.txn.versions_kernels import find_open, find_version, key_bucket, version_at
 
-ASKED_SLOTS = 8  # a search of the version store counts as this many slots
+ASKED_SLOTS = 8  # a search of the version store counts as this many examined slots
 
 # States of a slot relative to a snapshot.
 GONE = 0  # no row was there
@@ -67,8 +67,8 @@ def write_version(mem, at, out, place):
 
 @helper
 def write_version_whole(mem, fragment, rowid, at, source, out, place, state):
-    """Copy a version with its disk part, which is in `source` (0: in the live row); return words or status as
-    `read_whole`, or ST_TOO_OLD.
+    """Copy a version with its disk part, which the version at `source` holds (0: the live row does); return words or
+    status as `read_whole`, or ST_TOO_OLD.
     """
     before = version_words(mem, at)
     link = 0
@@ -129,8 +129,8 @@ def read_at(mem, epoch, with_disk, fragment, rowid, out, place, state):
 
 @helper
 def page_at(mem, epoch, fragment, rowid):
-    """Return the page with the disk part a row had at the end of `epoch`: PAGE_OF_OWN if none is needed, -1 without a
-    row.
+    """Return the page with the disk part of a row at the end of `epoch`: PAGE_OF_OWN if no page must be read, -1 if
+    there was no row.
     """
     row = row_address(mem, fragment, rowid)
     if row == 0 or mem[row + 1] > epoch or not is_live(mem, row):
@@ -166,9 +166,10 @@ def look_at(mem, epoch, fragment, base, emptied, slot):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])")
 def scan_snapshot(mem, fragment, epoch, is_copied, limit, out, offsets, state):
-    """Copy rows as at the end of `epoch`, without disk parts, from ROWID state[2] on, or only count them, examining
-    about `limit` slots at most. state: [rows found, words used, next ROWID]. Return OK at the fragment's end, ST_MORE,
-    ST_SPACE - words needed, or ST_TOO_OLD.
+    """Copy rows as at the end of `epoch`, without disk parts, from ROWID state[2] on; count them only if `is_copied` is
+    0. One call examines about `limit` slots. state: [rows found, words used, next ROWID].
+
+    Return OK at the fragment's end, ST_MORE, ST_SPACE - words needed, ST_DROPPED, or ST_TOO_OLD.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -214,7 +215,7 @@ def scan_snapshot(mem, fragment, epoch, is_copied, limit, out, offsets, state):
 def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
     """List the ROWIDs of rows as at the end of `epoch` from state[2] on, and the pages needed to read their disk parts.
 
-    limit and status as for `scan_snapshot`; ST_SPACE if the arrays are full. state: [rows found, -, next ROWID].
+    limit and status: as for `scan_snapshot`; ST_SPACE if the arrays are full. state: [rows found, -, next ROWID].
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -256,11 +257,11 @@ def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
     "int64[::1])"
 )
 def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, stop, out, offsets, state):
-    """Copy the rows order[start:stop], each of the fragment with handle fragments[i] and ROWID rowids[i] (negative:
-    none), as at the end of `epoch`; offsets[i] is the start of its image, -1 if there was no row.
+    """Copy the rows i of order[start:stop] as at the end of `epoch`. fragments[i]: handle. rowids[i]: negative for
+    none. offsets[i] becomes the start of the image, -1 if there was no row.
 
-    state: [rows found, words used, next place in order, page, incomplete entries]. Return OK, or the reason why it
-    stopped at state[2]: ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, ST_DROPPED, or ST_TOO_OLD.
+    state: [rows found, words used, next place in order, page, incomplete entries]. Return OK, or why the copy stopped
+    at state[2]: ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, ST_DROPPED, or ST_TOO_OLD.
     """
     if find_open(mem, epoch) < 0:
         return A.ST_TOO_OLD
@@ -286,8 +287,8 @@ def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, s
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1])")
 def snapshot_pages(mem, epoch, fragments, rowids, start, stop, pages):
-    """Write the page needed to read the disk part of rows [start, stop) as at the end of `epoch` to pages[i], 0 if
-    none. Return OK, ST_TOO_OLD or ST_DROPPED.
+    """Write to pages[i], for each row i of [start, stop), the page that a read of its disk part at the end of `epoch`
+    needs, 0 for none. Return OK, ST_TOO_OLD or ST_DROPPED.
     """
     if find_open(mem, epoch) < 0:
         return A.ST_TOO_OLD
@@ -338,9 +339,10 @@ def rowid_at(mem, epoch, fragment, tag, keys, first, words):
     "int64[::1])"
 )
 def find_snapshot_keys(mem, epoch, seed, with_disk, fragments, keys, key_offsets, stride, start, stop, rowids, pages):
-    """Write the ROWIDs at the end of `epoch` of keys [start, stop), each in the fragment with handle fragments[i] (0:
-    none), to rowids[i], -1 if there was no row; with_disk: to pages[i] the page its disk part needs. Return OK,
-    ST_TOO_OLD or ST_DROPPED.
+    """Write to rowids[i], for each key i of [start, stop), the ROWID it had at the end of `epoch`, -1 for none; if
+    `with_disk`, to pages[i] the page that its disk part needs. fragments[i]: handle, 0 for none.
+
+    Return OK, ST_TOO_OLD or ST_DROPPED.
     """
     if find_open(mem, epoch) < 0:
         return A.ST_TOO_OLD

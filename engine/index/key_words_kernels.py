@@ -33,7 +33,7 @@ QUADS = 0x0000FFFF0000FFFF
 
 @helper
 def put_bits(out, base, bit, value, count):
-    """Append the low `count` bits (1 to 64) of a value after `bit` bits; returns the new number of bits."""
+    """Append the low `count` bits (1 to 64) of a value after `bit` bits; return the new number of bits."""
     at = base + (bit >> 6)
     room = 64 - (bit & 63)
     if room == 64:
@@ -73,7 +73,7 @@ def bytes_at(words, byte, count):
 
 @helper
 def put_bytes(words, byte, count, out, base, bit, limit):
-    """Append bytes with 00 escaped as 00 FF, then the end mark 00 00; stops past `limit` bits."""
+    """Append bytes with 00 escaped as 00 FF, then the end mark 00 00; stop when `limit` bits are reached."""
     done = 0
     while done < count and bit < limit:
         step = min(8, count - done)
@@ -113,7 +113,7 @@ def ordered_float(value, bits, infinity):
 
 @helper
 def put_number(words, byte, kind, width, out, base, bit):
-    """Append a value of fixed size that does not straddle words."""
+    """Append a value of fixed size: 16 bytes that begin at a word, or up to 8 bytes within one word."""
     at = byte >> 3
     if kind == K.CLASS_WIDE:
         return put_words(word_at(words, at), word_at(words, at + 1), kind, width, out, base, bit)
@@ -122,7 +122,9 @@ def put_number(words, byte, kind, width, out, base, bit):
 
 @helper
 def put_words(low, high, kind, width, out, base, bit):
-    """Append a number given as words: in its own width, big-endian, sign bit flipped."""
+    """Append a number in its own width, big-endian: a signed one with its sign bit flipped, a float as by
+    `ordered_float`.
+    """
     if kind == K.CLASS_WIDE:
         bit = put_bits(out, base, bit, high ^ LOWEST, 64)
         return put_bits(out, base, bit, low, 64)
@@ -161,7 +163,7 @@ def copy_chained(mem, reference, first, count, target, at):
 
 @helper
 def put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at, out, base, bit, limit):
-    """Append a var column, NULL bit included. parts[var_at:] is the first chunk of a chained part."""
+    """Append a var column, NULL bit included. parts[var_at:] is the var part, or the first chunk of a chained one."""
     header = parts[var_at] if var_at != NO_VAR_PART else 0
     ends = var_at + 1 + ((header >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)
     columns = (header >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
@@ -195,7 +197,9 @@ def put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at
 
 @helper
 def put_var_value(mem, column, parts, byte, count, out, base, bit, limit):
-    """Append the value at a byte address of a var part: bytes, or the number of an added column, at any alignment."""
+    """Append the value at a byte address of a var part: bytes, or a number of a column added later, which is
+    unaligned.
+    """
     kind = mem[column + K.CW_CLASS]
     if kind == K.CLASS_BYTES:
         return put_bytes(parts, byte, count, out, base, bit, limit)
@@ -208,7 +212,7 @@ def put_var_value(mem, column, parts, byte, count, out, base, bit, limit):
 
 @helper
 def put_piece(mem, tree, column, parts, var_at, out, base, bit, limit):
-    """Append a column of a primary key stored in the var part; such keys are entirely in the first chunk."""
+    """Append a column of a primary key in the var part; such a key is whole in the first chunk."""
     at = var_at + 1
     wanted = mem[column + K.CW_AT]
     for i in range(wanted):
@@ -225,8 +229,8 @@ def put_piece(mem, tree, column, parts, var_at, out, base, bit, limit):
 def encode_key(mem, tree, fixed, at, parts, var_at, reference, side, side_at, out, base, limit):
     """Encode the key words of a row with fixed image fixed[at:] and var part parts[var_at:] to out[base:].
 
-    reference: of the var part if it is chained, else 0. side[side_at:]: room for one value. Writes at most `limit`
-    words; returns their number, at least W.
+    reference: that of the var part if it is chained, else 0. side[side_at:]: room for one value. Write at most `limit`
+    words; return their number. A key shorter than the index's I_WORDS is padded to that.
     """
     bit = 0
     most = limit << 6
@@ -311,15 +315,15 @@ def side_part(mem, tree, number):
 
 @helper
 def encode_here(mem, tree, place, number, limit):
-    """Encode the key words of the row at a place into a scratch part; returns their number."""
+    """Encode the key words of the row at a place into a scratch part; return their number."""
     out = side_part(mem, tree, number)
     return encode_row(mem, tree, place, mem, side_part(mem, tree, X.SIDE_VALUE), mem, out, limit)
 
 
 @helper
 def image_changes_key(mem, tree, place, image, at, keeps_var):
-    """Whether an after-image image[at:] changes the key of the row at a place. keeps_var: the image is only the fixed
-    part, the var part is unchanged.
+    """Whether an after-image image[at:] changes the key of the row at a place. keeps_var: the image is the fixed part
+    only, and the var part is unchanged.
     """
     most = mem[tree + X.I_KEY_WORDS]
     held = encode_here(mem, tree, place, X.SIDE_OTHER, most)
@@ -342,7 +346,9 @@ def image_changes_key(mem, tree, place, image, at, keeps_var):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])")
 def encode_places(mem, tree, places, count, limit, out, lengths):
-    """Encode the key words of rows by place into out, `limit` words and two of slack each; lengths gets the counts."""
+    """Encode the key words of rows by place into `out`, `limit` + 2 words apart; write their numbers to `lengths`.
+    Return `count`, or ST_DROPPED.
+    """
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED

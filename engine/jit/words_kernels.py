@@ -1,8 +1,8 @@
-"""Reading and copying words where every nanosecond counts.
+"""Read and copy words without numba's check for negative indexes.
 
-numba checks whether each index is negative (counted from the end, as in Python), which takes as long as the access
-itself and keeps loops from being vectorised; an unsigned index needs no check. Addresses and offsets are never
-negative. The unsigned number is only an index and is never compared: numba compares uint64 with int64 as floats (D2).
+The check takes as long as the access itself and prevents vectorised loops; an unsigned index needs none, and addresses
+and offsets are never negative. The unsigned number is only an index and is never compared: numba compares uint64 with
+int64 as floats (D2).
 """
 
 # mypy: ignore-errors
@@ -22,7 +22,7 @@ def word_at(words, at):
 
 @helper
 def move_words(source, start, target, at, count):
-    """Copy `count` words of source[start:] to target[at:]; no overlap, and nothing is negative."""
+    """Copy `count` words of source[start:] to target[at:], which do not overlap. No argument is negative."""
     first = np.uint64(start)
     place = np.uint64(at)
     for i in range(count):

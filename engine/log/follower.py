@@ -1,6 +1,6 @@
-"""Following the log: closed and durable epochs, read back from the files as row changes and schema changes (D10).
+"""Following the log: closed and durable epochs, read from the files as row changes and schema changes (D10).
 
-The same code serves an open store and a store that is being opened. A follower keeps the log from being cut: see
+The same code serves an open store and a store that is being opened. The log is not truncated past a follower: see
 `Transactions.followers`.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.definition import TableDefinition
 
-# Groups are gathered up to this size: handled one by one, a group of one transaction costs a hundred times its rows.
+# Groups are gathered up to this size. Alone, a group of one transaction costs a hundred times as much as its rows.
 _GATHERED_WORDS = 128 << 10
 
 
@@ -42,7 +42,7 @@ class FollowPoint:
 
 
 class EpochChanges:
-    """One closed epoch; `parts` yields its changes, once, in log order except that tables may be reordered."""
+    """One closed epoch; `parts` yields its changes once. Changes of a row keep their order in the log."""
 
     def __init__(self, epoch: int, reading: _Reading) -> None:
         self.epoch = epoch
@@ -51,8 +51,8 @@ class EpochChanges:
 
     @property
     def wall_us(self) -> int:
-        """When the last group read so far was sealed, in microseconds since 1970; after `parts` has ended, the last
-        group of the epoch.
+        """The time at which the last group read so far was sealed, in microseconds since 1970; after `parts` has ended,
+        that is the last group of the epoch.
         """
         return self._reading.wall_us
 
@@ -76,9 +76,9 @@ class LogFollower:
     def epochs(self, closed_epoch: int, durable_lsn: int, after: int = 0) -> Iterator[EpochChanges]:
         """Yield the epochs up to `closed_epoch` that have groups, each completely durable; skip those up to `after`.
 
-        closed_epoch: no more groups will be written of it or of earlier ones. durable_lsn: groups before it are
-        durable. The follower advances past an epoch only when the caller asks for the next one and has taken all of its
-        parts: after an error it yields the epoch again. Raises: RedoDamaged, SpoolDamaged.
+        closed_epoch: no more groups of it or of earlier ones will be written. durable_lsn: groups before it are
+        durable. The follower advances past an epoch only when the caller has taken all its parts and requests the next
+        one; after an error it yields the epoch again. Raises: RedoDamaged, SpoolDamaged.
         """
         while True:
             first = self.group(self._lsn, self._sequence, durable_lsn)
@@ -91,13 +91,13 @@ class LogFollower:
             reading = _Reading(self, first, durable_lsn, self._changes)
             yield EpochChanges(first.epoch, reading)
             if reading.end is None:
-                return  # the caller did not take all parts: they come again
+                return  # the caller did not take all parts: the next call yields them again
             self._lsn, self._sequence = reading.end
             self._changes = reading.changes
 
     @property
     def lsn(self) -> int:
-        """The LSN it has reached: it reads nothing before it again."""
+        """The LSN that it has reached; it does not read groups before this LSN again."""
         return self._lsn
 
     def next_epoch(self, durable_lsn: int) -> int | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FOLDER = "redo"
 SUFFIX = ".redo"
 FILES_MIN = 3
-CAPACITY_BYTES_MAX = 1 << 46  # the largest log a caller can ask for
+CAPACITY_BYTES_MAX = 1 << 46  # the largest log that an option can set
 FILE_BYTES_PREFERRED = 16 << 20
 REACH_STEP_BYTES = 16 << 20
 REACH_STEP_SHARE = 8
@@ -49,7 +49,7 @@ class Geometry:
 
     @property
     def reach_step_bytes(self) -> int:
-        """How far ahead of the log its reach is declared, in bytes; a restart reads this much past the log's end."""
+        """Bytes by which the log's reach is declared ahead; a restart reads this much past the end of the log."""
         share = self.capacity_bytes // REACH_STEP_SHARE // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
         return max(GROUP_ALIGN_BYTES, min(REACH_STEP_BYTES, share))
 
@@ -99,7 +99,7 @@ def create_files(files: Files, geometry: Geometry) -> None:
 
 def open_files(files: Files, geometry: Geometry, writable: bool) -> list[File]:
     """Open all files of the ring, in order. Raises: FileMissing, FileTruncated."""
-    # One by one: an intact sysfile may claim billions of files, and the first missing one must end the loop.
+    # One by one, because an intact sysfile may claim billions of files: the first missing one ends the loop.
     handles = [files.open(geometry.name(number), writable) for number in range(geometry.file_count)]
     for name, handle in zip(geometry.names(), handles, strict=True):
         # The files were synced at full size before the store existed, so the missing bytes may have been acknowledged.

@@ -18,7 +18,7 @@ RESERVED_FIELDS = (0, 0, 0)
 
 
 class Group:
-    """A group: numbered and placed when it is queued, sealed when it is sent to other nodes and again when written."""
+    """A group: it gets its number and LSN when queued, is sealed when sent to other nodes and again when written."""
 
     __slots__ = (
         "epoch",
@@ -52,8 +52,8 @@ class Group:
         return self.lsn + self.written_words * 8
 
     def seal(self, store: tuple[int, int], incarnation: int, lap: int, stamp: tuple[int, int], unsynced: int) -> None:
-        """Write header and padding. stamp: used if the group has none yet. unsynced: groups directly before it that may
-        not be durable when it is written.
+        """Write header and padding. stamp: time and next transaction id, if the group has none yet. unsynced: how many
+        groups directly before it may not be durable when it is written.
         """
         words = self.words
         self.stamp = wall_us, next_txid = self.stamp or stamp

@@ -21,7 +21,7 @@ GROUP = np.dtype(
         ("wall_us", "<u8"),  # wall clock when it was sealed; for restoring to a time, never for order
         ("next_txid", "<u8"),  # transaction ids from here on are not in this or an earlier group
         ("records_words", "<u8"),  # words of records after the header; the rest is padding
-        ("unsynced", "<u8"),  # groups directly before it that may not have been durable when it was written
+        ("unsynced", "<u8"),  # how many groups directly before it may not have been durable when it was written
         ("reserved_1", "<u8"),
         ("reserved_2", "<u8"),
         ("reserved_3", "<u8"),

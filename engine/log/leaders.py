@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tidemark.engine.base.failure import Failure
 
-# A follower checks this often whether there is a leader: a second signal may interrupt the leader's handover.
+# Interval at which a follower checks whether there is a leader: a second signal may interrupt the leader's handover.
 FOLLOWER_POLL_SECONDS = 0.1
 
 
@@ -28,11 +28,12 @@ class Leaders:
         self.followers: deque[tuple[int, threading.Lock]] = deque()
 
     def wait(self, sequence: int, reached: Callable[[], int], lead: Callable[[int], None]) -> None:
-        """Return when the work has reached a group, leading it if no other thread does. Raises: StoreFailed, and any
+        """Return when the work has reached a group; lead it if no other thread does. Raises: StoreFailed, and any
         exception of `lead`.
 
-        reached: returns how far the work is. lead: continues it up to a sequence, or as far as there is work, and calls
-        `let_go` after each step. Neither is stored, or a closed store would stay alive in a reference cycle.
+        reached: returns the sequence that the work has reached. lead: continues it up to a sequence, or as far as there
+        is work, and calls `let_go` after each step. Neither is stored, since a reference cycle would keep a closed
+        store alive.
         """
         while reached() < sequence:
             token = object()
@@ -54,7 +55,7 @@ class Leaders:
                         self._failure.check()
             finally:
                 if self._leader is token:
-                    self._leader = None  # no call before it, so no signal can leave a leader that has gone
+                    self._leader = None  # no call precedes it, so no signal can leave a stale leader
                     self._hand_over()
                 elif gate is not None:
                     self._leave(sequence, gate)
@@ -70,7 +71,7 @@ class Leaders:
                     self.followers.append((wanted, gate))
 
     def _hand_over(self) -> None:
-        """Wake the first follower to lead, as the leader has gone; after a failure wake all, so that they raise it."""
+        """Wake the first follower, which then leads; after a failure wake all followers, which then raise it."""
         with self._guard:
             if self._failure.first is not None:
                 while self.followers:
@@ -79,7 +80,7 @@ class Leaders:
                 self.followers.popleft()[1].release()
 
     def _leave(self, sequence: int, gate: threading.Lock) -> None:
-        """Remove a follower that continues or backs out. If it was woken to lead and will not, wake another one."""
+        """Remove a follower that continues or stops waiting. If it was woken to lead and does not, wake another one."""
         with self._guard:
             if (sequence, gate) in self.followers:
                 self.followers.remove((sequence, gate))

@@ -1,7 +1,7 @@
-"""REDO groups decoded for people: one plain dict per group, transaction and operation.
+"""REDO groups as a readable listing: one dict for each group, transaction and operation.
 
-The decoder of rows in memory decodes the values. An operation on a table that is no longer known is listed by its place
-alone. Sizes are checked before they are used, although the group's checksum covers them.
+The decoder of rows in memory decodes the values. Of an operation on a table that is no longer known, only fragment and
+ROWID are listed. Sizes are checked before they are used, although the group's checksum covers them.
 """
 
 from __future__ import annotations

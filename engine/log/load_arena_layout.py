@@ -12,7 +12,7 @@ LI_IDENTITY = 5  # word 1 of its records: table, fragment, version
 LI_FRAGMENT = 6
 LI_WORDS = 8
 
-# State of a file being written.
+# State of a load file that is being written.
 LS_USED = 0  # words used in the block
 LS_ROWS = 1  # rows in the file
 LS_RECORD = 2  # start of the last record in the block; 0: none yet
@@ -28,9 +28,9 @@ LR_WORDS = 4
 # Where the rows of a file go, kept between calls.
 LP_FRAGMENT = 0  # handle of the fragment
 LP_NUMBER = 1  # its number
-LP_FORMAT = 2  # of the table for which the images were written
+LP_FORMAT = 2  # format of the table for which the images were written
 LP_FIRST = 3  # logical page of the file's page 0
 LP_OPEN = 4  # arena page being filled, reserved for this load; 0: none
-LP_PROBES = 5  # 1: no more rows are placed, only keys are looked up
-LP_COUNT = 6  # keys found by these lookups
+LP_PROBES = 5  # 1: rows are no longer placed, only their keys are looked up
+LP_COUNT = 6  # how many of these keys were found
 LP_WORDS = 8

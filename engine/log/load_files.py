@@ -1,7 +1,7 @@
-"""Load files: rows turned into insert records outside the store, and adopted by a record of the log that names them.
+"""Load files: insert records that a job writes outside the store, and that a record of the log adopts by name.
 
-Each is written once, by the process that had the rows, and never changed after its rename (docs/load.md). Its
-description is in the manifest of its job, and from the adoption on in the log.
+The process that has the rows writes a file once; after its rename it never changes (docs/load.md). Its description is
+in the manifest of its job, and from the adoption on in the log.
 """
 
 from __future__ import annotations

@@ -29,10 +29,11 @@ _pack_rows = helper(L.pack_rows)
     nogil=True,
 )
 def pack_rows_of_file(shape, images, offsets, order, start, stop, block, state):
-    """Append images order[start:stop] (or start to stop, if order is empty) to a block as insert records.
+    """Append images order[start:stop] (images [start, stop) if `order` is empty) to a block as insert records.
 
-    offsets: of the images, count + 1, or empty if all have the fixed words only. state: LS_ words, kept between calls.
-    Returns the position reached: less than `stop` if the block has no room for the next row and its header.
+    offsets: those of the images, count + 1, or empty if all have the fixed words only. state: LS_ words, kept between
+    calls. Return the position reached, which is less than `stop` if the block has no room for the next row and its
+    record header.
     """
     fixed = shape[N.LI_FIXED]
     slots = shape[N.LI_SLOTS]
@@ -86,10 +87,10 @@ def checked_row_words(shape, words, at, stop):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64, int64[::1], int64[::1])", nogil=True)
 def survey_block(shape, header, words, start, stop, first_row, last_row, rows, key):
-    """Check the records words[start:stop] of a load file and list their rows; returns their number or a status below 0.
+    """Check the records words[start:stop] of a load file and list their rows; return their number or a status below 0.
 
-    shape: LI_ words; header: the table's private hash header. first_row: rows in the blocks before, last_row: in the
-    whole file. rows: LR_WORDS for each row. key: scratch space for a key. ST_INVARIANT: no task writes such records;
+    shape: LI_ words; header: the table's private hash header. first_row: rows in the blocks before; last_row: rows in
+    the whole file. rows: LR_WORDS for each row. key: scratch space for a key. ST_INVARIANT: the records are invalid;
     ST_PARTITION: a row belongs to another fragment.
     """
     slots = shape[N.LI_SLOTS]

@@ -60,7 +60,7 @@ def own_fixed(mem, buf, row):
 
 @helper
 def is_away(mem, buf, operation):
-    """Whether an operation's record is in the spool file only; then X_SPOOLED is set to its place in the buffer."""
+    """Whether an operation's record is evicted to the spool file; then set X_SPOOLED to its place in the buffer."""
     at = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
     if buf[at] != 0:  # no record begins with 0
         return False
@@ -70,7 +70,7 @@ def is_away(mem, buf, operation):
 
 @helper
 def is_image_away(mem, buf, row):
-    """Whether the fixed image that a row's lock holder sees is in the spool file only; see `own_fixed`, `is_away`."""
+    """Whether the fixed image that a row's lock holder sees is evicted; see `own_fixed`, `is_away`."""
     operation = newest_operation(mem[row])
     while operation != 0:
         if mem[operation + A.O_RECORD] & A.OP_KIND_MASK == L.KIND_UPDATE:
@@ -88,7 +88,7 @@ def own_kind(mem, row):
 
 @helper
 def own_author(mem, row, author):
-    """Return a row's author as its lock holder sees it: of its newest change, else `author`, the committed one."""
+    """Return a row's author as its lock holder sees it: that of its newest change, else the committed one, `author`."""
     operation = newest_operation(mem[row])
     while operation != 0:
         word = mem[operation + A.O_RECORD]
@@ -100,7 +100,7 @@ def own_author(mem, row, author):
 
 @helper
 def copy_image(mem, buf, fragment, row, mine, out, at):
-    """Copy a row image to out[at:], as its lock holder sees it if `mine`; returns its words. `out` has room."""
+    """Copy a row image to out[at:], as its lock holder sees it if `mine`; return its words. `out` has room."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
     reference = 0
     if mine:
@@ -131,7 +131,7 @@ def entry_words(mem, fragment, row, mine):
 
 @helper
 def write_entry(mem, buf, fragment, rowid, row, mine, out, at):
-    """Write the entry of a row to out[at:]; returns its words. `out` has room."""
+    """Write the entry of a row to out[at:]; return its words. `out` has room."""
     out[at] = rowid
     out[at + 1] = mem[row + 1]
     author = (mem[row] >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK

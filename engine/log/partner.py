@@ -1,6 +1,6 @@
-"""The commit partner, which gets every group of a log besides the disk and must confirm it before it counts (N1).
+"""The commit partner: it gets every group of a log, and a group counts as durable only after its confirmation (N1).
 
-A log has none unless this node leads a node group (docs/internals/node-group.md, *The commit partner*).
+Only a node that leads a node group has a partner (docs/internals/node-group.md, *The commit partner*).
 """
 
 from __future__ import annotations
@@ -12,31 +12,33 @@ if TYPE_CHECKING:
 
 
 class CommitPartner(Protocol):
-    """Called by the thread that commits or leads the writing. An exception in `send`, `wait` or `share` ends the store:
-    the rows have changed already, and no error may claim a rollback; commits under way end with CommitOnFailedStore. An
-    exception in `offer` reaches the caller, and nothing is queued. A KeyboardInterrupt is no failure: the call is
-    repeated with the same sequence and the same words.
+    """Called by the thread that commits or leads the writing.
+
+    An exception in `send`, `wait` or `share` fails the store: the rows have changed already, so no error may claim a
+    rollback, and commits under way end with CommitOnFailedStore. An exception in `offer` reaches the caller, and no
+    group is queued. A KeyboardInterrupt does not fail the store: the call is repeated with the same sequence and words.
     """
 
     def offer(self, txid: int, names: tuple[str, ...]) -> None:
-        """Send the files that a transaction's group will name, sealed and synced, before that group. The caller holds
+        """Before a transaction's group is sent, send the files that it will name, sealed and synced. The caller holds
         no latch, so other commits continue. A transaction that is interrupted here is rolled back, and its files are
-        swept.
+        removed.
         """
         ...
 
     def send(self, group: Group) -> None:
-        """Send the next group, sealed and not written yet; its `files` are the names passed to `offer`. Copy its words:
-        the header is sealed again when the group is written. A group sent twice with one sequence counts once.
+        """Send the next group, which is sealed and not written yet; its `files` are the names passed to `offer`. Copy
+        its words: the header is sealed again when the group is written. A group sent again with the same sequence
+        counts once.
         """
         ...
 
     def wait(self, sequence: int) -> None:
-        """Return when every live member has the group. It is synced here, and published as durable after this call."""
+        """Return when every live member has the group. This node has synced it, and then publishes it as durable."""
         ...
 
     def share(self, sequence: int) -> None:
-        """Return when every live member has the group in memory, applied; no member need have synced it."""
+        """Return when every live member has applied the group in memory; no member need have synced it."""
         ...
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:

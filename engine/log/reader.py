@@ -1,9 +1,9 @@
 """Reading the log at restart: which groups are there, where the log ends, and whether that end is a tail or damage.
 
-Groups are written in batches, each only after the previous batch is durable, and each group says how many groups of its
-own batch precede it. So a bad group is damage if a valid group of a later batch is anywhere after it. Otherwise it
-begins the tail that a crash left, valid groups after it included (ADR 0016). Such a later group can be anywhere before
-the log's reach (ADR 0007).
+A batch of groups is written only after the previous batch is durable, and each group has the number of groups of its
+batch before it. So a bad group is damage if a valid group of a later batch follows it, which can be anywhere before the
+log's reach (ADR 0007). Otherwise the bad group begins the tail that a crash left, which includes any valid groups after
+it (ADR 0016).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class GroupRead:
     transactions: int
     records_words: int
     words: Words
-    unsynced: int = 0  # groups directly before it that may not have been durable when it was written
+    unsynced: int = 0  # how many groups directly before it may not have been durable when it was written
 
     @property
     def end_lsn(self) -> int:
@@ -68,8 +68,8 @@ class LogReader:
         """Yield every group from (lsn, sequence) to the end of the log; then `end_lsn`, `next_sequence`, `last` are
         set.
 
-        floor_lsn: the log is known to have been durable up to here. reach_lsn: no group was ever written that ends past
-        this, 0 if that is not known. Raises: RedoDamaged if the log continues after a bad group.
+        floor_lsn: the log was durable up to here. reach_lsn: no group that was ever written ends past this; 0 if
+        unknown. Raises: RedoDamaged if the log continues after a bad group.
         """
         self.end_lsn = lsn
         self.next_sequence = sequence
@@ -81,11 +81,11 @@ class LogReader:
             self._take(group)
             self.end_lsn = group.end_lsn
             self.next_sequence = group.sequence + 1
-        # A log that ends before the sysfile's floor contradicts the sysfile, so its reach is not trusted either.
+        # A log that ends before `floor_lsn` contradicts the sysfile, so the sysfile's reach is not trusted either.
         self._check_tail(reach_lsn if self.end_lsn >= floor_lsn else 0)
 
     def _take(self, group: GroupRead) -> None:
-        """Advance to this group, which says how many groups directly before it may not have been durable."""
+        """Advance past this group, and keep it with the predecessors that may not be durable."""
         self.last = group
         before = len(self._doubtful) - group.unsynced
         self._doubtful = [*self._doubtful[max(0, before) :], group]
@@ -148,7 +148,7 @@ class LogReader:
     def damage(self, what: str) -> RedoDamaged | ForeignFile:
         """Return the error for a log that ends too early: RedoDamaged, or ForeignFile if another store's group follows.
 
-        what: the trouble with the group missing at the end, for the message.
+        what: what is wrong with the group missing at the end, for the message.
         """
         number, offset, _, _ = self._geometry.pieces(self.end_lsn, 8)[0]
         name = self._geometry.name(number)
@@ -163,7 +163,7 @@ class LogReader:
         )
 
     def _is_foreign(self, number: int, offset: int) -> bool:
-        """Whether an intact group of another store is there; files are created zeroed, so it is not a leftover."""
+        """Whether an intact group of another store is there. Files are created with zeros, so it is not a leftover."""
         lsn = number * self._geometry.file_bytes + offset  # of the first lap; only the place in the ring matters
         head = self._read(lsn, GROUP_ALIGN_BYTES)
         size = int(header_of(head, GROUP)["words"])
@@ -225,9 +225,9 @@ class LogReader:
         self._handles = []
 
     def firm_up(self) -> None:
-        """Rewrite the last group and its predecessors of the same batch with identical bytes. After a sync that failed,
-        or that a kill prevented, the page cache may have data that the disk lacks (F39). Durable on return: every group
-        that was read.
+        """Rewrite the last group and its predecessors of the same batch with identical bytes: if their sync failed or
+        a kill prevented it, the page cache may have data that the disk lacks (F39). Durable on return: every group that
+        was read.
         """
         if self._doubtful:
             batch = [group.words[: (group.end_lsn - group.lsn) // 8] for group in self._doubtful]
@@ -236,8 +236,8 @@ class LogReader:
     def seal_tail(self) -> None:
         """Make the end of the log durable before anything new is acknowledged.
 
-        Rewrites the groups that may not be durable and zeroes the sector after them. Remnants of a batch after the end
-        are removed first, or a new group that ends where a remnant begins would bring it back. Durable on return.
+        Rewrite the groups that may not be durable and zero the sector after them. Remnants of a batch after the end are
+        removed first: a new group that ends where a remnant begins would make it valid again. Durable on return.
         """
         if self._has_remnants:
             self.cut()
@@ -279,7 +279,7 @@ def described(words: Words) -> GroupRead:
 def holds_groups(files: Files) -> bool:
     """Whether any file of a log holds an intact group, of any store.
 
-    The remains of files that were never written are not sealed. After some laps no group need start at a file's start.
+    Files that were never written have no seal. After some laps, a file need not begin with a group.
     """
     for name in files.list(FOLDER):
         if not is_log_name(name):

@@ -1,4 +1,4 @@
-"""The frame of a record of the log, as kernels read it."""
+"""Size and form of a record of the log, as kernels read them."""
 
 # mypy: ignore-errors
 

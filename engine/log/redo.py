@@ -4,13 +4,18 @@ Under the store's commit latch: `fill`, `room`, `sequence`, `adopt`, `close_epoc
 `flush`. The filling group takes records until a thread waits for it or its epoch closes; then it is numbered, placed
 and queued. The leader writes the queue in order, all groups queued by then in one batch.
 
-A commit partner, if there is one, gets a group before it is written here, and must agree before it counts as durable. A
-commit that does not wait for the disk waits until every member has the group in memory: `share`.
+A commit partner, if there is one, gets a group before it is written here, and the group counts as durable only after
+its confirmation. A commit that does not wait for the disk waits until every member has the group in memory: `share`.
 
-Invariants: (L1) a batch of groups is written only after the batch before it is durable, and each group says how many
-groups of its own batch precede it (ADR 0016); (L2) bytes of a durable group are rewritten only identically; (L3) a
-transaction is in one group; (L4) head - tail never exceeds the capacity; (L5) the tail moves only by `set_tail`; (L6)
-no group is written that ends past the durable reach (ADR 0007).
+Invariants:
+
+- L1: a batch of groups is written only after the batch before it is durable, and each group has the number of groups of
+  its batch before it (ADR 0016).
+- L2: a durable group is rewritten only with identical bytes.
+- L3: a transaction is in one group.
+- L4: head - tail never exceeds the capacity.
+- L5: the tail moves only by `set_tail`.
+- L6: a group that ends past the durable reach is not written (ADR 0007).
 """
 
 from __future__ import annotations
@@ -43,9 +48,9 @@ if TYPE_CHECKING:
 
 FILL_WORDS = 1 << 17  # 1 MiB
 SPARE_BUFFERS = 8
-# Groups of one write: enough to be worth a sync, few enough that a waiter for the first is not delayed much.
+# Bytes of one write: enough to be worth a sync, few enough not to delay a waiter for the first group much.
 BATCH_BYTES = 1 << 20
-# Not available to transactions: restart, schema records and the padding of groups in flight must always fit.
+# Reserved for restarts, schema records and the padding of groups in flight; transactions cannot use it.
 PRIVATE_BYTES = 64 << 10
 
 
@@ -90,7 +95,7 @@ class RedoLog:
         self.writing_sequence = position.sequence - 1  # last group whose write has begun
         self._needs = TailNeeds(clock)
         self.on_pressure: Callable[[], None] | None = None
-        # Declares durably that the log may reach this LSN; returns the LSN up to which it may go. A bare log has none.
+        # Declares durably that the log may reach this LSN, and returns the reach now declared. None for a log alone.
         self.extend_reach: Callable[[int], int] | None = None
         self.reach_lsn = 0
         self.partner: CommitPartner | None = None
@@ -120,7 +125,7 @@ class RedoLog:
         self._queue(group, self.fill)
 
     def close_epoch(self, new_epoch: int) -> tuple[int, int]:
-        """Begin a new epoch; returns (LSN, sequence) of the next group: everything older is before it."""
+        """Begin a new epoch; return (LSN, sequence) of the next group: everything of older epochs is before it."""
         self._seal_fill()
         self.epoch = new_epoch
         if self.partner is not None:
@@ -143,7 +148,7 @@ class RedoLog:
         self._queue(group, self.fill)
 
     def divide(self) -> int:
-        """End the filling group; returns the sequence of the last group: everything logged is in it or before it."""
+        """End the filling group; return the sequence of the last group: everything logged is in it or before it."""
         self._seal_fill()
         return self.sequence - 1
 
@@ -170,8 +175,8 @@ class RedoLog:
     def _queue(self, group: Group, fill: Words) -> None:
         sequence = self.sequence
         lsn = self.head_lsn
-        # There is no call from here to the append, so no KeyboardInterrupt: the group is numbered, placed, queued and
-        # replaced as the filling one, or none of it.
+        # There is no call before the append, so no KeyboardInterrupt can divide these steps: the group gets number and
+        # LSN, the next group is filled, and the group is queued.
         group.epoch = self.epoch
         group.lsn = lsn
         group.sequence = sequence
@@ -189,9 +194,9 @@ class RedoLog:
         self._mem[S_REDO_FREE] = max(0, free // 8 - int(self.fill[0]))
 
     def set_tail(self, lsn: int, sequence: int, what: str) -> None:
-        """Move the tail to `lsn` (L5), as `what`, a local checkpoint, needs nothing before it. If another holder does,
-        the tail stays until the next call. The caller holds the latch, and the control file that allows this is
-        durable.
+        """Move the tail to `lsn` (L5): a local checkpoint, which `what` names, needs nothing before it. If another
+        holder does, the tail stays until the next call. The caller holds the latch, and the control file that allows
+        this is durable.
         """
         self._needs.set(RESTART, what, lsn)
         # The log of a copied store may begin at its first byte with a group later than the first.
@@ -213,7 +218,7 @@ class RedoLog:
     def make_durable(self, sequence: int) -> None:
         """Return when the group is durable; lead the writing if no other thread does.
 
-        Raises: StoreFailed if the log failed first, or the process had no memory to write it.
+        Raises: StoreFailed if the log failed first, or if the process had no memory for the write.
         """
         try:
             self.writing.wait(sequence, lambda: self.durable_sequence, self._lead)
@@ -223,8 +228,8 @@ class RedoLog:
             raise failed from error
 
     def wait(self, sequence: int) -> None:
-        """Do `make_durable` for a commit's group. Raises: CommitOnFailedStore: the outcome is unknown until the store
-        is opened again.
+        """Call `make_durable` for a commit's group. Raises: CommitOnFailedStore; the outcome is then unknown until the
+        store is opened again.
         """
         try:
             self.make_durable(sequence)
@@ -254,7 +259,7 @@ class RedoLog:
             ) from error
 
     def _share(self, _sequence: int) -> None:
-        """Have the partner take everything committed so far, and wait until it has; later commits go with the next."""
+        """Send everything committed so far to the partner, and wait for it; later commits go with the next call."""
         with self._sending:
             with self._latch:
                 self.files.failure.check()
@@ -284,9 +289,8 @@ class RedoLog:
                     self._publish(last)
                     break
                 except KeyboardInterrupt as error:
-                    # Only the main thread gets here. It writes the same bytes to the same place again. A write or sync
-                    # that failed was latched by the files before the signal could interrupt, and raises StoreFailed
-                    # now.
+                    # Only the main thread gets here. It writes the same bytes to the same place again. If a write or
+                    # sync failed before the signal, the files have latched the failure, and StoreFailed is raised now.
                     interrupt = error
         if interrupt is not None:
             raise interrupt
@@ -294,7 +298,7 @@ class RedoLog:
     def _batch(self) -> list[Group]:
         """Return the next groups to write: all that are queued, up to BATCH_BYTES; the filling one if none is."""
         with self._latch:
-            self.files.failure.check()  # the filling group may have records of a commit that found an invariant broken
+            self.files.failure.check()  # the filling group may have records of a commit that broke off
             if not self.pending:
                 self._seal_fill()
             found: list[Group] = []
@@ -305,7 +309,7 @@ class RedoLog:
             return found
 
     def _agree(self, step: Callable[[Any], None], argument: Any) -> None:
-        """Call the partner. If it fails, all members have the group or none, and only a restart may find out which."""
+        """Call the partner. If that fails, fail the store: only a restart finds out which groups the members have."""
         try:
             step(argument)
         except StoreFailed as error:
@@ -330,14 +334,14 @@ class RedoLog:
 
     def write(self, batch: list[Group]) -> None:
         start_lsn, end_lsn = batch[0].lsn, batch[-1].end_lsn
-        if end_lsn - self.tail_lsn > self.geometry.capacity_bytes:  # L4: space was not reserved; needed log must stay
+        if end_lsn - self.tail_lsn > self.geometry.capacity_bytes:  # L4: the write would overwrite log that is needed
             broken = InvariantBroken("the REDO log would overwrite groups that are needed; open the store again")
             self.files.failure.latch(broken)
             raise broken
         self.writing_sequence = batch[-1].sequence
         with self._sending:  # a sharing thread writes into headers of groups not sent yet
             for group in batch:
-                if not group.is_sealed:  # only once: if a signal causes a second write, the bytes must be the same
+                if not group.is_sealed:  # only once: a second write, after a signal, must have the same bytes
                     self._seal(group)
                     group.is_sealed = True
                 self._send(group)
@@ -350,8 +354,8 @@ class RedoLog:
                 self.files.pwrite(self.handles[number], offset, view[start : start + length])
                 numbers.append(number)
         except StorageFull as error:
-            # The log's space was allocated when it was created, so only a copy-on-write file system gets here. The rows
-            # have the changes already: nothing is rolled back, and no error may claim that it was (F44).
+            # The log's space was allocated when it was created, so this happens only on a copy-on-write file system.
+            # The rows have the changes already: nothing is rolled back, and no error may claim a rollback (F44).
             failure = IoFailed(f"{error.message}; the log cannot be written, open the store again", **error.evidence)
             self.files.failure.latch(failure)
             raise failure from error
@@ -364,7 +368,7 @@ class RedoLog:
         end_lsn = last.end_lsn
         with self._latch:
             written, bytes_ = last.sequence - self.durable_sequence, end_lsn - self.durable_lsn
-            # No call between these assignments: a signal that divided them would have the groups written again.
+            # No call between these assignments: after a signal between them, the groups would be written again.
             self.durable_sequence = last.sequence
             self.durable_lsn = end_lsn
             self.groups_written += written

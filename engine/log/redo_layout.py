@@ -30,9 +30,9 @@ LOAD_WORDS = 6  # kind, kind of files, transaction id, job, table, number of fil
 LOAD_FILE_WORDS = 10  # of a file: fragment, part, attempt, tag, rows, pages, blocks, words of records, bytes, digest
 LOAD_PLACE_WORDS = 1  # of a file, after those: first page in the fragment
 
-FLAG_VAR_KEPT = 1  # the image is only the fixed part; the var part stays
+FLAG_VAR_KEPT = 1  # the image is the fixed part only; the var part stays
 FLAG_DISK_KEPT = 2  # the image has no disk part; the one on disk stays
-FLAG_AGAIN = 4  # of a logged table: the transaction has already changed this row
+FLAG_AGAIN = 4  # in a table that logs before-images: the transaction has already changed this row
 
 KIND_MASK = 0xFF
 FLAGS_SHIFT = 8

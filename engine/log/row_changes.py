@@ -1,11 +1,11 @@
 """The changes of transactions, read from the log: row changes in batches of one table and kind, and schema changes.
 
-Kernels list the records of one piece (a group, or a block of a spool file). They are ordered by table, and by kind
+Kernels list the records of one piece (a group, or a block of a spool file). Records are ordered by table, and by kind
 where kinds alternate; changes of one row keep their order. The changes of a transaction to one row are joined into one.
-A transaction is in one piece unless it spooled; then rows it changed more than once are deferred to its end.
+A transaction is in one piece unless it spooled; then rows that it changed more than once are deferred to its end.
 
-A transaction that was open while a table or a partition was dropped has its records after the drop, and no rows: a
-record of a partition dropped before it is no change (`ChangeReader`).
+A transaction that was open while a table or a partition was dropped has records after the drop. They changed no row, so
+`ChangeReader` ignores records of what was dropped before them.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ _HASHES = 1 << 30  # with the tag, 59 bits tell keys apart; two keys that collid
 class RowChanges:
     """Changes of rows of one table, all of one kind: KIND_INSERT, KIND_UPDATE, KIND_DELETE, KIND_REFRESH.
 
-    `before` and `after`: the words of `words` at which images start, None if the kind has none. Images have the form of
-    `row_format`; for a table with disk columns they have a disk part only where the flags say so. The before-images of
-    KIND_REFRESH (of an absent row) have only the key. A table that did not log before-images has no UPDATEs and
-    DELETEs. Shapes: one number for each row in each of `before`, `after`, `txids`, `any_values`, `authors`.
+    `before` and `after`: the positions in `words` at which images start, None if the kind has none. Images have the
+    form of `row_format`; with disk columns, they have a disk part only where the flags say so. The before-images of
+    KIND_REFRESH (of an absent row) have the key only. A table that did not log before-images yields no UPDATEs and
+    DELETEs. `before`, `after`, `txids`, `any_values` and `authors` have one number for each row.
     """
 
     row_format: RowFormat
@@ -113,7 +113,7 @@ class SchemaChange:
 
 @dataclass(frozen=True)
 class LoadAdopted:
-    """An adopted bulk load: the number of rows of one table, and `parts`, which reads them if the caller wants them."""
+    """An adopted bulk load: the number of its rows, all of one table, and `parts`, which reads them on request."""
 
     row_format: RowFormat
     job: int
@@ -128,7 +128,7 @@ class ChangeReader:
     """Reads pieces of the log in order and follows the schema."""
 
     def __init__(self, definitions: Iterable[TableDefinition]) -> None:
-        """definitions: the tables, with their partitions, that exist where reading begins."""
+        """definitions: the tables, with their partitions, that exist at the first record to be read."""
         self.formats: dict[int, RowFormat] = {}
         self._partitions: dict[int, NDArray[np.bool_]] = {}  # by table, then by fragment number: whether it exists
         for definition in definitions:
@@ -146,7 +146,7 @@ class ChangeReader:
         self._partitions[definition.table_id] = _present(definition.partition)
 
     def skim(self, words: Words, start: int, stop: int) -> None:
-        """Only follow the schema through words[start:stop]. Raises: RedoDamaged."""
+        """Follow the schema through words[start:stop], without row changes. Raises: RedoDamaged."""
         records = _listed(words, start, stop, 0)
         for record in records[records[:, RC_KIND] == KIND_SCHEMA]:
             self._schema_change(words, record)
@@ -332,7 +332,7 @@ def _damaged(row_format: RowFormat) -> RedoDamaged:
 
 
 def _is_apart(rows: Words) -> NDArray[np.bool_]:
-    """Return which of the changes change no row: the place they name may be that of an unrelated row."""
+    """Return which of the changes change no row: an unrelated row may be at the place that they name."""
     apart: NDArray[np.bool_] = rows[:, RW_KIND] == KIND_REFRESH
     return apart
 
@@ -351,7 +351,7 @@ def _joined(rows: Words) -> Words:
 def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowChanges]:
     """Yield runs of one kind, with whole images."""
     rows = _joined(rows)
-    # Without before-images a change is unknown: the parts it left unchanged are nowhere in the log.
+    # Without its before-image, a change is incomplete: the parts that it left unchanged are not in the log.
     is_untold = (rows[:, RW_BEFORE] == PART_NONE) & np.isin(rows[:, RW_KIND], (KIND_UPDATE, KIND_DELETE))
     if is_untold.any():
         rows = np.ascontiguousarray(rows[~is_untold])
@@ -399,10 +399,10 @@ def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowCh
 
 
 def _in_few_runs(words: Words, images: Words, codes: Words, row_format: RowFormat) -> Words | None:
-    """Return an order in which changes of one kind are adjacent and those of one key keep theirs; None: keep as it is.
+    """Return an order in which changes of one kind are adjacent and those of one key keep their order; None: keep all.
 
     Small transactions mix kinds, and each run costs as much as a thousand rows. Tables with a unique key besides the
-    primary one are not reordered: the applier could meet a key before it is free.
+    primary one are not reordered: the applier could insert such a key before an earlier change frees it.
     """
     runs = int(np.count_nonzero(np.diff(codes)))
     if runs < _RUNS_MIN or any(index.is_unique for index in row_format.definition.indexes):

@@ -1,7 +1,7 @@
 """From records of the log to row changes: a list of records, then, table by table, a list of rows with whole images.
 
-Runs on private memory. One call lists the records of one group or of one block of a spool file; the caller keeps the
-state from block to block. The log is sealed and verified, yet no length in it is trusted.
+The kernels run on private memory. One call lists the records of one group or of one block of a spool file; the caller
+keeps the state between blocks. The log is sealed and verified, yet every length in it is checked.
 """
 
 # mypy: ignore-errors
@@ -24,8 +24,8 @@ PLACE_SHIFT = A.COUNT_SHIFT
 def list_records(words, stop, out, state):
     """List the records words[state[LS_AT]:stop], RECORD_LIST_WORDS for each that concerns rows or the schema.
 
-    Returns OK; ST_MORE if `out` is full: call again; ST_INVARIANT if the words there are no record. state[LS_TXID] and
-    a before-image pending in state[LS_BEFORE] are kept from call to call.
+    Return OK; ST_MORE if `out` is full: call again; ST_INVARIANT if the words there are no record. Keep state[LS_TXID]
+    and a pending before-image, state[LS_BEFORE], between calls.
     """
     count = 0
     at = state[G.LS_AT]
@@ -100,7 +100,7 @@ def put_record(words, at, size, kind, out, to, state):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64)", nogil=True)
 def copy_records(words, records, chosen, out, used):
-    """Copy the chosen records, each after its before-image, to out[used:]; returns the words used, or ST_SPACE."""
+    """Copy the chosen records, each after its before-image, to out[used:]; return the words used, or ST_SPACE."""
     for number in range(chosen.size):
         source = chosen[number] * G.RECORD_LIST_WORDS
         before = records[source + G.RC_BEFORE]
@@ -116,7 +116,7 @@ def copy_records(words, records, chosen, out, used):
 # --- rows -----------------------------------------------------------------------------------------
 @helper
 def take_image(words, at, stop, has_var, has_disk, shape, out, to):
-    """Note where the parts of the image words[at:] start, those it has; returns its words, or ST_INVARIANT."""
+    """Note where each part of the image words[at:] starts; return the words of the image, or ST_INVARIANT."""
     fixed = shape[G.SH_FIXED_WORDS]
     size = checked_image_words(fixed, has_var, words, at, stop)
     if size < 0:
@@ -138,7 +138,7 @@ def take_image(words, at, stop, has_var, has_disk, shape, out, to):
 
 @helper
 def take_record(words, records, source, shape, out, first):
-    """List the rows of one record; returns their number, or ST_INVARIANT."""
+    """List the rows of one record; return their number, or ST_INVARIANT."""
     kind = records[source + G.RC_KIND]
     flags = records[source + G.RC_FLAGS]
     version = (records[source + G.RC_IDENTITY] >> L.SCHEMA_VERSION_SHIFT) & L.SCHEMA_VERSION_MASK
@@ -189,7 +189,7 @@ def take_record(words, records, source, shape, out, first):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def list_rows(words, records, chosen, shape, out):
-    """List the rows of one table's chosen records, for which `out` has room; returns their number, or ST_INVARIANT."""
+    """List the rows of one table's chosen records, for which `out` has room; return their number, or ST_INVARIANT."""
     count = 0
     for number in range(chosen.size):
         found = take_record(words, records, chosen[number] * G.RECORD_LIST_WORDS, shape, out, count)
@@ -201,12 +201,13 @@ def list_rows(words, records, chosen, shape, out):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1])", nogil=True)
 def join_rows(rows, order, kept):
-    """Join all changes of a transaction to a row into one, at the position of the last; returns how many are left.
+    """Join all changes of a transaction to a row into one, at the position of the last; return how many are left.
 
-    order: the changes sorted by transaction and place, those of one row in the order they happened. kept: 0 for changes
-    that are no longer one. The first before-image and the last after-image remain, part by part; a row inserted and
-    deleted again leaves nothing. Changes applied from several servers stay one for each run of one server: joined, they
-    would travel with the id of the last, and a row that one server inserted and another deleted would not travel.
+    order: the changes sorted by transaction and place, those of one row in the order they happened. kept: set to 0 for
+    a change that was joined into another. The first before-image and the last after-image remain, part by part; a row
+    inserted and deleted again leaves no change. Changes applied from several servers are joined only within a run of
+    one server: otherwise they would be sent with the id of the last server, and a row that one server inserted and
+    another deleted would not be sent.
     """
     left = 0
     begin = 0
@@ -245,7 +246,7 @@ def is_same_row(rows, first, other):
 
 @helper
 def join_into(rows, source, target):
-    """Join `source` into the change `target` after it: its before-image, and the parts `target`'s after-image lacks.
+    """Join `source` into the later change `target`: its before-image, and the parts that `target`'s after-image lacks.
 
     A row that was changed and then read counts as changed. If `target` has a before-image, that is the one of `source`
     with the disk part.
@@ -282,7 +283,7 @@ def hand_over(rows, source, target):
 
 @helper
 def settle_kind(rows, at):
-    """Set the kind of a joined change from its images; returns 0 if it has none, else 1."""
+    """Set the kind of a joined change from its images; return 0 if it has no image, else 1."""
     had = rows[at + G.RW_BEFORE] != G.PART_NONE
     has = rows[at + G.RW_AFTER] != G.PART_NONE
     if had:
@@ -296,7 +297,7 @@ def settle_kind(rows, at):
 def place_image(words, rows, at, shape, extra, used, base):
     """Place the image whose parts rows[at:] name, copying parts that are not consecutive to `extra`.
 
-    Returns (its first word, PART_NONE or a status below PART_EMPTY; words of `extra` used).
+    Return (its first word, PART_NONE or a status below PART_EMPTY; words of `extra` used).
     """
     fixed = rows[at]
     var = rows[at + 1]
@@ -337,11 +338,12 @@ def place_image(words, rows, at, shape, extra, used, base):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True)
 def place_rows(words, rows, shape, first, extra, places):
-    """Set places[2 * row] and the next word, from row `first` on: where the images before and after start, -1: none.
+    """From row `first` on, set places[2 * row] and places[2 * row + 1] to the starts of before- and after-image, -1 for
+    none.
 
-    Images whose parts are not consecutive are assembled in `extra`, whose first word counts as the one after the last
-    of `words`; places[-1] is how many of its words are used. Returns the row at which `extra` was full, or the number
-    of rows; ST_INVARIANT if an image lacks a part.
+    Images whose parts are not consecutive are assembled in `extra`, which counts as appended to `words`; places[-1] is
+    how many of its words are used. Return the row at which `extra` was full, or the number of rows; ST_INVARIANT if an
+    image lacks a part.
     """
     used = places[places.size - 1]
     count = rows.size // G.ROW_LIST_WORDS

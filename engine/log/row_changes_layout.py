@@ -36,8 +36,8 @@ PART_EMPTY = -2  # a var part without values: the image predates the table's var
 # --- state between calls -----------------------------------------------------------------------------
 LS_AT = 0  # word of the records where the next call continues
 LS_COUNT = 1  # entries listed
-LS_TXID = 2  # transaction under way
-LS_BEFORE = 3  # before-image whose record comes next, -1: none
+LS_TXID = 2  # transaction whose records are being read
+LS_BEFORE = 3  # before-image of the next record, -1: none
 LS_BEFORE_STOP = 4
 LS_BEFORE_FLAGS = 5
 LIST_STATE_WORDS = 6

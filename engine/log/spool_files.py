@@ -62,8 +62,8 @@ def loads_in(files: Files) -> list[str]:
 
 
 def sweep(files: Files, kept: Collection[str]) -> int:
-    """Remove all spool files and load files except those in `kept`; returns how many. Nothing is durable on return: a
-    crash leaves them for the next opening.
+    """Remove all spool files and load files except those in `kept`; return how many. This is not durable on return:
+    after a crash, the next opening removes them.
     """
     found = [spool_name(txid) for txid in spool_ids(files)] + loads_in(files)
     gone = [name for name in found if name not in kept]
@@ -91,7 +91,7 @@ class SpoolFiles:
             if not files.exists(FOLDER):
                 files.make_directory(FOLDER)
         name = spool_name(txid)
-        if files.exists(name):  # a KeyboardInterrupt came between creating and noting it
+        if files.exists(name):  # a KeyboardInterrupt arrived after it was created and before that was noted
             files.unlink(name)
         return files.create(name)
 
@@ -106,7 +106,7 @@ class SpoolFiles:
         self.bytes_written += written_bytes
 
     def keep(self, txid: int, kept: Kept) -> None:
-        """Keep the files of a transaction, to which a group of the log refers, until the tail has passed that group."""
+        """Keep the files of a transaction until the log's tail has passed the group that refers to them."""
         self._kept[txid] = kept
         self._open.pop(txid, None)
         self.committed += 1
@@ -117,7 +117,7 @@ class SpoolFiles:
         return frozenset() if kept is None else frozenset(kept.names)
 
     def found(self, kept: dict[int, Kept]) -> None:
-        """Add files, by transaction, to which groups already in the log refer."""
+        """Add files, by transaction, to which groups in the log refer when the store is opened."""
         self._kept.update(kept)
 
     def remove(self, txid: int) -> None:
@@ -127,7 +127,7 @@ class SpoolFiles:
             self.files.unlink(spool_name(txid))
 
     def cut(self, tail_lsn: int) -> None:
-        """Remove the files of groups before the tail, `tail_lsn`; what allows this tail is already durable (W3)."""
+        """Remove the files of groups before the tail, `tail_lsn`. The control file that allows it is durable (W3)."""
         for txid, kept in sorted(self._kept.items()):
             if kept.lsn < tail_lsn:
                 for name in kept.names:
@@ -149,7 +149,7 @@ class SpoolFiles:
 
 
 def damaged(name: str, txid: int, offset: int, what: str) -> SpoolDamaged:
-    """Return the error for a file of records that lacks what its transaction wrote."""
+    """Return the error for a file of records that does not have what its transaction wrote."""
     return SpoolDamaged(
         f"{name} {what} (offset {offset}); it holds rows of transaction {txid}, restore the store from a backup",
         file=name,

@@ -12,14 +12,14 @@ from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
 SPOOL_HEADER_WORDS = 16
 SPOOL_ALIGN_WORDS = 512
-# A file's digest is over these zero words and then the checksums of all its blocks, as XXH3 needs 31 words.
+# A file's digest is over these zero words and then the checksums of all its blocks: XXH3 needs at least 31 words.
 DIGEST_PAD_WORDS = 64
 
 SPOOL_BLOCK = np.dtype(
     [
         *SEAL_FIELDS,
         ("txid", "<u8"),
-        ("number", "<u8"),  # of the block in its file, from 0
+        ("number", "<u8"),  # number of the block in its file, from 0
         ("start_word", "<u8"),  # place of its first record in the transaction's buffer
         ("records_words", "<u8"),  # words of records after the header; the rest is padding
         ("reserved", "<u8", (7,)),

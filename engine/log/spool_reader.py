@@ -1,7 +1,7 @@
-"""Reading files of records that the log refers to, spool files and load files: whole or not at all (D3, W1, Q1).
+"""Reading files of records that the log refers to, spool files and load files (D3, W1, Q1).
 
-Files that a durable group names were durable before the group was queued. So a file that is missing, too short, or has
-a block that does not match its digest is damage.
+Files that a durable group names were durable before the group was queued. So a missing or short file, or one with a
+block that does not match its digest, is damage.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Referred:
 
     @property
     def load_rows(self) -> int:
-        """Rows of the load it adopted, 0 if it is no load; a load file always has rows."""
+        """Rows of the load that the group adopted, 0 if it adopted none: a load file always has rows."""
         return sum(file.rows for file in self.files)
 
     @property
@@ -175,7 +175,7 @@ class SpoolReader:
         self._files = [FileReader(files, store, file, what.txid) for file in what.files]
 
     def verify(self) -> int:
-        """Read and check all files; returns their bytes. Raises: SpoolDamaged, VersionTooNew, VersionTooOld."""
+        """Read and check all files; return their bytes. Raises: SpoolDamaged, VersionTooNew, VersionTooOld."""
         return sum(file.verify() for file in self._files)
 
     def blocks(self) -> Iterator[SpoolBlock]:
@@ -195,7 +195,7 @@ class FileReader:
         self._places: list[tuple[int, int, int]] = []  # offset, words and checksum of each block, once verified
 
     def verify(self) -> int:
-        """Read and check the whole file; returns its bytes. Raises: SpoolDamaged, VersionTooNew, VersionTooOld."""
+        """Read and check the whole file; return its bytes. Raises: SpoolDamaged, VersionTooNew, VersionTooOld."""
         places = [(offset, unit.size, int(unit[0])) for unit, offset in self.units()]
         self._places = places
         return self.what.size_bytes
@@ -203,7 +203,7 @@ class FileReader:
     def units(
         self, room: Callable[[int, int], Words] = lambda offset, words: np.empty(words, dtype=np.int64)
     ) -> Iterator[tuple[Words, int]]:
-        """Yield every block as stored, with its offset, in order; only the end proves that all match the description.
+        """Yield every block as stored, with its offset, in order. Only after the last one is the digest checked.
 
         room: returns an array for the block at an offset, given its words. Raises: SpoolDamaged, VersionTooNew,
         VersionTooOld.
@@ -240,7 +240,7 @@ class FileReader:
             yield SpoolBlock(unit, SPOOL_HEADER_WORDS, stop, offset, self.what.name)
 
     def read_again(self, offset: int, words: int, checksum: int) -> Words:
-        """Return a block that was read before, checked again. Raises: SpoolDamaged."""
+        """Read a block again and check it. Raises: SpoolDamaged."""
         unit: Words = np.empty(words, dtype=np.int64)
         file = self._open()  # once for each block: a caller that stops early leaves no file open
         try:

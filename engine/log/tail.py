@@ -1,7 +1,7 @@
-"""Which part of the log is needed, by what and since when: the one place that decides how far it may be cut (D14).
+"""The needs for the log, which alone decide how far it may be truncated (D14).
 
-Each holder registers its need here and updates it when it moves on: local checkpoints (for a restart), the binlog, the
-archive, nodes that are being copied or were. The log is cut to the lowest of these needs and no further.
+Each holder registers the LSN from which it needs the log, and updates it: local checkpoints (for a restart), the
+binlog, the archive, and nodes that are being copied or were copied. The log is truncated to the lowest of these LSNs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Need:
     since_us: int  # wall clock when it reached this LSN
 
     def to_dict(self, head_lsn: int) -> dict[str, Any]:
-        """Return it as plain values, with the bytes of log it keeps."""
+        """Return it as plain values, with the bytes of log that it keeps."""
         return {**asdict(self), "bytes": max(0, head_lsn - self.lsn)}
 
 
@@ -51,5 +51,5 @@ class TailNeeds:
         return sorted(self._by_holder.values(), key=lambda need: (need.lsn, need.since_us))
 
     def allow(self, lsn: int) -> bool:
-        """Whether the log may be cut to this LSN: nothing needs what is before it."""
+        """Whether the log may be truncated to this LSN: no holder needs anything before it."""
         return all(need.lsn >= lsn for need in self._by_holder.values())

@@ -1,7 +1,7 @@
 """Schema changes from the log of another node, applied here as users made them there (docs/internals/node-group.md).
 
-The record of a change has its numbers, versions and sizes. They come out the same here, or the copies have diverged:
-`Store.applying` compares the two records.
+The record of a change has its numbers, versions and sizes. If the change results in others here, the copies have
+diverged: `Store.applying` compares the two records.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _alter(store: Store, after: TableDefinition) -> None:
 
 
 def _drop_tablespace(store: Store, name: str) -> None:
-    """Drop a tablespace, after waiting for readers of this node that still use a dropped table in it. Raises:
+    """Wait for readers of this node that still use a dropped table in a tablespace, then drop it. Raises:
     TablespaceInUse.
     """
     deadline = store.locks.deadline()

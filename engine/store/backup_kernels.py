@@ -1,7 +1,7 @@
 """Rows written to and read from the files of a backup (docs/backup.md).
 
-Entries are those of a local checkpoint; in tables with disk columns the disk part follows the image. A backup takes
-them from a scan of a snapshot. A restore trusts nothing in a file, whatever its checksum says.
+The format of entries is that of a local checkpoint; in tables with disk columns the disk part follows the image. A
+backup takes entries from a scan of a snapshot. A restore checks everything in a file, even if its checksum is right.
 """
 
 # mypy: ignore-errors
@@ -41,10 +41,10 @@ def live_bit(rowid, slots):
 )
 def append_entries(words, offsets, fixed, has_var, has_disk, since, stop, live, slots, out, state):
     """Copy the entries of rows [state[B_NEXT], stop) that changed after epoch `since` to out[state[B_USED]:], and set
-    every row's bit in `live`, unless that is empty. offsets: of images in `words`.
+    every row's bit in `live`, unless `live` is empty. offsets: those of the images in `words`.
 
-    fixed, has_var, has_disk: the shape of an image by the backup's definition; a var part added to the table since is
-    left out. The disk reference is set to 0. Returns OK, or ST_SPACE - words needed at row state[B_NEXT].
+    fixed, has_var, has_disk: the shape of an image by the backup's definition; a var part that the table got later is
+    left out. The disk reference is set to 0. Return OK, or ST_SPACE - words needed at row state[B_NEXT].
     """
     while state[I.B_NEXT] < stop:
         image = offsets[state[I.B_NEXT]]
@@ -84,9 +84,7 @@ def append_entries(words, offsets, fixed, has_var, has_disk, since, stop, live, 
 
 @helper
 def whole_entry_words(fixed, has_var, has_disk, words, at, stop):
-    """Return the words of the entry at words[at:stop], or -1 if it is invalid, and the words of its image without disk
-    part.
-    """
+    """Return (words of the entry at words[at:stop], -1 if it is invalid; words of its image without disk part)."""
     if at + A.ENTRY_WORDS > stop or words[at] < 0 or words[at] > A.ROWID_MASK or words[at + 1] < 0:
         return -1, 0
     part = checked_image_words(fixed, has_var, words, at + A.ENTRY_WORDS, stop)
@@ -126,8 +124,8 @@ def check_entries(words, start, stop, shape, state):
 
 @helper
 def take_bit(live, rowid, slots):
-    """Clear the bit of a ROWID; returns 1 if it was set, 0 if not, -1 if there is no such bit. Without a map every bit
-    counts as set.
+    """Clear the bit of a ROWID; return 1 if it was set, 0 if not, -1 if there is no such bit. In an empty map, every
+    bit counts as set.
     """
     if live.size == 0:
         return 1
@@ -144,10 +142,10 @@ def take_bit(live, rowid, slots):
 def find_entries(words, start, stop, shapes, wanted, live, out, state):
     """Write the offsets of the images of the chosen entries words[start:stop] to out[state[B_USED]:].
 
-    shapes: as for `load_copies`, of the possible tables. wanted: [table, fragment or -1 for all fragments among entries
-    of other tables, slots of a page, whether its entries have a disk part, whether each must be chosen]. live: bits of
-    the chosen ROWIDs, cleared when found; if it is empty all are chosen. Returns OK, ST_SPACE if `out` is too small,
-    ST_INVARIANT if the entry at state[B_NEXT] is invalid.
+    shapes: those of the possible tables, as for `load_copies`. wanted: [table, fragment or -1 for all fragments among
+    entries of other tables, slots of a page, whether its entries have a disk part, whether each must be chosen]. live:
+    bits of the chosen ROWIDs, cleared when found; if it is empty, all are chosen. Return OK; ST_SPACE if `out` is too
+    small; ST_INVARIANT if the entry at state[B_NEXT] is invalid.
     """
     at = start
     while at < stop:
@@ -185,7 +183,7 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
     """Load the entries words[start:stop] whose bit is set in `live` into a fragment on private memory, and clear the
     bits; `finish_entries` must follow. F_LCP_HAS_VAR says whether entries have a var part.
 
-    is_newest: entries are of the newest level, where every bit must be set. Returns OK, or a status for the invalid
+    is_newest: entries are of the newest level, where every bit must be set. Return OK, or a status for the invalid
     entry at state[B_NEXT].
     """
     fragment = descriptor_of(mem, fragment)
@@ -260,8 +258,8 @@ def records_of_entries(words, start, stop, shape, live, is_newest, out, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
 def stamp_rows(mem, fragment, words, start, stop, shape):
-    """Set the epochs of a fragment's rows to those of the entries words[start:stop], unless already set; a row whose
-    epoch is above shape[2] is not set yet. shape: [fixed words, has var, epoch]. OK, ST_INVARIANT or ST_MISSING.
+    """Set the epochs of a fragment's rows to those of the entries words[start:stop]. Rows whose epoch is not above
+    shape[2] have theirs already. shape: [fixed words, has var, epoch]. OK, ST_INVARIANT or ST_MISSING.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

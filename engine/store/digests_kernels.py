@@ -1,8 +1,8 @@
 """Digests of rows: values are folded column by column into two lanes for each row, and summed by range
 (docs/verify.md).
 
-Private memory only. Lanes are pairs of words, row by row. A fold is a bijection of the word for a given lane, and of
-the lane for a given word: rows that differ in exactly one word never have equal digests.
+The kernels run on private memory. A row has two lanes, one word each. A fold is a bijection of the word for a given
+lane, and of the lane for a given word: rows that differ in exactly one word never have equal digests.
 """
 
 # mypy: ignore-errors
@@ -47,7 +47,7 @@ def fold_null(lanes, row):
 
 @helper
 def is_valid(validity, first_bit, row):
-    """Whether a row has a value; without a bitmap every row has."""
+    """Whether a row has a value; without a bitmap, every row has one."""
     return validity.size == 0 or bit(validity, first_bit + row) != 0
 
 
@@ -59,7 +59,7 @@ def has_bits(validity, first_bit, count):
 
 @kernel("int64(int64[::1], int64)", nogil=True)
 def begin_digests(lanes, count):
-    """Initialize the lanes of rows. Returns count, or -1 for invalid bounds."""
+    """Initialize the lanes of rows. Return count, or -1 for invalid bounds."""
     if count < 0 or 2 * count > lanes.size:
         return -1
     for row in range(count):
@@ -73,7 +73,7 @@ def begin_digests(lanes, count):
     nogil=True,
 )
 def fold_words(lanes, words, units, validity, first_bit, count):
-    """Fold a column of `units` words in each row. Returns count, or -1 for invalid bounds."""
+    """Fold a column of `units` words in each row. Return count, or -1 for invalid bounds."""
     if count < 0 or units < 1 or 2 * count > lanes.size or count * units > words.size:
         return -1
     if not has_bits(validity, first_bit, count):
@@ -99,8 +99,8 @@ def fold_words(lanes, words, units, validity, first_bit, count):
     nogil=True,
 )
 def fold_bytes(lanes, words, ends, validity, first_bit, count):
-    """Fold a column of strings: row i has the bytes ends[i] … ends[i + 1] of `words`, which needs one word more than
-    they fill. Returns count, or -1 for invalid bounds.
+    """Fold a column of strings: row i has the bytes [ends[i], ends[i + 1]) of `words`, which needs one word more than
+    they fill. Return count, or -1 for invalid bounds.
     """
     if count < 0 or 2 * count > lanes.size or count >= ends.size or not has_bits(validity, first_bit, count):
         return -1
@@ -133,7 +133,7 @@ def fold_bytes(lanes, words, ends, validity, first_bit, count):
 
 @kernel("int64(int64[::1], int64)", nogil=True)
 def finish_digests(lanes, count):
-    """Finalize the lanes of completely folded rows. Returns count, or -1 for invalid bounds."""
+    """Finalize the lanes of completely folded rows. Return count, or -1 for invalid bounds."""
     if count < 0 or 2 * count > lanes.size:
         return -1
     for row in range(count):
@@ -144,7 +144,7 @@ def finish_digests(lanes, count):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64)", nogil=True)
 def sum_digests(sums, lanes, ranges, count):
-    """Add each row to the sums of its range, unless that is negative. Returns the number of rows added, or -1 at an
+    """Add each row to the sums of its range, unless that is negative. Return the number of rows added, or -1 at an
     invalid range.
     """
     if count < 0 or 2 * count > lanes.size or count > ranges.size:
@@ -169,7 +169,7 @@ def sum_digests(sums, lanes, ranges, count):
 def copy_chosen(words, start, stop, shape, live, is_newest, out, offsets, state):
     """Copy the entries of one fragment in words[max(start, state[B_NEXT]):stop] whose bit is set in `live` to
     out[state[B_USED]:], clear the bits, and write the offsets of images to offsets[state[B_ENTRIES]:]. An image without
-    var part gets an empty one if the table has one by now.
+    var part gets an empty one if the table has var parts now.
 
     shape: [fixed words, has var, has disk, table, fragment, slots, wants var]. is_newest: entries are of the newest
     level, where every bit must be set. OK; ST_SPACE - words needed if out or offsets are full; ST_INVARIANT at

@@ -1,7 +1,7 @@
-"""Disk parts at restart: UNDO back to the local checkpoint, then REDO through pages and UNDO log as in a commit.
+"""Disk parts at restart: UNDO back to the local checkpoint, then REDO, which changes pages and logs UNDO as a commit.
 
-One thread, private memory. Both kernels stop at a page that is not in the cache (ST_PAGE, state[3]) and are then called
-again.
+One thread runs both kernels, on private memory. At a page that is not in the cache they stop (ST_PAGE, state[3]); the
+caller reads it and calls again.
 """
 
 # mypy: ignore-errors
@@ -74,8 +74,8 @@ def make_empty(mem, cache, frame, page, owner, lcp_lsn):
     """Reset a page to its state at the checkpoint: empty, with the LSN of the checkpoint's mark.
 
     The old content is ignored, since it need not match any record. If a restart freed an extent and the same fragment
-    got it again before the checkpoint, the extent still has the content of the lost run, or arbitrary bytes if the
-    power failed while the file grew.
+    got it again before the checkpoint, the extent still has its content from before that restart, or arbitrary bytes if
+    the power failed while the file grew.
     """
     if mem[frame + D.DP_LSN] != lcp_lsn or mem[frame + D.DP_OWNER] != owner:
         page_format(mem, frame, mem[cache + C.C_PAGE_WORDS], page, owner, lcp_lsn)
@@ -87,9 +87,9 @@ def make_empty(mem, cache, frame, page, owner, lcp_lsn):
 def undo_records(mem, tables, words, offsets, lcp_lsn, state):
     """Undo the changes of records offsets[state[0]], offsets[state[0] - 1], … of one group, newest first.
 
-    tables: handle by table number, 0 for dropped tables. lcp_lsn: of the checkpoint's mark, where undoing ends. state:
-    [record, applied, skipped, page]. OK when record is -1, ST_MORE at a mark, ST_PAGE (hold the page as a fresh one),
-    ST_DAMAGED (state[3] is the page).
+    tables: handle by table number, 0 for dropped tables. lcp_lsn: LSN of the checkpoint's mark, where UNDO ends. state:
+    [record, applied, skipped, page]. OK when record is -1; ST_MORE at a mark; ST_PAGE (the caller then holds the page
+    as a fresh one); ST_DAMAGED (state[3] is the page).
     """
     while state[0] >= 0:
         at = offsets[state[0]]
@@ -118,7 +118,7 @@ def undo_records(mem, tables, words, offsets, lcp_lsn, state):
             status = undo_one(mem, frame, mem[space + C.TS_PAGE_WORDS], words, at)
             if status != A.OK:
                 return status
-            # One below, so that repeating it after a crash changes nothing.
+            # The LSN before the record's, so that a repetition after a crash changes nothing.
             cache_dirtied(mem, cache, page, lsn - 1)
             state[1] += 1
         else:
@@ -139,7 +139,7 @@ def checked_disk_words(words, at, stop):
 
 @helper
 def place_part(mem, txn, fragment, rowid, near, words, at, disk, epoch, state):
-    """Write the disk part words[at : at + disk] of a row; returns (OK, reference), or (status, 0)."""
+    """Write the disk part words[at : at + disk] of a row; return (OK, reference), or (status, 0)."""
     if not state[W.R_IS_PLANNED]:
         status, plan = plan_part(mem, fragment, disk, near)
         if status != A.OK:
@@ -282,8 +282,8 @@ def replay_disk_record(mem, txn, tables, words, at, size, epoch, state):
 def replay_disk_group(mem, txn, tables, words, start, stop, epoch, state):
     """Replay the records words[start:stop] of tables with disk columns; the descriptor `txn` keeps the progress.
 
-    OK, or the status of the record at state[R_OFFSET]. After ST_PAGE, ST_UNDO or ST_EXTENT is settled, call it again
-    from there.
+    OK, or the status of the record at state[R_OFFSET]. After ST_PAGE, ST_UNDO or ST_EXTENT, provide what is missing and
+    call again: it continues there.
     """
     at = start
     while at < stop:

@@ -6,7 +6,7 @@ B_NEXT = 0  # row, or word, to continue from
 B_USED = 1  # words of the output in use
 B_ENTRIES = 2  # entries written, or placed
 B_ROWS = 3  # rows visited
-B_ROWID = 4  # of the last row, -1 before the first
+B_ROWID = 4  # ROWID of the last row, -1 before the first
 BACKUP_STATE_WORDS = 5
 
 SUM_WORDS = 3  # rows, sum of lane 0, sum of lane 1

@@ -1,9 +1,9 @@
-"""Groups of the primary's log applied to the store of a member while it is in use (docs/internals/node-group.md).
+"""Groups of the primary's log applied to the store of a member in use (docs/internals/node-group.md).
 
-Order for each group: read the files it names completely; change rows, indexes and schema; then queue the group in the
-own log, with the primary's sequence, epoch, time and transaction ids, and its records word for word. A crash in between
-leaves the store at the group before, because a local checkpoint begins only at the end of an epoch, and epochs end
-between groups. An error in the middle of a group fails the store: some of its rows may be changed and cannot be undone.
+Order for each group: read the files that it names completely; change rows, indexes and schema; then queue the group in
+the member's log, with the primary's sequence, epoch, time, transaction ids and records. After a crash in between, the
+restart ends at the previous group: a local checkpoint begins only at the end of an epoch, and epochs end between
+groups. An error in the middle of a group fails the store: some of its rows may be changed and cannot be undone.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ _DISK_NEEDS = (ST_PAGE, ST_EXTENT, ST_UNDO)
 
 
 class AppliedTransaction(Transaction):
-    """A transaction that the primary has committed, while it is applied to the rows of a member."""
+    """A transaction that the primary has committed, while a member applies it to its rows."""
 
     __slots__ = ()
 
     def apply_prepared(self, group: Group, words: Words) -> None:
         """Apply the operations that a kernel has prepared from the records in `words`, disk parts included: in one step
-        if their pages and UNDO log fit one step, else in slices. Raises: StoreFailed.
+        if their pages and UNDO log fit into one, else in slices. Raises: StoreFailed.
         """
         self.buf = words
         self.group = group
@@ -116,7 +116,7 @@ class GroupApplier:
     """Applies the groups of a primary to one store that is a member. One thread at a time calls it."""
 
     def __init__(self, store: Store) -> None:
-        """Make a store a member: from now on it refuses all other transactions and schema changes.
+        """Make a store a member: from now on it refuses transactions and schema changes from all other callers.
 
         Raises: Rejected while transactions are open.
         """
@@ -151,12 +151,12 @@ class GroupApplier:
 
     # --- groups ----------------------------------------------------------------------------------
     def apply(self, words: Words) -> int:
-        """Apply a sealed group, whose array belongs to the applier from now on; returns its sequence. A group that was
-        applied before does nothing. Durable on return: files it names and data files, but not the group, see
+        """Apply a sealed group; return its sequence. The array belongs to the applier from now on. A group that was
+        applied before changes nothing. Durable on return: files that it names and data files, but not the group, see
         `RedoLog.wait`.
 
-        Raises: RedoDamaged or RedoOverloaded, with nothing changed; InvariantBroken if it does not fit this store, and
-        any other StoreFailed.
+        Raises: RedoDamaged or RedoOverloaded, with nothing changed; InvariantBroken if it does not fit this store; any
+        other StoreFailed.
         """
         store = self.store
         store.failure.check()
@@ -234,9 +234,9 @@ class GroupApplier:
 
     # --- the end ---------------------------------------------------------------------------------
     def lead(self, keep: Callable[[int], None]) -> None:
-        """Let the store take transactions: the node is primary from now on. Epochs continue one GCI later, transaction
-        ids after all ids that any primary has assigned. keep: writes the incarnation of the new ids to the sysfile,
-        durably, before the first transaction begins; otherwise ids would be reused after a restart.
+        """Allow transactions in the store: the node is primary from now on. Epochs continue with the next GCI,
+        transaction ids after all ids that any primary has assigned. keep: writes the incarnation of the new ids to the
+        sysfile, durably, before the first transaction begins; otherwise a restart would assign ids again.
         """
         store = self.store
         store.failure.check()
@@ -255,7 +255,7 @@ class GroupApplier:
 
 def _broken_off(sequence: int, error: BaseException) -> StoreFailed:
     """Return the failure of a store that has part of a group in its rows and nothing of it in its log. `is_short` in
-    the evidence: the only problem was a lack of room for the group.
+    the evidence: whether only room for the group was lacking.
     """
     if isinstance(error, Retryable):
         text = f"group {sequence} of the primary has no room here ({error.message}); open the store again"
@@ -278,7 +278,7 @@ class GroupRun:
         self._txn: AppliedTransaction = store.begin_applied(0, 0, AppliedTransaction)
 
     def all(self) -> int:
-        """Apply every transaction; returns the number of rows changed. Raises: StoreFailed, and other errors that must
+        """Apply every transaction; return the number of rows changed. Raises: StoreFailed, and other errors that must
         fail the store.
         """
         stop = GROUP_WORDS + self._group.records_words
@@ -313,7 +313,9 @@ class GroupRun:
                 self._settle(status, words)
 
     def _settle(self, status: int, words: Words) -> None:
-        """Provide what a record needs before it can be prepared. Raises: InvariantBroken, and errors of settling."""
+        """Provide what a record needs before it can be prepared. Raises: InvariantBroken, and errors of reads and
+        allocations.
+        """
         at = int(self._state[GA_AT])
         if status in _DISK_NEEDS:
             table = self.store.by_id[int(words[at + 1]) & TABLE_MASK]
@@ -338,9 +340,7 @@ class GroupRun:
         return InvariantBroken(text, sequence=self._group.sequence, word=at, status=int(status))
 
     def _change_schema(self, words: Words) -> None:
-        """Apply the next schema transaction. Ends this run's transaction first, since an index build waits for older
-        ones.
-        """
+        """Apply the next schema transaction. First end this run's transaction: an index build waits for older ones."""
         at = int(self._state[GA_AT])
         self._txn.rollback()
         apply_change(self.store, change_in(words, at))
@@ -350,9 +350,7 @@ class GroupRun:
         self._stand_at(stop, stop)
 
     def _take_files(self, words: Words) -> None:
-        """Apply the records of the next transaction from the files it names, some rows at a time, as the primary itself
-        does.
-        """
+        """Apply the records of the next transaction from the files that it names, some rows at a time."""
         if self._reader is None:
             raise RedoDamaged(
                 f"group {self._group.sequence} has an invalid record of files; copy the store from the primary"

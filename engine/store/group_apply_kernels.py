@@ -1,8 +1,8 @@
 """Records of another node's log applied to tables in use: prepared as operations, then committed.
 
-The records are the transaction's buffer: an operation's cell points to its record in place. This module does for a
-record what `engine/txn/changes_kernels.py` does for a caller, except for the primary's choices: slot, order and
-before-images. There are no other writers and so no lock conflicts. Every record must fit its row, or the copies have
+The records are the transaction's buffer: an operation's cell points to its record in place. This module prepares a
+record as `engine/txn/changes_kernels.py` prepares a caller's change, with the slot, order and before-images that the
+primary chose. There are no other writers and so no lock conflicts. If a record does not fit its row, the copies have
 diverged.
 """
 
@@ -53,7 +53,7 @@ def part_words(words, at, stop):
 
 @helper
 def plan_new(mem, txn, fragment, disk):
-    """Reserve pages and UNDO log for a new disk part; returns (OK, plan), or a status with nothing reserved."""
+    """Reserve pages and UNDO log for a new disk part; return (OK, plan), or a status with nothing reserved."""
     status, plan = plan_part(mem, fragment, disk, 0)
     if status != A.OK:
         return status, 0
@@ -67,9 +67,7 @@ def plan_new(mem, txn, fragment, disk):
 
 @helper
 def take_var_part(mem, fragment, row, words, at, size):
-    """Copy the var part words[at : at + size]; returns (OK or ST_MEMORY, reference of the copy, 0 if the part is
-    empty).
-    """
+    """Copy the var part words[at : at + size]; return (OK or ST_MEMORY; reference of the copy, 0 for an empty part)."""
     if size <= 0 or is_empty_var(mem, fragment, size):
         return A.OK, 0
     if make_side(mem, fragment, row) != A.OK:
@@ -80,8 +78,8 @@ def take_var_part(mem, fragment, row, words, at, size):
 
 @helper
 def lead_insert(mem, txn, fragment, rowid, at):
-    """Add a row to the operation of an insert record: this unit's operation, or a new one. Returns it; 0 without
-    memory.
+    """Add a row to this unit's operation of an insert record, or to a new one. Return the operation; 0 if memory is
+    exhausted.
     """
     operation = mem[txn + A.X_LAST]
     if operation != 0 and mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT == at:
@@ -92,10 +90,9 @@ def lead_insert(mem, txn, fragment, rowid, at):
 
 @helper
 def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
-    """Prepare one row of the insert record words[at:], with its image at `image`; returns (OK, words of it), or
-    (status, 0).
-
-    The statuses that can be settled, for disk pages and UNDO log, leave no trace.
+    """Prepare one row of the insert record words[at:], with its image at `image`; return (OK, words of image and disk
+    part), or (status, 0). A status for a lack of disk pages or UNDO log leaves nothing changed: the caller provides
+    them and repeats the call.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
     size = checked_image_words(fixed, record_has_var(mem, fragment, words[at + 1]), words, image, stop)
@@ -142,8 +139,8 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
 
 @helper
 def met_row(mem, txn, fragment, rowid):
-    """Return (OK, address of the row that a record changes), or (status, row). The row must be committed or of this
-    transaction.
+    """Return (OK, address of the row that a record changes), or (status, row). The row must be committed, or this
+    transaction must have changed it.
     """
     row = row_address(mem, fragment, rowid)
     if row == 0:
@@ -159,7 +156,7 @@ def met_row(mem, txn, fragment, rowid):
 
 @helper
 def plan_changed(mem, txn, words, fragment, rowid, row, disk):
-    """Reserve space to replace the disk part of a row; returns (OK, plan), or a status with nothing reserved."""
+    """Reserve space to replace the disk part of a row; return (OK, plan), or a status with nothing reserved."""
     space = mem[fragment + A.F_TABLESPACE]
     status, current, page = current_part(mem, txn, words, fragment, rowid, row)
     if status != A.OK:

@@ -1,8 +1,8 @@
 """Indexes created and dropped while transactions run (docs/internals/access.md, 7).
 
-Order: create the index in memory and announce it (transactions that begin from now on reserve for it); wait for older
-transactions; walk the rows in slices; then log and publish in one step. A crash or an error before that leaves no
-index.
+Order: create the index in memory and announce it, so that transactions that begin from now on reserve entries in it;
+wait for older transactions; add the entries of all rows, in slices; then log and publish the index in one step. A crash
+or an error before that leaves no index.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class IndexBuild:
         self._index: AnyIndex | None = None
         self._walked = -1  # number of the last fragment with entries of all its rows
         self._rows = 0
-        self._entries = SLICE_ENTRIES_MIN  # of the next slice
+        self._entries = SLICE_ENTRIES_MIN  # size of the next slice
 
     def run(self) -> None:
         """Build the index. Durable on return. Raises: see `Store.create_index`; after an error there is no index."""
@@ -159,7 +159,9 @@ class IndexBuild:
             clock.sleep(0)  # lets waiting threads run
 
     def _adapt(self, seconds: float) -> None:
-        """Adapt the size of the next slice to the allowed time: keys that tie read rows, which takes longer."""
+        """Adapt the size of the next slice to the allowed time: comparisons of equal key words read rows, which takes
+        longer.
+        """
         if seconds > SLICE_SECONDS:
             self._entries = max(SLICE_ENTRIES_MIN, self._entries // 2)
         elif seconds < SLICE_SECONDS / 4:
@@ -171,7 +173,7 @@ class IndexBuild:
             self._progress(self._rows, max(table.count(), self._rows), "rows")
 
     def _publish(self, table: Table, index: AnyIndex) -> bool:
-        """Log the definition and let scans find the index, in one step; False if a fragment is still to be walked."""
+        """Log the definition and publish the index to scans, in one step; False if a fragment is not walked yet."""
         store = self._store
         store.await_schema_room()
         with store.schema_latch:

@@ -1,6 +1,6 @@
 """Node restart, the live node: a scan for changes after an epoch, slot by slot (docs/internals/node-group.md).
 
-The scan holds the GIL, since it reads shared rows. `node_join_kernels.py` has the side of the returning node.
+The scan holds the GIL, since it reads shared rows. `node_join_kernels.py` has the side of the joiner.
 """
 
 # mypy: ignore-errors
@@ -20,8 +20,8 @@ from tidemark.engine.store.backup_kernels import whole_entry_words
 # --- the live node --------------------------------------------------------------------------------
 @helper
 def note_empty(out, state, first, stop):
-    """Note that the slots [first, stop), which follow the range noted last, are empty; OK, or ST_SPACE if there is no
-    room.
+    """Note that the slots [first, stop) are empty: extend the range at state[N_RUN] to `stop`, or begin a range if
+    that is negative. OK, or ST_SPACE - words needed if `out` is full.
     """
     if state[M.N_RUN] < 0:
         at = state[M.N_USED]
@@ -125,7 +125,7 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
 def list_items(words, stop, fixed, has_var, has_disk, images, ranges, state):
     """List the offsets of row images in words[:stop], and the ranges as first ROWID and the ROWID after the last.
-    has_disk: whether rows have their disk parts. Counts in state[N_ROWS], state[N_RANGES]. OK, ST_SPACE, or
+    has_disk: whether rows have disk parts. Counts are in state[N_ROWS] and state[N_RANGES]. OK, ST_SPACE, or
     ST_INVARIANT at state[N_NEXT].
     """
     at = 0

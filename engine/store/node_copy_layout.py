@@ -1,8 +1,8 @@
-"""Copying a fragment to a returning node: a word of its descriptor, the form of a slice (docs/internals/node-group.md).
+"""Copying a fragment to a joiner: a word of its descriptor, and the form of a slice (docs/internals/node-group.md).
 
-A slice is a run of items in ROWID order: rows and ranges of empty slots. A row is an entry as in a local checkpoint, in
-tables with disk columns followed by its disk part. A range has the complement of its first ROWID as its first word,
-which no entry has, then the ROWID after its last.
+A slice is a run of items in ROWID order: rows and ranges of empty slots. A row is an entry as in a local checkpoint; in
+tables with disk columns, its disk part follows. The first word of a range is the complement of its first ROWID, which
+no entry has; the second is the ROWID after its last.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tidemark.engine.memory.arena_layout import F_CAPTURE, F_VAR_LISTS, ROWID_MA
 
 F_UNCOPIED = 56  # first ROWID whose slot is still to be copied from a live node, plus 1; 0: none
 RANGE_WORDS = 2
-DELETED_WORDS = 2  # of an item of the delete log in transit: DE_PLACE and DE_ROWS
+DELETED_WORDS = 2  # words of an entry of the delete log as it is sent: DE_PLACE and DE_ROWS
 ROWID_END = ROWID_MASK + 1  # past every ROWID
 
 assert F_CAPTURE < F_UNCOPIED < F_VAR_LISTS

@@ -1,7 +1,7 @@
-"""Node restart, the returning node: slices and groups of a live node on private memory (docs/internals/node-group.md).
+"""Node restart, the joiner: slices and groups of a live node on private memory (docs/internals/node-group.md).
 
-These kernels change only epochs and the position of the copy. They find the rows that are in the way and the records
-that REDO must replay, strictly as always.
+These kernels change only epochs and the position of the copy. They find the rows that are in the way, and the records
+for the strict replay of REDO.
 """
 
 # mypy: ignore-errors
@@ -31,8 +31,8 @@ _pack_kind = helper(L.pack_kind)
 # --- the joiner: slices ---------------------------------------------------------------------------
 @helper
 def item_words(mem, fragment, words, at, stop):
-    """Return the words of the item at words[at:stop] and of its image without disk part (0: it is a range); -1 if it is
-    not a valid item of this fragment.
+    """Return (words of the item at words[at:stop], -1 if it is invalid for this fragment; words of its image without
+    disk part, 0 for a range).
     """
     if words[at] < 0:
         if at + M.RANGE_WORDS > stop or not 0 <= -1 - words[at] < words[at + 1] <= M.ROWID_END:
@@ -93,8 +93,9 @@ def rowid_of_key(mem, fragment, words, image):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1], int64[::1])", nogil=True)
 def find_in_the_way(mem, fragment, words, stop, out, state):
-    """Find the rows that must be removed before the slice words[:stop] can be applied, by ROWID, possibly with
-    duplicates: rows in its ranges, rows in slots with another key, rows with the key of another slot.
+    """Write to `out` the ROWIDs of the rows that must be removed before the slice words[:stop] can be applied, possibly
+    with duplicates: rows in its ranges, rows with another key than the slice has there, rows elsewhere with a key of
+    the slice.
 
     state[N_POSITION]: first ROWID of the slice. OK; ST_SPACE if out is too small; ST_INVARIANT for an invalid item at
     state[N_NEXT]; ST_DUPLICATE for a key in a slot copied before.
@@ -139,10 +140,10 @@ def find_in_the_way(mem, fragment, words, stop, out, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def records_of_slice(mem, fragment, words, stop, identity, out, state):
-    """Write the records that apply the rows of the slice words[:stop], once no rows are in the way: UPDATE where the
-    row exists, else INSERT. identity: word 1 of each. Counts in state[N_USED], state[N_ROWS].
+    """After the rows in the way are removed, write the records that apply the rows of the slice words[:stop]: UPDATE
+    where the row exists, else INSERT. identity: word 1 of each. Counts are in state[N_USED] and state[N_ROWS].
 
-    OK, ST_SPACE if out is too small, ST_INVARIANT at state[N_NEXT].
+    OK; ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT].
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -195,7 +196,7 @@ def stamp_slice(mem, fragment, words, stop):
 
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
 def set_uncopied(mem, fragment, position):
-    """Set the first ROWID still to be copied; ROWID_END: none. Returns OK."""
+    """Set the first ROWID still to be copied; ROWID_END: none. Return OK."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -213,8 +214,8 @@ def uncopied_of(mem, fragment):
 
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
 def find_schema_change(words, start, stop):
-    """Return the offset of the first schema transaction in words[start:stop], `stop` if there is none; -1 at an invalid
-    record. The records of a file have no transaction record, so none of them is a schema change.
+    """Return the offset of the first schema transaction in words[start:stop], `stop` if there is none, -1 at an invalid
+    record. Records of a file have no transaction record, and none of them is a schema change.
     """
     at = start
     while at < stop:
@@ -269,8 +270,8 @@ def executed_rows(mem, fragment, words, at):
 
 @helper
 def stale_of_record(mem, fragment, words, at, size, out, state):
-    """Note the rows in slots not copied yet that are stale with the operation at `at`: the row it deletes, rows with
-    the keys it inserts.
+    """Note the rows in slots not copied yet that the operation at `at` makes stale: the row that it deletes, rows with
+    the keys that it inserts.
     """
     left = uncopied_of(mem, fragment)
     kind = words[at] & L.KIND_MASK
@@ -307,8 +308,8 @@ def note_stale(out, state, identity, rowid):
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def find_stale(mem, tables, words, start, stop, out, state):
     """Find the rows in slots not copied yet that must be removed before the records words[start:stop] of a group can be
-    executed, as pairs of table and fragment (as in word 1 of a record) and ROWID, possibly with duplicates. They
-    include rows that the live node deletes: whatever row this node has in the slot is gone there.
+    executed, as pairs of table and fragment (as in word 1 of a record) and ROWID, possibly with duplicates. For a row
+    that the live node deletes, that is the row which this node has in the slot, whatever its key.
 
     tables: handles by number, 0 for tables to be skipped. OK; ST_SPACE if out is too small; ST_INVARIANT at
     state[N_NEXT].
@@ -358,10 +359,10 @@ def find_deleted(mem, tables, words, stop, out, state):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def executed_records(mem, tables, words, start, stop, out, state):
-    """Copy the operations of the records words[start:stop] on copied slots to out, which has as many words; the scan
-    brings the others. A run of inserts is cut at the position of the copy.
+    """Copy the operations of the records words[start:stop] on copied slots to `out`, which has as many words; the scan
+    brings the others later. A run of inserts is cut at the position of the copy.
 
-    Counts in state[N_USED], state[N_ROWS] (operations, or runs, left out completely). OK, or ST_INVARIANT at
+    Counts are in state[N_USED] and state[N_ROWS] (operations or runs left out completely). OK, or ST_INVARIANT at
     state[N_NEXT].
     """
     at = start

@@ -22,8 +22,8 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     """Return "committed", "aborted" or "unknown" (older than the kept log, still open, or not seen yet by a member of a
     node group that is not primary).
 
-    A group says which ids were unused when it was sealed. So a transaction that began after the oldest kept group and
-    is in no kept group was never committed.
+    A group has the first transaction id that was unused when it was sealed. So a transaction that began after the
+    oldest kept group and is in no kept group was never committed.
     """
     if is_open(store, txid):
         return "unknown"

@@ -1,6 +1,7 @@
 """Strict replay of REDO groups (D6, D8): every operation must fit the current state, or the log is damaged.
 
-Runs on private memory at restart; each thread takes the fragments whose number modulo `parts` equals its `part`.
+The kernels run on private memory at restart; each thread takes the fragments whose number modulo `parts` equals its
+`part`.
 """
 
 # mypy: ignore-errors
@@ -105,8 +106,8 @@ def replay_delete(mem, fragment, words, at, epoch):
 
 @helper
 def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
-    """Touch the rows that the next records change, so that cache misses overlap; returns where it stopped. Trusts no
-    record.
+    """Read the rows that the next records change, so that cache misses overlap; return where it stopped. Records need
+    not be valid.
     """
     touched = 0
     for _ in range(AHEAD_ROWS):
@@ -137,7 +138,7 @@ def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
     """Replay the records words[start:stop] of one group.
 
     tables: handle by table number, 0 for tables dropped later. state: [offset reached, operations replayed, no
-    meaning]. Returns OK or the status of the record at state[0], which may then be partly applied.
+    meaning]. Return OK or the status of the record at state[0], which may then be partly applied.
     """
     at = start
     touched = start

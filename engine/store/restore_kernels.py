@@ -1,8 +1,8 @@
 """Restore of fragments without a store: archived operations are separated by fragment, folded by row, and merged with
-the levels of a backup to entries of a local checkpoint (docs/backup.md, 4).
+the levels of a backup into entries of a local checkpoint (docs/backup.md, 4).
 
-A *change* of the archive is the epoch of its group, then the operation record of the log. Folding yields for each row
-what the backup must have there, and its final state. All memory is private, and its content is not trusted.
+A *change* of the archive is the epoch of its group, then the operation record of the log. To fold the changes of a row
+gives what the backup must have for it, and its final state. All memory is private, and all content is checked.
 """
 
 # mypy: ignore-errors
@@ -157,7 +157,7 @@ def fold_changes(changes, rowids, heads, images, shape, folded, state):
     """
     to = -J.FOLDED_WORDS
     is_there = 0
-    is_base = 0  # whether the row is still the backup's
+    is_base = 0  # whether the row is still that of the backup
     key = -1
     key_words = 0
     for i in range(rowids.size):
@@ -212,7 +212,7 @@ def fold_changes(changes, rowids, heads, images, shape, folded, state):
 
 @helper
 def put_folded(folded, row, changes, words, var, var_words, shape, out, at):
-    """Write the entry of a folded row whose final state exists to out[at:]; returns its words. words[var:]: the
+    """Write the entry of a folded row whose final state exists to out[at:]; return its words. words[var:]: the
     backup's var part, of var_words words, 0 if it has none.
     """
     out[at] = folded[row + J.D_ROWID]
@@ -248,7 +248,7 @@ def folded_words_max(folded, row, changes, var_words, shape):
 
 @helper
 def belongs(words, at, behind, shape):
-    """Whether the entry at `at` is of this fragment, with a ROWID above `behind` and an epoch of this level."""
+    """Whether the entry at `at` belongs to this fragment, has a ROWID above `behind`, and an epoch of this level."""
     if _entry_table(words[at + 2]) != shape[J.P_TABLE] or _entry_fragment(words[at + 2]) != shape[J.P_FRAGMENT]:
         return False
     if words[at] <= behind or live_bit(words[at], shape[J.P_SLOTS]) < 0:
@@ -348,9 +348,9 @@ def put_new_rows(folded, changes, shape, out, used, state):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def take_epoch(changes, start, stop, out, state):
-    """Copy the records of the first changes in changes[max(start, state[R_NEXT]):stop], as long as they have the same
-    epoch, to out, without the epochs. state[R_USED]: words copied. Returns the epoch, -1 if no change is left, or
-    ST_INVARIANT at state[R_NEXT].
+    """Copy to `out` the records of the next changes of one epoch, from changes[max(start, state[R_NEXT]):stop], without
+    that epoch. state[R_USED]: words copied. Return the epoch, -1 if no change is left, or ST_INVARIANT at
+    state[R_NEXT].
     """
     at = max(start, state[J.R_NEXT])
     state[J.R_USED] = 0

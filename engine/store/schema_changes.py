@@ -1,6 +1,6 @@
 """Changes of a table's columns and names while it is in use (docs/internals/access.md, section 12).
 
-Each change creates a definition of the next version, logs it whole, and makes it visible: first to kernels, in one
+Each change creates a definition of the next version, logs it completely, and makes it visible: first to kernels, in one
 call, then by name. No row is rewritten. An invalid change is refused before anything has changed.
 """
 
@@ -47,7 +47,7 @@ def _with(definition: TableDefinition, position: int, column: Column) -> TableDe
 
 
 def fresh(column: Any) -> Any:
-    """Return a column as for a new table, whatever table it came from; other objects are returned for a later check."""
+    """Return a column without what another table assigned to it; return another object as it is, for a later check."""
     return replace(column, added=0, before=ABSENT) if isinstance(column, Column) else column
 
 
@@ -172,7 +172,7 @@ def with_wider_column(definition: TableDefinition, name: str, kind: ColumnType) 
 
 
 def is_change_of_columns(before: TableDefinition, after: TableDefinition) -> bool:
-    """Whether changes of this module can lead from one definition to another: rows of the old one fit the new one."""
+    """Whether changes of this module can turn one definition into another: rows of the old one fit the new one."""
     if (before.table_id, before.tablespace) != (after.table_id, after.tablespace):
         return False
     if before.partition.numbers != after.partition.numbers or len(before.indexes) != len(after.indexes):

@@ -1,4 +1,4 @@
-"""Logging of schema changes, and making them visible (D15)."""
+"""Logging and publication of schema changes (D15)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SCHEMA_ROOM_WORDS = 4_096
 
 
 class SchemaLog(Transactions):
-    """A store as index builds and other schema changes see it. The record is logged first, then becomes visible."""
+    """A store as index builds and other schema changes see it. A change is logged first, then becomes visible."""
 
     def await_schema_room(self) -> None:
-        """Wait until the log has room for the record of a schema change. Call without `schema_latch`, which the end of
-        a local checkpoint may need. Raises: RedoOverloaded, StoreFailed; the error of `refusal`.
+        """Wait until the log has room for the record of a schema change. Call without `schema_latch`: the end of a
+        local checkpoint, which frees log, may need it. Raises: RedoOverloaded, StoreFailed; the error of `refusal`.
         """
         if self._is_applying():
             return  # the log has the record already
@@ -48,7 +48,7 @@ class SchemaLog(Transactions):
 
     @contextmanager
     def applying(self, change: dict[str, Any]) -> Iterator[None]:
-        """Let this thread apply a change from the log of another node: exactly this change, without logging it."""
+        """Within the context, this thread applies exactly this change of another node's log, without a record."""
         self._applied = (threading.get_ident(), json.dumps(change, sort_keys=True))
         try:
             with self.authored(change.get("author", 0)):
@@ -115,7 +115,7 @@ class SchemaLog(Transactions):
             fill[0] = at + words
             fill[1] += 1
             self.mem[S_REDO_FREE] -= words
-            # There is no call between the log write and here, so no KeyboardInterrupt.
+            # No call is between the log write and here, so no KeyboardInterrupt arrives.
             interrupt: KeyboardInterrupt | None = None
             is_seen = False
             while not is_seen:
@@ -127,7 +127,7 @@ class SchemaLog(Transactions):
                 except KeyboardInterrupt as error:
                     interrupt = error
                 except BaseException as error:
-                    # Before the latch is released: no leader may write the record of a change that is not visible.
+                    # Fail before the latch is released: no leader may write the record of a change that is not visible.
                     text = f"a schema change was logged and cannot be made ({error!r}); open the store again"
                     raise self.fail(InvariantBroken(text)) from error
         if interrupt is not None:

@@ -94,8 +94,7 @@ class Store(SchemaLog):
             if definition.name in self.tables:
                 raise TableExists(f"table {definition.name} exists; choose another name, or drop that table first")
             numbered = replace(definition, table_id=self.next_table_id, version=1, **self._tablespace_for(definition))
-            # In memory first, under no visible name: an operation that runs out of memory fails before anything is
-            # logged.
+            # In memory first, without a visible name: if memory is exhausted, the call fails before anything is logged.
             table = self._make_table(numbered)
             self.next_table_id += 1
             mark = (lambda: self.disk.undo.record_create(table.table_id)) if table.format.has_disk else None
@@ -199,8 +198,8 @@ class Store(SchemaLog):
         drop_index(self, name, index)
 
     def _tablespace_for(self, definition: TableDefinition) -> dict[str, Any]:
-        """Return the tablespace of a new table with disk columns as a field of its definition; creates `main` when it
-        is first needed. Raises: NoSuchTablespace, StorageFull, MemoryExhausted.
+        """Return the tablespace of a new table with disk columns as a field of its definition; create `main` if it is
+        needed and missing. Raises: NoSuchTablespace, StorageFull, MemoryExhausted.
         """
         if not definition.has_disk:
             return {}

@@ -1,7 +1,7 @@
 """Unique indexes created while transactions run (docs/internals/access.md, 7).
 
-As for ordered indexes, but a second announcement follows the first, and operations take entries from then on. The walk
-fails if two committed rows have the same key. A writer that finds its key in another row meanwhile may continue, and
+As for ordered indexes, but a second announcement follows the first; from then on, operations take entries. The walk
+fails if two committed rows have the same key. A writer that meanwhile finds its key in another row may continue; then
 the rows are walked again.
 """
 
@@ -45,7 +45,7 @@ class UniqueBuild(IndexBuild):
 
     def _wait_for_older(self, table: Table, index: AnyIndex) -> None:
         """Wait until all open transactions take entries. The second announcement is made after all transactions from
-        before the first have ended, so that every commit meanwhile removes the entries of images it replaces.
+        before the first have ended: then every commit removes the entries of the images that it replaces.
         """
         super()._wait_for_older(table, index)
         store = self._store
@@ -92,7 +92,7 @@ class UniqueBuild(IndexBuild):
             store.clock.sleep(0)  # lets waiting threads run
 
     def _pause(self, table: Table, deadline: float) -> None:
-        """Wait a moment for a transaction that has locked a row that may have the key of another row. Raises:
+        """Wait briefly for a transaction that has locked a row which may have the key of another row. Raises:
         LockTimeout.
         """
         store = self._store
@@ -106,7 +106,7 @@ class UniqueBuild(IndexBuild):
         store.clock.sleep(POLL_SECONDS)
 
     def _violated(self, table: Table, entry: Words) -> DuplicateKey:
-        """Return the error for two rows with the same key. entry: of one of them."""
+        """Return the error for two rows with the same key. entry: that of one of them."""
         view = entry.data.cast("B")
         error = duplicate(
             table, self._definition, table.format.decode_columns(view, ENTRY_WORDS, self._definition.columns), None

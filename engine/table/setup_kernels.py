@@ -23,7 +23,7 @@ SHAPE_WORDS = 8
 
 @kernel("int64(int64[::1], int64, int64)")
 def set_pool(mem, fragment, pool):
-    """Let a fragment allocate from another pool."""
+    """Set the pool that a fragment allocates from. Return OK or ST_DROPPED."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -56,10 +56,10 @@ def make_fragment(mem, table, number):
 
 @kernel("int64(int64[::1], int64[::1])")
 def make_table(mem, shape):
-    """Create an empty table; return its handle, 0 if memory is exhausted (then nothing is kept).
+    """Create an empty table; return its handle. If memory is exhausted, free what was allocated and return 0.
 
     shape: [id, fragment numbers ever assigned, fixed words, has var, key words in the fixed image, hash seed, schema
-    version, has disk], then the numbers that have a fragment; none: all.
+    version, has disk], then the numbers that have a fragment (nothing: all have one).
     """
     table = take_descriptor(mem)
     if table == 0:
@@ -96,7 +96,7 @@ def make_table(mem, shape):
 
 @kernel("int64(int64[::1], int64, int64[::1])")
 def fragment_handles(mem, table, out):
-    """Write the handles of a table's fragments by number to `out`, 0 where there is none, as many as it has room for.
+    """Write to out[number] the handle of each fragment of a table, 0 for a dropped one, as far as `out` has room.
     Return how many numbers were ever assigned, or ST_DROPPED.
     """
     table = descriptor_of(mem, table)
@@ -110,8 +110,8 @@ def fragment_handles(mem, table, out):
 
 @kernel("int64(int64[::1], int64)")
 def withdraw_table(mem, table):
-    """Make all handles of a table and its fragments stale but the next ones, with which the caller frees the memory.
-    Return OK, or ST_DROPPED if that was done before.
+    """Make all handles of a table and its fragments stale. The caller frees the memory with the next handles. Return
+    OK, or ST_DROPPED if the table was withdrawn before.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -139,7 +139,7 @@ def take_list(mem, table, count):
 
 @helper
 def give_list(mem, address, words):
-    """Free the array of a table's fragments."""
+    """Free the fragment list of a table."""
     if words == A.BLOCK_WORDS:
         give_block(mem, A.S_POOL, address)
     else:
@@ -148,7 +148,7 @@ def give_list(mem, address, words):
 
 @helper
 def free_table_block(mem, table):
-    """Free a table's descriptor, partition words and fragment list."""
+    """Free a table's fragment list, partition words, index list and descriptor."""
     give_list(mem, mem[table + A.T_FRAGMENT_LIST], mem[table + A.T_LIST_WORDS])
     if mem[table + A.T_PARTITION] != 0:
         give_partition_words(mem, mem[table + A.T_PARTITION])
@@ -159,7 +159,7 @@ def free_table_block(mem, table):
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_fragment_pages(mem, fragment, budget):
-    """Free the pages of an unreachable fragment, a bounded number per call. Return OK or ST_MORE."""
+    """Free at most about `budget` pages of an unreachable fragment. Return OK, ST_MORE or ST_DROPPED."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -189,7 +189,7 @@ def drop_fragment_pages(mem, fragment, budget):
 
 @kernel("int64(int64[::1], int64)")
 def drop_table_rest(mem, table):
-    """Free the rest of a withdrawn table after its pages: maps, index, descriptors."""
+    """After the pages of a withdrawn table, free its maps, indexes and descriptors. Return OK or ST_DROPPED."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -203,7 +203,7 @@ def drop_table_rest(mem, table):
 
 @helper
 def drop_rest(mem, fragment):
-    """Free the rest of a fragment after its pages: map, index, descriptor."""
+    """After the pages of a fragment, free its map, index and descriptor."""
     pool = mem[fragment + A.F_POOL]
     drop_index(mem, fragment)
     for root in range(A.MAP_ROOTS):
@@ -222,11 +222,11 @@ def drop_rest(mem, fragment):
     give_descriptor(mem, fragment)
 
 
-# --- partitions that come and go ------------------------------------------------------------------
+# --- partitions added and dropped -----------------------------------------------------------------
 @kernel("int64(int64[::1], int64, int64)")
 def add_fragment(mem, table, number):
-    """Create a fragment that no reader of the table sees, and room for it in the table's list. Return its handle, 0 if
-    memory is exhausted.
+    """Create a fragment that is not published yet, and make room for it in the table's list. Return its handle,
+    ST_DROPPED, or 0 if memory is exhausted.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -248,7 +248,7 @@ def add_fragment(mem, table, number):
 
 @kernel("int64(int64[::1], int64)")
 def drop_fragment_rest(mem, fragment):
-    """Do what `drop_table_rest` does, for a fragment of a partition that was dropped or never published."""
+    """Like `drop_table_rest`, for a fragment of a partition that was dropped or never published."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -258,8 +258,8 @@ def drop_fragment_rest(mem, fragment):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
 def change_partitions(mem, table, number, fragment, words, version):
-    """Publish a new version of the table: `fragment` (0: none any more) is the fragment of `number`, and rows are
-    distributed by the partition words at `words`. Every later kernel call uses it. A repetition changes nothing.
+    """Publish a new version of the table, which every later kernel call uses: `fragment` becomes the fragment `number`
+    (0: that one is dropped), and the partition words at `words` distribute rows. A repetition changes nothing.
     """
     table = descriptor_of(mem, table)
     if table == 0:

@@ -1,7 +1,7 @@
 """Rollback of a transaction, whole or to a savepoint, in shared memory (D3).
 
-Operations are undone from the newest to the oldest. Each returns what it has reserved: slots, index entries, var parts
-and locks. Nothing of a rollback reaches the disk.
+Operations are undone from the newest to the oldest, each with its reservations: slots, index entries, var parts and
+locks. Nothing of a rollback reaches the disk.
 """
 
 # mypy: ignore-errors
@@ -24,7 +24,7 @@ from tidemark.engine.txn.commit_kernels import finish, release_lock, release_row
 
 @helper
 def abort_insert(mem, txn, operation):
-    """Release the reservations of an insert run. Reads keys from the slots, since its record may be away."""
+    """Release the reservations of an insert run. Read keys from the slots, since the record may be evicted."""
     fragment = mem[operation + A.O_FRAGMENT]
     first = mem[operation + A.O_ROWID] & A.ROWID_MASK
     count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
@@ -136,7 +136,9 @@ def abort_to_savepoint_step(mem, txn, buf, until, used, changes, budget):
 
 @kernel("int64(int64[::1], int64, int64)")
 def end_run(mem, txn, savepoints):
-    """Let the next insert start a new record; `savepoints` begin here (1 or 0). Returns the newest operation."""
+    """End the run of the last insert record: the next insert starts a new one. savepoints: 1 if a savepoint begins
+    here, else 0. Return the newest operation.
+    """
     mem[txn + A.X_RUN] = 0
     mem[txn + A.X_SAVEPOINTS] += savepoints
     return mem[txn + A.X_LAST]

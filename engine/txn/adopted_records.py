@@ -1,9 +1,9 @@
 """The buffer of a transaction that adopts load files: their bytes as on disk, one file after the other.
 
 The buffer is a reservation of addresses. A block is in memory while its rows are placed, and again when a commit or a
-rollback needs its records, which happens only for rows with disk parts. Otherwise it is *away*, like blocks of a spool
-file (`engine/txn/spool.py`), and its words are zero. Files are never written here. Plans for disk parts are in the
-images while a block is in memory, and in `Block.plans` while it is away.
+rollback needs its records, which happens only for rows with disk parts. Otherwise it is evicted (*away*), as blocks of
+a spool file are (`engine/txn/spool.py`), and its words are zero. Files are never written here. Plans for disk parts are
+in the images while a block is in memory, and in `Block.plans` while it is evicted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _start_of = attrgetter("start")
 
 
 class Part:
-    """One file, and the place of its rows."""
+    """One load file, and where its rows are placed."""
 
     __slots__ = ("file", "fragment", "place", "reader", "start")
 
@@ -129,7 +129,7 @@ class AdoptedRecords:
         self.drop(block.start, block.stop)
 
     def bring(self, at: int) -> None:
-        """Bring the block with the record at `at` back into memory, evicting others. Raises: SpoolDamaged, IoFailed."""
+        """Read the block with the record at `at` into memory again; evict others. Raises: SpoolDamaged, IoFailed."""
         number = bisect_right(self._blocks, at, key=_start_of) - 1
         if number < 0 or at >= self._blocks[number].stop:
             raise InvariantBroken(f"transaction {self._txid} has no block with word {at}; report this")
@@ -149,7 +149,7 @@ class AdoptedRecords:
 
     # --- the end ---------------------------------------------------------------------------------
     def finish(self, used: int) -> Reference:
-        """Return the log's reference to the files. Durable before: the files. Raises: SyncFailed, IoFailed."""
+        """Make the files' names durable, then return the log's reference to the files. Raises: SyncFailed, IoFailed."""
         self._files.sync_directory(FOLDER)
         first = self.parts[0].file
         record = [pack_kind(KIND_FILES, 0, self.record_words), FILES_LOAD, self._txid, first.job, first.table_id]

@@ -21,7 +21,7 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.side_pages_kernels import put_var, var_of, words_of_var
 
-# 256 KiB. A larger disk part is left out, as a server leaves out BLOBs, so that few pages must be in memory at once.
+# 256 KiB. A larger disk part is left out, as MySQL may leave out BLOBs, so that few pages must be in memory at once.
 DISK_WORDS_MAX = 32_768
 
 _pack_kind = helper(L.pack_kind)
@@ -31,7 +31,7 @@ _pack_rows = helper(L.pack_rows)
 
 @kernel("int64(int64[::1], int64, int64)")
 def set_capture(mem, table, capture):
-    """Set whether a table's operations log before-images: one of CAPTURE_. Returns the previous value."""
+    """Set which before-images a table's operations log, a CAPTURE_ value; return the previous one."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -74,11 +74,11 @@ def lacks_disk_part(mem, fragment, row):
 
 @helper
 def leave_before(mem, txn, buf, fragment, rowid, row, is_disk_kept):
-    """Append the before-image of a row about to change, if its table logs them. Returns flags for the record of the
+    """Append the before-image of a row about to change, if its table logs them. Return flags for the record of the
     change, or, with nothing done, ST_SPACE, ST_PAGE or ST_DAMAGED (X_PAGE is the page).
 
-    is_disk_kept: whether the change keeps the disk part. The first change that does not has a before-image too, even
-    after other changes: it has the disk part.
+    is_disk_kept: whether the change keeps the disk part. The first change that replaces it has a before-image with the
+    disk part, even after other changes.
     """
     if mem[fragment + A.F_CAPTURE] == A.CAPTURE_NONE:
         return 0
@@ -125,7 +125,7 @@ def head_record(mem, txn, buf, fragment, at, rowid):
 
 @helper
 def put_part(mem, txn, buf, fragment, rowid, row, at):
-    """Copy a row's committed disk part to buf[at:]; returns its words, 0 if it is too large, or a status code."""
+    """Copy a row's committed disk part to buf[at:]; return its words, 0 if it is too large, or a status code."""
     reference = mem[row + A.ROW_HEADER_WORDS + mem[fragment + A.F_FIXED_WORDS] - 1]
     space = mem[fragment + A.F_TABLESPACE]
     mem[txn + A.X_PAGE] = reference >> C.SLOT_BITS
@@ -169,10 +169,11 @@ def put_chunks(mem, txn, buf, fragment, rowid, link, stamp, at, stop):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
 def note_rows(mem, fragment, txn, buf, images, offsets, chosen, start, stop, kind, flags):
-    """Append a record of `kind` that changes no row for each of the images [start, stop) whose chosen[] is not 0;
-    `offsets` has one more. OK, or ST_SPACE; X_ROW is the next row.
+    """Append a record of `kind`, which changes no row, for each image i of [start, stop) whose chosen[i] is not 0. OK,
+    or ST_SPACE; X_ROW is the next row. offsets: one more than images.
 
-    The record names fragment chosen[] - 1, with which it is dropped, or for -1 `fragment`, which is any of the table.
+    chosen[i] > 0: the record names fragment chosen[i] - 1 and is dropped with it. -1: it names `fragment`, any one of
+    the table.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

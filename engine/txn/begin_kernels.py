@@ -21,7 +21,7 @@ def promise_redo(mem, txn, words):
 
 @kernel("int64(int64[::1])")
 def next_txid(mem):
-    """Return a new transaction id. One kernel call, so that no id is assigned twice and the newest never goes back."""
+    """Return a new transaction id. It is one kernel call, so that ids are unique and only grow."""
     mem[A.S_TXID] += 1
     return mem[A.S_TXID]
 
@@ -34,7 +34,7 @@ def reserve_redo(mem, txn, words):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def begin_transaction(mem, txn, slot, tail_word, redo_words):
-    """Initialize a transaction descriptor; OK, or ST_REDO (then it must not be used).
+    """Initialize a transaction descriptor; OK, or ST_REDO, after which the descriptor must not be used.
 
     tail_word: any-value | author << 32 of its records. redo_words: room to reserve in the REDO log, padding included.
     """
@@ -53,8 +53,8 @@ def begin_transaction(mem, txn, slot, tail_word, redo_words):
 
 @kernel("int64(int64[::1], int64, int64)")
 def tag_transaction(mem, txn, tail_word):
-    """Set any-value and author of a transaction's next records; OK, or ST_INVARIANT: operations of one transaction have
-    the same author, or none.
+    """Set any-value and author of a transaction's next records; OK, or ST_INVARIANT if an earlier operation has another
+    author: those of one transaction have the same author, or none.
     """
     author = (tail_word >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK
     if author != 0 and mem[txn + A.X_AUTHOR] != 0 and mem[txn + A.X_AUTHOR] != author:

@@ -42,7 +42,7 @@ def set_lock(mem, row, operation):
 
 @helper
 def add_operation(mem, txn, fragment, rowid, record, previous):
-    """Append an operation to a transaction; returns its address, 0 when memory is exhausted."""
+    """Append an operation to a transaction; return its address, 0 when memory is exhausted."""
     operation = take_cell(mem)
     if operation == 0:
         return 0
@@ -66,8 +66,8 @@ def add_operation(mem, txn, fragment, rowid, record, previous):
 
 @helper
 def lead_operation(mem, txn, fragment, rowid, record, previous):
-    """Like `add_operation`, for an existing row: turns a plain lock into the operation, in place, if no savepoint has
-    begun since. Not where the order of operations on different rows matters: unique indexes, UNDO reservations.
+    """Like `add_operation`, for an existing row. A plain lock that no savepoint has followed becomes the operation, in
+    place, except in a table with unique indexes or disk columns, where the order of operations matters.
     """
     lock = mem[txn + A.X_SAVEPOINTS] << A.OP_RECORD_SHIFT | A.OP_LOCK
     is_lock = previous != 0 and mem[previous + A.O_RECORD] & ~A.OP_AUTHORED == lock
@@ -80,7 +80,7 @@ def lead_operation(mem, txn, fragment, rowid, record, previous):
 
 @helper
 def write_record(mem, txn, buf, fragment, kind, flags, words, rowid, count):
-    """Append a record header to the transaction's buffer; returns the record's offset."""
+    """Append a record header to the transaction's buffer; return the record's offset."""
     at = mem[txn + A.X_USED]
     buf[at] = _pack_kind(kind, flags, words)
     buf[at + 1] = _pack_identity(
@@ -118,7 +118,7 @@ def promise_copy(mem, txn, words):
 
 @helper
 def extend_run(mem, txn, buf, fragment, rowid, words):
-    """Add a row to the last insert record; returns its operation, 0 if that is impossible."""
+    """Add a row to the last insert record; return its operation, 0 if the row needs a new record."""
     operation = mem[txn + A.X_RUN]
     if operation == 0 or mem[operation + A.O_FRAGMENT] != fragment:
         return 0
@@ -397,7 +397,7 @@ def touch_lock(mem, txn, fragment, rowid, row):
 
 @helper
 def take_back_delete(mem, buf, row):
-    """Cancel a DELETE when its transaction inserts the key again; the insert becomes an update of the ROWID."""
+    """Cancel a DELETE when its transaction inserts the key again: the insert becomes an UPDATE of the row."""
     operation = newest_operation(mem[row])
     record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
     mem[operation + A.O_RECORD] |= A.OP_CANCELLED

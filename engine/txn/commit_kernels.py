@@ -3,8 +3,8 @@
 Nothing here can fail: the operation has reserved every slot, index entry, var part, page and copy. Row, entries and
 disk part change in one kernel call, so a reader sees either all old or all new.
 
-indexes, disk: None or 1, whether operations may change indexes, and disk parts. numba leaves out the branches of a
-None, so this one source is compiled for rows in memory alone, with indexes, and with everything.
+indexes, disk: 1 if operations may change indexes, or disk parts, else None. numba leaves out the branches of a None, so
+this one source is compiled three times: for rows in memory alone, with indexes, and with both.
 """
 
 # mypy: ignore-errors
@@ -59,7 +59,7 @@ SMALL_OPERATIONS = 1_000
 SMALL_ENTRIES = 160
 SMALL_WORDS = 32_768  # a larger buffer becomes its own REDO group instead of being copied into the filling one
 FILL_PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
-ENTRY_ROWS = 19  # rows of a budget that an index entry takes: finding and changing it
+ENTRY_ROWS = 19  # an index entry, found and changed, counts as this many rows of a budget
 WHOLE = 1 << 60  # a budget for all operations
 # Bits of a shape: what the operations of a transaction may change besides rows in memory.
 SHAPE_INDEXES = 1
@@ -127,7 +127,7 @@ def make_live(mem, txn, fragment, rowid, row, operation, epoch, author):
 
 @helper
 def release_lock(mem, txn, operation):
-    """End an operation that is only a lock; for a lock of an absent row, also free the slot that holds its key. OK or
+    """End an operation that is only a lock; for the lock of an absent row, also free the slot with the key. OK or
     ST_INVARIANT.
     """
     fragment = mem[operation + A.O_FRAGMENT]
@@ -149,7 +149,7 @@ def release_lock(mem, txn, operation):
 # --- disk parts -----------------------------------------------------------------------------------
 @helper
 def insert_part(mem, txn, buf, fragment, rowid, row, epoch):
-    """Write the disk part of a reserved row; OK, or the status to settle first. X_CHUNK counts the chunks written."""
+    """Write the disk part of a reserved row; OK, or the status to resolve first. X_CHUNK counts the chunks written."""
     where = reference_at(mem, fragment, row)
     at = mem[where]
     plan = buf[insert_image(mem, fragment, row) + mem[fragment + A.F_FIXED_WORDS] - 1]
@@ -179,7 +179,7 @@ def image_part(mem, fragment, buf, image):
 @helper
 def prepare_part(mem, txn, buf, fragment, rowid, row, image, epoch):
     """Prepare to replace the disk part of a row: write new chunks, check pages, UNDO room and snapshots. OK, or the
-    status to settle first.
+    status to resolve first.
     """
     old = mem[reference_at(mem, fragment, row)]
     plan = buf[image + mem[fragment + A.F_FIXED_WORDS] - 1]
@@ -201,8 +201,8 @@ def prepare_part(mem, txn, buf, fragment, rowid, row, image, epoch):
 
 @helper
 def replace_part(mem, txn, buf, fragment, rowid, row, image, epoch):
-    """Replace the prepared disk part of a row, except for old chunks: X_FREEING says whether there may be any. OK or
-    ST_INVARIANT.
+    """Replace the prepared disk part of a row. Old chunks are freed later: X_FREEING says whether there may be any. OK
+    or ST_INVARIANT.
     """
     where = reference_at(mem, fragment, row)
     old = mem[where]
@@ -218,7 +218,7 @@ def replace_part(mem, txn, buf, fragment, rowid, row, image, epoch):
 
 @helper
 def prepare_drop(mem, txn, fragment, rowid, row):
-    """Prepare to remove the disk part of a row: check its page, UNDO room and snapshots. OK, or the status to settle
+    """Prepare to remove the disk part of a row: check its page, UNDO room and snapshots. OK, or the status to resolve
     first.
     """
     page = mem[reference_at(mem, fragment, row)] >> C.SLOT_BITS
@@ -227,12 +227,12 @@ def prepare_drop(mem, txn, fragment, rowid, row):
 
 
 # --- operations -----------------------------------------------------------------------------------
-# Steps of each: wait for the record, the pages and the UNDO room; take index entries out; keep the old row for
-# checkpoint and snapshots; change row, disk part and var part; put entries in; free the lock; free old chunks. A slice
-# may end before the first change, after a row of an insert, and after any chunk.
+# Steps of each: check that record, pages and UNDO room are there; remove index entries; keep the old row for checkpoint
+# and snapshots; change row, disk part and var part; add index entries; free the lock; free old chunks. A slice may end
+# before the first change, after a row of an insert, and after any chunk.
 @helper
 def apply_insert(mem, txn, buf, operation, epoch, author, indexes, disk):
-    """Make the reserved rows of an insert run live, whose images are in place; OK or the status that stopped it.
+    """Make the reserved rows of an insert run live; their images are in place. OK or the status that stopped it.
 
     X_PIECE counts the rows that earlier slices have finished, if they have disk parts.
     """
@@ -269,7 +269,7 @@ def apply_insert(mem, txn, buf, operation, epoch, author, indexes, disk):
 
 @helper
 def apply_update(mem, txn, buf, operation, epoch, author, copies, indexes, disk):
-    """Replace a row by its after-image; OK, ST_INVARIANT, or the status to settle first, with the row unchanged."""
+    """Replace a row by its after-image; OK, ST_INVARIANT, or the status to resolve first, with the row unchanged."""
     if is_away(mem, buf, operation):
         return A.ST_SPOOLED
     fragment = mem[operation + A.O_FRAGMENT]
@@ -311,8 +311,8 @@ def apply_update(mem, txn, buf, operation, epoch, author, copies, indexes, disk)
 
 @helper
 def apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk):
-    """Remove a row: entries, disk part, primary entry, var part, slot, which keeps the epoch. OK, ST_INVARIANT, or the
-    status to settle first, with the row unchanged.
+    """Remove a row: index entries, disk part, primary entry, var part, slot. The slot keeps the epoch. OK,
+    ST_INVARIANT, or the status to resolve first, with the row unchanged.
     """
     fragment = mem[operation + A.O_FRAGMENT]
     rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
@@ -349,8 +349,8 @@ def apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk):
 
 @helper
 def cost_of(mem, operation, indexes, disk):
-    """Return how much of a budget an operation takes: its rows, and ENTRY_ROWS for itself and for each index entry if
-    its table has indexes. The pages held bound the rows of a slice that have disk parts.
+    """Return the cost of an operation as a number of rows: 1, plus its rows unless they have disk parts (the pages held
+    bound their slice), plus ENTRY_ROWS for itself and for each index entry if its table has indexes.
     """
     fragment = mem[operation + A.O_FRAGMENT]
     count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
@@ -485,10 +485,10 @@ def commit_at_once(mem, txn, buf, fill, copies, epoch, txid, pages, indexes, dis
     fill[0] counts words, fill[1] transactions; copies is empty while no local checkpoint runs. pages: where to list the
     pages of disk parts, which then need no pins; empty if the caller has pinned all that `commit_pages` lists.
 
-    Returns COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if a freed lock has waiters; or ST_INVARIANT; or,
-    with nothing done, what it needs: ST_SHAPE, the kernel of another shape; ST_PAGE, a page in memory, or room in
-    `pages` for all pages and operations; ST_UNDO, room in the UNDO buffer; ST_MORE, slices; ST_COPIES, room in
-    `copies`; ST_SPACE, room in `fill`.
+    Return COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if a freed lock has waiters; or ST_INVARIANT. Any
+    other status says what is needed, with nothing done: ST_SHAPE, the kernel of another shape; ST_PAGE, a page in
+    memory, or room in `pages` for all pages and operations; ST_UNDO, room in the UNDO buffer; ST_MORE, slices;
+    ST_COPIES, room in `copies`; ST_SPACE, room in `fill`.
     """
     status = need_of(mem, txn, buf, fill, copies, pages, indexes, disk)
     if status != A.OK:
@@ -521,7 +521,7 @@ def commit_disk(mem, txn, buf, fill, copies, epoch, txid, pages):
 # --- in slices ------------------------------------------------------------------------------------
 @kernel("int64(int64[::1], int64, int64[::1], int64)")
 def commit_begin(mem, txn, buf, txid):
-    """Begin a large commit: complete the buffer, which becomes a REDO group itself; returns the words used."""
+    """Begin a large commit: complete the buffer, which itself becomes a REDO group; return the words used."""
     write_transaction_record(mem, txn, buf, txid)
     mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
     mem[txn + A.X_STATE] = 3

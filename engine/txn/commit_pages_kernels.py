@@ -1,4 +1,4 @@
-"""Pages of disk columns that a commit needs: listed, so that the caller can load and pin them (D3, D7)."""
+"""List the pages of disk columns that a commit needs, so that the caller can load and pin them (D3, D7)."""
 
 # mypy: ignore-errors
 
@@ -49,7 +49,7 @@ def add_planned(mem, txn, plan, is_begun, out):
 
 @helper
 def add_chunks(mem, fragment, link, out):
-    """Add the pages of old chunks as far as they can be followed; 1 if there are more."""
+    """Add the pages of old chunks, up to the first that is not in memory or does not fit; 1 if there are more."""
     space = mem[fragment + A.F_TABLESPACE]
     while link != 0:
         if add_page(out, link >> C.SLOT_BITS):
@@ -107,7 +107,7 @@ def insert_image(mem, fragment, row):
 @helper
 def list_pages(mem, txn, buf, out):
     """List the pages that the commit needs next in out[1 : 1 + out[0]]. OK if these are all, ST_MORE if more will be
-    needed, ST_SPOOLED if a record must be brought back first.
+    needed, ST_SPOOLED if an evicted record must be read first.
     """
     out[0] = 0
     is_begun = mem[txn + A.X_STATE] == 3
@@ -122,7 +122,7 @@ def list_pages(mem, txn, buf, out):
         if mem[fragment + A.F_HAS_DISK]:
             has_part = kind == L.KIND_INSERT or (kind == L.KIND_UPDATE and not is_disk_kept(word))
             if has_part and is_away(mem, buf, operation):
-                # Only the first operation may request its record: bringing a later one could evict the first again.
+                # Only the first operation may request its record: reading a later one could evict the first again.
                 return A.ST_SPOOLED if operation == mem[txn + A.X_CURSOR] else A.ST_MORE
             if is_first and mem[txn + A.X_FREEING]:
                 more = add_chunks(mem, fragment, mem[txn + A.X_LINK], out)

@@ -1,4 +1,4 @@
-"""The delete log of an open store: the rows deleted after an epoch, for nodes that return with the rows of that epoch
+"""The delete log of an open store: the rows deleted after an epoch, for a node that rejoins with the rows of that epoch
 (docs/internals/node-group.md, *The delete log*).
 
 It is in memory, after `data_memory`; a restart rebuilds it from the kept REDO log. Commits append to it in their own
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def delete_log_words(options: Options) -> int:
-    """Return the words of arena after `data_memory` for the log; 0 for no log. Touched only as deletes are noted."""
+    """Return the words of arena after `data_memory` for the log; 0 for no log. Memory is used as deletes are noted."""
     return options.delete_log_bytes // WORD_BYTES // BLOCK_WORDS * BLOCK_WORDS
 
 
@@ -66,7 +66,7 @@ class DeleteLog:
 
     # --- content ---------------------------------------------------------------------------------
     def begin_behind(self, epoch: int) -> None:
-        """Begin after an epoch: its deletes and older ones are unknown, and there are no later commits yet."""
+        """Begin after an epoch, before the first later commit: older deletes and those of the epoch are unknown."""
         self.mem[self.region + DL_CUT] = max(epoch, self.cut_epoch)
 
     def note_records(self, words: Words, start: int, stop: int, epoch: int) -> None:
@@ -80,7 +80,7 @@ class DeleteLog:
         return bisect_right(range(self.head), epoch, self.tail, key=self._epoch)
 
     def entries(self, position: int, stop: int) -> Words:
-        """Return a copy of the entries [position, stop), none before `tail`: an array of DELETE_ENTRY_WORDS columns.
+        """Return a copy of the entries [position, stop), an array of DELETE_ENTRY_WORDS columns; none is before `tail`.
 
         The newest entry may grow after the copy, by rows that are deleted later.
         """

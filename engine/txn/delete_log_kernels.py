@@ -1,4 +1,4 @@
-"""The delete log: deleted rows and their epochs, for returning nodes (docs/internals/node-group.md, *The delete log*).
+"""The delete log: deleted rows and their epochs, for nodes that rejoin (docs/internals/node-group.md).
 
 Every commit that deletes a row calls `note_delete` in the same kernel call; it cannot fail. A new entry overwrites the
 oldest when the log is full.
@@ -31,7 +31,7 @@ def setup_delete_log(mem, region, words):
 
 @helper
 def append_delete(mem, log, place, rowid, epoch):
-    """Note that the row at a ROWID of a place (DE_PLACE) was deleted; a run of such rows is one entry."""
+    """Note that the row at a ROWID of a fragment (`place`: DE_PLACE) was deleted; consecutive rows share an entry."""
     last = mem[log + Y.DL_LAST]
     rows = mem[last + Y.DE_ROWS]
     if mem[last + Y.DE_PLACE] == place and mem[last + Y.DE_EPOCH] == epoch:

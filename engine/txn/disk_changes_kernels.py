@@ -1,8 +1,9 @@
 """Effects of operations on rows with a disk part before commit: as `operations_kernels.py`, plus reservations of pages
 and UNDO log (D3).
 
-The plan for a disk part is in the last fixed word of the record's image, the place of the disk reference: 0 in place,
-positive a page, negative a plan cell. In a RESERVED row this word has the offset of its disk part in the buffer.
+The plan for a disk part is in the last fixed word of the record's image, where the row has its disk reference. 0: write
+in place; positive: a page; negative: a plan cell. In a RESERVED row this word has the offset of its disk part in the
+buffer.
 """
 
 # mypy: ignore-errors
@@ -139,7 +140,7 @@ def reserve_disk_row(mem, txn, buf, fragment, tag, images, at):
 
 @helper
 def change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode):
-    """Update a row with a disk part; OK or a status code. MODE_UPDATE_KEPT: the image has no disk part, the old one
+    """Update a row with a disk part; OK or a status code. MODE_UPDATE_KEPT: the image has no disk part, and the old one
     stays.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
@@ -300,7 +301,7 @@ def delete_disk_rows(mem, table, txn, buf, keys, offsets, stride, start, stop):
 
 @helper
 def unplan_operation(mem, buf, operation):
-    """Cancel one operation's plans for disk parts; idempotent. Returns the number of its rows, or ST_SPOOLED."""
+    """Cancel one operation's plans for disk parts; return the number of its rows, or ST_SPOOLED. Idempotent."""
     fragment = mem[operation + A.O_FRAGMENT]
     word = mem[operation + A.O_RECORD]
     kind = word & A.OP_KIND_MASK

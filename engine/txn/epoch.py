@@ -1,11 +1,11 @@
 """GCI and micro GCI: the epoch of commits, and closing it (D4).
 
 Closing an epoch takes the next number under the commit latch. It waits only for a commit that is being applied in
-slices. Epochs only count: time decides when one closes, never its content.
+slices. Time decides when an epoch closes, never its content.
 
 A member of a node group *follows*: its primary decides when an epoch closes, and no number is taken here. A thread that
-wants an epoch closed (for a local checkpoint or a snapshot) waits for the next boundary in the stream, and owns it:
-nothing of the next epoch is applied before the thread releases the latch.
+needs a closed epoch (for a local checkpoint or a snapshot) waits for the next boundary in the stream of groups, and
+owns it: nothing of the next epoch is applied before the thread releases the latch.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from tidemark.engine.base.failure import Failure
     from tidemark.engine.log.redo import RedoLog
 
-# A waiter for a large commit checks this often whether the store has failed: a dead thread wakes no waiters.
+# Interval at which a waiter for a large commit checks whether the store has failed: a dead thread wakes no waiter.
 HOLDERS_POLL_SECONDS = 0.1
 WANTED_POLLS = 20
-HELD_POLLS = 10  # for a boundary that no thread takes: then the stream continues anyway
+HELD_POLLS = 10  # after so many polls without a thread that takes the boundary, the stream continues
 
 
 class EpochClock:
@@ -41,12 +41,12 @@ class EpochClock:
         self.has_commits = False
         self.holders: set[object] = set()
         self.is_following = False
-        # Asks the primary to close an epoch, called without the latch; the thread then waits in any case.
+        # Asks the primary to close an epoch; called without the latch. The thread waits whatever the call does.
         self.on_wanted: Callable[[], None] = lambda: None
         self.wanting: set[int] = set()  # idents of threads that wait for a boundary
         self.is_boundary = False  # the stream is at a boundary that no thread has taken
         # Whether the stream must wait at a boundary for a local checkpoint, which could otherwise begin only at the
-        # next one. Called with the latch, unless `is_hurried`: a node about to lead must apply the groups it has.
+        # next one. Called with the latch; not if `is_hurried`, since a node about to lead must apply the groups it has.
         self.holds_stream: Callable[[], bool] = lambda: False
         self.is_hurried = False
         log.epoch = self.current
@@ -57,18 +57,18 @@ class EpochClock:
         return self.current
 
     def hold(self, holder: object) -> None:
-        """Note a commit, and keep the epoch open until `unhold`: a large commit is applied in slices."""
+        """Note a large commit, and keep the epoch open until `unhold`, while the commit is applied in slices."""
         self.has_commits = True
         self.holders.add(holder)
 
     def unhold(self, holder: object) -> None:
-        """Let the epoch close again; does nothing for a holder already removed. Takes the latch itself."""
+        """Allow the epoch to close again; ignore a holder already removed. Takes the latch itself."""
         with self._settled:
             self.holders.discard(holder)
             self._settled.notify_all()
 
     def close(self, next_gci: bool = False) -> tuple[int, int, int]:
-        """Close the open epoch; returns (closed epoch, LSN and sequence where the next one begins).
+        """Close the open epoch; return (closed epoch, LSN and sequence where the next one begins).
 
         The latch is released only while a large commit is being applied and, in a store that follows, until the stream
         reaches a boundary. Raises: StoreFailed if that will never end, NotPrimary if the stream has ended.
@@ -104,7 +104,7 @@ class EpochClock:
 
     # --- following -------------------------------------------------------------------------------
     def standing(self) -> tuple[int, int, int]:
-        """Return as `close` does, without closing: everything before the LSN is in the log."""
+        """Return what `close` returns for the newest closed epoch. Everything before the LSN is in the log."""
         return self.newest_closed, self._log.head_lsn, self._log.sequence
 
     def follow(self, epoch: int) -> None:
@@ -118,8 +118,8 @@ class EpochClock:
         self._log.close_epoch(epoch)
 
     def advance(self, epoch: int) -> None:
-        """Open `epoch`, as the stream says, and wait until waiting threads, or a local checkpoint, have used the
-        boundary. The latch may be released.
+        """Open the next epoch of the stream. If a thread or a local checkpoint waits for the boundary, wait until it
+        has been used. The latch may be released meanwhile.
 
         Raises: StoreFailed.
         """
@@ -158,7 +158,7 @@ class EpochClock:
         self.wanting.add(thread)
         try:
             for poll in itertools.count():
-                if poll % WANTED_POLLS == 0:  # repeated, since a primary that is just beginning to lead may miss it
+                if poll % WANTED_POLLS == 0:  # repeated: a primary that is just beginning to lead may miss it
                     self._settled.release()
                     try:
                         self.on_wanted()

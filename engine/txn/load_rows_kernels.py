@@ -1,4 +1,4 @@
-"""Rows of load files placed in a fragment by the transaction that adopts them: like inserts, but at given places.
+"""The placement of load files' rows in a fragment by the transaction that adopts them: inserts at given ROWIDs.
 
 The records are already in the transaction's buffer, and rows go to new pages, in order. A page being filled has no free
 slot for other transactions: it counts as full, and is in no list, until `close_page`.
@@ -45,7 +45,9 @@ from tidemark.engine.txn.operations_kernels import meet_row
 
 @kernel("int64(int64[::1], int64, int64)")
 def reserve_pages(mem, fragment, pages):
-    """Reserve logical page numbers after a fragment's last; returns the first, or ST_PAGES. Takes no memory."""
+    """Reserve logical page numbers after a fragment's last one; return the first, ST_PAGES or ST_DROPPED. Allocates no
+    memory.
+    """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -60,7 +62,7 @@ def reserve_pages(mem, fragment, pages):
 def release_pages(mem, fragment, first, pages):
     """Release logical pages that were not created, for use by other transactions. Idempotent.
 
-    A page number without memory for its map leaf stays unused until the next restart.
+    A page number whose map leaf finds no memory stays unused until the next restart.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -77,7 +79,7 @@ def release_pages(mem, fragment, first, pages):
 
 @helper
 def open_page(mem, fragment, logical):
-    """Create a page with all slots reserved for the caller; returns its arena page, or a status code."""
+    """Create a page with all slots reserved for the caller; return its arena page, or a status code."""
     page = make_page(mem, fragment, logical)
     if page < 0:
         return page
@@ -125,7 +127,7 @@ def close_open(mem, place):
 
 @helper
 def place_slot(mem, place, rowid):
-    """Return the address of the row at a ROWID of the file, creating the page if it is the next; or a status code."""
+    """Return the address of the row at a ROWID of the file, or a status code. If its page is the next, create it."""
     fragment = descriptor_of(mem, place[N.LP_FRAGMENT])
     logical = place[N.LP_FIRST] + (rowid >> 16)
     if place[N.LP_OPEN] == 0 or mem[(place[N.LP_OPEN] << A.PAGE_SHIFT) + A.PG_LOGICAL] != logical:
@@ -160,7 +162,7 @@ def join_run(mem, txn, fragment, record, rowid):
 
 @helper
 def put_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
-    """Take var part, index entry and operation of a row that has its slot; OK, or ST_MEMORY with nothing taken."""
+    """Allocate var part, index entry and operation of a row in its slot; OK, or ST_MEMORY with nothing allocated."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = mem[fragment + A.F_HAS_VAR]
     reference = 0
@@ -249,11 +251,11 @@ def place_one(mem, txn, buf, place, tag, rowid, at, record):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64[::1])")
 def place_rows(mem, table, txn, buf, rows, start, stop, place):
-    """Put rows [start, stop) of a block, whose records are in the buffer, at their places.
+    """Put rows [start, stop) of a block at their places; their records are in the buffer.
 
-    rows: LR_WORDS for each row. place: LP_ words. Returns OK or the status of row X_ROW: ST_DUPLICATE, ST_UNIQUE,
-    ST_BUSY and statuses for a lack of memory, pages or UNDO log; ST_MORE: enough work for one call; ST_ALTERED,
-    ST_PARTITION: the table, or its partition, has changed since the load.
+    rows: LR_WORDS for each row. place: LP_ words. Return OK or the status of row X_ROW: ST_DUPLICATE, ST_UNIQUE,
+    ST_BUSY and statuses for a lack of memory, pages or UNDO log; ST_MORE if that was enough work for one call;
+    ST_ALTERED or ST_PARTITION if the table, or its partition, has changed since the load.
     """
     table = descriptor_of(mem, table)
     if table == 0:

@@ -1,12 +1,16 @@
 """Row locks: shared locks, waiters, and the choice of deadlock victims.
 
-Exclusive locks are in row headers (kernels take and free them); this module owns the shared locks, the waiting, and the
-wait-for graph. A waiter registers with every holder; when a holder frees a row that has waiters, all its waiters retry.
+Exclusive locks are in row headers, where kernels take and free them. This module owns the shared locks, the waiters and
+the wait-for graph. A waiter registers with every holder; when a holder frees a row with waiters, all its waiters retry.
 
-Invariants: (K1) a row's shared mark is set exactly while `shared` has it and a sole holder has not upgraded it to
-exclusive (rolling back to a savepoint before the upgrade sets it again); (K2) a waiter is registered and its row marked
-as waited for under one guard, so a holder that frees the row afterwards must see the mark; (K3) a cycle is found when
-its last edge is added, and its youngest transaction is the victim; several cycles closed at once have one victim each.
+Invariants:
+
+- K1: a row's shared mark is set exactly while `shared` has the row, except after its only holder has upgraded the lock
+  to exclusive. A rollback to a savepoint before the upgrade sets the mark again.
+- K2: a waiter is registered and its row marked as waited for under one guard, so that a holder that frees the row
+  afterwards sees the mark.
+- K3: a cycle is found when its last edge is added, and its youngest transaction is the victim. Several cycles closed at
+  once have one victim each.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ class LockHolder(Protocol):
 
 
 class Waiter:
-    """One blocked transaction: the gate at which it sleeps, and the holders it waits for."""
+    """One blocked transaction: the row, the gate at which its thread sleeps, and the holders it waits for."""
 
     __slots__ = ("gate", "holders", "is_victim", "key")
 
@@ -72,13 +76,15 @@ class LockTable:
         return self._clock.monotonic() + self._timeout_ms / 1_000
 
     def share(self, txn: LockHolder, key: RowKey, lock: int) -> bool:
-        """Take a shared lock on a row whose lock word was `lock` (free or shared); False if it has changed since."""
+        """Take a shared lock on a row whose lock word was `lock` (free or shared). Return False if the word has
+        changed, or if a waiter needs the shared holders to leave.
+        """
         with self._guard:
             holders = self.shared.get(key)
             if holders is not None and txn in holders:
                 return True
             if lock & LOCK_WAITED and holders and any(waiter.key == key for waiter in self.waiting.values()):
-                return False  # a waiter needs all shared holders to leave: a new one could starve it
+                return False  # a new shared holder could starve the waiter
             # Registered before the row is marked, so that the transaction's end frees the lock even after a signal in
             # between.
             txn.shared.add(key)
@@ -112,7 +118,7 @@ class LockTable:
             self._wake(txn)
 
     def wait(self, txn: LockHolder, key: RowKey, lock: int, deadline: float) -> None:
-        """Wait until the holders of a row's lock may have released it; returns at once if they have.
+        """Wait until the holders of a row's lock may have released it; return at once if they have.
 
         Raises: Deadlock if this transaction is (or becomes) the victim, LockTimeout at the deadline.
         """
@@ -141,7 +147,7 @@ class LockTable:
         woken = False
         try:
             left = max(0.0, deadline - self._clock.monotonic())
-            # In pieces: the holder of the lock may never end after the store has failed or is closed.
+            # In short waits: after the store has failed or was closed, the holder of the lock may never end.
             while not woken and left >= 0 and self._failure.first is None:
                 woken = waiter.gate.acquire(timeout=min(left, FAILURE_POLL_SECONDS))
                 left -= FAILURE_POLL_SECONDS
@@ -178,7 +184,9 @@ class LockTable:
         return set() if holder is None or holder is txn else {holder}
 
     def _victim(self, txn: LockHolder, holders: set[LockHolder], gone: Sequence[LockHolder]) -> LockHolder | None:
-        """Return the youngest transaction of a cycle closed by the new edges, or None; `gone` wait no longer."""
+        """Return the youngest transaction of a cycle that the new edges close, or None. gone: victims chosen already,
+        which wait no longer.
+        """
         path: list[LockHolder] = [txn]
 
         def search(at: LockHolder, seen: set[LockHolder]) -> bool:

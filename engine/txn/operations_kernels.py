@@ -1,8 +1,8 @@
 """Kernels for insert, write, update, delete and lock; each call is one atomic change of shared state (D13).
 
-They process a batch in order and stop at the first row that fails, with its position and evidence in the transaction
-descriptor (X_ROW, X_FRAGMENT, X_ROWID, X_LOCK); the caller waits, grows the buffer or reports, and calls again from
-there.
+They process a batch in order and stop at the first row that fails. Its position and evidence are then in the
+transaction descriptor (X_ROW, X_FRAGMENT, X_ROWID, X_LOCK). The caller raises the error, or waits or grows the buffer
+and continues with that row.
 """
 
 # mypy: ignore-errors
@@ -31,7 +31,7 @@ from tidemark.engine.txn.changes_kernels import (
 
 @helper
 def busy(mem, txn, fragment, rowid, head):
-    """Store evidence of the row whose lock must be waited for; returns ST_BUSY."""
+    """Store the row whose lock the caller must wait for in the transaction descriptor; return ST_BUSY."""
     mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment)
     mem[txn + A.X_ROWID] = rowid
     mem[txn + A.X_LOCK] = head & A.LOCK_MASK
@@ -91,9 +91,10 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
     """Insert, write or update rows [start, stop) of a batch of images, in the given order.
 
     offsets: image offsets, or empty for images of equal size. order: positions sorted by fragment, or empty. hashes:
-    fragment << 29 | tag per image, or empty to compute them here. Returns OK, the status of row X_ROW, or ST_MORE
-    (X_ROW is the next row): a segment of the index was rebuilt, enough work for one call; or ST_ALTERED: the images'
-    version, in the upper bits of mode, is not the table's.
+    fragment << 29 | tag per image, or empty to compute them here.
+
+    Return OK or the status of row X_ROW; ST_MORE if a segment of the index was rebuilt, which is enough work for one
+    call (X_ROW is the next row); ST_ALTERED if the images' version, in the upper bits of mode, is not the table's.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -144,7 +145,7 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
 
 @helper
 def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
-    """Touch the index buckets of the next rows, so that their cache misses overlap."""
+    """Read the index buckets of the next rows, so that their cache misses overlap."""
     touched = 0
     for position in range(begin, end):
         i = order[position] if order.size else position
@@ -156,7 +157,7 @@ def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
 
 @helper
 def refused_status(mode):
-    """Return the status of a put of a row that no partition takes."""
+    """Return the status of a row that belongs to no partition: ST_PARTITION for an insert or write, else ST_MISSING."""
     return A.ST_PARTITION if mode == A.MODE_INSERT or mode == A.MODE_WRITE else A.ST_MISSING
 
 
@@ -185,7 +186,7 @@ def touch_row(mem, txn, buf, fragment, rowid, mode):
 def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
     """Update (writing a record for the caller to patch), delete, lock or find rows [start, stop) by canonical key.
 
-    offsets: n + 1 key offsets, or empty with `stride` words per key. Returns OK or the status of row X_ROW.
+    offsets: n + 1 key offsets, or empty with `stride` words per key. Return OK or the status of row X_ROW.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -212,7 +213,7 @@ def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
 def touch_int_key(mem, table, txn, buf, key, mode):
     """Like `touch_rows`, for one row with a canonical key of one word: the hot path of one-row transactions.
 
-    Returns the words used in `buf` (the end of the new record), or a status below 0.
+    Return the words used in `buf` (the end of the new record), or a status below 0.
     """
     table = descriptor_of(mem, table)
     if table == 0:

@@ -103,7 +103,7 @@ class Resources(ABC):
         self.waits_for_disk = options.durability == "commit"
         self.sink: BeforeImages = NoBeforeImages()
         self.on_redo_full: Callable[[], None] = lambda: None
-        # Whether a follower keeps the log from being cut; a caller that gets no room then learns the reason.
+        # Whether a follower prevents the truncation of the log: the reason for a caller that gets no room.
         self.follower_holds_log: Callable[[], bool] = lambda: False
         # Whether the log has a follower; then a schema change has its own epoch, and a load begins one.
         self.follows_log = False
@@ -111,7 +111,7 @@ class Resources(ABC):
 
     @abstractmethod
     def retire(self, txn: Any) -> None:
-        """Return the resources of a transaction that ends; exactly once, wherever a signal arrives."""
+        """Free the resources of a transaction that ends, exactly once wherever a signal arrives."""
 
     @abstractmethod
     def table(self, name: str) -> Table:
@@ -133,7 +133,7 @@ class Resources(ABC):
         return self.disk.space
 
     def next_txid(self) -> int:
-        """Return a new transaction id. Raises: LimitExceeded if this opening has no more."""
+        """Return a new transaction id. Raises: LimitExceeded if the ids of this opening of the store are used up."""
         txid = int(next_txid(self.mem))
         if txid not in self._txids:
             raise LimitExceeded(
@@ -202,7 +202,8 @@ class Resources(ABC):
     def wait_for_copies(self) -> None:
         """Wait, before a slice, until a running local checkpoint has taken enough copies of earlier slices.
 
-        Only until a deadline, since the local checkpoint may wait for this thread: further copies then stay in memory.
+        The wait has a deadline, since the local checkpoint may wait for this thread. After it, more copies stay in
+        memory.
         """
         limit_words = self.options.checkpoint_memory_bytes // 8
         deadline = self.locks.deadline()
@@ -213,8 +214,8 @@ class Resources(ABC):
     def hold_for_slice(self, pages: list[int]) -> bool:
         """Hold the pages of a slice; False if other threads have pinned the frames, so that the slice must retry later.
 
-        Any other failure fails the store, since the log has the commit. Raises: IoFailed, InvariantBroken and any other
-        StoreFailed, with the store failed.
+        Any other error fails the store, since the log has the commit. Raises: IoFailed, InvariantBroken or another
+        StoreFailed.
         """
         for attempt in range(SPACE_ATTEMPTS):
             try:
@@ -235,6 +236,6 @@ class Resources(ABC):
         return False
 
     def fail(self, error: StoreFailed) -> StoreFailed:
-        """Fail the store; returns the error to raise."""
+        """Fail the store; return the error to raise."""
         self.failure.latch(error)
         return error

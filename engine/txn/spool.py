@@ -1,8 +1,8 @@
 """The buffer of a transaction larger than memory: blocks of records written to its spool file and evicted (D3).
 
-Every record keeps its offset in the buffer, which is a reservation of `transaction_limit` bytes. Below `head` are the
-blocks, in order and without gaps; after it the tail, which is in memory. A block is *away* while its words are zero and
-its content is only in the file: no record begins with 0, so kernels detect it and stop with ST_SPOOLED.
+Every record keeps its offset in the buffer, which is a reservation of `transaction_limit` bytes. Before `head` are the
+blocks, in order and without gaps; after it is the tail, which is in memory. An evicted block is *away*: its words are
+zero and its content is only in the file. No record begins with 0, so a kernel detects that and stops with ST_SPOOLED.
 
 Invariants: see W1–W5 in docs/internals/access.md, section 13. Everything here can be repeated after a KeyboardInterrupt
 at any point.
@@ -101,7 +101,7 @@ class Spool:
         self._brought: list[Block] = []  # least recently brought first
         self._room_at = 0
         self._room_words = 0
-        self._reach = 0  # past it no word was ever written
+        self._reach = 0  # no word from here on was ever written
         self._is_sealed = False  # a group of the log refers to the file: W2
 
     @property
@@ -115,7 +115,7 @@ class Spool:
         self.words[:used] = buf[:used]
 
     def room(self, used: int) -> Words:
-        """Return the buffer with room after `used`: more than last time if nothing was written since.
+        """Return the buffer with room after `used`: with more than last time if no record was added since.
 
         Raises: TransactionTooLarge, with nothing changed; StorageFull, IoFailed, TooManyFiles.
         """
@@ -133,7 +133,7 @@ class Spool:
         return self.words[:stop]
 
     def spill(self, used: int, left_words: int) -> None:
-        """Write the tail's oldest records to the file until at most `left_words` of the tail are left in memory."""
+        """Write the oldest records of the tail to the file until at most `left_words` of it are in memory."""
         while used - self.head > left_words:
             stop = int(block_end(self.words, self.head, used, self._block_words))
             if stop < 0:
@@ -141,7 +141,7 @@ class Spool:
             last = self.blocks[-1] if self.blocks else None
             block = Block(self.head, stop, last.offset + last.words * 8 if last is not None else 0)
             self._write(block)
-            # A rollback compares the keys of all images of a row: with unique indexes they must not be away.
+            # A rollback compares the keys of all images of a row: with unique indexes, they must not be evicted.
             block.stays = bool(has_updates(self.words, block.start, stop, self._unique_tables()))
             self.blocks.append(block)  # after a KeyboardInterrupt before this it is written again
             if not block.stays:
@@ -210,8 +210,8 @@ class Spool:
         return self.blocks[number]
 
     def bring(self, at: int) -> None:
-        """Bring the block with the record at `at` back into memory, evicting others. Raises: SpoolDamaged, IoFailed,
-        StorageFull (a changed block could not be written for eviction).
+        """Read the block with the record at `at` into memory again; evict others. Raises: SpoolDamaged, IoFailed,
+        StorageFull if there is no space to write a changed block before its eviction.
         """
         block = self._find(at)
         if block is None:
@@ -246,7 +246,7 @@ class Spool:
 
     # --- savepoints ------------------------------------------------------------------------------
     def truncate(self, used: int) -> Words:
-        """Drop the records from word `used` on, where a record begins; returns the buffer with as much room after it as
+        """Drop the records from word `used` on, where a record begins; return the buffer with as much room after it as
         the first `room`. Can be repeated.
         """
         while self.blocks and self.blocks[-1].stop > used:
@@ -288,7 +288,7 @@ class Spool:
         return Reference(np.array(record, dtype=np.int64), self.size_bytes, (spool_name(self.txid),))
 
     def seal(self) -> None:
-        """Forbid further writes, since a group of the log refers to the file (W2)."""
+        """Forbid further writes: a group of the log refers to the file (W2)."""
         self._is_sealed = True
 
     def close(self, is_committed: bool) -> None:

@@ -1,4 +1,4 @@
-"""Kernels for a transaction larger than memory, besides ST_SPOOLED: its reservations, blocks and reference."""
+"""Kernels for the spool of a transaction larger than memory: its reservations, blocks and reference."""
 
 # mypy: ignore-errors
 
@@ -16,8 +16,8 @@ _pack_kind = helper(L.pack_kind)
 
 @kernel("int64(int64[::1], int64, int64)")
 def begin_spool(mem, txn, redo_words):
-    """Let a transaction's records go to a file from here on; of its reservations at most `redo_words` of the log are
-    kept.
+    """Begin to spool a transaction: of its reservations of log, keep at most `redo_words`, since its records go to a
+    file.
     """
     mem[A.S_COPY_RESERVED] -= mem[txn + A.X_COPY_WORDS]
     mem[txn + A.X_COPY_WORDS] = 0
@@ -81,7 +81,7 @@ def slice_copy_words(mem, txn, budget):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
 def commit_spooled(mem, txn, words, txid, record):
-    """Begin a commit by reference: write the group with the record that names the files; returns the words used."""
+    """Begin a commit by reference: write the group with the record that names the files; return the words used."""
     at = L.GROUP_WORDS
     words[at] = _pack_kind(L.KIND_TRANSACTION, 0, L.TRANSACTION_WORDS + record.size)
     words[at + 1] = txid

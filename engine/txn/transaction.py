@@ -91,7 +91,7 @@ get_ident = threading.get_ident
 Place = tuple[int, int, "Words", memoryview]
 
 BUFFER_WORDS = 4_096  # initial size of a transaction's buffer
-SLICE_ROWS = 1_500  # of one kernel call, or 80 entries of indexes: 50 to 200 µs, as long as comparisons read few rows
+SLICE_ROWS = 1_500  # of one kernel call, or about 80 index entries: 50 to 200 µs if key comparisons read few rows
 SLICE_KEEPING_ROWS = 600  # while a snapshot is open and old rows must be kept
 # UNDO buffer for a slice with disk parts: more than one step needs with the largest pages.
 SLICE_UNDO_WORDS = PAGE_WORDS + 64
@@ -152,10 +152,10 @@ class Transaction:
             raise WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
 
     def grow(self, words: int, ahead_words: int = 0) -> None:
-        """Make room for `words` more words in the buffer, and for `ahead_words` to follow if the limit allows.
+        """Make room for `words` more words in the buffer, and for `ahead_words` after them if the limit allows.
 
-        A transaction that spools gets some room; a caller that needs more calls again. Raises: TransactionTooLarge past
-        `transaction_limit`, StorageFull, MemoryExhausted; the caller must then end the transaction.
+        A transaction that spools may get less room; a caller that needs more calls again. Raises: TransactionTooLarge
+        past `transaction_limit`, StorageFull, MemoryExhausted; the caller must then end the transaction.
         """
         used = int(self.mem[self.desc + X_USED])
         need = used + words + PAD_WORDS
@@ -165,7 +165,7 @@ class Transaction:
             return
         size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
         if not self.store.has_redo(self.desc, size - self.buf.size):
-            # The log has no room for so much now: from some size on, a file has.
+            # The log has no room for so many words now. From some size on, a spool file is made instead.
             if need >= SPOOL_WORDS_MIN and self.store.spool_words > limit:
                 self._room_in_spool(used)
                 return
@@ -178,7 +178,7 @@ class Transaction:
         self.buf_bytes = view
 
     def bring(self) -> None:
-        """Bring back the record at which a kernel stopped with ST_SPOOLED. Raises: SpoolDamaged or StorageFull, with
+        """Read the evicted record at which a kernel stopped with ST_SPOOLED. Raises: SpoolDamaged or StorageFull, with
         the transaction rolled back; IoFailed.
         """
         try:
@@ -225,7 +225,7 @@ class Transaction:
 
     def _use(self, spool: Spool | AdoptedRecords, buf: Words) -> None:
         view = buf.data.cast("B")
-        # There is no call from here on, so a KeyboardInterrupt cannot split the switch to the spool's buffer.
+        # No call follows, so a KeyboardInterrupt cannot split the switch to the spool's buffer.
         self.buf = buf
         self.buf_bytes = view
         self.spool = spool
@@ -293,7 +293,7 @@ class Transaction:
                 if status == ST_MORE:  # it is too large: its buffer goes to the log, then the rows change in slices
                     status, ticket = self._commit_in_slices()
             self.is_logged = status & COMMIT_LOGGED != 0
-            self.ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, not acknowledged yet
+            self.ended(status & COMMIT_WOKEN)  # visible, locks free, not acknowledged: a crash here loses all of it
             if status & COMMIT_LOGGED and (wait or log.partner is not None):
                 try:
                     (log.wait if wait else log.share)(ticket)  # after `wait` the group, with it, is durable
@@ -306,8 +306,8 @@ class Transaction:
             raise self.out_of_memory(error) from error
 
     def out_of_memory(self, error: MemoryError) -> Error:
-        """Convert a MemoryError in a call of this transaction to its user's error. The transaction is rolled back
-        unless the log may have it; then the store fails, and only a restart can tell the outcome.
+        """Return the error to raise for a MemoryError in a call of this transaction. The transaction is rolled back.
+        If the log may have it, the store fails instead, and only a restart shows the outcome.
         """
         is_applied = not self.is_ended and int(self.mem[self.desc + X_STATE]) == APPLIED
         if not self.is_logged and not is_applied and not (self.group is not None and self.group.sequence):
@@ -323,7 +323,7 @@ class Transaction:
         )
 
     def _commit_at_once(self, has_pages: bool = False) -> tuple[int, int]:
-        """Commit in one kernel call; returns (status, group). status: what was done, or with nothing done ST_PAGE,
+        """Commit in one kernel call; return (status, group). status: what was done, or with nothing done ST_PAGE,
         ST_UNDO or ST_MORE, see `commit_at_once` in commit_kernels. has_pages: the pages of disk parts are pinned.
         """
         store = self.store
@@ -376,7 +376,7 @@ class Transaction:
     def _commit_on_held_pages(self) -> tuple[int, int]:
         """Load and pin the pages of disk parts, then commit at once.
 
-        Returns (status, group); ST_MORE, with nothing done, if it needs more pages or UNDO buffer than one call may
+        Return (status, group); ST_MORE, with nothing done, if it needs more pages or UNDO buffer than one call may
         have, or slices. Raises: PageDamaged, IoFailed; MemoryExhausted, with the transaction rolled back.
         """
         disk = self.store.disk
@@ -406,7 +406,7 @@ class Transaction:
         return (out[1 : 1 + int(out[0])] | FRESH_PAGE).tolist(), bool(status == OK)
 
     def _commit_in_slices(self) -> tuple[int, int]:
-        """Commit in slices, with the buffer itself as a REDO group; returns (status, group).
+        """Commit in slices, with the buffer itself as a REDO group; return (status, group).
 
         Other transactions may commit between slices; no epoch closes, so no local checkpoint starts.
         """
@@ -416,7 +416,7 @@ class Transaction:
         self.group = group
         with store.latch:
             store.epochs.hold(self)
-            store.log.adopt(group)  # committed from here on; a crash before its sync ends loses it whole
+            store.log.adopt(group)  # committed from here on; a crash before its sync ends loses all of it
         self.apply_logged(group)
         self.buf = store.no_words  # the buffer belongs to the log until it is written
         return COMMIT_LOGGED | COMMIT_WOKEN, group.sequence
@@ -448,7 +448,7 @@ class Transaction:
             if store.follows_log and isinstance(spool, AdoptedRecords):
                 store.epochs.close()  # a load is the first commit of its epoch, so that a mark may represent it
             store.epochs.hold(self)
-            store.log.adopt(group)  # committed from here on; a crash before its sync ends loses it whole
+            store.log.adopt(group)  # committed from here on; a crash before its sync ends loses all of it
         spool.seal()
         interrupt: KeyboardInterrupt | None = None
         try:
@@ -503,8 +503,8 @@ class Transaction:
             raise self.interrupted() from interrupt
 
     def broke_off(self) -> None:
-        """Fail the store, since a commit that holds its epoch cannot finish: waiters must stop, only a restart
-        continues.
+        """Fail the store, since a commit that holds its epoch cannot finish. Waiters stop, and only a restart can
+        continue.
         """
         if self.store.failure.first is None:
             self.store.fail(
@@ -521,8 +521,8 @@ class Transaction:
         return sink.room(int(slice_copy_words(self.mem, self.desc, SLICE_ROWS)))
 
     def apply_slice(self, group: Group) -> int:
-        """Apply a slice of a logged commit, with the pages of its disk parts pinned. A page that it needs but that is
-        unreadable needs a restart.
+        """Apply a slice of a logged commit, with the pages of its disk parts pinned. If such a page is unreadable, fail
+        the store, which must be opened again.
         """
         store = self.store
         if self.spool is not None:
@@ -569,7 +569,7 @@ class Transaction:
             try:
                 self._roll_back()
             except KeyboardInterrupt as error:
-                interrupt = error  # every step can be repeated
+                interrupt = error  # every step is idempotent
             except MemoryError as error:
                 if has_failed:
                     text = f"a transaction could not be rolled back ({error!r}); open the store again"
@@ -696,6 +696,6 @@ class Transaction:
             except MemoryError as failed:  # raised before the commit began
                 raise self.out_of_memory(failed) from failed
             except BaseException:
-                # Interrupted before the hand-over it is rolled back; after it, it is committed: outcome(txid) tells.
+                # Before the hand-over to the log it is rolled back; after it, it is committed: see outcome(txid).
                 self.rollback()
                 raise

@@ -1,7 +1,6 @@
 """Begin and end of transactions, and freeing the memory of dropped tables and partitions.
 
-Restart (`recovery`) builds a Store from the files; the public floor (`tidemark`) runs its threads. Nothing here starts
-a thread or a timer.
+Nothing here starts a thread or a timer; the public floor (`tidemark`) runs the store's threads.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Transactions(Resources):
         # Followers that must have read the log through the epoch of a local checkpoint before it is published and the
         # log is cut, by a name of `FOLLOWERS`. Each call returns when the follower has read it, or raises.
         self.followers: dict[str, Callable[[int], None]] = {}
-        # Which before-images operations on a table log for its followers; called when the table is created.
+        # Returns which before-images a table logs for followers; called when the table is created.
         self.capture_of: Callable[[TableDefinition], int] = lambda definition: CAPTURE_NONE
         # Creates a table when it is first named; not called with `schema_latch` held.
         self.make_named: Callable[[str], Table | None] = lambda name: None
@@ -66,7 +65,7 @@ class Transactions(Resources):
         # Dropped tables and partitions, each with the open transactions and scans that may still use its memory.
         self.dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
         self.pins: set[object] = set()
-        self._left: deque[object] = deque()  # users that have ended while dropped memory waited for its users
+        self._left: deque[object] = deque()  # users that ended while dropped memory waited for its last one
         self.index_generation = 0  # raised after the kernel that announces an index, for `begin`
 
     # --- transactions ----------------------------------------------------------------------------
@@ -84,8 +83,8 @@ class Transactions(Resources):
         return self.begin_applied(any_value, author, kind, BUFFER_WORDS + PAD_WORDS)
 
     def begin_applied(self, any_value: int, author: int, kind: type[T], redo_words: int = 0) -> T:
-        """Begin a transaction for commits of another node, regardless of `refusal`. redo_words: log to reserve; 0 for a
-        caller that appends a whole group and has already waited for its room, since it must not wait in the middle.
+        """Begin a transaction for commits of another node, regardless of `refusal`. redo_words: words of log to
+        reserve; 0 for a caller that waited for the room of a whole group, because it must not wait within the group.
         """
         if self.failure.first is not None:
             self.failure.check()
@@ -105,7 +104,7 @@ class Transactions(Resources):
                 # An index was announced, and its builder may have missed this transaction among those to wait for.
                 self.mem[desc + X_GENERATION] = self.mem[S_INDEX_GENERATION]
         except BaseException:
-            # Ctrl-C, for example: no caller will end this transaction, so its reservations are returned here (F117).
+            # After Ctrl-C, for example, no caller ends this transaction, so its reservations are returned here (F117).
             abort_step(self.mem, desc, self.no_words, 1)
             self.spare_places.append(place)
             raise
@@ -148,7 +147,7 @@ class Transactions(Resources):
 
     # --- memory of dropped tables and partitions --------------------------------------------------
     def pin(self, holder: object) -> None:
-        """Keep memory dropped from now on until `unpin`, for a scan or a local checkpoint that uses it."""
+        """Until `unpin`, keep the memory of tables dropped from now on, for a scan or a local checkpoint."""
         self.pins.add(holder)
 
     def unpin(self, holder: object) -> None:
@@ -159,8 +158,8 @@ class Transactions(Resources):
     def _release(self, dropped: Table | DroppedFragment) -> None:
         """Free the memory of a dropped table or partition when it has no more users. Call with `schema_latch` held.
 
-        It is listed before the users are read again: a user that leaves in between either finds it in the list, or is
-        missing from the second reading.
+        It is listed before the users are read again: a user that leaves in between finds it in the list, or is missing
+        from the second reading.
         """
         users: set[object] = {*self.locks.by_slot.values(), *self.pins}
         self.dropped.append((dropped, users))
@@ -187,7 +186,7 @@ class Transactions(Resources):
                 users.discard(gone)
         for dropped, users in self.dropped:
             if not users:
-                dropped.drop()  # repeated if Ctrl-C interrupted it: structures already withdrawn are skipped
+                dropped.drop()  # repeated if Ctrl-C interrupted it; it skips structures already withdrawn
         self.dropped = [entry for entry in self.dropped if entry[1]]
 
     def has_dropped_fragments(self, table: Table) -> bool:

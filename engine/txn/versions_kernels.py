@@ -1,7 +1,7 @@
 """The version store: old rows that open snapshots still show (docs/internals/access.md, section 11).
 
-Owns the list of open snapshots, the buckets and the ring. A change of a committed row calls `keep_version` first, in
-the same kernel call; it cannot fail. It makes room by cutting entries that no snapshot needs, then by abandoning
+It owns the list of open snapshots, the buckets and the ring. A change of a committed row calls `keep_version` first, in
+the same kernel call. That cannot fail: for room, it first frees entries that no snapshot needs, then abandons
 snapshots.
 """
 
@@ -76,7 +76,7 @@ def forget_snapshot(mem, place):
         return
     mem[A.S_SNAPSHOT_NEWEST] = 0
     size = mem[A.S_VERSION_RING_WORDS]
-    # Restart at the ring's first word: a store whose snapshots need little memory touches little.
+    # The ring starts again at its first word, so that a store whose snapshots need little memory touches little.
     mem[A.S_VERSION_HEAD] = (mem[A.S_VERSION_HEAD] + size - 1) // size * size
     mem[A.S_VERSION_TAIL] = mem[A.S_VERSION_HEAD]
 
@@ -123,7 +123,7 @@ def version_at(mem, position):
 
 @helper
 def cut_one(mem):
-    """Cut the oldest entry if no open snapshot needs it; returns whether it did."""
+    """Cut the oldest entry if no open snapshot needs it; return whether it did."""
     tail = mem[A.S_VERSION_TAIL]
     if tail >= mem[A.S_VERSION_HEAD]:
         return False
@@ -145,7 +145,7 @@ def cut_versions(mem, budget):
 
 @helper
 def take_room(mem, words, ended):
-    """Take `words` contiguous words, a multiple of V_UNIT_WORDS; returns their position, -1 if all snapshots were
+    """Take `words` contiguous words, a multiple of V_UNIT_WORDS; return their position, -1 if all snapshots were
     abandoned.
     """
     size = mem[A.S_VERSION_RING_WORDS]
@@ -243,7 +243,7 @@ def walk_chunks(mem, fragment, rowid, link, stamp, at, stop, is_copied):
 
 @helper
 def part_to_keep(mem, fragment, rowid, row):
-    """Find a row's disk part to copy; returns (OK, or ST_PAGE, ST_SPACE or ST_DAMAGED if it cannot be copied; address,
+    """Find a row's disk part to copy; return (OK, or ST_PAGE, ST_SPACE or ST_DAMAGED if it cannot be copied; address,
     words there, words in all, link, stamp).
     """
     reference = mem[row + A.ROW_HEADER_WORDS + mem[fragment + A.F_FIXED_WORDS] - 1]
@@ -274,11 +274,11 @@ def is_to_keep(mem, fragment, rowid, row, keeps_disk):
 
 @helper
 def await_part(mem, txn, fragment, rowid, row):
-    """Wait for chunks that an open snapshot shows, in a commit in slices, before a row's disk part changes or is
-    removed: ST_PAGE if they are not in memory but can be after the operation's pages are requested again; else OK.
+    """Before a commit in slices changes or removes a disk part, check that the chunks that an open snapshot shows are
+    in memory: ST_PAGE if they are not but can be after the commit requests the operation's pages again; else OK.
 
-    The commit reads these pages anyway, to free them. All must fit the pages that a commit may hold; and since other
-    threads may evict them again, the number of attempts is limited.
+    The commit reads these pages anyway, to free them. All must fit the pages that a commit may hold. The number of
+    attempts is limited, since other threads may evict the pages again.
     """
     if mem[A.S_SNAPSHOT_NEWEST] == 0 or mem[txn + A.X_STATE] != SLICED or mem[fragment + A.F_DISK_WORDS] >= 0:
         return A.OK
@@ -327,7 +327,7 @@ def keep_version(mem, fragment, rowid, row, ended, keeps_disk):
     mem[at + V.V_KEY_LINK] = mem[by_key]
     mem[at + V.V_FRAGMENT] = fragment
     mem[at + V.V_PLACE] = map_get(mem, fragment, rowid >> 16) << A.COMPACT_SLOT_BITS | rowid & 0xFFFF
-    # The words of the entry are stored, since the table may get var parts later.
+    # The number of words is stored, since the table may get var parts later.
     mem[at + V.V_DISK] = disk | words << V.V_ENTRY_SHIFT
     mem[at + V.V_TAG] = tag
     write_entry(mem, mem, fragment, rowid, row, False, mem, at + V.V_ROW)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from tidemark.engine.base.limits import SNAPSHOTS_OPEN_MAX
 
 # --- entry of the ring: a header, then the row's entry (ENTRY_WORDS and image), then its disk part ----
-V_WORDS = 0  # of the whole entry, a multiple of V_UNIT_WORDS
+V_WORDS = 0  # words of the whole entry, a multiple of V_UNIT_WORDS
 V_ENDED = 1  # epoch of the change that ended this version
 V_ROW_LINK = 2  # position of the previous entry in the same bucket by ROWID; below the tail: none
 V_KEY_LINK = 3  # the same by key
 V_FRAGMENT = 4  # fragment descriptor; 0: padding to the end of the ring
 V_PLACE = 5  # arena page << 11 | slot: the order of equal keys in an ordered index
 V_DISK = 6  # state of the disk part | words of the row's entry without it << V_ENTRY_SHIFT
-V_TAG = 7  # of its key
+V_TAG = 7  # tag of the row's key
 V_ROW = 8  # the row's entry starts here
 V_UNIT_WORDS = 8
 
@@ -25,7 +25,7 @@ V_ENTRY_SHIFT = 8
 
 # --- states in V_DISK ---------------------------------------------------------------------------
 DISK_WHOLE = 0  # the disk part follows the image, or the table has none
-DISK_KEPT = 1  # as in the row's next newer state
+DISK_KEPT = 1  # it is that of the row's next newer state
 DISK_LOST = 2  # it was too large, or not in memory
 
 # --- sizes --------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The place of a crash state: which files were cut and how, and between which calls of the store.
 
-An enumeration shows nothing about a state it never reached. So each judged state is counted under every name that fits
-it, and the tests in the fault catalogue list the names they must have seen (F01 to F10, F16 to F25).
+An enumeration of crash states proves nothing about a state it never reached. So each judged state is counted under
+every name that fits it, and a test of the fault catalogue fails if a name that `FAULTS` gives for it was never counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidemark.engine.sealed.sealed_layout import KIND_GROUP, header_of
 if TYPE_CHECKING:
     from tidemark.recovery.crash_harness.disks.power_loss import Piece
 
-# Longest first: a control file is in the folder of the data files.
+# The first prefix that fits counts: a control file is in the folder of the data files.
 _KINDS = (
     ("lcp/control-", "control file"),
     ("control-", "control file"),  # pieces of directory entries have no folder
@@ -76,15 +76,15 @@ def kind_of(name: str) -> str:
 
 
 class Places:
-    """Follows the calls of one run; gives the place of a crash before the next one."""
+    """Follows the calls of one run and names the place of a crash before the next call."""
 
     def __init__(self) -> None:
         self._sysfile_is_older = False
-        self._later_lap = False  # among the groups that are written and not synced
+        self._later_lap = False  # whether a group of a later lap is written and not synced
         self._lcp = ""
 
     def step(self, operation: str, name: str, data: bytes = b"") -> None:
-        """Follow a call that has been carried out. data: of a write."""
+        """Follow a call that was carried out. data: the bytes of a write."""
         kind = kind_of(name)
         if kind == "REDO" and operation == "pwrite":
             self._later_lap = self._later_lap or _lap(data) > 0
@@ -104,8 +104,8 @@ class Places:
             self._lcp = REMOVING
 
     def names(self, pieces: Sequence[Piece], kept: Iterable[Piece], is_under_way: bool) -> set[str]:
-        """Return the names of a state in which, of all these pieces, the kept ones reached the disk. is_under_way: a
-        transaction was begun and is not acknowledged.
+        """Return the names of the state in which only the kept ones of these pieces reached the disk. is_under_way: a
+        transaction was begun and not acknowledged.
         """
         written = {kind_of(piece.name) for piece in pieces if piece.kind == "write"}
         found = cuts(pieces, frozenset(kept))
@@ -163,7 +163,9 @@ def _write_cuts(own: list[Piece], kept: frozenset[Piece]) -> set[str]:
 
 
 def _file_cuts(pieces: Sequence[Piece], kept: frozenset[Piece]) -> Iterable[tuple[str, str]]:
-    """Yield (name, cut) of sizes against data, and of names."""
+    """Yield (file name, cut) for each file of which only the growth or only the data in it was kept, and for each
+    directory entry.
+    """
     grown = {piece.name: piece in kept for piece in pieces if piece.kind == "grow"}
     content = dict.fromkeys(grown, False)
     for piece in pieces:

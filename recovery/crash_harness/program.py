@@ -2,14 +2,14 @@
 
 A program is two functions, given to every part of the harness as they are or as "module:function":
 
-- `work(open_store, seed, ledger)` opens its store with `open_store(**options)`, as often as it likes, and uses it.
-  Around each commit it calls the ledger: `ledger.begin(text)` before (needed if a verification must know what may have
-  been under way), `ledger.acknowledge(text)` after the commit has returned. The same seed gives the same work.
-- `verify(db, ledger)` checks a store that came back from a crash and returns every violation in words, none if all is
-  well: acknowledged work is there whole, and besides it only work that was under way, whole or not at all.
+- `work(open_store, seed, ledger)` opens its store with `open_store(**options)`, as often as it likes, and uses it. It
+  calls `ledger.acknowledge(text)` after each commit has returned, and `ledger.begin(text)` before it if `verify` must
+  know what may have been under way. The same seed gives the same work.
+- `verify(db, ledger)` checks a restarted store and returns a sentence for each violation. Acknowledged work must be
+  complete; work that was under way is there completely or not at all; nothing else is there.
 
-The harness drives stores through the public face. That is the floor above this one, so it is named here, not imported;
-a wrapper of the user's own can be used in its place.
+The harness opens stores through the public package. That is a floor above this one, so it is named here and not
+imported; a user's wrapper can take its place.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ LCPS_OF_FULL_LOG = 2
 
 
 class Violation(AssertionError):
-    """A broken promise. The message has part, seed and place, so that it can be reproduced."""
+    """A violated guarantee. The message has part, seed and place, so that the run can be repeated."""
 
 
 class PowerOff(BaseException):
-    """The machine is off: raised out of a call of the disk, and of every call after it."""
+    """The machine is off: raised by a call of the disk and by every later one."""
 
 
 def power_off() -> NoReturn:
@@ -61,22 +61,22 @@ def power_off() -> NoReturn:
 
 
 class Ledger:
-    """The acknowledgements to the program so far. A line is a single line of text with a meaning of the program's
-    own.
+    """The work that was acknowledged so far, and the work under way. An entry is one line of text, whose meaning the
+    program defines.
     """
 
     def __init__(self) -> None:
         self.acknowledged: list[str] = []
         self.under_way: set[str] = set()
-        # Set by a verification that has computed the digest of all rows, so that they need not be read again for it.
+        # The digest of all rows, if the verification computed it: the harness then does not read them again.
         self.seen: str | None = None
 
     def begin(self, text: str) -> None:
-        """Record that the work may happen from here on."""
+        """Record that the work may be under way from now on."""
         self.under_way.add(text)
 
     def acknowledge(self, text: str) -> None:
-        """Record that the work has happened and is durable."""
+        """Record that the work is committed and durable."""
         self.under_way.discard(text)
         self.acknowledged.append(text)
 
@@ -103,14 +103,14 @@ def resolve(name: str) -> Any:
 
 
 def open_simulated(files: CheckedFiles, **options: Any) -> Any:
-    """Open a store on simulated files, driven by hand: no thread, no timer."""
+    """Open a store on simulated files, without threads and timers."""
     parsed = Options.from_keywords({**SIMULATED, **options, "background": False})
     return resolve(OPEN_FILES)(files, parsed, ManualClock(), None, None)
 
 
 # --- the oracle for programs of one thread -----------------------------------------------------------
 def digest_of(state: Mapping[str, Iterable[tuple[Any, ...]]]) -> str:
-    """Return a name for a whole state: rows of all tables by table name, in any order."""
+    """Return the digest of a state: the rows of all tables by table name. Their order does not matter."""
     content = sorted((name, sorted(repr(tuple(row)) for row in rows)) for name, rows in state.items())
     return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
 
@@ -122,7 +122,7 @@ def state_of(db: Any) -> dict[str, list[tuple[Any, ...]]]:
 
 def whole_state(db: Any, ledger: Ledger) -> list[str]:
     """Check that the store is in the state acknowledged last or in the one under way; return violations. For programs
-    whose lines are the `digest_of` the state that follows. A program that has acknowledged nothing has an empty store.
+    whose ledger entries are `digest_of` the state after the commit. Before the first one, the store is empty.
     """
     found = ledger.seen = digest_of(state_of(db))
     last = ledger.acknowledged[-1] if ledger.acknowledged else digest_of({})
@@ -136,9 +136,8 @@ def whole_state(db: Any, ledger: Ledger) -> list[str]:
 
 
 def probe(db: Any, number: int) -> None:
-    """Check that a restarted store takes work again: write one row into the harness's table, durable on return.
-
-    A crash may have left a full log; then do first what the error advises. Raises: Error if the store takes no work.
+    """Check that a restarted store takes work again: write one row into the harness's table, durable on return. If the
+    crash left a full log, make local checkpoints first. Raises: Error if the store takes no work.
     """
     for _ in range(LCPS_OF_FULL_LOG):
         try:

@@ -1,7 +1,7 @@
-"""Control files: the commit point of a local checkpoint, and all that is needed to load it.
+"""Control files: the commit point of a local checkpoint, with the description that its load needs.
 
-`lcp/control-<id>` is one sealed unit. It is written after all files it names are durable, and gets its name after its
-own content is durable. A control file that is not intact is damage and is not used. The two newest are kept.
+`lcp/control-<id>` is one sealed unit. It is written after all files that it names are durable, and gets its name after
+its own content is durable. A control file that is not intact is damage and is not used. The two newest are kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger("tidemark.recovery")
 
 PREFIX = "control-"
 NEW = ".new"
-NUMBER_DIGITS_MAX = 15  # of a local checkpoint's number: more would not fit its field
+NUMBER_DIGITS_MAX = 15  # digits of a local checkpoint's number: more do not fit its field
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Control:
     undo: UndoMark | None = None  # None: there was no UNDO log yet
 
     def owners(self) -> list[int]:
-        """Return all its fragments, in the form in which extents name their owners."""
+        """Return all fragments of the checkpoint, encoded as extents name their owners."""
         return [table | number << OWNER_FRAGMENT_SHIFT for table, number in self.fragments]
 
     def body(self) -> bytes:
-        """Return the JSON after the header; it has nothing of tablespaces until the first one was created."""
+        """Return the JSON after the header; it has no fields for tablespaces until the first one is created."""
         value: dict[str, Any] = {
             "copies": list(self.copies),
             "fragments": [[*place, *sizes] for place, sizes in sorted(self.fragments.items())],
@@ -93,15 +93,15 @@ def control_name(lcp_id: int) -> str:
 
 
 def unnamed_control(lcp_id: int) -> str:
-    """Return the name a control file has until its content is durable."""
+    """Return the name that a control file has until its content is durable."""
     return control_name(lcp_id) + NEW
 
 
 def write_control(files: Files, identity: tuple[bytes, int], control: Control) -> None:
     """Make the checkpoint valid. Durable on return: content and name.
 
-    The file is renamed into place: no crash leaves a control file that is not intact, so a bad one is damage. Without
-    this, an opening that found a torn one numbered 2 or more would have to assume that the log was truncated.
+    The file is renamed into place: no crash leaves a torn control file, so a bad one is damage. Otherwise an opening
+    that found a torn one numbered 2 or more would have to assume that the log was truncated.
     """
     body = control.body()
     count = max(UNIT_WORDS_MIN, CONTROL_HEADER_WORDS + -(-len(body) // 8))
@@ -128,9 +128,9 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
 
 
 def firm_up_newest(files: Files, controls: list[Control]) -> None:
-    """Write the newest control file again, if there is one, with identical bytes. After a failed sync it may be only in
-    the page cache and not on the disk (F39), and files that only older checkpoints need are removed next. Durable on
-    return, unless the disk refuses: content and name.
+    """Write the newest control file again, if there is one, with identical bytes: after a failed sync it may be in the
+    page cache only (F39), and files that only older checkpoints need are removed next. Durable on return, unless the
+    disk is full or the write fails: content and name.
     """
     if not controls:
         return
@@ -140,7 +140,7 @@ def firm_up_newest(files: Files, controls: list[Control]) -> None:
     try:
         write_again(files, file)
     except (IoFailed, StorageFull) as error:
-        # A store on a full disk must open; its control file stays as it was read.
+        # A store on a full disk must open; its control file stays as it is.
         _log.warning("%s could not be written again (%s)", control_name(controls[0].lcp_id), error.message)
     finally:
         files.close(file)
@@ -154,13 +154,13 @@ def control_ids(files: Files) -> list[int]:
 
 
 def _number(text: str) -> int | None:
-    """Return the number in the name of a file, None if this program did not write the name (F74)."""
+    """Return the number in the name of a file, None if the name is not one that the store writes (F74)."""
     is_plain = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
     return int(text) if is_plain and str(int(text)) == text else None
 
 
 def used_ids(files: Files) -> list[int]:
-    """Return the numbers that files have, of complete checkpoints or leftovers: they are never used again (D14)."""
+    """Return the numbers of all files, of complete checkpoints or leftovers: they are never used again (D14)."""
     leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]
     found = [_number(leaf.split("-")[0]) for leaf in leaves] + [_unnamed_number(leaf) for leaf in leaves]
     return [*control_ids(files), *(number for number in found if number is not None)]
@@ -172,8 +172,8 @@ def _unnamed_number(leaf: str) -> int | None:
 
 
 def sweep(files: Files) -> None:
-    """Remove what a local checkpoint left that a crash interrupted: its control file, which has no name yet, and data
-    files that no control file names.
+    """Remove the files of a local checkpoint that a crash interrupted: its control file, which does not have its name
+    yet, and data files that no control file names.
     """
     named = set(control_ids(files))
     for name in files.list(FOLDER):
@@ -228,8 +228,8 @@ def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
 def _parse_body(body: bytes) -> dict[str, Any]:
     """Return tables, fragments, copies and tablespaces of a body, as fields of a `Control`.
 
-    The content of an intact file is not trusted either (F112): a fragment left out would be loaded as one without rows.
-    Raises: ValueError and the like, SchemaInvalid.
+    The content of an intact file is checked too (F112): a fragment left out would be loaded as an empty one. Raises:
+    SchemaInvalid, ValueError and other errors of invalid values.
     """
     value = json.loads(body)
     tables = [TableDefinition.from_json(json.dumps(table).encode()) for table in value["tables"]]
@@ -255,7 +255,7 @@ def _parse_body(body: bytes) -> dict[str, Any]:
 
 
 def _parse_tablespaces(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the tablespaces of a body. Raises: ValueError and the like, SchemaInvalid."""
+    """Return the tablespaces of a body. Raises: as `_parse_body`."""
     definitions = [TablespaceDefinition.from_json(json.dumps(each).encode()) for each in value["definitions"]]
     file_ids = [each for definition in definitions for each in definition.file_ids]
     numbers = [each.tablespace_id for each in definitions]
@@ -280,7 +280,7 @@ def _sizes(values: list[int]) -> tuple[int, int, int]:
 
 
 def _numbers(values: list[int]) -> list[int]:
-    """Return the same values. Raises: ValueError if one does not fit a field, such as 1.0, which equals 1."""
+    """Return the same values. Raises: ValueError if one does not fit a field; 1.0 does not, though it equals 1."""
     if not all(type(each) is int and 0 <= each < 1 << 63 for each in values):
         raise ValueError("counts are whole numbers from 0")
     return values
@@ -296,9 +296,9 @@ class LogStart:
 
 
 def log_start(controls: list[Control], has_been_cut: bool) -> LogStart:
-    """Return the place from which local checkpoints, newest first, need the log: the start of the older of the two
-    newest, because the newest may turn out to be damaged. For a single checkpoint the log has been kept from its
-    beginning, unless there were more before.
+    """Return the place from which the local checkpoints `controls`, newest first, need the log: the start of the older
+    of the two newest, because the newest may be damaged. With a single checkpoint, the log is kept from its beginning,
+    unless it has been cut.
     """
     if len(controls) > 1:
         older, what = controls[1], f"local checkpoint {controls[1].lcp_id}, the older of two"
@@ -310,7 +310,7 @@ def log_start(controls: list[Control], has_been_cut: bool) -> LogStart:
 
 
 def has_been_cut(files: Files) -> bool:
-    """Whether the log may have been cut: a second local checkpoint was written."""
+    """Whether the log may have been cut: a second local checkpoint was written once."""
     return max(control_ids(files), default=1) > 1
 
 

@@ -1,6 +1,6 @@
 """Old rows that commits copy for a running local checkpoint, on their way to its copies file.
 
-Commits write into the current buffer under the commit latch; the checkpoint's thread takes full buffers away.
+Commits write into the current buffer under the commit latch; the checkpoint's thread takes the full buffers.
 `checkpoint_memory` bounds the copies in flight: an operation reserves its copies before it is accepted.
 """
 
@@ -39,7 +39,7 @@ class CopySink:
         self._spare.clear()
 
     def _fresh(self, words: int) -> Words:
-        # Commits wait here: a spare buffer saves them the system call and the page faults.
+        # Commits wait here: a spare buffer avoids a system call and page faults.
         buffer = self._spare.pop() if self._spare and words <= BUFFER_WORDS else np.empty(words, dtype=np.int64)
         buffer[0] = 1
         return buffer
@@ -75,7 +75,7 @@ class CopySink:
             return taken
 
     def reuse(self, buffer: Words) -> None:
-        """Return a buffer that is not needed any more. Takes the latch."""
+        """Take back a buffer that is no longer needed, as a spare. Takes the latch."""
         if buffer.size == BUFFER_WORDS and len(self._spare) < SPARE_BUFFERS:
             with self._latch:
                 self._spare.append(buffer)

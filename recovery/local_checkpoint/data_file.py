@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FOLDER = "lcp"
 BLOCK_WORDS = 1 << 17  # 1 MiB
 SPAN_WORDS = 4 * BLOCK_WORDS  # blocks are sealed and written in spans of this size
-SYNC_BYTES = 16 << 20  # sync this often; else the last sync would hold up the log's syncs
+SYNC_BYTES = 16 << 20  # bytes between syncs; one long sync at the end would delay the log's syncs
 
 
 def data_name(lcp_id: int, table_id: int, fragment: int) -> str:
@@ -49,7 +49,7 @@ class DataFileWriter:
     """Writes one data file; `close` syncs it. Entries go into `block`; `state` = [words used, entries].
 
     Finished blocks wait in the span until it is full, and are then sealed in one call and written in another. Each call
-    releases the GIL, and with another busy thread it costs Python's switch interval (5 ms) to get it back.
+    releases the GIL. If another thread is busy, to get it back takes Python's switch interval (5 ms).
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class DataFileWriter:
         self._file = files.create(name)
         self._span = span
         self._units: list[tuple[int, int]] = []  # finished blocks in the span: start, words
-        self._start = 0  # of the block that is being filled
+        self._start = 0  # start of the block that is being filled
         self.block: Words = span[:BLOCK_WORDS]
         self.state: Words = np.array([BLOCK_HEADER_WORDS, 0], dtype=np.int64)
         self.blocks = 0
@@ -88,7 +88,7 @@ class DataFileWriter:
         self.block = self._span[self._start : self._start + wanted]
 
     def append(self, entries: Words, count: int) -> None:
-        """Add entries that were built elsewhere."""
+        """Add finished entries."""
         if int(self.state[0]) + entries.size > self.block.size:
             self.make_room(entries.size)
         at = int(self.state[0])
@@ -139,7 +139,7 @@ class DataFileWriter:
         self._files.close(self._file)
 
     def discard(self) -> None:
-        """Close without finishing."""
+        """Close the file without its last blocks and without a sync."""
         self._files.close(self._file)
 
 
@@ -184,7 +184,7 @@ def read_block(files: Files, file: File, name: str, offset: int, size: int, buff
     """
     if offset + BLOCK_HEADER_WORDS * 8 > size:
         raise FileTruncated(f"{name} ends at {size}, in the middle of a block", file=name, offset=offset)
-    # Most likely the whole block. Bytes of the next block are read again with it.
+    # This is usually the whole block. Bytes of the next block are read again later.
     got = min(buffer.size, (size - offset) // 8)
     files.pread_into(file, offset, buffer[:got].data.cast("B"))
     count = int(header_of(buffer, SEAL)["words"])

@@ -1,8 +1,7 @@
 """Extents file: the extent headers of a local checkpoint, `lcp/<id>-extents.data` (ADR 0009).
 
-The headers are copied out of the arena at one instant, under the commit latch, when the epoch is closed. They are
-written later, from the copy. Space that is reserved for transactions counts as free there: reservations end with their
-process.
+The headers are copied from the arena under the commit latch when the epoch is closed, and are written later, from the
+copy. Space that transactions have reserved counts as free in them: reservations end with the process.
 
 Order of writes: blocks → sync, before the control file that has its counts. Damage is reported as `DataFileDamaged`:
 the local checkpoint is then unusable for disk columns.
@@ -55,7 +54,7 @@ def header_words(pages: int) -> int:
 
 
 def copy_headers(space: Space) -> Words:
-    """Copy the headers of all extents that tables have or had, as they are now. The caller holds the commit latch."""
+    """Copy the current headers of all extents that tables have or had. The caller holds the commit latch."""
     size = sum(each.extents * header_words(each.definition.extent_pages) for each in space.tablespaces())
     out = np.empty(size, dtype=np.int64)
     used = 0
@@ -158,7 +157,7 @@ def _read(files: Files, file: File, name: str, store: bytes, lcp_id: int, promis
 
 
 def _count(headers: Words) -> int:
-    """Return the number of whole headers; -1 if they do not end where the words end. No length is trusted (F112)."""
+    """Return the number of whole headers; -1 if they do not end where the words end. Every length is checked (F112)."""
     at = count = 0
     while at + EXTENT_HEADER_WORDS <= headers.size:
         pages = int(headers[at + 2])
@@ -170,8 +169,8 @@ def _count(headers: Words) -> int:
 
 
 def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
-    """Give all extents their owners and free words back; return the number of extents. A table or partition that is no
-    longer in the store was dropped: its extents wait for the checkpoints that have them. Raises: DataFileDamaged.
+    """Restore the owners and free words of all extents; return the number of extents. A table or partition that is no
+    longer in the store was dropped: its extents stay until no checkpoint has them. Raises: DataFileDamaged.
     """
     at = count = 0
     while at < headers.size:
@@ -180,7 +179,7 @@ def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
         number = owner >> OWNER_FRAGMENT_SHIFT
         fragment = 0
         if table is not None:
-            # A number without a fragment is of a partition that was dropped before the checkpoint.
+            # A number without a fragment belongs to a partition that was dropped before the checkpoint.
             is_given = 0 <= number < table.definition.partition.next_number
             fragment = table.by_number.get(number, 0) if is_given else -1
         if fragment < 0 or restore_extent(store.mem, int(headers[at + 1]), fragment, headers, at) != OK:

@@ -72,7 +72,7 @@ class LcpReport:
     rows: int = 0
     copies_bytes: int = 0
     size_bytes: int = 0
-    pages: int = 0  # of disk columns
+    pages: int = 0  # pages of disk columns
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class LocalCheckpoint:
         next_id: int,
         unsound: frozenset[int] = frozenset(),
     ) -> None:
-        """unsound: checkpoints of which the restart found damaged files; a restart must not fall back to them (F59)."""
+        """unsound: checkpoints with files that the restart found damaged; no restart may fall back to them (F59)."""
         self._store = store
         self._files = files
         self._identity = identity
@@ -130,7 +130,7 @@ class LocalCheckpoint:
                 self._files.mark("lcp", lcp_id=lcp_id, epoch=control.epoch)
                 write_control(self._files, self._identity, control)
             except BaseException:
-                # A full disk, or Ctrl-C in a call of `checkpoint()`: the store continues with the previous checkpoint.
+                # After a full disk, or Ctrl-C in `checkpoint()`, the store continues with the previous checkpoint.
                 if self._store.failure.first is None:
                     self._abandon(lcp_id, parts)
                 raise
@@ -155,7 +155,7 @@ class LocalCheckpoint:
             self._has_disk = disk.is_started
             # Start the sink first: commits may need it as soon as the first fragment has started.
             self._sink.start()
-            # The partitions as they are now: later ones are not part of this checkpoint, dropped ones stay (`pin`).
+            # Partitions added later are not part of this checkpoint; those dropped later stay in memory (`pin`).
             definitions = [table.definition for table in store.tables.values()]
             for table in store.tables.values():
                 for number, fragment in table.by_number.items():
@@ -195,7 +195,7 @@ class LocalCheckpoint:
         except BaseException:
             copies.discard()
             raise
-        # No commit copies any more: the sink has stopped.
+        # The sink has stopped, so no commit copies rows now.
         copied = self._store.arena.sum_words(list(parts.values()), F_LCP_COPIED)
         control.copies = (copied, copies.blocks, copies.size_bytes)
         report.size_bytes += copies.size_bytes
@@ -220,7 +220,7 @@ class LocalCheckpoint:
         return writer.entries, writer.blocks, writer.size_bytes
 
     def _write_disk(self, control: Control, report: LcpReport) -> None:
-        """Write disk pages as of the end of E or later, the UNDO records that lead back to it, then extent headers."""
+        """Write disk pages as of the end of E or later, the UNDO records that lead back to E, then extent headers."""
         if not self._has_disk:
             return
         disk = self._store.disk
@@ -266,7 +266,7 @@ class LocalCheckpoint:
             self._sink.reuse(buffer)
 
     def _abandon(self, lcp_id: int, parts: Parts) -> None:
-        """Let the scan clear the remaining bits, remove the files, keep the previous checkpoint."""
+        """Run the scan to its end to clear the remaining bits, and remove the files. The previous checkpoint stays."""
         store = self._store
         with store.latch:
             for fragment in parts.values():
@@ -283,23 +283,23 @@ class LocalCheckpoint:
         self._remove(lcp_id)
 
     def forget_older(self) -> None:
-        """Remove all checkpoints but the newest. Durable on return. For a restore: the older ones lack rows that are
-        not in the log either, so no restart may fall back to them.
+        """Remove all checkpoints but the newest, after a restore: the older ones lack rows that are not in the log
+        either, so no restart may fall back to them. Durable on return.
         """
         for lcp_id in control_ids(self._files)[1:]:
             self._remove(lcp_id)
         self._files.sync_directory(FOLDER)
 
     def stand_on_newest(self) -> None:
-        """Do `forget_older`, and cut the logs to the newest: no log leads to it from the older ones."""
+        """Call `forget_older`, and cut the logs to the start of the newest: no log leads from an older one to it."""
         self.forget_older()
         self._cut_logs(read_controls(self._files, self._identity[0])[:1])
 
     def _remove(self, lcp_id: int) -> None:
         """Remove a checkpoint's files, the control file first, so that no control file ever names a missing file.
 
-        If a reader has pinned it by its control file, it stays until a later checkpoint finds it unpinned. It is then
-        no base for a restart and does not hold the log.
+        If a reader has pinned its control file, it stays until a later checkpoint finds it unpinned. Meanwhile no
+        restart uses it, and it does not hold the log.
         """
         files = self._files
         if files.exists(control_name(lcp_id)):
@@ -320,7 +320,7 @@ class LocalCheckpoint:
         found = read_controls(self._files, self._identity[0])
         intact = [control for control in found if control.lcp_id not in self._unsound]
         if len(intact) < KEPT:
-            return  # a damaged one is no second base: all stay until two are intact
+            return  # a restart may need the second one: all stay until two are intact
         kept = {control.lcp_id for control in intact[:KEPT]}
         for lcp_id in control_ids(self._files):
             if lcp_id not in kept:

@@ -10,15 +10,13 @@ from typing import Any
 
 from tidemark.engine.base import errors
 
-EVIDENCE = "evidence: "  # begins the note with the evidence of an error, as JSON
+EVIDENCE = "evidence: "  # prefix of the note with the evidence of an error, as JSON
 _CLASS = rf"{re.escape(errors.__name__)}\.(\w+)"
 _SAID = re.compile(rf"^{_CLASS}: (.+)$(?:\n{EVIDENCE}(\{{.*\}})$)?", re.MULTILINE)
 
 
 def error_in(text: str) -> errors.Error | None:
-    """Return the last error of the store in the text of a traceback, with its evidence if a note has it; None if there
-    is none.
-    """
+    """Return the last error of the store in a traceback, with its evidence if a note has it; None if there is none."""
     for name, message, evidence in reversed(_SAID.findall(text)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, errors.Error):
@@ -37,7 +35,7 @@ def _evidence(text: str) -> dict[str, Any]:
 
 @contextmanager
 def evidence_noted() -> Iterator[None]:
-    """Within the block, add the evidence of errors as a note: a driver gets only the text of a traceback."""
+    """Within the block, add the evidence of an error to it as a note, so that the traceback contains it."""
     try:
         yield
     except errors.Error as error:

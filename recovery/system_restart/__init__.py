@@ -1,4 +1,4 @@
 """System restart: reads the sysfile, loads the local checkpoint, replays the log and makes it durable.
 
-Read `restart`, `load`, `replay`. `sysfile` is the floor of every restart.
+Read `restart`, `load`, `replay`. `sysfile` gives the lower bound of every restart.
 """

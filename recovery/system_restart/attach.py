@@ -1,13 +1,13 @@
 """Reads a store that another process may have open: loads its newest intact local checkpoint into private memory.
 
-Takes no lock and writes nothing; the log is not read. A view is one local checkpoint, whole: the rows exactly as they
-were at the end of its epoch, from its entries together with the old rows that commits copied. Fragments of two
-checkpoints are never mixed: there is no replay here to bring them to one point in time.
+It takes no lock, writes nothing and does not read the log. A view is one complete local checkpoint: the rows exactly as
+they were at the end of its epoch, from its entries and the old rows that commits copied. Fragments of two checkpoints
+are never mixed, because there is no replay here that brings them to one point in time.
 
-A missing or bad file means one of two things. If its control file is gone too, the owner retired the checkpoint during
-the read. A newer one is then complete (a control file is removed before the files it names), so look again. If its
-control file still exists, the file is damaged: the previous checkpoint is loaded, and the owner's next one repairs the
-damage.
+A missing or bad file means one of two things. If its control file is gone too, the owner removed the checkpoint during
+the read. A newer one is then complete, so the search begins again: a control file is removed before the files that it
+names. If its control file still exists, the file is damaged: the previous checkpoint is loaded, and the owner's next
+one repairs the damage.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.attach")
 
-# Loading is faster than writing: only an owner that writes tiny checkpoints in a loop overtakes a reader even twice.
+# A load is faster than a checkpoint: only an owner that writes tiny ones in a loop overtakes a reader more than once.
 ATTEMPTS = 20
 
 
@@ -99,8 +99,8 @@ class Attachment:
         )
 
     def _listing(self) -> StoreListing:
-        """Read sysfile and control files as they are now. Both copies of the sysfile can look bad if the owner writes
-        one after the other during the read.
+        """Read the current sysfile and control files. Both copies of the sysfile look bad if the owner writes one after
+        the other during the read.
         """
         for _ in range(ATTEMPTS):
             try:
@@ -113,7 +113,7 @@ class Attachment:
         if damaged or any(lcp_id > 1 for lcp_id in control_ids(self._files)):
             how = f" ({'; '.join(damaged.values())})" if damaged else ""
             return LcpDamaged(f"no local checkpoint is intact{how}; open the store for writing and make another one")
-        # Only the first control file ever, not intact: its checkpoint is being written, or a crash ended it.
+        # There is only the first control file, and it is not intact: the owner is writing it, or a crash stopped that.
         return FileMissing(
             "the store has no local checkpoint yet, and a read-only view shows only those; make one with checkpoint()"
         )

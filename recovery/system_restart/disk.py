@@ -1,11 +1,13 @@
-"""Disk columns at restart: repairs pages, takes them back to the local checkpoint by UNDO, and replays REDO through
-cache and UNDO log (D7, D8).
+"""Disk columns at restart: repairs pages, reverts them to the local checkpoint by UNDO, and replays REDO through cache
+and UNDO log (D7, D8).
 
-Order of writes: pages of the double-write file whose own places are torn; the end of the UNDO log made durable; undone
-pages, each by way of the double-write file; the UNDO_RESTART record, after all of them are durable; then the changes of
-REDO, as in any commit. After a crash before that record a restart does the same again, by the LSN test of each page.
-After a crash past it a restart undoes the changes of REDO, and nothing twice. That restart finds an UNDO_RESTART record
-already: instead of writing another one it declares the groups after it void in the sysfile, and continues there.
+Order of writes: torn pages, from their copies in the double-write file; the end of the UNDO log; undone pages, each
+through the double-write file; the UNDO_RESTART record, after all of them are durable; then the changes of REDO, as in
+any commit.
+
+After a crash before that record, the next restart does the same again; the LSN of each page shows what was undone.
+After a crash past the record, it undoes the changes of REDO, and nothing twice. It then does not write a second
+UNDO_RESTART record: it declares the groups after the first one void in the sysfile, and continues there.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ HELD_MAX = 8  # pages kept for one record that needs several
 
 
 class DiskRestart:
-    """Brings the disk columns of one store back; created anew for each attempt of a restart."""
+    """Restores the disk columns of one store; each attempt of a restart creates a new one."""
 
     def __init__(
         self,
@@ -86,9 +88,9 @@ class DiskRestart:
     def open(self, controls: list[Control]) -> None:
         """Read the UNDO log to its end and open the tablespaces of the newest checkpoint.
 
-        Writes only the end of the log, to make it durable, and a missing double-write file; nothing unless it may
-        write. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged; SysfileDamaged if the sysfile has no UNDO log
-        and a checkpoint has one.
+        If it may write, it makes the end of the log durable and creates a missing double-write file; else it writes
+        nothing. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged; SysfileDamaged if a checkpoint has an UNDO
+        log and the sysfile has none.
         """
         geometry = self.sysfile.undo_geometry
         if geometry is None:
@@ -122,13 +124,13 @@ class DiskRestart:
                 space.restore(definition)
 
     def load_extents(self, control: Control | None) -> None:
-        """Give extents the owners and free words they had at the checkpoint's epoch. Raises: DataFileDamaged."""
+        """Restore the owners and free words that extents had at the checkpoint's epoch. Raises: DataFileDamaged."""
         if control is not None and control.undo is not None:
             headers = read_extents(self._files, self.sysfile.store, control.lcp_id, control.extents)
             restore_extents(self._store, headers, control.lcp_id)
 
     def declare_undo(self, geometry: Geometry) -> None:
-        """Record in the sysfile that there is an UNDO log, for a first tablespace created before the log is open."""
+        """Record in the sysfile that there is an UNDO log, if the first tablespace is created before the log opens."""
         self._write_sysfile(replace(self.sysfile, undo_geometry=geometry))
 
     def _write_sysfile(self, content: Sysfile) -> None:
@@ -153,9 +155,9 @@ class DiskRestart:
 
     # --- UNDO ------------------------------------------------------------------------------------
     def undo(self, control: Control | None, tables: Words) -> None:
-        """Take pages back to the end of the checkpoint's epoch. tables: descriptors by number.
+        """Revert pages to the end of the checkpoint's epoch. tables: descriptors by number.
 
-        Raises: UndoDamaged, PageDamaged, DataFileDamaged if the pages cannot go back to this checkpoint.
+        Raises: UndoDamaged; PageDamaged; DataFileDamaged if the pages cannot be reverted to this checkpoint.
         """
         if self._reader is None:
             return
@@ -213,7 +215,7 @@ class DiskRestart:
         return int(state[1] + state[2]), False
 
     def _is_mark_of(self, control: Control, words: Words, at: int) -> bool:
-        """Whether a mark is the one to stop at. Raises: DataFileDamaged if an earlier restart went back past it."""
+        """Whether a mark is that of the checkpoint. Raises: DataFileDamaged if an earlier restart went back past it."""
         kind, lsn = int(words[at]) & UNDO_KIND_MASK, int(words[at + 1])
         assert control.undo is not None
         if kind == UNDO_RESTART and int(words[at + 3]) < control.undo.lsn < lsn:
@@ -225,7 +227,7 @@ class DiskRestart:
         return kind == UNDO_LCP and int(words[at + 2]) == control.lcp_id
 
     def _finish_undo(self, control: Control, found: int, earlier: UndoGroup | None) -> None:
-        """earlier: group of the UNDO_RESTART record that an earlier restart left for this checkpoint."""
+        """earlier: the group with the UNDO_RESTART record that an earlier restart wrote for this checkpoint."""
         assert control.undo is not None
         if not self._can_write:
             return
@@ -241,8 +243,8 @@ class DiskRestart:
             self._rewind(earlier)
 
     def _rewind(self, group: UndoGroup | None) -> None:
-        """Continue the log after this group: all later groups are undone for good. Otherwise restarts interrupted in
-        REDO would fill the log. None: no group is needed.
+        """Continue the log after this group: all later groups are undone and no longer needed. Otherwise restarts that
+        are interrupted in REDO would fill the log. None: no group is needed.
         """
         assert self._reader is not None
         void = self._reader.void_behind(group)
@@ -262,7 +264,7 @@ class DiskRestart:
 
     # --- REDO ------------------------------------------------------------------------------------
     def redo(self, groups: list[GroupRead], spooled: Spooled, tables: Words) -> int:
-        """Replay the groups' records of tables with disk columns; return how many. Raises: RedoDamaged, PageDamaged"""
+        """Replay the groups' records of tables with disk columns; return how many. Raises: RedoDamaged, PageDamaged."""
         if tables.any():
             self._redo(groups, spooled, tables)
         if self._has_restart:
@@ -270,7 +272,7 @@ class DiskRestart:
         return self.replayed
 
     def replay_records(self, group: GroupRead, some: Records, tables: Words) -> int:
-        """Replay some records as those of a group; return how many. Raises: as `redo`."""
+        """Replay records that belong to a group; return how many. Raises: as `redo`."""
         txn = self._store.arena.take_descriptor()
         state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)
         self._store.mem[txn : txn + 32] = 0
@@ -309,7 +311,7 @@ class DiskRestart:
             columns.release(held)
 
     def _settle(self, status: int, group: GroupRead, some: Records, state: Words) -> list[int]:
-        """Prepare the replay of a record that could not go on; return the pages held for it."""
+        """Provide what the replay of a record lacks, so that it can continue; return the pages held for it."""
         columns = self.columns
         if status == ST_PAGE:
             page = int(state[R_PAGE])

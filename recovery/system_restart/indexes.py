@@ -1,7 +1,8 @@
 """Indexes at a restart: never on disk, built from the rows after REDO (docs/internals/access.md, 8).
 
 The store is not in use yet. Two threads collect and sort the key words of fragments without the GIL; the runs are
-merged and put into leaves in order. For unique indexes, tags and places are put into a hash of the right size.
+merged into leaves in order. For unique indexes, tags and places go into a hash table that is large enough from the
+start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Loads local checkpoints into memory, fragments in parallel, with the previous checkpoint as the fallback (F58-F60).
 
-Every file is read once: its blocks are verified as they are loaded. A damaged file is reported with its place, and the
-caller loads everything again without it; memory is private until then, so nothing has to be undone.
+Every file is read once: its blocks are verified as they are loaded. If a file is damaged, the caller loads everything
+again without it. Memory is private until the load succeeds, so nothing has to be undone.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Loaded:
 
 
 class PartsOutOfMemory(Exception):
-    """One thread's half of the arena is full; loading by one thread may still fit."""
+    """One thread's half of the arena is full; the rows may still fit if one thread loads them."""
 
 
 class DataFileDamaged(Exception):
@@ -121,7 +121,7 @@ class Loader:
         self._damaged = damaged
         self.parts = parts
         self.result = Loaded()
-        # None: nothing to load, the log is replayed from its start.
+        # None: there is nothing to load, and the log is replayed from its start.
         self.chosen: dict[tuple[int, int], Control | None] = {}
         # The one checkpoint for all tables with disk columns: their pages are undone to one point.
         self.disk_control: Control | None = None
@@ -163,8 +163,8 @@ class Loader:
     def _choose_one(self, fragments: list[tuple[Table, int]], others: list[tuple[int, int]]) -> Control | None:
         """Return the newest checkpoint with no known damage in its files of the fragments or its copies file.
 
-        others: further files it needs. Before the first checkpoint ever written there is the empty store: the log must
-        then reach back to its start. None: that empty store.
+        others: more files that must be undamaged. None: no checkpoint is usable, and the empty store from before the
+        first one is the base; the log must then reach back to its start.
         """
         wanted = [(table.table_id, number) for table, number in fragments]
         for control in self._controls:
@@ -223,7 +223,7 @@ class Loader:
                 self._progress(self._rows_done, total, "rows")
 
     def _reading(self, place: Place, work: Callable[[], Loaded]) -> Loaded:
-        """Run work(); turn an error of damaged or unreadable data into DataFileDamaged with the place."""
+        """Call work(); raise an error of damaged or unreadable data as DataFileDamaged with the place."""
         try:
             return work()
         except ForeignFile:
@@ -265,7 +265,7 @@ class Loader:
         name = copies_name(control.lcp_id)
 
         def target_of(definition: TableDefinition, number: int) -> int:
-            # Skip tables dropped since, and fragments that come from another checkpoint (F59).
+            # Skip tables dropped since, and fragments that are loaded from another checkpoint (F59).
             table = self._store.by_id.get(definition.table_id)
             is_wanted = self.chosen.get((definition.table_id, number)) is control
             return table.by_number[number] if is_wanted and table is not None else 0
@@ -284,7 +284,7 @@ class Loader:
 
 
 class OnePool:
-    """A loader for `apply_schema`: new tables take their memory from the only pool."""
+    """A loader for `apply_schema` in a store with one pool: new tables take their memory from it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -298,8 +298,8 @@ class OnePool:
 def shapes_of(
     definitions: Iterable[TableDefinition], target_of: Callable[[TableDefinition, int], int]
 ) -> tuple[Words, Words]:
-    """Return what `load_copies` needs of a checkpoint's tables. target_of(table, fragment number) gives the rows'
-    target.
+    """Return the shapes and targets of a checkpoint's tables for `load_copies`. target_of(table, fragment number)
+    returns the target of the fragment's rows.
     """
     known = list(definitions)
     shapes = np.zeros((max((each.table_id for each in known), default=0) + 1) * ENTRY_SHAPE_WORDS, dtype=np.int64)

@@ -55,7 +55,7 @@ def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
 
 
 def schema_change(group: GroupRead, at: int) -> dict[str, Any]:
-    """Return the schema record at a word of a group. The content of an intact group is not trusted either (F112).
+    """Return the schema record at a word of a group. The content of an intact group is checked too (F112).
 
     Raises: RedoDamaged.
     """
@@ -92,13 +92,13 @@ class Adopter(Protocol):
 
 
 def apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:
-    """Create tables and partitions from after the checkpoint; replay skips operations on those that are dropped later.
-    Raises: RedoDamaged, SysfileDamaged, MemoryExhausted.
+    """Apply the log's schema changes from after the checkpoint. What the log drops is removed at once: replay skips
+    operations on it. Raises: RedoDamaged, SysfileDamaged, MemoryExhausted.
     """
     try:
         _apply_schema(store, loader, changes, known_epoch)
     except Rejected as error:
-        # A record was accepted when it was written, so one that names a missing thing is damaged (F112).
+        # A record was valid when it was written, so one that names a missing object is damaged (F112).
         raise RedoDamaged(
             f"a schema record does not fit the tables before it ({error.message}); restore from a backup"
         ) from error
@@ -125,7 +125,7 @@ def _apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[s
 
 
 def alter_table(store: Store, loader: Adopter, definition: TableDefinition) -> None:
-    """Take a table to the next version of its definition, unless it has that already. Raises: RedoDamaged."""
+    """Change a table to the next version of its definition, unless it has that already. Raises: RedoDamaged."""
     table = store.by_id.get(definition.table_id)
     if table is not None and definition.version <= table.definition.version:
         return
@@ -198,7 +198,7 @@ def replay(store: Store, groups: list[GroupRead], spooled: Spooled, parts: int, 
 
 
 def note_deletes(deletes: DeleteLog | None, groups: list[GroupRead], spooled: Spooled, behind: int) -> None:
-    """Start the delete log, which is in memory only, with the replayed deletes: every delete after epoch `behind`."""
+    """Begin the delete log, which is in memory only, with the replayed deletes: all those after epoch `behind`."""
     if deletes is None:
         return
     deletes.begin_behind(behind)

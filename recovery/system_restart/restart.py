@@ -1,9 +1,9 @@
 """Opening a store is restarting it (D8, D12).
 
 Phases: lock → sysfile → control files → choose and load checkpoints → read the log → schema records → strict replay →
-make the end of the log durable → sysfile with a new incarnation → catalog. Before the end of the log is durable only
-disk columns are written (pages, their copies, the UNDO log), and those writes may be repeated. No other byte changes,
-so a restart that ends in an error has done no harm.
+make the end of the log durable → sysfile with a new incarnation → catalog. Before the end of the log is durable, only
+disk columns are written: pages, their copies, the UNDO log, and in the sysfile which UNDO groups are void. These writes
+can be repeated, and no other byte changes, so a restart that raises an error can be repeated.
 
 | sysfile copies | control files | log | outcome |
 |---|---|---|---|
@@ -11,7 +11,7 @@ so a restart that ends in an error has done no harm.
 | none | none | no group | no store: created if allowed |
 | none | some, or some group | - | SysfileDamaged |
 | intact | none intact, some exist, log cut | - | LcpDamaged |
-| intact | any | bad group with a valid one after it, or an end before the sysfile's floor | RedoDamaged |
+| intact | any | bad group before a valid one of a later batch, or an end before the sysfile's floor | RedoDamaged |
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class Restart:
         progress: Progress | None = None,
         catch_up: CatchUp | None = None,
     ) -> None:
-        """through: the end of the restart; later changes are dropped. progress: see `Loader`. catch_up: then brings the
-        rows up to those of a live node.
+        """through: the end of the restart; later changes are dropped. progress: see `Loader`. catch_up: the hook that
+        brings the rows up to those of a live node.
         """
         self._progress = progress
         self._catch_up = catch_up
@@ -143,7 +143,7 @@ class Restart:
         self._began = now
 
     def run(self) -> Opened:
-        """Bring the store back; the caller holds the lock. Durable on return: everything it shows."""
+        """Restart the store; the caller holds the lock. Durable on return: everything that it shows."""
         self._files.read_errors_latch = False
         sysfile = read_sysfile(self._files, self.is_restoring)
         if sysfile is None:
@@ -182,7 +182,7 @@ class Restart:
         return Opened(store, sysfile, keeper, controls, unsound, self._report)
 
     def rehearse(self) -> Store:
-        """Bring the store back in memory as `run` does, but stop before the first write. It cannot commit.
+        """Restart the store in memory as `run` does, but stop before the first write. The store cannot commit.
 
         Raises: as `run`.
         """
@@ -197,8 +197,8 @@ class Restart:
         return store
 
     def _catch_up_with(self, store: Store, reader: LogReader) -> CaughtUp:
-        """Fetch rows from a live node, if any. Return where the store's log continues, and the epoch (0: after all it
-        has).
+        """Fetch rows from a live node, if there is one. Return where the store's log continues, and the epoch (0: one
+        after all of its own).
         """
         if self._catch_up is None:
             return CaughtUp(reader.next_sequence, 0, 0)
@@ -228,7 +228,9 @@ class Restart:
 
     # --- a new store -----------------------------------------------------------------------------
     def _create(self) -> Sysfile:
-        """Create a store where there is none. It exists from its first intact sysfile copy on, written last (F30)."""
+        """Create a store where there is none. Its sysfile is written last, and its first intact copy makes it exist
+        (F30).
+        """
         files = self._files
         self._check_nothing_here()
         if not self._options.create:
@@ -257,8 +259,8 @@ class Restart:
         return made
 
     def _check_nothing_here(self) -> None:
-        """Check a directory without an intact sysfile: only a store with an interrupted creation may be created
-        again.
+        """Check that a directory without an intact sysfile has neither a local checkpoint nor a group of a log: then
+        at most a creation was interrupted here. Raises: SysfileDamaged.
         """
         files = self._files
         if files.exists(LCP_FOLDER) and used_ids(files):
@@ -286,7 +288,7 @@ class Restart:
     def _rebuild(
         self, sysfile: Sysfile, controls: list[Control], parts: int, can_write: bool
     ) -> tuple[Store, Loader, list[GroupRead], LogReader]:
-        """Make one attempt. It writes nothing but disk pages, and those writes can be repeated (D8)."""
+        """Make one attempt to rebuild the rows. It writes only for disk columns, and can be repeated (D8)."""
         options = self._options
         region = region_words(options, sysfile.undo_geometry) + version_words(options) + delete_log_words(options)
         arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes, region)
@@ -327,7 +329,7 @@ class Restart:
         return store, loader, groups, reader
 
     def _build_indexes(self, store: Store) -> None:
-        """Build the indexes, which are never on disk; the report has their time if there are any."""
+        """Build the indexes; the report has their time if there are any."""
         if any(table.definition.indexes for table in store.tables.values()):
             self._phase("build indexes", build_indexes(store))
 
@@ -391,7 +393,9 @@ class Restart:
 
     @staticmethod
     def _check_seam(sysfile: Sysfile, controls: list[Control], reader: LogReader) -> None:
-        """Check that every local checkpoint after the seam is usable: the log does not lead across the seam."""
+        """Check that a restart that begins before the seam ignores no local checkpoint from after it: the log does not
+        lead across the seam. Raises: LcpDamaged.
+        """
         lost = [each for each in controls if not sysfile.is_before_seam(each.start_lsn, each.start_sequence)]
         if lost:
             reader.close()
@@ -410,8 +414,8 @@ class Restart:
         groups: list[GroupRead],
         caught_up: CaughtUp,
     ) -> tuple[Sysfile, tuple[File, File]]:
-        """Make the first writes: from here on the store changes. After a crash between any two steps a restart does the
-        same.
+        """Make the first writes: from here on the store changes. After a crash between any two steps, the next restart
+        does the same.
         """
         highest = max(
             int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0
@@ -419,8 +423,8 @@ class Restart:
         firm_up_newest(self._files, controls)
         copies = open_copies(self._files)
         if self._is_cut:
-            # The floor moves before the cut; else a crash between them would leave a log that ends before its floor.
-            # The floor is the end of the kept log, which must be on disk by then.
+            # The floor is lowered before the cut: after a crash between them, the log would otherwise end before it.
+            # The new floor is the end of the kept log, which must be durable before.
             reader.firm_up()
             sysfile = write_both(
                 self._files,
@@ -454,7 +458,7 @@ class Restart:
                 closed_epoch=max([*closed, *(control.epoch for control in controls[:1])]),
                 durable_lsn=reader.end_lsn,
                 durable_sequence=reader.next_sequence - 1,
-                next_lcp_id=max(newest_lcp + 1, 2 if has_seam else 1),  # the log of the first one begins at 0
+                next_lcp_id=max(newest_lcp + 1, 2 if has_seam else 1),  # number 1 needs the log from LSN 0
                 reach_lsn=reader.end_lsn + sysfile.geometry.reach_step_bytes,
             ),
         )
@@ -476,11 +480,11 @@ class Restart:
     ) -> None:
         sysfile = keeper.content
         start = log_start(controls, has_been_cut(self._files))
-        # The next restart needs all that this one needed, until there are new checkpoints (F59).
+        # Until there are new checkpoints, the next restart needs all the log that this one needed (F59).
         if self._start < (start.lsn, start.sequence):
             start = LogStart(*self._start, "a restart: what the last one needed")
         store.spools = SpoolFiles(self._files, (sysfile.store, sysfile.incarnation))
-        # With one local checkpoint the log is kept from its beginning: a second, half-written one may have been lost.
+        # With one local checkpoint, the log is kept from its beginning: a second one may have been lost half-written.
         kept_from = (start.lsn, start.sequence) if len(controls) > 1 else (0, 1)
         store.spools.found(sweep_unreferred(self._files, reader, kept_from, groups))
         reader.close()

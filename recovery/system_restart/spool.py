@@ -1,6 +1,6 @@
-"""Files that the log refers to, at restart: verified, replayed as part of the log, and swept.
+"""Files that the log refers to, at restart: verified, replayed as part of the log, and removed if no group names them.
 
-Nothing is changed before every needed file has been verified whole. Replay holds one block for each thread.
+Every needed file is completely verified before anything changes. Replay holds one block for each thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Records:
 
 
 def does_not_fit(group: GroupRead, some: Records, at: int, status: int) -> RedoDamaged:
-    """Return the error for a record, at word `at` of some records of a group, that does not match the rows it meets."""
+    """Return the error for the record at word `at` of some records of a group, which does not fit the rows."""
     evidence: dict[str, Any] = {"lsn": group.lsn + at * 8}
     if some.file is not None:
         evidence = {"lsn": group.lsn, "file": some.file, "offset": some.base + at * 8}
@@ -80,7 +80,7 @@ def sweep_unreferred(
 ) -> dict[int, Kept]:
     """Remove the spool and load files that no group of the kept log refers to; return the others, by transaction.
 
-    tail: LSN and sequence where the kept log begins. groups: the replayed ones, from the tail on or later.
+    tail: LSN and sequence where the kept log begins. groups: the replayed ones, which may begin after the tail.
     """
     if not spool_ids(files) and not loads_in(files):
         return {}
@@ -93,7 +93,7 @@ def sweep_unreferred(
     while lsn < stop:
         older = reader.group_at(lsn, sequence)
         if older is None:
-            return kept  # not needed for this restart, but its references are unknown, so all files stay (W3)
+            return kept  # this restart does not need the group, but its references are unknown: all files stay (W3)
         _note(older, kept)
         lsn, sequence = older.end_lsn, older.sequence + 1
     sweep(files, {name for each in kept.values() for name in each.names})

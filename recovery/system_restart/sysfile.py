@@ -1,9 +1,9 @@
-"""The sysfile: two copies, so that one is always whole (RD1). They are written in turn if the older one is still a
-valid floor, and both for facts that a restart must find in either (`write_both`).
+"""The sysfile: two copies, so that one is always intact (RD1). They are written in turn if the older one then still
+gives a valid floor; both are written for facts that a restart must find in either (`write_both`).
 
-It has the settings the store was created with, and how far the log is known to be durable. The log itself shows where
-it ends; the sysfile is only a floor: a log that ends before it has lost acknowledged commits. It is also a ceiling: no
-group is written that ends past its reach, so a restart need not look for one there (ADR 0007).
+It has the settings of the store's creation, and two bounds for the end of the log, which the log itself shows. The
+*floor*: the log is durable up to there, and a log that ends before it has lost acknowledged commits. The *reach*: no
+group that ends past it is written, so a restart does not look for one there (ADR 0007).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Sysfile:
     seam_sequence: int = 0
 
     def check_openings(self) -> None:
-        """Warn that transaction ids will run out, during the last openings before that. Raises: LimitExceeded."""
+        """Log a warning if only a few openings are left before transaction ids run out. Raises: LimitExceeded."""
         if self.next_incarnation > INCARNATION_MAX - OPENINGS_WARNED:
             _log.warning(
                 "incarnation %d of %d: back the store up, and restore it into an empty directory, before ids of"
@@ -84,21 +84,22 @@ class Sysfile:
         return next_incarnation(self.incarnation)
 
     def is_before_seam(self, lsn: int, sequence: int) -> bool:
-        """Whether a place in the log is before the seam. At the seam itself the next group decides: there may be no
-        group between a local checkpoint and the rows copied over it.
+        """Whether a place in the log is before the seam. At the LSN of the seam, the next sequence decides: the log may
+        have no group between a local checkpoint and the rows that were copied over it.
         """
         return 0 < self.seam_lsn and (lsn, sequence) < (self.seam_lsn, self.seam_sequence)
 
     def going_on(self, end: tuple[int, int], sequence: int) -> Sysfile:
-        """Return the sysfile with the seam of a log that ends before this LSN and group and continues with group
-        `sequence`.
+        """Return the sysfile for a log that ends before this LSN and group and continues with group `sequence`: with a
+        seam there if groups are missing between them.
         """
         if end[1] != sequence:
             return replace(self, seam_lsn=end[0], seam_sequence=sequence)
         return replace(self, seam_lsn=0, seam_sequence=0) if self.is_before_seam(*end) else self
 
     def bounds(self, start_lsn: int, start_sequence: int) -> tuple[int, int]:
-        """Return floor and reach of the log for a reader that begins at a group; both are the seam for one before it.
+        """Return floor and reach of the log for a reader that begins at a group. If that is before the seam, the reach
+        is the seam, and the floor is not past it.
 
         Groups past the seam change rows that were copied, which only a local checkpoint after the seam has.
         """
@@ -111,7 +112,7 @@ def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
     """Return the newest intact copy, or None if there is none. Raises: VersionTooNew, VersionTooOld, ForeignFile;
     RestoreUnfinished unless the caller is the restore.
 
-    Its filtered epoch is the one both copies have: the filter goes no further (`SysfileKeeper.restorable_epoch`).
+    Its filtered epoch is the lower one of both copies: no flush left out more (`SysfileKeeper.restorable_epoch`).
     """
     if not is_restoring and files.exists(RESTORING):
         raise RestoreUnfinished(
@@ -141,7 +142,7 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
     undo = undo_ring(int(header["undo_file_bytes"]), undo_count) if undo_count else None
     if not geometry.is_possible() or (undo is not None and not undo.is_possible()):
         return None
-    # Kernels and the next generation take signed words: a value that does not fit was never written (F112).
+    # Kernels and the next generation take signed words: the store never wrote a value that does not fit (F112).
     if max(int(header[name]) for name in (SYSFILE.names or ())[len(SEAL.names or ()) : -1]) >= 1 << 63:
         return None
     if int(header["next_table_id"]) > TABLE_ID_MAX + 1:
@@ -207,9 +208,9 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
 
 
 def write_both(files: Files, copies: tuple[File, File], content: Sysfile) -> Sysfile:
-    """Write the next two generations, for facts that the older copy alone must have too; return the written content.
-    Durable on return. Otherwise the loss of one copy would take a store back: to having no UNDO log, to transaction ids
-    already used, to void groups.
+    """Write both copies, for facts that either copy alone must have; return the written content. Durable on return.
+    Otherwise, after the loss of one copy, the store would have no UNDO log, assign transaction ids again, or read void
+    groups.
     """
     for _ in copies:
         content = write_sysfile(files, copies, content)
@@ -219,7 +220,7 @@ def write_both(files: Files, copies: tuple[File, File], content: Sysfile) -> Sys
 class SysfileKeeper:
     """The sysfile of an open store: serializes its writers, and sets how far the log may reach.
 
-    Lock order: a thread may lead the log's write first, then take this latch; it never waits for the log with it.
+    Lock order: a thread that leads the log's write may take this latch; a thread that holds it never waits for the log.
     """
 
     def __init__(self, files: Files, copies: tuple[File, File], content: Sysfile) -> None:
@@ -227,17 +228,15 @@ class SysfileKeeper:
         self._copies = copies
         self._turn = threading.Lock()
         self.content = content
-        # UNDO records of epochs up to this may be left out. Both copies have it: if the newer one were lost, a restart
-        # would otherwise go back before an epoch whose records a flush has left out already.
+        # UNDO records of epochs up to this may be left out. Both copies have it: otherwise, after the loss of the newer
+        # one, a restart could go back before an epoch whose records a flush has left out.
         self.restorable_epoch = content.filtered_epoch
 
     def write(self, **changes: Any) -> None:
-        """Write the sysfile with these fields changed and its reach extended; its floor never goes back. Durable on
-        return.
-        """
+        """Write the sysfile with fields changed and its reach extended; the floor never falls. Durable on return."""
         with self._turn:
             changed = replace(self.content, **changes)
-            if changed.durable_lsn < self.content.durable_lsn:  # raised since the caller looked at the log
+            if changed.durable_lsn < self.content.durable_lsn:  # raised after the caller read it
                 floor = self.content.durable_lsn, self.content.durable_sequence
                 changed = replace(changed, durable_lsn=floor[0], durable_sequence=floor[1])
             reach = max(changed.reach_lsn, changed.durable_lsn + changed.geometry.reach_step_bytes)
@@ -246,12 +245,14 @@ class SysfileKeeper:
                 self._write(self.content)
 
     def raise_floor(self, lsn: int, sequence: int) -> None:
-        """Record that the log is durable up to this LSN and group: an earlier end is damage then. Durable on return."""
+        """Record that the log is durable up to this LSN and group: from now on, an earlier end is damage. Durable on
+        return.
+        """
         if lsn > self.content.durable_lsn:
             self.write(durable_lsn=lsn, durable_sequence=sequence)
 
     def extend_reach(self, lsn: int) -> int:
-        """Let the log reach at least `lsn`; return how far it may reach. Durable on return."""
+        """Extend the reach of the log to at least `lsn`; return the reach. Durable on return."""
         durable = self.content.reach_lsn
         if lsn <= durable:
             return durable  # without the latch: commits do not wait for a sysfile whose sync hangs

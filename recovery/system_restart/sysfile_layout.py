@@ -1,4 +1,4 @@
-"""The sysfile: two copies, written in turn. A floor for the restart (D5), and the settings of the store's creation."""
+"""The sysfile: two copies, written in turn. It has a lower bound for the restart (D5) and the settings of creation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SYSFILE = np.dtype(
         ("filtered_epoch", "<u8"),  # UNDO records of epochs up to this may have been left out; 0: none
         ("undo_file_bytes", "<u8"),  # geometry of the UNDO log
         ("undo_file_count", "<u8"),  # 0: there is no UNDO log yet
-        ("undo_void_sequence", "<u8"),  # UNDO groups from this one on, with no LSN past the next field, are void
+        ("undo_void_sequence", "<u8"),  # UNDO groups from this one on are void up to the LSN in the next field
         ("undo_void_lsn", "<u8"),
         ("timeline", "<u8"),  # how often the store went back to an earlier epoch and continued from there
         ("seam_lsn", "<u8"),  # groups from here on follow rows copied from another node; 0: there is no seam

@@ -1,4 +1,4 @@
-"""The end of a restart that does not go to the end of the log: after an epoch, or after its last group."""
+"""The end of a restart that stops before the end of the log: after an epoch, or after its last group."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Through:
     """The end of an epoch.
 
-    sequence: its last group, if known. Then groups decide what is later, not the numbers of epochs. Local checkpoints
-    and time end epochs without groups: these have the same state as the one before, and other nodes may have used their
-    numbers for groups since (docs/internals/node-group.md, *Where X ends*).
+    sequence: its last group, if known. Then the sequences of groups decide what is later, not the numbers of epochs.
+    Local checkpoints and time end epochs without groups: these have the same state as the previous epoch, and other
+    nodes may have used their numbers for groups since (docs/internals/node-group.md, *Where X ends*).
     """
 
     epoch: int
@@ -31,16 +31,15 @@ class Through:
         return epoch <= self.epoch if self.sequence is None else sequence <= self.sequence
 
     def controls(self, found: list[Control]) -> list[Control]:
-        """Return the local checkpoints without later changes. Their rows have no later epoch than this one, so a
-        checkpoint of a later epoch counts as one of this epoch: groups replayed over it must not be skipped because of
-        its number.
+        """Return the local checkpoints without later changes. One of a later epoch has no row of a later epoch, so it
+        counts as one of this epoch: otherwise groups would be skipped in the replay because of its number.
         """
         kept = [control for control in found if self.has(control.epoch, control.start_sequence - 1)]
         return [replace(control, epoch=min(control.epoch, self.epoch)) for control in kept]
 
     def sysfile(self, sysfile: Sysfile) -> Sysfile:
-        """Return the sysfile as of this end: given `check`, no UNDO record of a later epoch was left out, and no later
-        epoch with groups has closed.
+        """Return the sysfile as of this end. After `check`, it may say so: no UNDO record of a later epoch was left
+        out, and no later epoch with groups has closed.
         """
         return replace(
             sysfile,
@@ -66,8 +65,8 @@ class Through:
         return kept, found[len(kept) :]
 
     def check(self, store: Store, filtered_epoch: int, cut: list[GroupRead]) -> None:
-        """Check that pages can go back. UNDO records up to the filtered epoch may be gone, so pages cannot go back past
-        a group of such an epoch (U3). cut: groups past the end. Raises: ValueOutOfRange.
+        """Check that disk pages can be reverted. UNDO records up to the filtered epoch may be missing, so the changes
+        of a group of such an epoch cannot be undone (U3). cut: groups past the end. Raises: ValueOutOfRange.
         """
         has_disk = any(table.format.has_disk for table in store.tables.values())
         if has_disk and any(group.epoch <= filtered_epoch for group in cut):

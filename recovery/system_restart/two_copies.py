@@ -48,8 +48,7 @@ def open_both(files: Files, names: Names, size_bytes: int) -> tuple[File, File]:
         file = files.create(name, size_bytes)
         files.fdatasync(file)
         files.close(file)
-    # This also makes names durable that a killed process created or removed: the copies', and all others in the
-    # directory.
+    # This also makes all names in the directory durable that a killed process created or removed.
     files.sync_directory("")
     return files.open(names[0], True), files.open(names[1], True)
 

@@ -1,8 +1,8 @@
 """The applier of one channel: it applies epoch transactions of a log to a store, each whole and exactly once.
 
-Everything an epoch transaction does is one transaction of the store: its rows, refreshes, exceptions rows, and, last,
-its row of `ndb_apply_status`, which says that it was applied. A crash leaves all of it or nothing. State in memory (max
-replicated epoch, counters, last conflict) changes after the commit; after any error nothing has happened, and the same
+An epoch transaction is one transaction of the store, with its rows, refreshes, exceptions rows, and, last, its row of
+`ndb_apply_status`, which records that it was applied. A crash leaves all of it or nothing. State in memory (max
+replicated epoch, counters, last conflict) changes after the commit. After any error nothing has changed, and the same
 epoch may be applied again.
 """
 
@@ -61,7 +61,7 @@ MEMORY_BYTES_MIN = 1 << 20  # for an epoch's rows outside the store
 
 @dataclass(frozen=True)
 class ApplierOptions:
-    """Options of a channel that its applier uses; no result depends on the first two."""
+    """Options of a channel that its applier uses; the first two affect no result."""
 
     allow_batching: bool = True
     batch_bytes: int = 2 << 20
@@ -71,7 +71,7 @@ class ApplierOptions:
 
     @classmethod
     def from_options(cls, values: Mapping[str, Any]) -> ApplierOptions:
-        """Return the options for the values of `options.settings`."""
+        """Return the options from the values of `options.settings`."""
         return cls(
             values["replica_allow_batching"],
             parse_size("replica_batch_size", values["replica_batch_size"]),
@@ -82,8 +82,8 @@ class ApplierOptions:
 
 
 class Applied(NamedTuple):
-    """The outcome of an epoch transaction: it was committed in `own_epoch`, or passed over because it was applied
-    before. `next` is the place in the log after it.
+    """The outcome of an epoch transaction: it was committed in `own_epoch`, or skipped because it was applied before.
+    `next` is the position in the log after it.
     """
 
     source_id: int
@@ -103,7 +103,7 @@ class _Again(Exception):
 
 
 class Applier:
-    """The applier of one channel. One thread at a time may call it, the one its transactions belong to.
+    """The applier of one channel. One thread at a time may call it: its transactions belong to that thread.
 
     `on_statement` executes a schema change: (text, database).
     """
@@ -126,7 +126,7 @@ class Applier:
         self.mre = MaxReplicatedEpoch(site.server_id, self.options.ignored)
         self.last_conflict = LastConflict()
         self.passes = Passes()
-        self.position: Position | None = None  # after the last transaction applied
+        self.position: Position | None = None  # the position after the last transaction applied
         self.exceptions_counts: dict[str, int] = {}
         self._on_statement = on_statement
         self._verifiers: dict[int, EpochVerifier] = {}
@@ -137,11 +137,11 @@ class Applier:
 
     # --- one epoch transaction ---------------------------------------------------------------------
     def apply(self, transaction: EpochTransaction) -> Applied:
-        """Apply an epoch transaction, or pass it over if it was applied before. Durable on return: as for commits of
+        """Apply an epoch transaction, or skip it if it was applied before. It is as durable on return as a commit of
         the store.
 
-        Raises: errors that stop the applier, with their class as `stop` (`tidemark.replication.applier.stops`), or a
-        Retryable after the last retry; nothing of the transaction has happened then.
+        Raises: errors that stop the applier, with their class as `stop` (`tidemark.replication.applier.stops`); a
+        Retryable after the last retry. Nothing of the transaction is then applied.
         """
         for attempt in range(self.options.retries + 1):
             try:
@@ -153,7 +153,7 @@ class Applier:
                     raise
                 self.store.clock.sleep(RETRY_PAUSE_SECONDS)
             except Error as error:
-                # An error that is not about one event is about the transaction.
+                # An error without the position of an event gets that of the transaction.
                 if "file" not in error.evidence:
                     error.evidence.update(file=transaction.start.file, position=transaction.start.position)
                 raise
@@ -229,7 +229,7 @@ class Applier:
     def _run_passes(self, txn: Transaction, transaction: EpochTransaction, state: EpochState, items: Items) -> OnePass:
         while True:
             if self.passes.state is not Pass.NORMAL and state.tracker is None:
-                anew = iter(lambda: self._intake.batches(transaction, only_keys=True), None)  # a new reading each time
+                anew = iter(lambda: self._intake.batches(transaction, only_keys=True), None)  # each item: a new reading
                 state.tracker = track(chain([items], anew), state.memory_bytes // 2, state.source_id, self.store.seed)
                 for ids in state.marked:
                     state.tracker.mark(ids)
@@ -262,8 +262,8 @@ class Applier:
         self.last_conflict.commit(own_epoch, self.mre.value, run.violations, reflected, refreshed)
 
     def _recover_mre(self) -> None:
-        """Set the max replicated epoch by the committed rows: it never falls, and a commit whose end was not seen
-        counts.
+        """Raise the max replicated epoch to that of the committed rows: they include a commit that was interrupted
+        before the state in memory changed.
         """
         self.mre.roll_back()
         if self.store.failure.first is None:
@@ -272,10 +272,10 @@ class Applier:
 
     # --- the site ----------------------------------------------------------------------------------
     def start(self) -> None:
-        """Read the settings of tables again, because a channel starts; epochs are verified from here on."""
+        """Read the settings of tables again at the start of a channel; epochs are verified from here on."""
         self.tables.reload()
         self._verifiers.clear()
-        self.mre.reset()  # rows may have been deleted: only they say what is known
+        self.mre.reset()  # rows may have been deleted, and only rows prove what the peer has applied
         self._recover_mre()
 
     def status(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What a channel requires of its applier: transactions applied to the store, and `mysql.ndb_apply_status`."""
+"""What a channel requires of its applier: to apply transactions and to keep `mysql.ndb_apply_status`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StatusRow(NamedTuple):
 
     @property
     def end(self) -> Position | None:
-        """The place up to which the source's binlog is applied, None if it is unknown."""
+        """The position up to which the source's binlog is applied, None if it is unknown."""
         return Position(self.log_name, self.end_pos) if self.log_name and self.end_pos else None
 
 
@@ -32,7 +32,7 @@ class ApplyStatus(Protocol):
         ...
 
     def note(self, row: StatusRow) -> None:
-        """Store the position after a schema change. This is not sent to other sites. Durable on return: as for a
+        """Store the position after a schema change. It is not sent to other sites. It is as durable on return as a
         commit.
         """
         ...
@@ -46,13 +46,13 @@ class ApplyStatus(Protocol):
         ...
 
     def unconfirm(self) -> None:
-        """Note that no epoch of this site is known to be applied at the source any more: set its own row, if there is
-        one and no other channel uses it, to epoch 0. This is not sent to other sites. Durable on return.
+        """Set the row of this site, if there is one and no other channel uses it, to epoch 0: no epoch of this site is
+        known to be applied at the source any more. This is not sent to other sites. Durable on return.
         """
         ...
 
     def make_durable(self) -> None:
-        """Durable on return: everything applied so far."""
+        """Make everything applied so far durable."""
         ...
 
 
@@ -60,7 +60,7 @@ class Applier(Protocol):
     """Applies transactions to the store."""
 
     def start(self) -> None:
-        """Read the settings again, because the channel begins to apply."""
+        """Read the settings again. The channel calls this before it begins to apply."""
         ...
 
     def apply(self, transaction: RelayTransaction) -> object:

@@ -1,6 +1,4 @@
-"""`mysql.ndb_apply_status` of an open store, as its channels read and change it, apart from the commits of their
-appliers.
-"""
+"""`mysql.ndb_apply_status` of an open store, as its channels read and change it outside of their appliers' commits."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ class Positions:
         kept: Callable[[], frozenset[int] | None] = frozenset,
         own_id: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`kept` returns the servers whose rows a reset leaves, None for all. `own_id` returns the id of this site, 0
+        """`kept` returns the servers whose rows a reset keeps, None for all. `own_id` returns the id of this site, 0
         while other channels use its row.
         """
         self._store = store
@@ -41,7 +39,7 @@ class Positions:
         return [StatusRow(**row) for row in rows_of(made_table(self._store, NDB_APPLY_STATUS))]
 
     def note(self, row: StatusRow) -> None:
-        """Store the position after a schema change; this is not logged. Durable on return: as for a commit."""
+        """Store the position after a schema change; the binlog does not get it. As durable on return as a commit."""
         table = made_table(self._store, NDB_APPLY_STATUS)
         txn: Transaction = self._store.begin(NO_LOGGING)
         try:
@@ -52,13 +50,13 @@ class Positions:
             raise
 
     def clear(self) -> None:
-        """Delete all rows except the kept ones; this is not logged. Durable on return."""
+        """Delete all rows except the kept ones; the binlog does not get this. Durable on return."""
         kept = self._kept()
         if kept is not None:
             self._delete([row.server_id for row in self.rows() if row.server_id not in kept])
 
     def forget(self, server_id: int) -> None:
-        """Delete the row of one server, if there is one; this is not logged. Durable on return."""
+        """Delete the row of one server, if there is one; the binlog does not get this. Durable on return."""
         self._delete([row.server_id for row in self.rows() if row.server_id == server_id])
 
     def _delete(self, keys: list[int]) -> None:
@@ -75,8 +73,8 @@ class Positions:
         self.make_durable()
 
     def unconfirm(self) -> None:
-        """Set the site's own row to epoch 0. The row stays, because a reset must know that epochs of this site have
-        come back. Durable on return.
+        """Set the site's own row to epoch 0. The row stays: it tells a reset that epochs of this site have come back.
+        Durable on return.
         """
         own_id = self._own_id()
         if any(row.server_id == own_id and row.epoch for row in self.rows()):

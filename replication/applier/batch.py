@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     Columns = dict[str, pa.Array]
 
-NO_TRANSACTION = -1  # as a signed word; stands for rows without a transaction id
+NO_TRANSACTION = -1  # in place of a transaction id, for rows without one
 
 
 @dataclass(frozen=True)
 class ChangeBatch:
-    """Rows in the order of the log. `event` is the row event's kind; `before` and `after` the images' columns by name,
-    None for an image that the kind does not have. Shapes: every column, `transactions` and `keys` have `rows` entries.
+    """Rows in the order of the log. `event` is the kind of the row event; `before` and `after` are the columns of the
+    images by name, None for an image that the kind does not have. Shapes: every column, `transactions` and `keys` have
+    `rows` entries.
     """
 
     table: Table
@@ -45,7 +46,7 @@ class ChangeBatch:
 
     @property
     def kind(self) -> Kind:
-        """The kind as conflict functions see it: an update that is a tracked read is a READ."""
+        """The kind for conflict functions: an update that is a tracked read is a READ."""
         return Kind.READ if self.flags & FLAG_READ and self.event is Kind.UPDATE else self.event
 
     @property
@@ -55,11 +56,11 @@ class ChangeBatch:
 
     @property
     def is_refresh(self) -> bool:
-        """Whether the rows are a primary's, in their present state."""
+        """Whether the rows are refreshes: rows of a primary in their current state."""
         return bool(self.flags & FLAG_REFRESH)
 
     def slice(self, start: int, stop: int) -> ChangeBatch:
-        """Return rows start … stop, without a copy."""
+        """Return the rows [start, stop), without a copy."""
         if start == 0 and stop == self.rows:
             return self
 

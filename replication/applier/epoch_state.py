@@ -1,4 +1,4 @@
-"""The state of one epoch transaction that outlives its passes, and the tracking of its rows."""
+"""The state of one epoch transaction across its passes, and the tracker of its rows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class EpochState:
-    """`epoch` is the source's, `frozen` the max replicated epoch when the transaction began; `counts` are the running
-    numbers of exceptions tables, by table; `memory_bytes` is the memory allowed for its rows outside the store: half of
-    it for the tracker, a quarter each for refreshed rows and for held rows; `marked` are the ids of transactions that
-    met a conflict before there was a tracker, in pieces.
+    """`epoch` is the source's, `frozen` the max replicated epoch when the transaction began. `counts` are the running
+    numbers of exceptions tables, by table. `memory_bytes` is allowed for rows outside the store: half for the tracker,
+    a quarter each for refreshed rows and for held rows. `marked` has, in pieces, the ids of transactions that met a
+    conflict before there was a tracker.
     """
 
     source_id: int
@@ -39,12 +39,12 @@ class EpochState:
 def track(
     readings: Iterator[Iterable[ChangeBatch | StatusRows]], memory_bytes: int, source_id: int, seed: int
 ) -> DependencyTracker:
-    """Return a tracker that has followed all rows of an epoch transaction; each of `readings` has all of them. `seed`
-    is the store's, for the hashes.
+    """Return a tracker that has followed all rows of an epoch transaction; each of `readings` yields all of them.
+    seed: that of the store's hashes.
 
-    Keys that need more than the memory are followed in parts, with one reading for each. Raises: PeerError if a
-    transaction changes a row twice, TransactionTooLarge if transactions and dependencies need more memory, or if there
-    are too many parts.
+    Keys that need more memory than is allowed are followed in parts, with one reading for each part. Raises: PeerError
+    if a transaction changes a row twice; TransactionTooLarge if transactions and dependencies need more memory, or if
+    there are too many parts.
     """
     tracker = DependencyTracker(seed, memory_bytes)
     while True:

@@ -1,7 +1,7 @@
 """Which changes of a source's binlog a channel takes: by database and table; schema changes by server too.
 
 The applier skips rows by server, because it knows what their conflict functions need. Rows of `mysql.ndb_apply_status`
-always pass: they move positions and say what the other sites have applied.
+always pass: they update positions and show what other sites have applied.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def _patterns(option: str, patterns: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Filter:
-    """A change passes if its table matches no pattern of `ignore`, and one of `do`, if there are any; a schema change
-    only if, in addition, it was not made by a skipped server. Patterns are `database.table` with `%` and `_`, or a
-    database for all its tables.
+    """A change passes if its table matches no pattern of `ignore`, and, unless `do` is empty, a pattern of `do`. A
+    schema change of a skipped server does not pass. Patterns are `database.table` with `%` and `_`, or a database for
+    all its tables.
     """
 
     skipped_servers: frozenset[int] = frozenset()
@@ -61,7 +61,7 @@ class Filter:
         return known
 
     def takes_statement(self, query: e.Query, server_id: int) -> bool:
-        """Whether a schema change passes; one that cannot be parsed does, and its executor reports it."""
+        """Whether a schema change passes. One that cannot be parsed passes, and its execution raises the error."""
         if server_id in self.skipped_servers:
             return False
         if not (self.do or self.ignore):

@@ -1,8 +1,8 @@
 """The heartbeat row: one row per site, written repeatedly by an ordinary transaction and sent like any other row.
 
-It says more than the heartbeats of a link: the row that a replica reads has been committed, closed in an epoch, logged,
-received and applied. So its age at a replica is the lag of the whole way. An age that grows while the link works is a
-reason to change the source.
+It proves more than the heartbeats of a link: the row that a replica reads has been committed, closed in an epoch,
+logged, received and applied. So its age at a replica is the lag of the whole path. If the age grows while the link
+works, change the source.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def _table(store: Store) -> Table:
     if found is None:
         try:
             return store.create_table(HEARTBEAT_TABLE)
-        except TableExists:  # by an applier, just now
+        except TableExists:  # an applier has created it meanwhile
             found = store.tables[HEARTBEAT]
     return found
 
 
 def beat(store: Store, server_id: int) -> None:
-    """Write the row of this site; create the table if it is missing. Durable: with its epoch.
+    """Write the row of this site; create the table if it is missing. The row is durable with its epoch.
 
     Raises: Retryable errors, after which the row is unchanged; StoreFailed.
     """
@@ -60,8 +60,8 @@ def newest(store: Store, server_id: int) -> int | None:
 
 
 def ages(store: Store) -> dict[int, float]:
-    """Return the seconds since the row of each site was written, by server id, by the clocks of both; empty without the
-    table.
+    """Return, by server id, the seconds since the row of each site was written; empty without the table. The site's
+    clock set the time in the row, and this site's clock measures its age.
     """
     table = store.tables.get(HEARTBEAT)
     if table is None:

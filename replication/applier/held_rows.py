@@ -1,10 +1,10 @@
-"""Changes that collide with a key of a unique index: such keys are checked at the end of an epoch transaction.
+"""Changes that violate a unique index: such indexes are checked at the end of an epoch transaction.
 
 The changes of an epoch are applied one after the other, although the source made them together: two rows that exchange
-their values collide in between. A change that collides is held back, and with it all later changes of the same rows. At
-the end the rows are deleted and put back in their final state. A row of this site that is still in the way conflicts
-with the source's, which wins: the row is deleted, because otherwise the applier would never reach the later change of
-the source that resolves the conflict. Memory grows with the changes held, up to a limit.
+their values violate the index in between. Such a change is deferred, and so are all later changes of the same rows. At
+the end the rows are deleted and inserted in their final state. If a row of this site still has such a key, the source's
+row wins and the other one is deleted: otherwise the applier would never reach the later change of the source that
+resolves the conflict. Memory grows with the deferred changes, up to a limit.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     Key = tuple[Any, ...]
     Row = dict[str, Any]
 
-# Memory of a row when held rows are put back: dicts of it, its key, its columns as Python values.
+# Memory of a row when held rows are applied: dicts of it, its key, its columns as Python values.
 ROW_BYTES = 1_200
 COLUMN_BYTES = 150
-ROUNDS_MAX = 20  # of searches for rows in the way, which other transactions may create again
+ROUNDS_MAX = 20  # searches for rows with the same keys, which other transactions may insert again
 
 
 class HeldRows:
-    """The held rows of one pass. Only changes that win by their decision are held back; others are a conflict of their
+    """The held rows of one pass. Only changes that win by their decision are held; the others are conflicts of their
     function.
     """
 
@@ -52,8 +52,8 @@ class HeldRows:
         memory_limit_bytes: int = 1 << 40,
         take_out: Callable[[ChangeBatch, pa.RecordBatch], None] | None = None,
     ) -> None:
-        """`take_out` deletes rows of this site that are in the way of a batch, and reports them; None: no row may be in
-        the way.
+        """`take_out` deletes rows of this site that have unique keys of a batch, and reports them; None: no row may
+        have such a key.
         """
         self._txn = txn
         self._source_id = source_id
@@ -63,14 +63,14 @@ class HeldRows:
         self._batches: dict[int, list[tuple[ChangeBatch, Operation]]] = {}
 
     def holds(self, batch: ChangeBatch) -> NDArray[np.bool_]:
-        """Return which of the rows must wait because changes of the same rows are held. Shape: (rows,)."""
+        """Return which of the rows must be held because earlier changes of them are held. Shape: (rows,)."""
         return self._keys.holds(batch.table.table_id, batch.keys)
 
     def hold(self, batch: ChangeBatch, operation: Operation | None = None) -> None:
-        """Hold changes back, after earlier ones of the same rows. `operation` is theirs, None for that without a
-        function.
+        """Hold changes, after earlier ones of the same rows. `operation`: their operation, None for the one without a
+        conflict function.
 
-        Raises: TransactionTooLarge beyond the memory limit.
+        Raises: TransactionTooLarge past the memory limit.
         """
         if not batch.rows:
             return
@@ -92,8 +92,8 @@ class HeldRows:
 
     def settle(self) -> None:
         """Apply the held changes at the end of the epoch transaction. Raises: DuplicateKey if two rows of the source
-        then have the same key of a unique index, or any two rows if none may be taken out; LockTimeout if other
-        transactions create such rows again and again.
+        then have the same unique key, or any two rows without `take_out`; LockTimeout if other transactions insert rows
+        with such keys again and again.
         """
         for held in self._batches.values():
             self._settle(held)
@@ -135,7 +135,7 @@ class HeldRows:
                 )
 
     def _clear_way(self, batch: ChangeBatch, rows: list[Row], held: set[Key]) -> None:
-        """Take out rows that have the same keys of unique indexes as these rows. Raises: DuplicateKey."""
+        """Delete rows of this site that have unique keys of these rows, by `take_out`. Raises: DuplicateKey."""
         table = batch.table
         in_the_way: dict[Key, Row] = {}
         for row in rows:
@@ -158,7 +158,7 @@ class HeldRows:
 
 
 def _value(table: Table, row: Row, name: str) -> Any:
-    """Return the value of a column in a row that is put back: a missing column takes its default."""
+    """Return the value of a column in a held row; a missing column has its default."""
     return row[name] if name in row else table.definition.columns[table.definition.position(name)].missing
 
 
@@ -188,8 +188,8 @@ def _type_of(batch: ChangeBatch, name: str) -> Any:
 
 
 def _change(rows: dict[Key, Row], batch: ChangeBatch, operation: Operation) -> None:
-    """Apply a batch to rows: an upsert replaces the columns it has, and other changes ignore a missing row. A tracked
-    read sets nothing, but may bring a row back.
+    """Apply a batch to `rows`, by key. An upsert sets the columns it has; an update or a delete ignores a missing row.
+    A tracked read sets no column, but may insert a missing row.
     """
     keys = [tuple(key.values()) for key in batch.changes(with_values=False).to_pylist()]
     changes = batch.changes(with_values=True).to_pylist()

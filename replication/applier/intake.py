@@ -1,8 +1,8 @@
-"""The rows of an epoch transaction as batches: row events of one kind are joined, decoded, marked and divided.
+"""The rows of an epoch transaction as batches: row events of one kind are joined, decoded, tagged and divided.
 
 Consecutive events of one table, kind, set of columns, server and conflict flags are read as one body. A batch ends
 before a key that is already in it, so that its rows do not affect each other, and when its bytes reach the batch size.
-Memory: one such body, whose limit only a single large event can exceed, and its columns.
+Memory: one such body and its columns. A body has a limit, which only a single large event can exceed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS: Final = {e.WRITE: Kind.WRITE, e.UPDATE: Kind.UPDATE, e.DELETE: Kind.DELET
 # Tables local to the source, whose rows are not applied.
 NOT_APPLIED: Final = frozenset({NDB_SCHEMA, NDB_BINLOG_INDEX})
 BODY_BYTES = 1 << 20
-_PLACE_COLUMNS = (2, 3, 4)  # of `ndb_apply_status`: log, start, end
+_PLACE_COLUMNS = (2, 3, 4)  # columns of `ndb_apply_status`: log, start, end
 _READERS_MAX = 1_024
 _WORD = 1 << 64
 _SIGN = 1 << 63
@@ -45,8 +45,8 @@ _SIGN = 1 << 63
 
 @dataclass(frozen=True)
 class StatusRows:
-    """Rows of `ndb_apply_status` in an event, each as (server id, epoch); `server_id` is the server named as their
-    logger; `places` has (log, start, end) of each, if they were requested and the event has them.
+    """Rows of `ndb_apply_status` in an event, each as (server id, epoch). `server_id` is the id of their logger.
+    `places` has (log, start, end) of each, if they were requested and the event has them.
     """
 
     server_id: int
@@ -58,8 +58,8 @@ class StatusRows:
 @dataclass(frozen=True)
 class IntakeOptions:
     """Options of an intake. Events of the server `own_id` and of `ignored` servers are skipped. A batch has about
-    `batch_bytes` of row bodies and at most `batch_rows` rows. `seed` is the store's, for the hash of keys.
-    `with_places`: positions come with their places in a log.
+    `batch_bytes` of row bodies and at most `batch_rows` rows. `seed` is that of the store's hashes. `with_places`: rows
+    of `ndb_apply_status` come with their places in a log.
     """
 
     own_id: int
@@ -95,7 +95,7 @@ def _signed(word: int) -> int:
 
 @dataclass(frozen=True)
 class _Fit:
-    """How rows of a source's table are read as rows of the store's table."""
+    """The mapping from rows of a source's table to rows of the store's table."""
 
     map: TableMap
     table: Table
@@ -106,7 +106,7 @@ class _Fit:
 
 
 class Intake:
-    """Builds batches from transactions; caches between them how tables are read. One thread at a time may call it."""
+    """Builds batches from transactions; caches the mapping of tables between them. One thread at a time may call it."""
 
     def __init__(
         self,
@@ -114,8 +114,8 @@ class Intake:
         before_columns: Callable[[Table], frozenset[str] | None],
         options: IntakeOptions,
     ) -> None:
-        """`find_table` returns a table by qualified name, or raises NoSuchTable; `before_columns` returns the columns
-        of its before-images that are used, the key's included, None for all.
+        """`find_table` returns a table by qualified name, or raises NoSuchTable. `before_columns` returns the columns
+        of its before-images that are used, those of the key included; None for all.
         """
         self._find_table = find_table
         self._before_columns = before_columns
@@ -289,7 +289,7 @@ def _named(fit: _Fit, columns: dict[int, object]) -> Columns:
 
 
 def located(error: Rejected, origin: Origin) -> Rejected:
-    """Return the error with the place of the event that caused it."""
+    """Return the error with the position of the event that caused it."""
     if "file" in error.evidence:
         return error
     evidence = {**error.evidence, "file": origin.file, "position": origin.position}

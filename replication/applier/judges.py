@@ -37,8 +37,8 @@ def values_of(array: pa.Array) -> Words:
 def judge_of(
     applied: AppliedTable, decision: Decision, batch: ChangeBatch, epoch: EpochState, own_id: int
 ) -> Judge | None:
-    """Return the judge of a batch by its decision, None if it needs none. The images have the resolve column, if one is
-    needed.
+    """Return the judge that the decision needs for a batch, None if it needs none. The images must have the resolve
+    column, if the judge uses one.
     """
     check = decision.check
     program = applied.program(check)
@@ -57,9 +57,7 @@ def judge_of(
 
 
 class GreatestJudge(Judge):
-    """TM$GREATEST: if the values are equal, images and then sites are compared, for which the stored rows are
-    needed.
-    """
+    """TM$GREATEST: if the values are equal, it compares the images with the stored rows, and then the sites."""
 
     def __init__(self, program: Program, values: Words, batch: ChangeBatch, ids: tuple[int, int]) -> None:
         super().__init__(program)
@@ -69,7 +67,7 @@ class GreatestJudge(Judge):
         self.names = list(batch.table.format.names)
 
     def accepts(self, table: Table, entries: Words, offsets: Words, places: Words) -> Words:
-        """As in `Judge`; the parameters are computed from the stored rows."""
+        """See `Judge`; the parameters are computed from the stored rows."""
         rows = decode_entries(table.format, entries, offsets, offsets.size, None)
         image = self._batch.after or {}
         images = compare_rows([image[name].take(places) for name in rows.schema.names], rows.columns)

@@ -1,4 +1,4 @@
-"""A set of canonical keys of any tables, in private memory; and selections of encoded keys. No Python per row."""
+"""A set of canonical keys of any tables, in private memory, and selections of encoded keys. No Python per row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def slice_keys(keys: EncodedKeys, start: int, stop: int) -> EncodedKeys:
-    """Return keys start … stop, without a copy."""
+    """Return the keys [start, stop), without a copy."""
     if keys.key_offsets.size:
         return EncodedKeys(keys.keys, 0, 0, keys.key_offsets[start : stop + 1], stop - start)
     stride = keys.key_stride
@@ -49,19 +49,17 @@ def take_keys(keys: EncodedKeys, places: Words) -> EncodedKeys:
 
 
 def offsets_of(keys: EncodedKeys) -> Words:
-    """Return the start of each key, with one entry more than keys, whatever their form."""
+    """Return the offsets of keys in any form, one entry more than keys."""
     if keys.key_offsets.size:
         return keys.key_offsets
     return np.arange(keys.count + 1, dtype=np.int64) * keys.key_stride
 
 
 class KeySet:
-    """Keys with their tables. Memory grows with the keys in the set, up to a limit: the keys, 8 bytes more for each,
-    and slots.
-    """
+    """Keys with their tables. Memory grows up to a limit; it holds the keys, 8 bytes more for each, and slots."""
 
     def __init__(self, seed: int, memory_limit_bytes: int = 1 << 40) -> None:
-        """`seed` is the store's, for the hash: a signed word that no peer knows."""
+        """`seed` is that of the store's hashes: a signed word that no peer knows."""
         self._limit = memory_limit_bytes
         self._slots: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
         self._data: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
@@ -107,7 +105,7 @@ class KeySet:
         """Add keys from row `start` on, up to the first that is already in the set; return its row, or the number of
         rows.
 
-        Raises: TransactionTooLarge beyond the memory limit; no key is added then.
+        Raises: TransactionTooLarge past the memory limit; no key is added then.
         """
         rows = keys.count - start
         words = int(keys.key_offsets[-1] - keys.key_offsets[start]) if keys.key_offsets.size else rows * keys.key_stride

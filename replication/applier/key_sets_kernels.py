@@ -1,7 +1,8 @@
 """Sets of canonical keys: which rows of a batch were seen before.
 
-Private memory only. `slots` is an open-addressing hash table, sized by the caller so that a batch never fills it: it
-holds for each key 1 + the word at which its record begins in `data`. Words KS_… of the state count the space used.
+The kernels run on private memory. `slots` is an open-addressing hash table, which the caller sizes so that a batch
+never fills it. It has for each key 1 + the word at which its record begins in `data`. Words KS_… of the state count the
+space used.
 """
 
 # mypy: ignore-errors
@@ -15,7 +16,7 @@ from tidemark.replication.applier import key_sets_layout as W
 
 @helper
 def _slot_of(head, words, start, length, slots, data, seed):
-    """Return the slot that leads to a key, or the free slot where it belongs."""
+    """Return the slot of a key, or the free slot where it belongs."""
     mask = slots.size - 1
     at = headed_hash(head, words, start, length, seed) & mask
     while slots[at] != 0:
@@ -49,8 +50,8 @@ def _has_rows(offsets, start, stop):
 @kernel("int64(int64, int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
 def add_keys(table, words, offsets, stride, start, stop, slots, data, state):
     """Add keys [start, stop) of a table, up to the first that is already in the set; return its row, `stop` if there is
-    none. `offsets` has a word more than keys, or is empty with `stride` words for each key. Returns KEY_SET_BROKEN,
-    without the rest added, if a key is outside of `words` or there is too little room.
+    none. `offsets` has a word more than keys, or is empty: then each key has `stride` words. Return KEY_SET_BROKEN at a
+    key that is outside of `words` or finds too little room.
     """
     if not _has_rows(offsets, start, stop) or state[W.KS_KEYS] + (stop - start) >= slots.size:
         return W.KEY_SET_BROKEN
@@ -74,8 +75,8 @@ def add_keys(table, words, offsets, stride, start, stop, slots, data, state):
 
 @kernel("int64(int64, int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def find_keys(table, words, offsets, stride, slots, data, state, out):
-    """Set out[i] to 1 if key i of a table is in the set, else to 0. Returns the number of ones; KEY_SET_BROKEN if a key
-    is outside of `words`.
+    """Set out[i] to 1 if key i of a table is in the set, else to 0. Return how many are; KEY_SET_BROKEN if a key is
+    outside of `words`.
     """
     if not _has_rows(offsets, 0, out.size):
         return W.KEY_SET_BROKEN
@@ -92,7 +93,7 @@ def find_keys(table, words, offsets, stride, slots, data, state, out):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1])", nogil=True)
 def rehash_keys(slots, data, state):
-    """Fill a larger, empty hash table. Returns the number of keys."""
+    """Fill a larger, empty hash table. Return the number of keys."""
     record = 0
     count = 0
     mask = slots.size - 1

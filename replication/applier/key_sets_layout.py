@@ -5,7 +5,7 @@ from __future__ import annotations
 # --- state ------------------------------------------------------------------------------------------
 KS_KEYS = 0
 KS_WORDS = 1  # words of `data` in use
-KS_SEED = 2  # of the hash
+KS_SEED = 2  # seed of the hash
 KEY_SET_STATE_WORDS = 3
 
 # --- a key: its head, then its words -----------------------------------------------------------------

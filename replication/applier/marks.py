@@ -1,4 +1,4 @@
-"""How operations are tagged for the binlog, and how rows are sent again."""
+"""Tags of operations for the binlog, and refreshes of rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def tag_applied(txn: Transaction, source_id: int, server_id: int, is_reflected_back: bool) -> None:
-    """Tag rows that a server has changed and a source has sent; the source is their author. An id too large for an
-    author counts as the largest author.
+    """Tag rows that a server has changed and a source has sent; the source is their author. An id that does not fit the
+    author becomes the largest author.
     """
     any_value = REFLECT if is_reflected_back else server_id & ~RESERVED
     tag(txn, any_value, min(source_id, AUTHOR_MASK))
@@ -29,16 +29,16 @@ def tag_position(txn: Transaction, logger_id: int) -> None:
 
 
 def tag_local(txn: Transaction) -> None:
-    """Tag changes that this site makes by itself, which are sent to other sites like those of its users."""
+    """Tag changes that the applier itself makes, which are sent to other sites like those of this site's callers."""
     tag(txn, 0, 0)
 
 
 def tag_own(txn: Transaction) -> None:
-    """Tag rows of this site that are not logged: rows of exceptions tables."""
+    """Tag rows of this site that the binlog does not get: rows of exceptions tables."""
     tag(txn, NO_LOGGING, 0)
 
 
 def refresh(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
-    """Send rows, or their absence, again as they are now; existing rows become this site's own."""
+    """Refresh rows: send their current state, or their absence. Existing rows become this site's own."""
     tag(txn, REFRESH, 0)
     refresh_rows(txn, table, keys)

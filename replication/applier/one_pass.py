@@ -1,6 +1,6 @@
-"""One pass over an epoch transaction: batches go to the functions, rows to the store, failures to their handling.
+"""One pass over an epoch transaction: it decides about batches, changes rows of the store, and handles failures.
 
-A pass leaves only the exceptions counts and its marks; the applier rolls back the rest if another pass follows.
+If another pass follows, the applier rolls the rows back; only the exceptions counts and the marks stay.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.applier")
 
-# Codes of `replication/conflict` by outcome of the engine.
+# Codes of `replication/conflict`, indexed by the engine's outcomes.
 _CODE_OF: Final = np.zeros(5, dtype=np.int8)
 _CODE_OF[applied_rows.MISSING] = CODES[Failure.MISSING]
 _CODE_OF[applied_rows.EXISTS] = CODES[Failure.EXISTS]
@@ -70,7 +70,7 @@ _OPERATION_TYPES: Final = {
 
 
 class _MarkedHere(Exception):
-    """A row of a batch has marked its transaction: rows after it must be judged again."""
+    """A row of a batch has marked its transaction: the rows after it must be decided again."""
 
     def __init__(self, row: int) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class OnePass:
         self.held.settle()
 
     def _batch_in_pieces(self, batch: ChangeBatch) -> None:
-        """Apply a batch in APPLY, where a new mark counts from the next row on, whatever the size of batches."""
+        """Apply a batch in APPLY: a new mark takes effect from the next row on, whatever the sizes of batches."""
         while True:
             try:
                 with self.txn.savepoint():
@@ -205,7 +205,7 @@ class OnePass:
         return applied_rows.apply_deletes(self.txn, batch.table, rows, judge, batch.keys)
 
     def _touch_or_insert(self, batch: ChangeBatch) -> Words:
-        """Apply a tracked read at a secondary: it sets nothing, but brings back a row that is missing here."""
+        """Apply a tracked read at a secondary: it sets no column, but inserts a row that is missing here."""
         outcomes = applied_rows.apply_updates(self.txn, batch.table, batch.changes(with_values=False))
         missing = np.flatnonzero(outcomes == applied_rows.MISSING)
         if missing.size:
@@ -214,7 +214,7 @@ class OnePass:
         return outcomes
 
     def refresh(self, batch: ChangeBatch) -> None:
-        """Send the rows with the keys of a batch again."""
+        """Refresh the rows with the keys of a batch."""
         marks.refresh(self.txn, batch.table, batch.changes(with_values=False))
 
     def _unhandled(self, batch: ChangeBatch, row: int, codes: Codes) -> Error:
@@ -223,10 +223,10 @@ class OnePass:
         return corrupt_event(batch.origin, text, Stop.OTHER)
 
     def _take_out(self, batch: ChangeBatch, rows: pa.RecordBatch) -> None:
-        """Delete rows of this site that have the same keys of unique indexes as rows of the source, and report them.
+        """Delete rows of this site that have unique keys of rows of the source, and report them.
 
-        The delete is this site's own change: a source that has applied the row in the meantime receives the delete, or
-        sends the row again.
+        The delete is this site's own change: a source that has meanwhile applied the row receives the delete, or sends
+        the row again.
         """
         table = batch.table
         applied = self.tables.of(table)
@@ -317,7 +317,7 @@ class OnePass:
         self.refresh(batch)
 
     def _log_exceptions(self, applied: AppliedTable, batch: ChangeBatch, causes: Words) -> None:
-        """Write the exceptions rows of a batch; tracked reads rejected with their transaction are recorded as reads."""
+        """Write the exceptions rows of a batch; a tracked read of a rejected transaction is recorded as a read."""
         is_read = (causes == int(Cause.TRANS_IN_CONFLICT)) & (batch.kind is Kind.READ)
         start = 0
         for stop in [*(np.flatnonzero(np.diff(is_read)) + 1).tolist(), batch.rows]:

@@ -1,6 +1,4 @@
-"""Rows of `mysql.ndb_apply_status`: how far each source's epochs are applied, written in the transaction of their
-rows.
-"""
+"""Rows of `mysql.ndb_apply_status`: the newest applied epoch of each source, written in the transaction of its rows."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def write_row(txn: Transaction, server_id: int, epoch: int, name: str, start: in
 
 
 def write_at(txn: Transaction, server_id: int, epoch: int) -> None:
-    """Write that a server's epochs are applied up to this one, whatever log they came from."""
+    """Write that a server's epochs are applied up to this one, without a position in a log."""
     write_row(txn, server_id, epoch, "", 0, 0)
 
 
@@ -53,8 +51,8 @@ def write_position(txn: Transaction, server_id: int, epoch: int, logger_id: int)
 
 
 def write_own_position(txn: Transaction, epoch: int, transaction: EpochTransaction) -> None:
-    """Write the epoch transaction being applied, and its place in the log; it is passed on under this site's id, so
-    that it reaches the source.
+    """Write epoch and log position of the transaction being applied; the row is passed on under this site's id, so that
+    it reaches the source.
     """
     tag_position(txn, 0)
     following = transaction.finish()

@@ -1,12 +1,12 @@
 """Apply epoch transactions of a store's own binlog to that store as it was before: the last step of a restore.
 
-No conflict function judges: each change is repeated, strictly. An update or a delete of a missing row means that binlog
+No conflict function decides: each change is repeated strictly. An update or a delete of a missing row means that binlog
 and store do not belong together, or that changes between them were not logged. Each epoch is applied in the store's
-epoch of the same number, if that is not over yet; rows get the author that the binlog says.
+epoch of the same number, if that is not closed yet; rows get the author that the binlog names.
 
-An epoch becomes several transactions of the store: one for each run of one author, which all operations of a
-transaction share, and more where that keeps each of them in memory. They are not made durable one by one, because an
-interrupted restore begins anew.
+An epoch becomes several transactions of the store: one for each run of changes by one author, since a transaction has
+one author, and more where a run does not fit in memory. They are not made durable one by one, because an interrupted
+restore begins again.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 
     Item = ChangeBatch | StatusRows
 
-# Rows of a transaction, by the number of times one has found no room: at first a local checkpoint is to make room.
+# Limit of rows in a transaction, by how often one has found no room: after the first time, a local checkpoint alone is
+# to make room.
 ROWS_MAX = (1 << 40, 1 << 40, 512, 32)
-NOBODY = -1  # no server has this id: events of all servers are taken
+NOBODY = -1  # an id that no server has, so that events of all servers are taken
 MEMORY_BYTES_MIN = 1 << 20
 ROW_BYTES = 64  # memory that a change takes in addition to its values
 
@@ -56,7 +57,7 @@ class EpochReplay:
     """Applies epoch transactions to a store with no other user. One thread may call it. `rows`: rows changed so far."""
 
     def __init__(self, store: Store, make_room: Callable[[bool], None]) -> None:
-        """`make_room` is called between transactions, with True after one found no room in a log."""
+        """`make_room` is called between transactions; its argument is True after one found no room in a log."""
         self._store = store
         self._make_room = make_room
         self._intake = Intake(store.table, _key_of, IntakeOptions(NOBODY, store.seed, with_places=True))
@@ -65,7 +66,7 @@ class EpochReplay:
         self.rows = 0
 
     def apply(self, transaction: EpochTransaction, said: Sequence[Statement] = ()) -> int:
-        """Apply an epoch, and the statements before it; return its number. Visible on return, but not durable yet.
+        """Apply an epoch, and the statements before it; return its number. It is visible on return, but not durable.
 
         Raises: BinlogDamaged for changes of missing rows, PeerError, NoSuchTable and the errors of values with `file`
         and `position`, MemoryExhausted, StorageFull.
@@ -109,7 +110,7 @@ class EpochReplay:
         return first.rows[0][1], chain([rest], items)
 
     def _open(self, epoch: int) -> None:
-        """Enter the epoch of this number, or stay in a later one if local checkpoints have closed it."""
+        """Open the epoch of this number, or stay in a later one if local checkpoints have closed it."""
         epochs = self._store.epochs
         with self._store.latch:
             if epochs.has_commits:
@@ -120,7 +121,7 @@ class EpochReplay:
     def _execute(self, statement: Statement, epoch: int, source_id: int) -> None:
         """Execute a schema change, and write its row of `ndb_schema` if the store keeps them."""
         store, author = self._store, statement.source_id
-        dropped = said_of(store, statement.database, statement.text)  # with numbers that are gone afterwards
+        dropped = said_of(store, statement.database, statement.text)  # before it drops the tables and their numbers
         try:
             changes = apply_statement(store, statement.database, statement.text, 0 if author == source_id else author)
         except Rejected as error:
@@ -172,7 +173,7 @@ class EpochReplay:
 
 
 class _Authors:
-    """The authors of rows, as far as the binlog tells: it has the id of the server that first made the change."""
+    """The authors of rows, as far as the binlog has them: it has the id of the server that first made a change."""
 
     def __init__(self, own_id: int, store: Store) -> None:
         self._own_id = own_id
@@ -188,8 +189,8 @@ class _Authors:
 
     @cached_property
     def _other(self) -> int:
-        """The author of changes that a primary sends back, which have its own id: the other site, if only one was
-        applied there.
+        """The author of reflected changes, which have the primary's own id: the other site, if the primary has applied
+        only one; else the largest author.
         """
         known = applied_epochs(self._store) if NDB_APPLY_STATUS in self._store.tables else {}
         others = [server_id for server_id in known if server_id != self._own_id]
@@ -210,13 +211,13 @@ class AuthoredTransaction:
         self._has_held = False
 
     def is_large(self, rows_max: int) -> bool:
-        """Whether the next changes should go into another transaction; never while rows wait for keys of later
-        changes.
+        """Whether the next changes should go into another transaction; never while rows are held until later changes
+        free their keys.
         """
         return (self._left_bytes < 0 or self.rows >= rows_max) and not self._has_held
 
     def positions(self, rows: StatusRows) -> None:
-        """Write how far the site had applied other sites."""
+        """Write the epochs up to which the site had applied other sites."""
         made_table(self._store, NDB_APPLY_STATUS)
         tag(self.txn, 0, 0)
         places = rows.places or ((("", 0, 0),) * len(rows.rows))
@@ -244,7 +245,7 @@ class AuthoredTransaction:
             row = int(np.argmax(outcomes == applied_rows.MISSING))
             raise _missing(free.slice(row, row + 1))
         taken = np.flatnonzero(outcomes == applied_rows.TAKEN)
-        if taken.size:  # a key of a unique index, which another change of the epoch releases
+        if taken.size:  # rows with a unique key that another change of the epoch frees
             self._hold(free.take(taken))
 
     def _hold(self, batch: ChangeBatch) -> None:
@@ -277,5 +278,5 @@ def _missing(row: ChangeBatch) -> BinlogDamaged:
 
 
 def _key_of(table: Table) -> frozenset[str]:
-    """Return the primary key: no other columns of before-images are used."""
+    """Return the columns of the primary key: no others of before-images are used."""
     return frozenset(table.definition.primary_key)

@@ -1,8 +1,8 @@
 """Incoming schema changes: statements of a binlog become changes of the store, in their order.
 
-A statement may be executed again, after a crash between its last change and the write of the position after it. So an
-object that exists already and is equal is skipped, and so is the drop of one that is already gone; an existing object
-that differs stops the applier. Each change is durable when the next begins; indexes are whole when the call returns.
+A statement may be executed again, after a crash between its last change and the write of the position after it. So a
+create is skipped if an equal object exists, and a drop if the object does not exist; an object that differs stops the
+applier. Each change is durable when the next begins; indexes are complete when the call returns.
 
 Objects local to a site stay: tables of the database `mysql` are not touched, tablespaces are not created.
 """
@@ -50,13 +50,14 @@ _log = logging.getLogger("tidemark.applier")
 
 
 def apply_statement(store: Store, database: str, text: str, author: int = 0) -> int:
-    """Execute a statement of a binlog; return the number of changes it made, 0 if all of it was done already.
+    """Execute a statement of a binlog; return the number of changes it made, 0 if all of them were made before.
 
     `database` is that of names without one. `author` is the id of the site that the statement comes from; records of
-    these changes carry it, so that they do not go back there. Durable on return: all of it. Raises: Unsupported for a
-    statement that is not replicated, SchemaInvalid, TableExists, IndexExists if the store has a different object of
-    that name, NoSuchTable, NoSuchColumn, NoSuchTablespace, DuplicateKey, LockTimeout, MemoryExhausted, RedoOverloaded,
-    StoreFailed.
+    the changes have it, so that they are not sent back there. Durable on return: all changes.
+
+    Raises: Unsupported for a statement that is not replicated; TableExists, IndexExists if the store has a different
+    object of that name; SchemaInvalid, NoSuchTable, NoSuchColumn, NoSuchTablespace, DuplicateKey, LockTimeout,
+    MemoryExhausted, RedoOverloaded, StoreFailed.
     """
     statements = [each for each in parse(text, database) if not isinstance(each, s.Nothing)]
     _refuse_circle(statements, text)
@@ -99,7 +100,7 @@ def _refuse_circle(statements: Sequence[s.Statement], text: str) -> None:
 
 
 def _renamed_already(store: Store, statements: list[s.Statement]) -> list[s.Statement]:
-    """Return the statements with the present names of tables, if an earlier execution has already renamed them."""
+    """Return the statements with the current names of tables, if an earlier execution has already renamed them."""
     renamed = {
         each.table: each.to
         for each in statements
@@ -140,7 +141,7 @@ def _definition(store: Store, name: str) -> TableDefinition:
 
 # --- tables ---------------------------------------------------------------------------------------
 def as_new(definition: TableDefinition) -> TableDefinition:
-    """Return a definition as for a new table, without indexes and without its history at another site."""
+    """Return the definition of a new table with the same columns, without indexes and the history at another site."""
     partition = definition.partition
     if isinstance(partition, (RangePartition, ListPartition)):
         partition = type(partition)(partition.columns, partition.partitions)
@@ -187,8 +188,8 @@ def _create(store: Store, statement: s.CreateTable) -> int:
 
 
 def _said(definition: TableDefinition) -> bytes:
-    """Return the part of a definition that is the same in equal tables, as bytes: a default may be NaN, which equals
-    nothing.
+    """Return what equal tables have in common in their definitions, as bytes: a default may be NaN, which does not
+    equal itself.
     """
     return replace(as_new(definition), tablespace=None).to_json()
 
@@ -267,7 +268,7 @@ def _change_column(store: Store, definition: TableDefinition, statement: s.Chang
             column=name,
         )
     changes = 0
-    # A column that takes more than the source requires takes every value that the source will send.
+    # A wider column than the source's can store every value that the source sends.
     if found.type != wanted.type and not is_wider(wanted.type, found.type):
         change_columns(store, definition.name, lambda before: with_wider_column(before, name, wanted.type), name)
         changes += 1

@@ -38,7 +38,7 @@ def rows_of(table: Table, txn: Transaction | None = None) -> Iterator[dict[str, 
 
 
 class AppliedTable:
-    """One table, set up. `column` is the resolve column of its function, None for functions that need none."""
+    """A table with its settings and programs. `column` is the resolve column of its function, None if it needs none."""
 
     def __init__(self, table: Table, setup: TableSetup, exceptions: TableDefinition | None) -> None:
         self.table = table
@@ -59,7 +59,7 @@ class AppliedTable:
 
     @property
     def lob_column(self) -> str | None:
-        """A column because of which rows cannot be refreshed, None if there is none."""
+        """A column that prevents a refresh of rows, None if there is none."""
         return next((column.name for column in self.definition.columns if column.type.is_lob), None)
 
 
@@ -84,7 +84,7 @@ class AppliedTables:
         self._rows = [row_of(values) for values in rows_of(table)]
 
     def of(self, table: Table) -> AppliedTable:
-        """Return a table, set up if needed; faults and remarks are logged at set-up."""
+        """Return a table, set up if needed; errors and remarks about its settings are then logged."""
         known = self._known.get(table.table_id)
         exceptions = exceptions_of(table.name, self._definitions(table.name))
         if (
@@ -103,7 +103,7 @@ class AppliedTables:
         return made
 
     def before_columns(self, table: Table) -> frozenset[str] | None:
-        """Return the columns of before-images by which changes of the table are judged, its key included; None for all
+        """Return the columns of before-images that decisions about the table use, its key included; None for all
         columns, if it has an exceptions table.
         """
         applied = self.of(table)

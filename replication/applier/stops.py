@@ -1,6 +1,4 @@
-"""Why an applier stops: classes of errors, which are reported in addition to the error's type, as its evidence
-`stop`.
-"""
+"""Why an applier stops: classes of errors, in addition to the error's type, in its evidence as `stop`."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from tidemark.replication.binlog.errors import Origin
 
 
 class Stop(Enum):
-    """Classes of errors, by their names in the server's tests."""
+    """Classes of errors; the names are those in MySQL's tests."""
 
     CORRUPT_EVENT = "REPLICA_CORRUPT_EVENT"
     CONFIGURATION = "REPLICA_CONFIGURATION"
@@ -42,12 +40,12 @@ def corrupt_event(origin: Origin | None, what: str, stop: Stop = Stop.CORRUPT_EV
 
 
 def misconfigured(origin: Origin | None, what: str) -> Rejected:
-    """Return the error for an event that the settings of this site do not allow to be applied."""
+    """Return the error for an event that cannot be applied with the settings of this site."""
     return Rejected(f"{_text(origin, what)}", **_evidence(origin, Stop.CONFIGURATION))
 
 
 def cannot_refresh(table: str, column: str) -> Unsupported:
-    """Return the error for a rejected transaction that has changed rows that cannot be refreshed."""
+    """Return the error for a rejected transaction with rows that cannot be refreshed."""
     return Unsupported(
         f"a rejected transaction has changed rows of {table}, which cannot be refreshed because of its column {column};"
         " the applier stops, keep such tables out of transactions with tables that have transactional functions",

@@ -1,7 +1,7 @@
-"""The contents of a binlog or relay log between two boundaries: epoch transactions, statements, notices of loss.
+"""The contents of a binlog or relay log between two boundaries: epoch transactions, statements, and gaps.
 
-An epoch transaction is read once for each pass of the applier: the first time during the walk over the log, then again
-from its beginning. Only the current event is kept in memory.
+An epoch transaction is read once for each pass of the applier: first during the walk over the log, then again from its
+beginning. Only the current event is kept in memory.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LogFolder:
 
 
 class EpochTransaction:
-    """One transaction with rows; `source_id` is the server that wrote the log, `start` its first byte, `next` the place
-    after it, None until it has been read to its end once.
+    """One transaction with rows. `source_id` is the server that wrote the log, `start` the position of its first byte,
+    `next` the position after it, None until it has been read to its end once.
     """
 
     def __init__(self, log: LogFolder, begun: list[ReadEvent], following: Iterator[ReadEvent], limit: Position) -> None:
@@ -36,7 +36,7 @@ class EpochTransaction:
         self._begun = begun
         self._following: Iterator[ReadEvent] | None = following
         self._limit = limit
-        self._is_walked = False  # the walk over the log has reached its end
+        self._is_walked = False  # whether the walk over the log has reached its end
         self.start = begun[0].at
         self.source_id = begun[0].header.server_id
         self.next: Position | None = None
@@ -81,7 +81,7 @@ class EpochTransaction:
                 return
 
     def finish(self) -> Position:
-        """Read to its end, unless that was done; return the place after it. Raises: as `events`."""
+        """Read to its end, unless that was done; return the position after it. Raises: as `events`."""
         if self.next is None:
             for _ in self.events():
                 pass
@@ -102,7 +102,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Loss:
-    """A notice of the source that epochs are missing from here on."""
+    """A gap: the source reports that epochs are missing from here on."""
 
     message: str
     start: Position

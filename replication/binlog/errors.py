@@ -1,4 +1,4 @@
-"""The origin of bytes of a binlog, and the one error for invalid bytes."""
+"""The file and position of a binlog event, and the error for a damaged one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidemark.engine.base.errors import BinlogDamaged
 
 
 class Origin(NamedTuple):
-    """The file and position an event was read from."""
+    """The file and position that an event was read from."""
 
     file: str
     position: int

@@ -1,8 +1,7 @@
-"""Follow the events of one binlog file as its bytes arrive, split anywhere: verify them, and find where transactions
-end.
+"""Follow the events of one binlog file as its bytes arrive in pieces: verify them, and find where transactions end.
 
-The receiver of a binlog, the opening of a relay log and its reader for the applier all use this state machine. Every
-event is checked before anything acts on it: header, place, checksum. Rows are not decoded, except the first row of
+The receiver of a binlog, the opening of a relay log and its reader for the applier use this state machine. It checks
+header, position and checksum of every event before it uses the event. Rows are not decoded, except the first row of
 `ndb_apply_status`, which names the epoch. Memory is bounded: one statement, or one small event.
 """
 
@@ -20,7 +19,7 @@ from tidemark.replication.binlog.scan import Boundaries
 from tidemark.replication.binlog.table_map import TableMap
 
 STATEMENT_BYTES_MAX = 16 << 20
-# Longer events that are not statements, mostly rows, are passed over without being kept.
+# Longer events that are not statements, mostly rows, are checked and not kept.
 _KEPT_BYTES = 64 << 10
 _TABLE_HEAD_BYTES = b.TABLE.itemsize
 _STATUS_NAME = b"\x05mysql\0\x10ndb_apply_status\0"
@@ -30,11 +29,11 @@ _WRITES = (b.WRITE_ROWS, b.WRITE_ROWS_V1)
 
 
 class Boundary(NamedTuple):
-    """A place where no transaction is open, and the transaction that ended there.
+    """A position where no transaction is open, and the transaction that ended there.
 
-    `start` and `end` are positions in the file. `is_transaction` is False after an event that is none: format, ROTATE,
-    STOP. `epoch` is 0 if no row of `ndb_apply_status` names one; `statement` is the schema change, if it is one;
-    `incident` the source's message about missing changes; `commit_us` the commit time, None if it is unknown.
+    `start` and `end` are positions in the file. `is_transaction` is False after an event of no transaction: format,
+    ROTATE, STOP. `epoch` is 0 if no row of `ndb_apply_status` names one; `statement` is the schema change, if it is
+    one; `incident` the source's message about missing changes; `commit_us` the commit time, None if unknown.
     """
 
     start: int
@@ -56,7 +55,7 @@ class EventStream:
 
     def __init__(self, file: str, position: int, server_id: int | None = None, shown: Origin | None = None) -> None:
         """`position` is between transactions. `server_id` is the server whose epochs count, None for any. `shown` is
-        the place that the bytes are read from, if their positions refer to another file.
+        the file and position for messages, if the bytes are read from another file than `file`.
         """
         self.file = file
         self.position = self.whole = position
@@ -124,7 +123,7 @@ class EventStream:
         return found
 
     def _judge_header(self) -> None:
-        """Check everything that the header of an event shows, before a byte of its body is kept."""
+        """Check the header of an event before a byte of its body is kept."""
         at = self._at
         origin = self._origin()
         header = e.parse_header(self._head, origin)

@@ -1,13 +1,13 @@
-"""Column types of the store and of MySQL: type code, metadata, signedness, character set, SQL text, and back.
+"""The MySQL type of each column type of the store, and the store's type for each MySQL type.
 
-Going out, every type of the store has one MySQL type that holds all its values; `Timestamp` has a wider range than
-MySQL's TIMESTAMP (years 1 to 9999 against 1970 to 2106), so it travels as DATETIME(6) in UTC. Text is utf8mb4 with the
+Outgoing: every type of the store has one MySQL type that holds all its values. `Timestamp` has a wider range than
+MySQL's TIMESTAMP (years 1 to 9999, not 1970 to 2106), so it is sent as DATETIME(6) in UTC. Text is utf8mb4 with the
 binary collation, bytes are binary. Trailing spaces of a Char are written; a MySQL server compares CHAR without them.
 
-Coming in, MySQL has types without a twin in the store: YEAR becomes UInt16, BIT and SET UInt64 (a SET its bits),
-MEDIUMINT Int32 or UInt32, GEOMETRY Blob (SRID and WKB). JSON in MySQL's binary form, the calendar types from before
-5.6, decimals of more than 38 digits and character sets other than utf8mb4, utf8mb3, latin1, ascii and binary are
-refused: Unsupported.
+Incoming: some MySQL types have no equal in the store. YEAR becomes UInt16, BIT and SET become UInt64 (a SET its bits),
+MEDIUMINT becomes Int32 or UInt32, GEOMETRY a Blob (SRID and WKB). These raise Unsupported: JSON in MySQL's binary form,
+the calendar types from before 5.6, decimals of more than 38 digits, and character sets other than utf8mb4, utf8mb3,
+latin1, ascii and binary.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _UTF8MB4 = frozenset((45, 46, *range(224, 248), *range(255, 324)))
 
 
 class MySqlType(NamedTuple):
-    """A column's type as in TABLE_MAP: `code` and `metadata` as on the wire; the rest is from the optional metadata,
-    None if absent there. `members` are those of ENUM and SET.
+    """A column's type as in TABLE_MAP: `code` and `metadata` as on the wire; the rest is from the optional metadata and
+    None if it is absent there. `members` are those of ENUM and SET.
     """
 
     code: int
@@ -75,7 +75,7 @@ class MySqlType(NamedTuple):
 
     @property
     def real_code(self) -> int:
-        """The type code; for ENUM and SET, which are sent as strings, their own."""
+        """The type code; ENUM or SET for one of these, which the wire gives the code of a string."""
         if self.code == b.TYPE_STRING and self.metadata[0] in (b.TYPE_ENUM, b.TYPE_SET):
             return self.metadata[0]
         return self.code
@@ -203,9 +203,7 @@ def _refused(what: str, hint: str) -> Unsupported:
 
 
 def row_code(mysql: MySqlType) -> RowCode:
-    """Return how values of a MySQL type are found in a row body and read. Raises: Unsupported for types that no row
-    has.
-    """
+    """Return how to find and read values of a MySQL type in a row body. Raises: Unsupported for an unknown code."""
     code = mysql.real_code
     if code in _INTEGER_BYTES:
         return RowCode(r.ROW_UNSIGNED if mysql.is_unsigned else r.ROW_SIGNED, _INTEGER_BYTES[code])
@@ -240,7 +238,7 @@ def row_code(mysql: MySqlType) -> RowCode:
 
 
 def is_sound(mysql: MySqlType) -> bool:
-    """Whether MySQL can have written the metadata of a type; kernels take lengths and digits from it."""
+    """Whether the metadata of a type is valid; kernels take lengths and digits from it without a check."""
     code, metadata = mysql.real_code, mysql.metadata
     if len(metadata) != b.METADATA_BYTES.get(mysql.code, 0):
         return False

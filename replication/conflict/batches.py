@@ -1,6 +1,6 @@
 """A decision applied to a batch: which rows are applied, how the others fail, and what is counted. No Python per row.
 
-A batch has changes of one table and kind, with no key twice, so that its rows do not affect each other.
+A batch has changes of one table and kind. No key occurs twice, so that its rows do not affect each other.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ FAILURES: Final = {code: failure for failure, code in CODES.items()}
 
 
 def outcomes(decision: Decision, found: Mask, accepted: Mask, refreshed: Mask) -> Codes:
-    """Return for each row APPLIED or the code of its failure. `found`: the key exists; `accepted`: the program accepted
-    the row, ignored if none was run; `refreshed`: the row was refreshed earlier in the same epoch transaction.
+    """Return for each row APPLIED or the code of its failure. `found`: whether the key exists; `accepted`: whether the
+    program accepted the row, ignored without a program; `refreshed`: whether the row was refreshed earlier in the same
+    epoch transaction.
     """
     codes = np.zeros(len(found), dtype=np.int8)
     if decision.check is not Check.NONE:
@@ -41,7 +42,7 @@ def outcomes(decision: Decision, found: Mask, accepted: Mask, refreshed: Mask) -
 
 
 def rows_with(decision: Decision, codes: Codes, what: str) -> Mask:
-    """Return the rows whose failure has a handling with `what`, one of its flags, such as `is_refreshed`."""
+    """Return the rows whose failure is handled with the flag `what`, such as `is_refreshed`."""
     wanted = [CODES[failure] for failure, handling in decision.failures.items() if getattr(handling, what)]
     return np.isin(codes, np.array(wanted, dtype=np.int8))
 

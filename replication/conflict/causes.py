@@ -1,4 +1,4 @@
-"""Names and numbers of conflicts, as exceptions tables hold them."""
+"""Names and numbers of conflicts, as in exceptions tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OperationType(IntEnum):
 
 
 class Cause(IntEnum):
-    """NDB$CFT_CAUSE. Releases up to 8.0 stored the first two exchanged; labels mean what they say here."""
+    """NDB$CFT_CAUSE. NDB up to 8.0 stores each of the first two in place of the other; here they are right."""
 
     ROW_DOES_NOT_EXIST = 1
     ROW_ALREADY_EXISTS = 2

@@ -1,9 +1,9 @@
-"""Dependencies between the transactions of one epoch: the last and the next writer of a key, and the transactions after
-a marked one.
+"""Dependencies between the transactions of one epoch: from the last writer of a key to the next, and all transactions
+that depend on a marked one.
 
-Private memory only. Two open-addressing hash tables, sized by the caller so that a batch never fills them: `slots`
-holds for each key 1 + the word offset of its record in `keys`, `names` for each transaction id 1 + its number. Numbers
-are assigned in order of first appearance; words D_… of the state count the space used.
+The kernels run on private memory. There are two open-addressing hash tables, which the caller sizes so that a batch
+never fills them: `slots` has for each key 1 + the word offset of its record in `keys`, `names` for each transaction id
+1 + its number. Numbers are assigned in order of first appearance; words D_… of the state count the space used.
 """
 
 # mypy: ignore-errors
@@ -23,7 +23,7 @@ def _hash_of_id(id_, state):
 
 @helper
 def _number_of(id_, names, transactions, state):
-    """Return the number of a transaction id, a new one at its first appearance."""
+    """Return the number of a transaction id; at its first appearance, assign one."""
     mask = names.size - 1
     at = _hash_of_id(id_, state) & mask
     while True:
@@ -44,14 +44,14 @@ def _number_of(id_, names, transactions, state):
 
 @helper
 def _is_full(count, names, transactions, state, stack):
-    """Whether so many more transactions might not fit."""
+    """Whether `count` more transactions might not fit."""
     total = state[W.D_TRANSACTIONS] + count
     return total >= names.size or total * W.TRANSACTION_WORDS > transactions.size or total > stack.size
 
 
 @helper
 def _mark(number, transactions, edges, state, stack):
-    """Mark a transaction and all that depend on it; each goes onto the stack once. Returns the number of new marks."""
+    """Mark a transaction and all that depend on it; each goes onto the stack once. Return the number of new marks."""
     if transactions[number * W.TRANSACTION_WORDS + W.T_MARK]:
         return 0
     transactions[number * W.TRANSACTION_WORDS + W.T_MARK] = 1
@@ -107,12 +107,12 @@ def _key_record(head, hash_, data, start, length, slots, keys, state):
     nogil=True,
 )
 def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edges, state, stack):
-    """Track writes in order: transaction id, table and key (words [offsets[i], offsets[i + 1]) of `data`) of each. Only
-    keys of the part D_PART of D_PARTS are tracked, others are skipped.
+    """Track writes in order, each with transaction id, table and key: words [offsets[i], offsets[i + 1]) of `data`.
+    Keys of other parts than D_PART of D_PARTS are skipped.
 
-    Returns the number of writes; DEPENDENCY_REPEATED - i if write i is the second of its transaction on its key, which
-    is allowed only for the invalid id, or for any id if state[D_MAY_REPEAT] is set; DEPENDENCY_BROKEN, with nothing
-    tracked, if keys are outside of `data` or a table has too little room.
+    Return the number of writes. Return DEPENDENCY_REPEATED - i if write i is the second of its transaction on its key,
+    which is allowed for the invalid id, or for any id if state[D_MAY_REPEAT] is set. Return DEPENDENCY_BROKEN, with
+    nothing tracked, if keys are outside of `data` or a table has too little room.
     """
     count = ids.size
     if tables.size < count or offsets.size <= count or _is_full(count, names, transactions, state, stack):
@@ -161,8 +161,8 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def mark_transactions(ids, names, transactions, edges, state, stack):
-    """Mark transactions by id, and all that depend on them; ids never tracked are marked too. Returns the number of new
-    marks, DEPENDENCY_BROKEN without room.
+    """Mark transactions by id, and all that depend on them; ids that were never tracked are marked too. Return the
+    number of new marks, or DEPENDENCY_BROKEN if there is too little room.
     """
     if _is_full(ids.size, names, transactions, state, stack):
         return W.DEPENDENCY_BROKEN
@@ -175,7 +175,7 @@ def mark_transactions(ids, names, transactions, edges, state, stack):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def read_marks(ids, names, transactions, state, out):
-    """Set out[i] to 1 for each marked id, else to 0. Returns the number of marked ids."""
+    """Set out[i] to 1 for each marked id, else to 0. Return the number of marked ids."""
     mask = names.size - 1
     found = 0
     for i in range(ids.size):
@@ -193,9 +193,7 @@ def read_marks(ids, names, transactions, state, out):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def rehash_dependencies(names, transactions, slots, keys, state):
-    """Fill empty hash tables from the records they lead to; keys of other parts are dropped. Returns the number of
-    entries.
-    """
+    """Fill empty hash tables from the records; drop keys of other parts. Return the number of entries."""
     mask = names.size - 1
     for number in range(state[W.D_TRANSACTIONS]):
         at = _hash_of_id(transactions[number * W.TRANSACTION_WORDS + W.T_ID], state) & mask

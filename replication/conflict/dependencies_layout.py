@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 # --- state ------------------------------------------------------------------------------------------
-D_TRANSACTIONS = 0  # numbered so far
+D_TRANSACTIONS = 0  # transactions numbered so far
 D_KEYS = 1
 D_KEY_WORDS = 2  # words of `keys` in use
 D_EDGES = 3
 D_MARKED = 4
-D_PARTS = 5  # number of parts in which keys are followed, by hash: a power of two; 0 counts as 1
-D_PART = 6  # the part whose keys are followed
+D_PARTS = 5  # number of parts in which keys are tracked, by hash: a power of two; 0 counts as 1
+D_PART = 6  # the part whose keys are tracked
 D_MAY_REPEAT = 7  # 1: a transaction may write a key twice, each time for another server
-D_SEED = 8  # of the hashes
+D_SEED = 8  # seed of the hashes
 DEPENDENCY_STATE_WORDS = 9
 
 # --- one transaction ----------------------------------------------------------------------------------
@@ -20,7 +20,7 @@ T_ID = 0
 T_FIRST = 1  # 1 + number of its newest edge, 0 without one
 T_MARK = 2
 
-# --- an edge to a transaction that wrote a key next ----------------------------------------------------
+# --- an edge to the transaction that wrote a key next --------------------------------------------------
 EDGE_WORDS = 2
 E_TO = 0
 E_NEXT = 1

@@ -1,8 +1,8 @@
-"""What each conflict function decides about an incoming change: one table of decisions.
+"""The decision of each conflict function about an incoming change: one table of decisions.
 
-A function is a choice of the natural operation, an optional program that examines the stored row, and a mapping from
-each failure to its cause and handling. `decide` returns the line for (function, role, reflected, kind); the applier
-runs the operation and looks up the failure.
+A function consists of an operation, an optional program that examines the stored row, and the cause and handling of
+each failure. `decide` returns the line of the table for (function, role, reflected, kind); the applier runs the
+operation and looks up the failure.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Operation(Enum):
 
 
 class Check(Enum):
-    """Program run over the stored row; REFUSED if it does not accept."""
+    """The program that examines the stored row; the change fails as REFUSED if it does not accept the row."""
 
     NONE = "none"
     EQUAL = "event's before-value = column"
@@ -49,7 +49,7 @@ class Check(Enum):
 
 
 class Failure(Enum):
-    """How an operation can fail without stopping the applier."""
+    """The ways in which an operation can fail without stopping the applier."""
 
     REFUSED = "the program refused the row"
     REFRESHED = "the row was refreshed earlier in the same epoch transaction"
@@ -61,9 +61,9 @@ class Failure(Enum):
 class Handling:
     """The handling of a failure; all False: it is ignored.
 
-    `is_counted`: by the function's counter. `is_refreshed`: the row's present state, or absence, is sent back.
-    `is_logged`: an exceptions row is written. `is_delete_delete`, `is_discard`: counted as such. `marks`: its
-    transaction is rejected.
+    `is_counted`: the function's counter counts it. `is_refreshed`: the row's current state, or its absence, is sent
+    back. `is_logged`: an exceptions row is written. `is_delete_delete`, `is_discard`: it is counted as such. `marks`:
+    its transaction is rejected.
     """
 
     cause: Cause | None = None
@@ -78,8 +78,8 @@ class Handling:
 @dataclass(frozen=True)
 class Decision:
     """One line of the table. `reflects`: applied changes are tagged, so that they return to the secondary. `wins_keys`:
-    it is no failure if another row has a key of a unique index that the change brings: the change waits for the end of
-    the epoch transaction, and a row that is still in its way is deleted.
+    a change whose key of a unique index another row has does not fail: it waits for the end of the epoch transaction,
+    and a row that then still has the key is deleted.
     """
 
     operation: Operation

@@ -1,6 +1,6 @@
-"""Which epoch was the last to meet a conflict, and up to which own epoch the peer is known to be realigned.
+"""The last epoch with a conflict, and whether the peer has confirmed that it is realigned since.
 
-While `max replicated epoch < last_conflict` the realignment has not been confirmed.
+While `max replicated epoch < last_conflict`, the realignment is not confirmed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ class LastConflict:
     def commit(
         self, epoch: int, max_replicated_epoch: int, conflicts: int, reflected_applied: int, refreshed: int
     ) -> None:
-        """Note that an epoch transaction has committed in the local `epoch`, with so many row conflicts, reflected
-        operations applied and refresh operations received; `max_replicated_epoch` is the MRE after its commit.
+        """Note that an epoch transaction has committed in the local `epoch`. `conflicts`: its row conflicts;
+        `reflected_applied`: reflected operations that it applied; `refreshed`: refresh operations that it received;
+        `max_replicated_epoch`: the MRE after its commit.
         """
         if conflicts or reflected_applied or refreshed:
             self.last_conflict = epoch

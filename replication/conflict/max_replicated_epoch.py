@@ -1,7 +1,7 @@
 """The max replicated epoch (MRE): the highest own epoch known to be applied at the peer.
 
-It is frozen for an epoch transaction when that begins, and raised only by its commit. It falls when a channel begins
-anew and the rows of `ndb_apply_status` are gone, and with them the knowledge of what is applied.
+An epoch transaction uses the value from its beginning; only its commit raises the value. The value falls if the rows of
+`ndb_apply_status` are gone when a channel starts: it is then unknown what the peer has applied.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 
 def starting_epoch(rows: Iterable[tuple[int, int]], own_id: int, ignored: Collection[int] = ()) -> int:
-    """Return the MRE by the rows (server id, epoch) of `ndb_apply_status` when an applier starts: the highest epoch of
-    own and ignored ids, which are the other servers of the own cluster; 0 without any.
+    """Return the MRE at the start of an applier, from the rows (server id, epoch) of `ndb_apply_status`: the highest
+    epoch of the own id and of `ignored` ids, those of other servers of the same cluster; 0 without such rows.
     """
     return max((epoch for server_id, epoch in rows if server_id == own_id or server_id in ignored), default=0)
 
@@ -24,7 +24,7 @@ def source_epoch(rows: Iterable[tuple[int, int]], source_id: int) -> int:
 
 @dataclass
 class MaxReplicatedEpoch:
-    """The state of one site; status shows `value`, the running transaction compares with `frozen`."""
+    """The state of one site: the status variable shows `value`, an epoch transaction compares with `frozen`."""
 
     own_id: int
     ignored: frozenset[int] = frozenset()
@@ -39,7 +39,7 @@ class MaxReplicatedEpoch:
         return self.frozen
 
     def see(self, server_id: int, epoch: int) -> bool:
-        """Note that a row of `ndb_apply_status` was written; return whether it is about an own epoch."""
+        """Note that a row of `ndb_apply_status` was written; return whether its epoch is one of this site."""
         if server_id != self.own_id and server_id not in self.ignored:
             return False
         self.pending = max(self.pending, epoch)
@@ -51,9 +51,9 @@ class MaxReplicatedEpoch:
         self.pending = 0
 
     def roll_back(self) -> None:
-        """Note that it has not committed."""
+        """Note that the epoch transaction was rolled back."""
         self.pending = 0
 
     def reset(self) -> None:
-        """Reset for a channel that begins: the rows of `ndb_apply_status` then give the value."""
+        """Reset at the start of a channel, which then takes the value from the rows of `ndb_apply_status`."""
         self.value = self.frozen = self.pending = 0

@@ -1,8 +1,8 @@
 """The passes over one epoch transaction that transactional functions need: NORMAL, TRACK, APPLY.
 
-NORMAL looks for a first conflict without tracking. TRACK follows every key and marks transactions; APPLY refuses marked
-transactions. A rolled-back pass leaves only its marks: the epoch transaction is run again, without sleep and without
-counting as a retry. Marks only grow, so this ends; the bound is for invalid streams.
+NORMAL looks for a first conflict without tracking. TRACK tracks every key and marks transactions; APPLY rejects marked
+transactions. A rolled-back pass leaves only its marks, and another pass follows at once, which does not count as a
+retry. Marks only grow, so the passes end; their number is limited because of invalid streams.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PASSES_MAX = 100
 
 
 class Pass(Enum):
-    """How the epoch transaction is being run."""
+    """The kind of the current pass."""
 
     NORMAL = "normal"
     TRACK = "track"
@@ -24,7 +24,7 @@ class Pass(Enum):
 
 
 class Ending(Enum):
-    """What follows a pass; counters of the pass are kept or dropped with its rollback."""
+    """The step after a pass: to commit, or to roll back and keep or drop the counters of the pass."""
 
     COMMIT = "commit"
     AGAIN_KEEP_COUNTERS = "roll back, keep counters"
@@ -33,15 +33,15 @@ class Ending(Enum):
 
 @dataclass
 class Passes:
-    """State over epoch transactions: while conflicts keep coming, each begins in TRACK."""
+    """The state that outlives epoch transactions: after one with a conflict, the next begins in TRACK."""
 
     state: Pass = Pass.NORMAL
-    detect_iterations: int = 0  # TRACK to APPLY, of the running epoch transaction
+    detect_iterations: int = 0  # changes from TRACK to APPLY in the current epoch transaction
     conflict_commits: int = 0
     _in_a_row: int = 0
 
     def begin(self) -> None:
-        """Begin an epoch transaction, not one of its passes."""
+        """Begin an epoch transaction, before its first pass."""
         self.detect_iterations = self.conflict_commits = self._in_a_row = 0
 
     def end(self, has_new_conflict: bool) -> Ending:

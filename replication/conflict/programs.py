@@ -1,8 +1,8 @@
 """The interpreted programs of the conflict functions.
 
-Values differ by row and are passed as parameters, so that one program serves a table permanently. Columns and epochs
-are compared as unsigned numbers: `BIGINT UNSIGNED` from 2**63 on orders as users expect, unlike in NDB. NULL in the
-resolve column counts as 0, as in NDB.
+The values of an event are parameters, so that a program of a table is built once. Columns and epochs are compared as
+unsigned numbers: unlike in NDB, a `BIGINT UNSIGNED` from 2**63 on is above all smaller ones. NULL in the resolve column
+counts as 0, as in NDB.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Parameters by check.
 VALUE = 0  # the event's value of the resolve column, as a signed word; EPOCH: max replicated epoch
 IMAGE_ORDER = 1  # GREATEST: event's after-image compared with the row, -1, 0 or 1
-SITE_ORDER = 2  # GREATEST: site the event comes from compared with the row's author, -1, 0 or 1
+SITE_ORDER = 2  # GREATEST: the event's site compared with the row's author, -1, 0 or 1
 PARAMETERS = {Check.EQUAL: 1, Check.GREATER: 1, Check.EPOCH: 1, Check.AUTHOR: 0, Check.GREATEST: 3}
 
 _SIGN = -(1 << 63)
@@ -53,8 +53,8 @@ def _exits(assembler: Assembler) -> Program:
 
 
 def _load_compared(assembler: Assembler, table: TableDefinition, column: str) -> str:
-    """Load the event's value and the row's value into registers of one type; return the type. They order as unsigned
-    numbers.
+    """Load the event's value and the row's value into registers of one type, in which they order as unsigned numbers;
+    return the type.
     """
     kind = table.columns[table.position(column)].type
     if kind not in (UInt32, UInt64):
@@ -100,8 +100,8 @@ def value_program(table: TableDefinition, column: str, check: Check) -> Program:
 
 
 def epoch_program(table: TableDefinition, bits: int) -> Program:
-    """Return the program of EPOCH: a replica wrote the row, or its epoch, read through `bits` bits, is confirmed
-    (parameter VALUE).
+    """Return the program of EPOCH. It accepts a row that a replica wrote, or whose epoch, as `read_epoch` returns it
+    for `bits`, is not above the parameter VALUE, and so confirmed.
     """
     assembler = Assembler(table)
     assembler.load_const(_EVENT, 0)
@@ -123,7 +123,7 @@ def epoch_program(table: TableDefinition, bits: int) -> Program:
 
 
 def author_program(table: TableDefinition) -> Program:
-    """Return the program of AUTHOR: a replica wrote the row."""
+    """Return the program of AUTHOR. It accepts a row that a replica wrote."""
     assembler = Assembler(table)
     assembler.load_const(_EVENT, 0)
     assembler.read_pseudo(_ROW, "author")
@@ -145,7 +145,7 @@ def program_of(check: Check, table: TableDefinition, column: str | None = None, 
 
 
 def order(first: Any, second: Any) -> int:
-    """Return -1, 0 or 1."""
+    """Compare two values; return -1, 0 or 1."""
     return int(first > second) - int(first < second)
 
 

@@ -8,7 +8,7 @@ from tidemark.engine.base.errors import Rejected
 
 
 class Role(IntEnum):
-    """What a site does with changes of tables that have NDB$EPOCH2 or NDB$EPOCH2_TRANS."""
+    """The handling of changes of tables with NDB$EPOCH2 or NDB$EPOCH2_TRANS at a site."""
 
     NONE = 0  # not decided: the applier stops at the first such change
     SECONDARY = 1  # follows
@@ -16,7 +16,7 @@ class Role(IntEnum):
     PASS = 3  # applies everything, without detection
 
 
-# A change of role goes through NONE; only primary and secondary may be exchanged directly.
+# A role changes by way of NONE; only primary and secondary may be exchanged directly.
 _CHANGES = {
     Role.NONE: frozenset({Role.SECONDARY, Role.PRIMARY, Role.PASS}),
     Role.SECONDARY: frozenset({Role.NONE, Role.PRIMARY}),
@@ -26,7 +26,7 @@ _CHANGES = {
 
 
 def change_role(current: Role, wanted: Role, is_running: bool) -> Role:
-    """Return the role after the change; the present role can always be set. Raises: Rejected."""
+    """Return the role after the change; to set the current role again is always allowed. Raises: Rejected."""
     if current == wanted:
         return wanted
     if is_running:

@@ -1,8 +1,8 @@
 """Dependencies between the transactions of one epoch transaction, for functions that reject whole transactions.
 
-A transaction depends on another if it is the next to write a row after it; a mark moves forward along such edges, never
-backward. Nothing outlives the epoch: the refreshed rows catch conflicts of later epochs. Kernels work in batches over
-private memory; `memory_limit_bytes` bounds it, `memory_bytes` is its size.
+If two transactions write a row one after the other, the second depends on the first. A mark spreads from a transaction
+to those that depend on it, never back. Nothing outlives the epoch: refreshed rows show conflicts of later epochs.
+Kernels work in batches on private memory; `memory_limit_bytes` bounds it, `memory_bytes` is its size.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ if TYPE_CHECKING:
     Words = NDArray[np.int64]
 
 WORD_BYTES = 8
-TRACKED_ROWS = 512  # rows and words of keys tracked at once; room is reserved as if all were new
+TRACKED_ROWS = 512  # rows, or words of keys, tracked in one call; room is reserved as if all were new
 TRACKED_WORDS = 1 << 10
 PARTS_MAX = 1 << 8
 
 
 def pack_keys(parts: Sequence[tuple[NDArray[np.uint8], Words]]) -> tuple[Words, Words]:
-    """Pack keys of several parts into words that differ whenever keys differ: each part is its length and its bytes.
+    """Pack keys of several columns into words, so that different keys have different words: each column is its length
+    and its bytes.
 
-    `parts` has for each key column the bytes of all rows and the start of each row's bytes, with one offset more than
-    rows. Returns (words, offsets in words). Shapes: offsets has one entry more than rows.
+    `parts` has for each key column the bytes of all rows and the offsets of the rows' bytes. Return (words, offsets in
+    words). Shapes: offsets have one entry more than rows.
     """
     lengths = np.stack([np.diff(offsets) for _, offsets in parts], axis=1)
     words = 1 + -(-lengths // WORD_BYTES)
@@ -72,8 +73,8 @@ def pack_keys(parts: Sequence[tuple[NDArray[np.uint8], Words]]) -> tuple[Words, 
 
 
 def _grown_size(array: Words, words: int) -> int:
-    """Return the size of an array that must hold so many words; sizes double, so that no more words are copied in total
-    than the array holds in the end.
+    """Return the size of an array that must hold `words` words. Sizes double, so that no more words are copied in total
+    than the array finally holds.
     """
     return array.size if array.size >= words else max(words, 2 * array.size)
 
@@ -90,9 +91,9 @@ class DependencyTracker:
     """The dependencies of one epoch transaction. Transaction ids are signed words; -1, all ones, is the invalid id,
     which identifies no transaction.
 
-    `memory_limit_bytes` is for everything, half of it for keys. If keys need more, half of them, by hash, are left out
-    from there on, and so on: for the keys left out, the epoch transaction is read again (`begin_part`). Transactions
-    and dependencies are kept from part to part; a dependency that is found again is stored again.
+    `memory_limit_bytes` is for everything, half of it for keys. Whenever keys need more, half of those still tracked,
+    by hash, are left out; for them, the epoch transaction is read again (`begin_part`). Transactions and dependencies
+    are kept between parts; a dependency that is found again is stored again.
     """
 
     def __init__(self, seed: int, memory_limit_bytes: int = 1 << 40, parts_max: int = PARTS_MAX) -> None:
@@ -165,7 +166,7 @@ class DependencyTracker:
         self._rehash(self._names.size, self._slots.size)
 
     def _reserve_graph(self, writes: int) -> None:
-        """Reserve room for so many more transactions and dependencies."""
+        """Reserve room for `writes` more transactions and dependencies."""
         transactions = self.transactions + writes
         names = max(slots_for(transactions), self._names.size)
         sizes = [
@@ -187,7 +188,7 @@ class DependencyTracker:
             self._rehash(names, self._slots.size)
 
     def _reserve_keys(self, writes: int, key_words: int) -> None:
-        """Reserve room for so many more keys."""
+        """Reserve room for `writes` more keys."""
         while True:
             slots = max(slots_for(int(self._state[D_KEYS]) + writes), self._slots.size)
             size = _grown_size(self._keys, int(self._state[D_KEY_WORDS]) + writes * K_DATA + key_words)
@@ -206,10 +207,10 @@ class DependencyTracker:
     def track(self, ids: Words, tables: Words, keys: Words, offsets: Words, is_passed_on: bool = False) -> None:
         """Track writes in the order of events; keys as `pack_keys` returns them.
 
-        `is_passed_on`: the source received them from other servers; a transaction that it applied may change a row once
-        for each of these. Raises: PeerError if any other transaction writes a key twice (an epoch's events hold one
-        change of a row for each transaction), TransactionTooLarge beyond the memory limit; the tracker is unusable
-        then.
+        `is_passed_on`: the source received the writes from other servers; a transaction that it applied may change a
+        row once for each of them. Raises: PeerError if another transaction writes a key twice, since an epoch has one
+        change of a row for each transaction; TransactionTooLarge past the memory limit. The tracker is unusable
+        afterwards.
         """
         self._state[D_MAY_REPEAT] = is_passed_on
         start = 0

@@ -1,4 +1,6 @@
-"""Verification of incoming epochs of one source: each once, in order; a restart may begin with one already applied."""
+"""Verification of the incoming epochs of one source: each comes once, in order, but the first after a start may be one
+that was applied before.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class EpochVerifier:
     def begin(self, epoch: int) -> Verdict:
         """Begin an epoch transaction. Raises: PeerError, which stops the applier."""
         verdict = self._verdict(epoch)
-        self.highest = epoch  # after a start that is too early, applied epochs are passed once more
+        self.highest = epoch  # it may fall: after a start that is too early, applied epochs come again
         self._is_first = False
         self._is_committed = False
         return verdict
@@ -58,5 +60,5 @@ class EpochVerifier:
         self._is_committed = True
 
     def roll_back(self) -> None:
-        """Note that it has not committed; the same epoch comes again."""
+        """Note that the epoch transaction was rolled back; the same epoch comes again."""
         self._is_committed = False

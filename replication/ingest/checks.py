@@ -1,4 +1,4 @@
-"""The settings a server must have before its row events can be applied; each refusal names the remedy."""
+"""Checks of a MySQL server's settings and tables before its row events are applied; each error names the remedy."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from tidemark.engine.base.errors import PeerRefused, Unsupported
 
-# Variable, valid values (small letters), what to set. A variable that a server does not have counts as valid,
-# unless it is in `_NEEDED`.
+# Variable, valid values in lower case, remedy. A variable that a server does not have counts as valid, unless it is in
+# `_NEEDED`.
 _SETTINGS = (
     ("log_bin", ("on", "1"), "start it with --log-bin"),
     ("binlog_format", ("row",), "SET GLOBAL binlog_format=ROW and reconnect its clients"),
@@ -24,7 +24,10 @@ SERVER_ID_MAX = (1 << 32) - 1
 
 
 def check_settings(shown: str, variables: Mapping[str, str], own_id: int) -> int:
-    """Return the server's id. Raises: PeerRefused, naming the first invalid setting, and what to do."""
+    """Check a server's variables and return its id. shown: the server's name in messages.
+
+    Raises: PeerRefused with the first invalid setting and its remedy.
+    """
     for name, accepted, remedy in _SETTINGS:
         value = variables.get(name)
         if value is None and name in _NEEDED:
@@ -44,13 +47,13 @@ def check_settings(shown: str, variables: Mapping[str, str], own_id: int) -> int
 
 
 def check_server_id(own_id: int) -> None:
-    """Raises: PeerRefused for an invalid server id of a replica."""
+    """Check the server id of a replica. Raises: PeerRefused if it is invalid."""
     if not 1 <= own_id <= SERVER_ID_MAX:
         raise PeerRefused(f"a server id is 1 to {SERVER_ID_MAX}, got {own_id}", setting="server_id")
 
 
 def check_keys(tables: Iterable[tuple[str, bool]]) -> None:
-    """`tables`: names, and whether each has a primary key. Raises: Unsupported naming those without."""
+    """Check that all tables have a primary key. tables: (name, whether it has one). Raises: Unsupported."""
     without = sorted(name for name, has_key in tables if not has_key)
     if without:
         names = ", ".join(without[:5]) + (" …" if len(without) > 5 else "")
@@ -61,8 +64,8 @@ def check_keys(tables: Iterable[tuple[str, bool]]) -> None:
 
 
 def check_engines(tables: Iterable[tuple[str, str, bool]]) -> None:
-    """`tables`: names, engines, and whether these have transactions. Raises: Unsupported naming those without: the
-    binlog position of their rows in a snapshot is unknown.
+    """Check that the engines of all tables have transactions: without them, the binlog position of the rows in a
+    snapshot is unknown. tables: (name, engine, whether it has transactions). Raises: Unsupported.
     """
     without = sorted(f"{name} ({engine})" for name, engine, is_transactional in tables if not is_transactional)
     if without:

@@ -1,7 +1,7 @@
-"""Frames of the replication link: a header, then the payload it seals.
+"""Frames of a link: a header, then the payload it seals.
 
-Everything is little-endian. The seal is an HMAC-SHA256, truncated to 16 bytes, with the key of one direction of one
-session, over the header before it and the payload; during the handshake it is zero.
+Everything is little-endian. The seal is an HMAC-SHA256, truncated to 16 bytes, over the header fields before it and the
+payload. Each direction of a session has its own key. During the handshake the seal is zero.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ HANDSHAKE_SECONDS = 10.0
 SEND_SECONDS = 30.0
 FINISH_SECONDS = 1.0
 UNSENT_BYTES = 128 << 10
-# A lost machine is noticed within about four seconds, even on a silent link.
+# A lost machine is noticed within about four seconds, also on an idle link.
 KEEP_ALIVE = (
     (socket.TCP_KEEPIDLE, 1),
     (socket.TCP_KEEPINTVL, 1),
@@ -41,10 +41,10 @@ UNTAKEN_MS = 4_000
 
 
 def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.SSLContext:
-    """Return TLS 1.3 for a source: its certificate and key (PEM files); with `authority` replicas need certificates
-    too. A recorded link stays secret even if the key and the secret become known later.
+    """Return the TLS 1.3 context of a source, with its certificate and key (PEM files). With `authority`, replicas
+    need certificates too. Forward secrecy: a recorded link stays secret if key and secret become known later.
 
-    Raises: OSError, ssl.SSLError if a file cannot be used.
+    Raises: OSError, ssl.SSLError if a file is missing or invalid.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -55,8 +55,10 @@ def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.
 
 
 def client_tls(authority: str | None = None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """Return TLS 1.3 for a replica: the authority of the source's certificate (a PEM file, the system's if None), and
-    the replica's own certificate if the source requires one. Raises: OSError, ssl.SSLError if a file cannot be used.
+    """Return the TLS 1.3 context of a replica. authority: that of the source's certificate, a PEM file; None: the
+    system's. certificate, key: the replica's own, if the source requires them.
+
+    Raises: OSError, ssl.SSLError if a file is missing or invalid.
     """
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=authority)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -93,7 +95,7 @@ def check_secret_at(address: tuple[str, int], secret: bytes, tls: TlsContext | N
 
 
 def readable(seconds: float | None, *descriptors: int) -> set[int]:
-    """Return the descriptors that have bytes or have ended; wait up to `seconds` for the first, None: without limit.
+    """Return the descriptors that have bytes or are at their end; wait up to `seconds` for the first, None: no limit.
 
     It polls, because `select` takes no descriptor above 1,023.
     """
@@ -184,9 +186,9 @@ class Wire:
         return data
 
     def send_and_take(self, data: bytes, take: Callable[[], bool], wants: Callable[[], bool]) -> None:
-        """Send all bytes; while the buffer is full, take arriving bytes: the other side may be sending too, and then
-        each would wait for the other. take: calls `receive_ready`, and returns whether bytes had arrived. wants:
-        whether more may be taken. Raises: PeerError.
+        """Send all bytes. While the send buffer is full, take arriving bytes: if both sides only send, each waits for
+        the other. take: calls `receive_ready`, returns whether bytes had arrived. wants: whether more may be taken.
+        Raises: PeerError.
         """
         rest = memoryview(data)
         before = self.connection.gettimeout()
@@ -211,9 +213,9 @@ class Wire:
         self._set(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
     def wait_long(self, untaken_ms: int = UNTAKEN_MS) -> None:
-        """From now on, allow the other side to be silent as long as its machine answers: its work may take long.
+        """From now on, wait without limit while the other side's machine answers: its work may take long.
 
-        untaken_ms: how long sent bytes may stay untaken, and its machine unreachable.
+        untaken_ms: how long sent bytes may stay unacknowledged, and its machine unreachable.
         """
         self.connection.settimeout(None)
         for option, value in (*KEEP_ALIVE, (socket.TCP_USER_TIMEOUT, untaken_ms)):
@@ -231,7 +233,7 @@ class Wire:
         return isinstance(self.connection, ssl.SSLSocket) and self.connection.pending() > 0
 
     def cut(self) -> None:
-        """End the link under another thread, which gets a PeerError and closes it."""
+        """Shut the link that another thread uses; that thread gets a PeerError and closes it."""
         try:
             # Not the method of an SSLSocket: after it, that thread would continue without TLS.
             socket.socket.shutdown(self.connection, socket.SHUT_RDWR)
@@ -239,8 +241,8 @@ class Wire:
             _log.debug("link was shut already: %s", error)
 
     def finish(self, clock: Clock) -> None:
-        """Close the link once the other side has the sent bytes: with unread bytes here, closing at once would discard
-        those still on their way. Waits at most a second.
+        """Close the link after the other side has received the sent bytes, or after a second. A close at once, with
+        unread bytes here, would reset the connection and discard sent bytes still in flight.
         """
         deadline = clock.monotonic() + FINISH_SECONDS
         try:
@@ -300,7 +302,7 @@ def tell(wire: Wire, data: bytes) -> None:
 
 
 def is_readable(wire: Wire) -> bool:
-    """Whether bytes from the other side wait to be read; they are read before more is sent."""
+    """Whether bytes from the other side can be read without waiting."""
     return wire.has_more() or bool(readable(0, wire.connection.fileno()))
 
 
@@ -331,10 +333,10 @@ def call(
     clock: Clock,
     patience_s: float = HANDSHAKE_SECONDS,
 ) -> Met:
-    """Connect to the process that listens there, and run the handshake. The caller closes the wire. patience_s: limit
-    of connecting, TLS and handshake together; the name lookup before does not count.
+    """Connect to the process that listens at `address`, and run the handshake. The caller closes the wire. patience_s:
+    limit for connection, TLS and handshake together, without the name lookup.
 
-    Raises: PeerError in all its leaves, SchemaInvalid for a weak secret.
+    Raises: PeerError or a subclass, SchemaInvalid for a weak secret.
     """
     check_secret_at(address, secret, tls)
     host, port = address

@@ -1,3 +1,1 @@
-"""The demo of `make run`: TPC-H rows, refresh work from four threads, SIGKILL, restart, proof; then the same in
-bulk.
-"""
+"""The demo of `make run`: TPC-H rows, changes from four threads, SIGKILL, restart, checks; then in bulk with Spark."""
