@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,37 @@ SETTINGS = {
     "spark.sql.session.timeZone": "America/St_Johns",
 }
 
+# Spark's Python processes find a zipped pyspark first and compile it at each start: 1.5 s of a core, and the installed
+# one takes 0.4 s. The process that plans a stream has ten seconds to connect (tests/spark/sinks.py).
+WITHOUT_ZIPS = """#!/bin/sh
+IFS=:
+for place in $PYTHONPATH; do
+    case $place in
+        *.zip) ;;
+        *) kept=$kept${{kept:+:}}$place ;;
+    esac
+done
+PYTHONPATH=$kept exec "{executable}" "$@"
+"""
+
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    try:
-        made = tidemark.spark.session("local[2,3]", "tests", SETTINGS)  # a task that fails is tried three times
-    except tm.Unsupported as error:
-        pytest.skip(str(error))
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A command that is this interpreter, with the installed pyspark."""
+    command = tmp_path_factory.mktemp("python") / "python"
+    command.write_text(WITHOUT_ZIPS.format(executable=sys.executable), encoding="utf-8")
+    command.chmod(0o755)
+    return command
+
+
+@pytest.fixture(scope="session")
+def spark(python: Path) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", str(python))
+        try:
+            made = tidemark.spark.session("local[2,3]", "tests", SETTINGS)  # a task that fails is tried three times
+        except tm.Unsupported as error:
+            pytest.skip(str(error))
     yield made
     made.stop()
 

@@ -16,7 +16,9 @@ def run_query(writer: Any) -> None:
 
     Spark waits ten seconds for the Python process that plans a stream to connect, whatever the machine does, and ends
     the query before any of our code has run (`createSimpleWorker`, SPARK-45245). At a load of 16 the imports of pyspark
-    took longer, and one run of all tests failed by it. More than a few such ends in a row are a fault.
+    took longer, and one run of all tests failed by it. Another failed in spite of five starts: then the imports took
+    four times what they do with the command of `tests/spark/conftest.py`. More than a few such ends in a row are a
+    fault.
     """
     from pyspark.errors import StreamingQueryException
 

@@ -1,11 +1,17 @@
 """A query that Spark ended because its planner had not connected in ten seconds failed a run of all tests on a busy
 machine. Such a query is started again, a bounded number of times, and no other end is.
+
+Five starts were not enough for another run: Spark's Python processes compiled a zipped pyspark at each start. Those of
+the tests import the installed one.
 """
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -51,3 +57,12 @@ def test_query_with_another_end_is_not_started_again():
     with pytest.raises(StreamingQueryException, match="PositionLost"):
         run_query(writer)
     assert writer.starts == 1
+
+
+def test_processes_of_spark_import_the_installed_pyspark(python: Path):
+    paths = "/zipped/pyspark.zip:/one with a blank:/zipped/py4j-src.zip:/another"
+    code = "import os, pyspark; print(pyspark.__file__, os.environ['PYTHONPATH'], sep='|')"
+    ran = subprocess.run(
+        [python, "-c", code], env={"PYTHONPATH": paths}, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout == f"{pyspark.__file__}|/one with a blank:/another\n"

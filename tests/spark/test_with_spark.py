@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 import tidemark as tm
@@ -517,3 +518,13 @@ def test_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp
         if kills >= 2:
             return
     raise AssertionError(f"{kills} kills in {KILLERS_MAX} rounds of each kind")
+
+
+def test_session_starts_processes_by_the_command_of_the_tests(spark: Any, python: Path):
+    def place(_: Any) -> str:
+        import pyspark
+
+        return str(pyspark.__file__)
+
+    assert spark.sparkContext.pythonExec == str(python)
+    assert spark.sparkContext.parallelize([0], 1).map(place).collect() == [pyspark.__file__]
