@@ -433,6 +433,7 @@ class Database(SchemaCalls, LoadCalls):
             ...     error.servers
             [2]
         """
+        self.check_usable()
         self.endpoint.reach.wait(epoch, timeout_ms, at)
 
     def outcome(self, txid: int) -> str:

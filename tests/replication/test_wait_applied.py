@@ -216,3 +216,16 @@ def test_acknowledgements_name_sites_further_on_and_lies_are_refused() -> None:
     for each in wrong:
         with pytest.raises(tm.FrameRejected):
             Acknowledge.unpack(each)
+
+
+def test_closed_store_says_so_though_replicas_were_connected(sites: Any) -> None:
+    """Story: only a store that no channel had used checked whether it was closed. Others waited, and ended with
+    PeerTimeout or Rejected.
+    """
+    a, b = sites(2)
+    epoch = a.sync()
+    tm.Channel(a, b).close()
+    a.close()
+    for at in (None, [2]):
+        with pytest.raises(tm.StoreClosed):
+            a.wait_applied(epoch, 0, at)
