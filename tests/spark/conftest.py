@@ -26,7 +26,8 @@ SETTINGS = {
 # Spark's Python processes find a zipped pyspark first and compile it at each start: 1.5 s of a core, and the installed
 # one takes 0.4 s. The process that plans a stream has ten seconds to connect (tests/spark/sinks.py).
 WITHOUT_ZIPS = """#!/bin/sh
-IFS=:
+set -f
+IFS=: kept=
 for place in $PYTHONPATH; do
     case $place in
         *.zip) ;;
