@@ -245,8 +245,8 @@ class OnePass:
         if applied.setup.exceptions is None:
             return
         after = {name: rows.column(name) for name in rows.schema.names}
-        nobody = np.full(rows.num_rows, NO_TRANSACTION, dtype=np.int64)
-        gone = ChangeBatch(table, Kind.WRITE, 0, batch.server_id, None, after, nobody, keys, batch.origin)
+        none = np.full(rows.num_rows, NO_TRANSACTION, dtype=np.int64)
+        gone = ChangeBatch(table, Kind.WRITE, 0, batch.server_id, None, after, none, keys, batch.origin)
         causes = np.full(rows.num_rows, int(Cause.ROW_ALREADY_EXISTS))
         self._write_exceptions(applied, gone, causes, OperationType.WRITE_ROW)
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # Limit of rows in a transaction, by how often one has found no room: after the first time, a local checkpoint alone is
 # to make room.
 ROWS_MAX = (1 << 40, 1 << 40, 512, 32)
-NOBODY = -1  # an id that no server has, so that events of all servers are taken
+NO_SERVER = -1  # an id that no server has, so that events of all servers are taken
 MEMORY_BYTES_MIN = 1 << 20
 ROW_BYTES = 64  # memory that a change takes in addition to its values
 
@@ -60,7 +60,7 @@ class EpochReplay:
         """`make_room` is called between transactions; its argument is True after one found no room in a log."""
         self._store = store
         self._make_room = make_room
-        self._intake = Intake(store.table, _key_of, IntakeOptions(NOBODY, store.seed, with_places=True))
+        self._intake = Intake(store.table, _key_of, IntakeOptions(NO_SERVER, store.seed, with_places=True))
         self._run: AuthoredTransaction | None = None
         self._done = 0  # rows of the current epoch whose transactions have committed
         self.rows = 0

@@ -290,8 +290,8 @@ class GroupNode:
         if life is None:
             refusal = self.refusal
             refused = "" if refusal is None else refusal.message
-            nobody = {"view": 0, "members": [], "primary": 0, "is_leading": False}
-            return {"node": self._number, "state": "joining", **nobody, "refused": refused, "links": {}, "copies": {}}
+            no_view = {"view": 0, "members": [], "primary": 0, "is_leading": False}
+            return {"node": self._number, "state": "joining", **no_view, "refused": refused, "links": {}, "copies": {}}
         view, is_open = life.view()
         machine, refusal = life.machine, self.refusal
         store = None if life.node is None else life.node.store

@@ -240,7 +240,7 @@ def test_process_that_is_killed_is_gone_and_nobody_else_is_held_up(process: tupl
     wait_until(lambda: third.messages() == [Opened(5)])
 
 
-def test_process_that_is_stopped_holds_nobody_up_and_goes_on_where_it_was(process: tuple[Site, End, Process]) -> None:
+def test_process_that_is_stopped_delays_no_other_and_continues_where_it_was(process: tuple[Site, End, Process]) -> None:
     site, one, stopped = process
     third = site.end(3)
     one.wait_for(2, 3)

@@ -235,7 +235,7 @@ def test_stale_node_takeover_during_sr(tmp_path: Path) -> None:
         group.verify()
 
 
-def test_bug_21536_commit_that_nobody_acknowledged_is_cut(tmp_path: Path) -> None:
+def test_bug_21536_commit_that_was_not_acknowledged_is_cut(tmp_path: Path) -> None:
     """Bug 21536, 18385: a node with a *newer* log than the one that leads. The primary has logged a commit the others
     never got; they went on without it, and then everything dies. Its commit is gone, whoever starts first.
     """

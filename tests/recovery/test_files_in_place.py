@@ -184,7 +184,7 @@ def test_something_else_in_place_of_any_file_is_refused_and_never_waited_for(tmp
         assert dump(db) == expected
 
 
-def test_files_nobody_knows_are_ignored_and_stay(history: History) -> None:
+def test_unknown_files_are_ignored_and_stay(history: History) -> None:
     strange = {
         "notes.txt": b"1",
         "redo/9999": b"2",

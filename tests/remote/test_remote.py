@@ -187,7 +187,7 @@ def test_commit_whose_answer_is_lost_is_found_out(
     assert len(db["test.account"]) == is_carried_out
 
 
-def test_commit_nobody_can_tell_of_says_so(serving: tm.CallServing) -> None:
+def test_commit_of_unknown_outcome_says_so(serving: tm.CallServing) -> None:
     # Its pauses take no time, so that the calls before may take as much as they need.
     with RemoteDatabase([serving.address], SECRET, None, 60_000, ManualClock()) as remote:
         txn = remote.transaction()

@@ -65,7 +65,7 @@ def shut_out(connection: socket.socket) -> None:
             pass
 
 
-def test_handshake_that_was_recorded_lets_nobody_in_again(server: called.Server, met: list[wire.Met]) -> None:
+def test_handshake_that_was_recorded_is_refused(server: called.Server, met: list[wire.Met]) -> None:
     said = said_in_a_handshake(server.address)
     wait_until(lambda: len(met) == 1)
     with socket.create_connection(server.address, PATIENCE_SECONDS) as connection:

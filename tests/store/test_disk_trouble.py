@@ -51,7 +51,7 @@ def readable(db: Any, keys: Any) -> dict[int, Any]:
     return found
 
 
-def test_damaged_page_is_an_error_for_its_rows_and_scans_and_for_nobody_else() -> None:
+def test_damaged_page_is_an_error_for_its_rows_and_scans_and_for_no_others() -> None:
     """F62: a page not changed since the local checkpoint. Opening succeeds; who needs it is told file and place."""
     store = stored()
     files = damaged(store, 5)
