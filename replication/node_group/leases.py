@@ -65,7 +65,7 @@ class Leases:
         return told_at - age_ms / 1_000 + self._settle_s
 
     def all_settled_at(self, decided: float) -> float:
-        """Return when every lease of older views has ended, whichever members agreed: a quorum had stopped to agree
+        """Return when every lease of older views has ended, whichever members agreed: a quorum had stopped agreeing
         before the decision.
         """
         return decided + self._settle_s

@@ -1,4 +1,4 @@
-"""The state of a node's machine, and the questions that other threads may ask between its steps."""
+"""The state of a node's machine, and the questions that other threads ask."""
 
 from __future__ import annotations
 

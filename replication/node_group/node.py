@@ -3,12 +3,13 @@ node, the next life begins.
 
 How a life begins depends on the directory:
 
-- A record that is a member of its view, and a store: the store is opened to the end of its log, frozen, and the node
-  stands as a candidate like the others.
-- A record that is a member, and no store or a damaged one: the rows are lost; the node joins, and all rows are copied.
-- A record that is no member: the store goes back to X, and is then brought up to the primary.
-- No record, and the node founds the group: its store, created if there is none, becomes the group's.
-- No record otherwise: the node asks the others for the UUID of their store, and all rows are copied.
+- The record says that the node is a member, and the store can be opened: it is opened to the end of its log, frozen,
+  and the node stands as a candidate like the others.
+- The record says that the node is a member, but the store is missing or damaged: the rows are lost; the node joins, and
+  all rows are copied.
+- The record says that the node is no member: the store goes back to X, and is then brought up to the primary.
+- There is no record, and the node founds the group: its store, created if there is none, becomes the group's.
+- There is no record otherwise: the node asks the others for the UUID of their store, and all rows are copied.
 """
 
 from __future__ import annotations

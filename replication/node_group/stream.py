@@ -205,8 +205,8 @@ class GroupStream:
             self._changed.notify_all()
 
     def closings(self) -> tuple[list[tuple[int, int]], list[EpochClosed]]:
-        """Return new news of epochs. First, epochs that were opened and whose preceding groups have all been sent, each
-        with its first sequence. Second, closed epochs that have groups, each with its last sequence.
+        """Return what has happened to epochs since the last call: epochs that were opened and whose preceding groups
+        have all been sent, each with its first sequence; and closed epochs that have groups, each with its last.
         """
         opened: list[tuple[int, int]] = []
         with self._changed:

@@ -100,10 +100,10 @@ class Times:
     """Times of a node group, in milliseconds of a node's own monotonic clock; equal at all nodes of a group.
 
     heartbeat_ms: between two heartbeats. suspicion_ms: silence after which a node is suspected. lease_ms: how long
-    reads may be shown after the sending of the heartbeat to which others agreed. gather_ms: how long a candidate waits
-    for nodes that are not suspected. stagger_ms: between one candidate and the next, in their order. restart_ms: how
-    long a node waits after its own start for all others of its view. stall_ms: how long the disk may owe an answer
-    before the node falls silent.
+    reads may be shown after a heartbeat to which others agreed was sent. gather_ms: how long a candidate waits for
+    nodes that are not suspected. stagger_ms: between one candidate and the next, in their order. restart_ms: how long a
+    node waits after its own start for all others of its view. stall_ms: how long the disk may owe an answer before the
+    node falls silent.
     """
 
     heartbeat_ms: int = 100

@@ -376,7 +376,7 @@ class Node(Standing):
             return []
         last = self.log.last
         if told.first > last + 1:
-            return []  # missing groups come again
+            return []  # the primary sends the missing groups again
         new = told.groups[last + 1 - told.first :]
         if not new:
             return self._tell_applied()

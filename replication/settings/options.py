@@ -19,7 +19,7 @@ from tidemark.replication.conflict.roles import Role
 
 
 class Scope(Enum):
-    """What has a value of its own for an option."""
+    """What an option belongs to."""
 
     STORE = "store"
     TRANSACTION = "transaction"  # of the store; any transaction may have another value

@@ -31,7 +31,7 @@ def has_wildcard(pattern: str) -> bool:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Return whether the whole name matches, ignoring case. Takes at most time in proportion to length of pattern times
+    """Return whether the whole name matches, ignoring case. The time is at most proportional to length of pattern times
     length of name.
     """
     tokens = [(is_wildcard, character.casefold()) for is_wildcard, character in _tokens(pattern)]

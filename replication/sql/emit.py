@@ -67,7 +67,7 @@ def literal(value: Any) -> str:
 
 
 def _can_be_default(kind: ColumnType, value: Any) -> bool:
-    """Whether a server accepts the value as a column's default: LOBs have none there, and NaN is invalid."""
+    """Whether a server accepts the value as a default: LOBs have none there, and NaN and infinity are invalid."""
     return not kind.is_lob and not (isinstance(value, float) and not isfinite(value))
 
 

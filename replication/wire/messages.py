@@ -139,8 +139,8 @@ class Heartbeat:
 @dataclass(frozen=True)
 class Acknowledge:
     """Bytes of events taken since the start, the newest epoch that is durable in the replica's relay log, and the
-    newest epoch that is applied there. onward: for each site that the replica forwards to, its server id and the newest
-    epoch applied there.
+    newest epoch that the replica has applied. onward: for each site that the replica forwards to, its server id and the
+    newest epoch applied there.
     """
 
     taken_bytes: int

@@ -37,7 +37,7 @@ class Binlog(Protocol):
     """The source's binlog as a session reads it."""
 
     def locate(self, start: Start) -> Position:
-        """Return where to begin. Raises: PositionLost if that place was purged, EpochGap if it is past the binlog."""
+        """Return where to begin. Raises: PositionLost if that was purged, EpochGap if it is past the binlog's end."""
         ...
 
     def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
