@@ -2,8 +2,8 @@
 
 It votes as members do (`votes.py`). Without a record it must not vote: a lost disk looks like an empty one, and an
 arbitrator that forgot its vote could vote twice, for two living sides. So it refuses until an operator says how to
-begin: with `first_view` for a new group, or with the view of the side that lives, after making sure that there is no
-other side.
+begin: with `first_view` for a new group, or with the view of the living side, if the operator has made sure that no
+other side is alive.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_RECORD = (
 
 
 class Arbitrator:
-    """Its state machine; `record` is the content of its files, None if they are empty."""
+    """The state machine of the arbitrator; `record` is the content of its files, None if they are empty."""
 
     due_at = float("inf")  # it never starts an exchange
 
@@ -43,13 +43,13 @@ class Arbitrator:
 
     @property
     def record(self) -> Record | None:
-        """The record as it is in memory."""
+        """The record in memory; a write may be under way."""
         return None if self._voter is None else self._voter.journal.record
 
     def begin(self, view: View, now: float) -> list[Action]:
-        """Begin with this view, on an operator's order. The record is durable after the returned write.
+        """Begin with this view, on an operator's order; return the write that makes the record durable.
 
-        Only for an arbitrator without a record; an existing record stays.
+        An arbitrator that has a record keeps it, and returns nothing.
         """
         if self._voter is not None:
             return []
@@ -96,6 +96,6 @@ class Arbitrator:
             return [Send(sender, Refused(f"only members of view {base.number} ask for its successor"))]
         if ARBITRATOR not in base.voters:
             return []
-        # This arbitrator does not hear of views without its vote; their members know them.
+        # The arbitrator hears nothing of views that have no vote for it; `base` tells it of them.
         actions = voter.adopt(base, now) if base.number > view.number else []
         return actions + vote()

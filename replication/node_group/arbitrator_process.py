@@ -1,8 +1,7 @@
 """The arbitrator as a process: its state machine over a carrier, and a directory with both copies of its record.
 
 One thread takes events in their order. A change is written and synced before its answer is sent, as the machine
-requires. A vote that cannot be written ends the process: a silent arbitrator delays the group only where its vote is
-needed.
+requires. A vote that cannot be written ends the process: a silent arbitrator does no harm unless its vote is needed.
 """
 
 from __future__ import annotations
@@ -44,7 +43,10 @@ ASK_SECONDS = 0.1
 
 
 def check_begin(group: GroupConfiguration, living: int | None) -> None:
-    """Check, before there is a directory, how an arbitrator is to begin. Raises: SchemaInvalid."""
+    """Check, before a directory is created, that the group has an arbitrator and this living node.
+
+    Raises: SchemaInvalid.
+    """
     group.address_of(ARBITRATOR)
     if living is not None:
         group.address_of(living)
@@ -63,12 +65,12 @@ class ArbitratorProcess:
         is_new: bool = False,
         living: int | None = None,
     ) -> None:
-        """Begin with the record of the directory, whose lock the caller holds, and listen at the group's address for it
-        or at another address that leads here.
+        """Begin with the record of the directory, whose lock the caller holds, and listen at the address that the group
+        has for the arbitrator. listen: another address that leads to this process.
 
-        Without a record it refuses every vote until an operator says which case it is. is_new: a new group; the first
-        node that asks creates it, and a group that has a view already is not taken for a new one. living: the disk was
-        lost; this node is asked for the view. The operator vouches that its side is the only one alive.
+        Without a record every vote is refused until an operator says why there is none. is_new: the group is new; the
+        first node that asks creates it, and a group that already has a view is refused. living: the disk was lost; this
+        node is asked for the view, and the operator vouches that its side is the only one alive.
 
         Raises: SchemaInvalid, ViewDamaged, ForeignFile, Incompatible, Rejected, PeerError if the address is taken.
         """
@@ -114,12 +116,12 @@ class ArbitratorProcess:
         return Arbitrator(record.store, record), ViewFile(self._files, record.store)
 
     def start(self) -> None:
-        """Take part from now on."""
+        """Start to connect, and to answer messages."""
         self._carrier.start()
         self._thread.start()
 
     def close(self) -> None:
-        """Stop: a vote that is being written is finished, and links are closed. A second call does nothing."""
+        """Stop: finish a vote that is being written, and close the links. A second call does nothing."""
         self._is_closed = True
         try:
             self._events.put_nowait(None)
@@ -135,8 +137,8 @@ class ArbitratorProcess:
             self._file.close()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the arbitrator has ended, at most for the given time; return whether it has. Raises: the error
-        that ended it.
+        """Wait at most `seconds` for the end of the arbitrator; return whether it has ended. Raises: the error that
+        ended it.
         """
         self._ended.wait(seconds)
         if self._error is not None:
@@ -144,7 +146,7 @@ class ArbitratorProcess:
         return self._ended.is_set()
 
     def status(self) -> dict[str, Any]:
-        """Its address; store and view of its record, None and 0 without one; the links to the nodes."""
+        """Return the address, the store and view of the record (None and 0 without one), and the links to the nodes."""
         record = None if self._machine is None else self._machine.record
         return {
             "address": f"{self.address[0]}:{self.address[1]}",
@@ -186,7 +188,7 @@ class ArbitratorProcess:
         now = self._clock.monotonic()
         if now >= self._ask_at:
             self._ask_at = now + ASK_SECONDS
-            # A node answers a peer with an older view with its own view.
+            # A node sends its view to a peer whose view is older.
             self._carrier.send(self._living, Ping(0, 0, False, False, False))
         try:
             return self._events.get(timeout=ASK_SECONDS)
@@ -199,7 +201,7 @@ class ArbitratorProcess:
         view = self._begins_with(event)
         if view is None:
             if self._store == NO_STORE:
-                self._speak_of(event.store)  # with the store of the peers, or nodes would not learn why it refuses
+                self._speak_of(event.store)  # nodes reject messages of another store, and so would miss the refusal
             if self._is_new and isinstance(event.message, Prepare) and event.message.base.number == 0:
                 return [Send(event.sender, Refused(f"this arbitrator was given another group: {self._group}"))]
             return [] if isinstance(event.message, Refused) else Arbitrator(event.store, None).step(event, 0.0)

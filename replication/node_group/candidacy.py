@@ -1,6 +1,4 @@
-"""One attempt at the successor of a view: ask which nodes are there and how far their logs are, propose, count
-votes.
-"""
+"""One attempt at the successor of a view: ask which nodes are alive and where their logs end, propose, count votes."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from tidemark.replication.node_group.view import Ballot, Member, View
 
 
 class Candidacy:
-    """An attempt of one node, in one ballot. `deadline`: until then it waits for nodes that may still answer."""
+    """The attempt of one node, in one ballot. deadline: until then the candidate waits for nodes that may answer."""
 
     def __init__(self, base: View, ballot: Ballot, deadline: float, is_leaving: bool) -> None:
         self.base = base
@@ -24,7 +22,9 @@ class Candidacy:
 
     # --- asking -----------------------------------------------------------------------------------
     def ask(self, joiners: Iterable[int]) -> list[Action]:
-        """Ask, or ask again, the nodes that have not answered. Joining nodes have no vote but must answer, too."""
+        """Ask the nodes that have not answered, for the first time or again. Joining nodes have no vote, but must
+        answer, too.
+        """
         base, ballot = self.base, self.ballot
         if self.proposed is None:
             wanted = sorted((base.numbers | base.voters | set(joiners) | {ballot.node}) - self.promises.keys())
@@ -33,7 +33,7 @@ class Candidacy:
         return [Send(each, Accept(base, ballot, self.proposed)) for each in wanted]
 
     def is_promised(self) -> bool:
-        """Whether enough voters have promised, the candidate among those whose logs are known."""
+        """Whether a quorum of the voters has promised, and the candidate itself."""
         return self.ballot.node in self.promises and len(self.base.voters & self.promises.keys()) >= self.base.quorum
 
     def waits_for(self, nodes: Iterable[int], now: float) -> bool:
@@ -58,7 +58,7 @@ class Candidacy:
         there = [
             Member(number, self.promises[number].address) for number in sorted(base.numbers & self.promises.keys())
         ] or [own]
-        # A node that leaves stays while no other node is there: the last node cannot leave.
+        # A node that wants to leave stays if no other node has answered: the last member cannot leave.
         members = [member for member in there if member.number not in gone] or there
         primary = max(members, key=lambda each: (self._last(each), each.number == base.primary, -each.number))
         members += [member for number, member in sorted(joining.items()) if number in self.promises]
@@ -75,6 +75,6 @@ class Candidacy:
 
 
 def order_of(view: View, number: int) -> int:
-    """The position of a node among the candidates for a view's successor: its primary is 0, then by number."""
+    """Return the position of a node among the candidates for a view's successor: its primary is 0, then by number."""
     others = sorted(view.numbers - {view.primary})
     return 0 if number == view.primary else 1 + others.index(number) if number in others else len(others) + 1

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class EpochIs(NamedTuple):
-    """From the primary: the epoch is open from the group of this sequence on. If it is lost, the next one, or the
-    header of the next group, implies it.
+    """From the primary: the epoch is open from the group of this sequence on. If this message is lost, the next one, or
+    the header of the next group, implies it.
     """
 
     view: int
@@ -22,17 +22,17 @@ class EpochWanted(NamedTuple):
 
 
 class CopyWanted(NamedTuple):
-    """Begins a conversation: the node is to be brought up to the primary."""
+    """Begins a conversation: the sender wants to be brought up to the primary."""
 
 
 class FileWanted(NamedTuple):
-    """In a conversation: requests a file that a group names."""
+    """In a conversation: requests a file that a group of the log names."""
 
     name: str
 
 
 class FilePart(NamedTuple):
-    """The answer: bytes of the file from an offset on."""
+    """The answer to `FileWanted`, in parts: bytes of the file from an offset on."""
 
     name: str
     offset: int

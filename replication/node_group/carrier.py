@@ -1,8 +1,8 @@
 """Carries the messages of a node group between processes: links to all other nodes, reconnected without limit.
 
 Messages of the view machines pass through a bounded queue and a thread for each node, and no sender waits. Each message
-arrives once or not at all, messages of one kind in their order. A node restart has links of its own, on which both
-sides wait (`conversation.py`). Rules: docs/internals/node-group.md, *Messages between nodes*.
+arrives once or not at all, messages of one kind in their order. A node restart has links of its own, on which a sender
+waits for the receiver (`conversation.py`). Rules: docs/internals/node-group.md, *Messages between nodes*.
 """
 
 from __future__ import annotations
@@ -61,12 +61,13 @@ class Carrier:
     ) -> None:
         """Listen. No node is connected and no message is delivered before `start`; until then `peers` may change.
 
-        own: store, number and incarnation of this node. peers: addresses of the other nodes; its own number is skipped.
+        own: store, number and incarnation of this node. peers: addresses of the nodes; its own number is skipped.
 
         received: called with node, UUID of its store (zeros if it has none) and message, by one thread at a time for
-        each node. gone: called when a link broke and the node's host refuses another. Both must not block, because
-        messages of that node wait for them. serve: called with a conversation that another node has begun, in a thread
-        of its own; the conversation is closed afterwards, and a PeerError it raises is reported to the other side.
+        each node. gone: called when a link has broken and the node's host refuses a new one. Both must not block,
+        because further messages of that node wait for them. serve: called with a conversation that another node has
+        begun, in a thread of its own; the conversation is closed afterwards, and a PeerError that `serve` raises is
+        sent to the other side.
 
         Raises: PeerError if the address is taken, SchemaInvalid.
         """
@@ -103,8 +104,8 @@ class Carrier:
             sender.start()
 
     def close(self) -> None:
-        """End all links and conversations. Waiting small messages are sent first, for at most half a second for each
-        node that takes nothing. Running callbacks are waited for. A second call does nothing.
+        """End all links and conversations, and wait for running callbacks. Queued small messages are sent first; a node
+        that takes nothing delays this by at most half a second. A second call does nothing.
         """
         with self._mutex:
             if self._is_closed:
@@ -120,10 +121,10 @@ class Carrier:
 
     # --- out --------------------------------------------------------------------------------------
     def send(self, node: int, message: Any) -> bool:
-        """Queue a message; never block. Its words must not change any more.
+        """Queue a message; never block. The words of the message must not change any more.
 
         Returns False if it was dropped: there is no link, no room, or no such node. A queued message may be lost, too.
-        Raises: LimitExceeded for a message that no node would take.
+        Raises: LimitExceeded for a message longer than any node accepts.
         """
         sender = self.senders.get(node)
         if sender is None:
@@ -141,12 +142,12 @@ class Carrier:
         return sender is not None and sender.is_connected
 
     def waiting_bytes(self, node: int) -> int:
-        """Bytes that wait to be sent to a node."""
+        """Return the number of bytes that wait to be sent to a node."""
         return self.senders[node].outbox.waiting_bytes
 
     def status(self) -> dict[int, dict[str, Any]]:
-        """For each other node: whether it is connected, why one side refuses the other, bytes that wait, messages
-        dropped since the start.
+        """Return for each other node: whether it is connected, why one side refuses the other, bytes that wait,
+        messages dropped since the start.
         """
         return {
             node: {
@@ -159,20 +160,20 @@ class Carrier:
         }
 
     def refusal(self) -> PeerRefused | None:
-        """Why no other node is connected, if one refuses this node or is refused."""
+        """Return why no other node is connected, if a node refuses this one or is refused; otherwise None."""
         senders = [sender for node, sender in self.senders.items() if node != ARBITRATOR]
         if any(each.is_connected for each in senders):
             return None
         return next((each.refused for each in senders if each.refused is not None), None)
 
     def become(self, store: str, incarnation: int) -> None:
-        """This node has a store now, or another incarnation of it. Links are made again to announce it."""
+        """Announce the store that this node has now, or its new incarnation: every link connects again."""
         self._server.own = self._own = replace(self._own, store=store, incarnation=incarnation)
         for sender in self.senders.values():
             sender.renew()
 
     def converse(self, node: int) -> Conversation:
-        """Begin a conversation with a node; close it. Raises: PeerError."""
+        """Begin a conversation with a node; the caller closes it. Raises: PeerError."""
         if node not in self.senders:
             raise PeerError(f"node {node} is not configured; compare the group all nodes are given")
         if self._is_closed:
@@ -222,7 +223,7 @@ class Carrier:
             self.senders[party.node].hurry()
             wire.wait_long()
             with claim.delivering:
-                pass  # the messages of the link before it are handled
+                pass  # waits until the message of the replaced link is handled
             pieces = Pieces(FRAME_NODE_PIECE, MESSAGE_BYTES_MAX)
             frames = iter(met.early)
             while not self._is_closed:

@@ -1,11 +1,11 @@
 """Messages of a node group and of a node restart as bytes, and back.
 
 A message is a head, MessagePack with the number of its kind and its fields, followed by *sections*: long fields, as
-they are in memory, each at a multiple of eight bytes. The head has the size of each section. Words are not copied on
-their way out. On their way in they are views of the received bytes if these are writable, because kernels take no
-read-only arrays; otherwise they are copied once.
+they are in memory, each at a multiple of eight bytes. The head has the size of each section. Words are not copied when
+they are sent. When they are received they are views of the received bytes if these are writable, because kernels take
+no read-only arrays; otherwise they are copied once.
 
-An invalid message is `FrameRejected`, before more memory is allocated than the received bytes (F108).
+An invalid message raises `FrameRejected`, before more memory is allocated than was received (F108).
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ TEXT_CHARACTERS_MAX = 2_000
 FILE_PART_BYTES_MAX = 256 << 10
 MESSAGE_BYTES_MAX = 1 << 32  # a slice may be one row of two gigabytes
 HEAD_BYTES_MAX = 64 << 10
-HEAD_ITEMS_MAX = 256  # of one list of a head: a list is allocated at its announced length
+HEAD_ITEMS_MAX = 256  # of one list of a head, because MessagePack allocates a list at its announced length
 STORE_BYTES = 16
 _SIZE = struct.Struct("<I")
 
 
 # --- out and in -------------------------------------------------------------------------------------
 class Out:
-    """A message on its way out."""
+    """A message that is being encoded."""
 
     def __init__(self, number: int) -> None:
         self.head: list[Any] = [number]
         self.sections: list[Buffer] = []
 
     def section(self, data: Buffer) -> None:
-        """Append a section; the head gets its size."""
+        """Append a section, and its size to the head."""
         self.head.append(len(data))
         if len(data):
             self.sections.append(data)
@@ -81,8 +81,8 @@ class Out:
 
 
 class _In:
-    """A received message, decoded field by field. A field that does not fit raises FrameRejected, or a Python error
-    that stands for it.
+    """A received message, decoded field by field. An invalid field raises FrameRejected, or a Python error that
+    `decode` turns into FrameRejected.
     """
 
     def __init__(self, data: Buffer) -> None:
@@ -117,7 +117,7 @@ class _In:
         return _number(self.next())
 
     def bytes(self, size: int) -> Buffer:
-        """The next so many bytes after the head."""
+        """The next `size` bytes after the head."""
         if not 0 <= size <= len(self._data) - self._at:
             raise _wrong("it is shorter than it says")
         found = self._data[self._at : self._at + size]
@@ -130,7 +130,7 @@ class _In:
         return _as_words(self.bytes(self.number()))
 
     def blobs(self) -> list[Buffer]:
-        """Pieces appended by `blobs`."""
+        """Pieces that `Out.blobs` appended."""
         return [self.bytes(size) for size in self.words().tolist()]
 
     def end(self) -> None:
@@ -174,7 +174,7 @@ def _flag(value: Any) -> bool:
 
 
 def _cleaned(text: str) -> str:
-    """A text fit to be shown and logged at another node: one line, of limited length."""
+    """A text that another node can show and log: one line, of limited length."""
     return "".join(each if each.isprintable() else " " for each in text[:TEXT_CHARACTERS_MAX])
 
 
@@ -191,7 +191,7 @@ def _store(value: Any) -> bytes:
 
 
 def _file_name(value: Any) -> str:
-    """A name that a group may refer to: of a spool or a load file, and no other path."""
+    """A name that a group of the log may refer to: of a spool or a load file, and no other path."""
     if type(value) is not str or not is_name(value):
         raise _wrong("a file has a name that no group refers to")
     return value
@@ -308,7 +308,7 @@ SINCE: Field = (_put_since, _take_since)
 TABLES: Field = (_put_tables, _take_tables)
 SHAPES: Field = (_put_shapes, _take_shapes)
 
-# In the order of their numbers, which must be equal at both sides; fields in the order of each class.
+# In the order of their numbers, which must be the same on both sides; fields in the order of each class.
 _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (group.Ping, (NUMBER, NUMBER, FLAG, FLAG, FLAG)),
     (group.Pong, (NUMBER, NUMBER, FLAG, NUMBER)),
@@ -352,7 +352,7 @@ def values_of(message: Any) -> tuple[Any, ...]:
     if isinstance(message, tuple):
         return message
     if isinstance(message, restart.GroupPart):
-        # The rest of its array is of no use to the joiner.
+        # The joiner needs only this part of the array.
         words = message.words[message.start : message.stop]
         return (message.sequence, message.epoch, words, 0, words.size, message.is_last, message.tablespaces)
     return tuple(getattr(message, name) for name in type(message).__dataclass_fields__)
@@ -375,8 +375,8 @@ def _check(message: Any) -> None:
 
 
 def encode(message: Any) -> list[Buffer]:
-    """Return a message as bytes, in parts. Words are those of the message itself, which must not change until the parts
-    were sent. Of a `GroupPart` only its part of the words is sent, so it begins at 0 at the receiver.
+    """Return a message as bytes, in parts. Words are not copied: they must not change until the parts are sent. Of a
+    `GroupPart` only its part of the words is sent, so it starts at 0 at the receiver.
 
     Raises: FrameRejected for an invalid part or name of a file.
     """
@@ -405,8 +405,8 @@ _CANNOT_BE = (
 
 
 def decode(data: bytes | bytearray | memoryview, kinds: frozenset[type] = GROUP_MESSAGES | RESTART_MESSAGES) -> Any:
-    """Return the message that `encode` was given, if it is of one of these kinds. Its words may be views of `data` if
-    that is mutable; `data` then belongs to the message.
+    """Return the message that `encode` was given, if it is of one of these kinds. If `data` is mutable, words of the
+    message may be views of it, and the caller must not change it any more.
 
     Raises: FrameRejected for any other bytes.
     """

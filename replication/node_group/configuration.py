@@ -1,4 +1,4 @@
-"""The nodes that may be in a node group, with their addresses: the same at all of them."""
+"""The configuration of a node group: all nodes that may be members, with their addresses; the same at every node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORM = f"1=HOST:PORT,2=HOST:PORT,{ARBITRATOR_NAME}=HOST:PORT"
 
 
 def shown(address: Address) -> str:
-    """An address as a view has it."""
+    """Return an address in the form that views hold."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -55,7 +55,7 @@ class GroupConfiguration:
 
     @classmethod
     def parse(cls, text: str, times: Times | None = None) -> GroupConfiguration:
-        """Parse "1=host:port,2=host:port,arbitrator=host:port". Raises: SchemaInvalid."""
+        """Parse "1=host:port,2=host:port,arbitrator=host:port"; the arbitrator is optional. Raises: SchemaInvalid."""
         members: dict[int, Address] = {}
         arbitrator = None
         for each in text.split(","):
@@ -73,27 +73,27 @@ class GroupConfiguration:
 
     @property
     def peers(self) -> dict[int, Address]:
-        """The address of each process by number, including the arbitrator."""
+        """Addresses by number, including that of the arbitrator."""
         return self.members if self.arbitrator is None else {ARBITRATOR: self.arbitrator, **self.members}
 
     @property
     def placement(self) -> Placement:
-        """Which nodes hold which fragments: one node group is built, of all nodes."""
+        """Which nodes hold which fragments: there is one node group, of all nodes."""
         return Placement({ONLY_GROUP: frozenset(self.members)})
 
     def address_of(self, number: int) -> Address:
-        """The address of a node or of the arbitrator. Raises: SchemaInvalid if there is none."""
+        """Return the address of a node or of the arbitrator. Raises: SchemaInvalid if there is none."""
         if number not in self.peers:
             what = f"node {number}" if number != ARBITRATOR else "arbitrator"
             raise SchemaInvalid(f"the group has no {what}: {self}")
         return self.peers[number]
 
     def member(self, number: int) -> Member:
-        """A node as views have it. Raises: SchemaInvalid if there is none."""
+        """Return a node in the form that views hold. Raises: KeyError if the group has no such node."""
         return Member(number, shown(self.members[number]))
 
     def first_view(self) -> View:
-        """View 0 of this group: the same at all its nodes, or they could not agree on the first."""
+        """Return view 0 of this group. It must be the same at all nodes, or they could not agree on view 1."""
         return first_view("" if self.arbitrator is None else shown(self.arbitrator))
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""A separate link between two nodes, on which both sides wait for each other: for node restart.
+"""A separate link between two nodes for a node restart, on which a sender waits for a slow receiver.
 
 One thread at a time uses it; any thread may call `close`. Unread bytes fill the buffers of TCP, and then `send` waits.
-So memory is bounded by one message on each side, and by what arrived while a message was being sent.
+So memory is bounded: one message on each side, and about `EARLY_BYTES_MAX` that arrived while a message was being sent.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ UNTAKEN_MS = 60_000  # a step of a node restart may take long
 
 
 class Peer(NamedTuple):
-    """The other side: number of the node, and UUID of its store, zeros if it has none."""
+    """The other side: the number of its node, and the UUID of its store, zeros if it has none."""
 
     node: int
     store: bytes
 
 
 class Conversation:
-    """One end of it. Every call raises PeerError once either side has ended it."""
+    """One end of a conversation. After either side has ended it, calls that send or receive raise PeerError."""
 
     def __init__(self, met: Met, wake: Wake, clock: Clock, closed: Callable[[Conversation], None]) -> None:
         """closed: called when this end is closed."""
@@ -54,10 +54,10 @@ class Conversation:
         self._wire.wait_long(UNTAKEN_MS)
 
     def send(self, message: Any) -> None:
-        """Send a message. On return it is on its way, and its words may change.
+        """Send a message. On return TCP has it, and its words may change.
 
-        If the other side has ended and messages it sent before that are not received yet, this message is lost;
-        `receive` reports the end after those. Raises: PeerError, LimitExceeded.
+        If the other side has ended the conversation, but messages that it sent before are still unread here, this
+        message is lost; `receive` raises the end after those. Raises: PeerError, LimitExceeded.
         """
         parts = encode(message)
         if sum(map(len, parts)) > MESSAGE_BYTES_MAX:
@@ -76,7 +76,7 @@ class Conversation:
             self._check()
 
     def receive(self) -> Any:
-        """Return the next message; wait as long as the other side is there. Raises: PeerError, FrameRejected."""
+        """Return the next message; wait for it while the other side is alive. Raises: PeerError, FrameRejected."""
         with self._use:
             while not self._early:
                 self._wait(None)
@@ -91,8 +91,8 @@ class Conversation:
             return self._pop() if self._early else None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until something has arrived, at most for the given time; return whether it has. It may return early, and
-        does after `notify`.
+        """Wait at most `seconds` for a message; return whether one has arrived. May return early, and does so after
+        `notify`.
 
         Raises: PeerError, FrameRejected.
         """
@@ -102,12 +102,13 @@ class Conversation:
             return bool(self._early)
 
     def notify(self) -> None:
-        """Let `wait` return, from any thread: there is something to send."""
+        """Make `wait` return because there is something to send; from any thread."""
         self._wake()
 
     def close(self, error: PeerError | None = None) -> None:
-        """End it, from any thread. Messages sent before arrive, and then `error`, which the other side's next call
-        raises, unless another thread is using this end. A second call does nothing.
+        """End the conversation, from any thread. Messages sent before still arrive, and then `error`, which the other
+        side's next call raises. If another thread is using this end, the link is cut instead. A second call does
+        nothing.
         """
         if self._is_closed:
             return
@@ -146,7 +147,9 @@ class Conversation:
         return self._end is None and self._early_bytes < EARLY_BYTES_MAX
 
     def _pull(self) -> bool:
-        """Take everything that has arrived; return whether anything had. The end is noted: messages before it count."""
+        """Take everything that has arrived; return whether there was anything. An error is kept in `_end`, because the
+        messages before it are still delivered.
+        """
         if self._end is not None or self._is_closed:
             return False
         try:

@@ -1,4 +1,4 @@
-"""The primary's side of a copied node: one conversation, one `Source`, one thread (docs/internals/node-group.md)."""
+"""The primary's side of copying a node: one conversation, one `Source`, one thread (docs/internals/node-group.md)."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ POLL_SECONDS = 0.02
 
 
 class CopyServer:
-    """The conversations that other nodes begin with this one, each in a thread of its own."""
+    """Serves the conversations that other nodes begin with this one, each in a thread of its own."""
 
     def __init__(
         self, stream: GroupStream, leading: Callable[[], NodeStore | None], opened: Callable[[], NodeStore | None]
     ) -> None:
-        """leading: the store while this node leads. opened: the store while it is open."""
+        """leading: returns the store while this node leads. opened: returns the store while it is open."""
         self._stream = stream
         self._leading = leading
         self._opened = opened
-        self._holders: dict[int, tuple[object, float]] = {}  # by copied node: keeps the log that it lacks
+        # By copied node: the holder that keeps the log which the node lacks, and when the node was last heard.
+        self._holders: dict[int, tuple[object, float]] = {}
         self.copies: dict[int, Progress] = {}  # by node, under way
 
     def serve(self, conversation: Conversation) -> None:
-        """Answer until the other side ends the conversation, or its request is fulfilled."""
+        """Answer until the other side ends the conversation, or its copy is complete."""
         try:
             while True:
                 wanted = conversation.receive()
-                # Members that lack groups with which the new view begins request files of a primary before it leads.
+                # A new view opens after its members have caught up: they may need files before the primary leads.
                 node = self._opened() if isinstance(wanted, FileWanted) else self._leading()
                 if node is None:
                     raise NotPrimary("this node does not lead its group; ask the primary")
@@ -63,7 +64,7 @@ class CopyServer:
 
     def copy(self, node: NodeStore, conversation: Conversation) -> None:
         number = conversation.peer.node
-        feed = self._stream.feed()  # before the copy registers at a group, so that no later one is missing
+        feed = self._stream.feed()  # before `Source` notes the group it starts at, so that no later group is missing
         source = Source(node.store, node.files, node.identity)
         self.copies[number] = source.progress
         try:
@@ -76,7 +77,8 @@ class CopyServer:
 
     # --- the log that a copied node still lacks -----------------------------------------------------
     def hold(self, node: NodeStore, number: int, sequence: int, now: float) -> None:
-        """Keep the log after this group: the node has everything up to it, and no view that it is in keeps the log.
+        """Keep the log after this group for a node that has everything up to it: it is in no view yet, so nothing else
+        keeps the log for it.
 
         If transactions need the room, the log is cut all the same, and the node is copied again.
         """
@@ -89,7 +91,7 @@ class CopyServer:
             self._holders[number] = (holder, now)
 
     def release(self, node: NodeStore, members: frozenset[int], since: float) -> None:
-        """Stop keeping the log for a node that is a member now, or has been silent since."""
+        """Stop keeping the log for nodes that are members now, or were last heard before `since`."""
         gone = [number for number, (_, at) in list(self._holders.items()) if number in members or at < since]
         if not gone:
             return
@@ -111,7 +113,7 @@ class ServedCopy:
         self._feed = feed
 
     def run(self) -> None:
-        """Run until the end of the copy was sent. Raises: Error."""
+        """Run until the end of the copy is sent. Raises: Error."""
         source, conversation = self._source, self._conversation
         while True:
             message = conversation.try_receive()
@@ -148,7 +150,7 @@ class ServedCopy:
         return []
 
     def _send(self, messages: list[FromLive]) -> bool:
-        """Send messages; return whether the end was among them. From then on the log is kept for the node."""
+        """Send messages; return whether the end was among them. The log is held for the node before the end is sent."""
         for each in messages:
             if isinstance(each, End):
                 clock = self._node.store.clock

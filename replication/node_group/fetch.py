@@ -1,7 +1,7 @@
 """Fetches files that a group of the log names, before a node takes the group (docs/internals/node-group.md).
 
-A node that lacks a file requests it from the primary, while the groups of other nodes continue. The group becomes part
-of this node's log only after its files are here: if the primary died with the only copy, no node could apply the log to
+A node that lacks a file requests it from the primary; other nodes continue meanwhile. The group becomes part of this
+node's log only after its files are synced here: if the primary died with the only copy, no node could apply the log to
 its end. A crash leaves a file that no group names; it is removed when the store is opened.
 """
 
@@ -25,14 +25,15 @@ PIECE_BYTES = 256 << 10
 
 
 def missing_files(files: Files, words: Words) -> list[str]:
-    """The files that a sealed group names and that are missing here. Raises: RedoDamaged."""
+    """Return the files that a sealed group names and that are missing here. Raises: RedoDamaged."""
     what = referred(described(words))
     return [] if what is None else [name for name in what.names if not files.exists(name)]
 
 
 def fetch_files(files: Files, words: Words, converse: Callable[[], Conversation]) -> None:
-    """Fetch every file that a sealed group names, synced under its name. Raises: PeerError, PositionLost, RedoDamaged,
-    StorageFull, StoreFailed.
+    """Fetch every missing file that a sealed group names. Durable on return: the files and their names.
+
+    Raises: PeerError, PositionLost, RedoDamaged, StorageFull, StoreFailed.
     """
     missing = missing_files(files, words)
     conversation = converse()
@@ -61,13 +62,13 @@ def write_file(files: Files, name: str, conversation: Conversation) -> None:
     except BaseException:
         files.close(file)
         if files.failure.first is None:
-            files.unlink(name)  # a partial file, or a name that is not durable, would be taken for the whole
+            files.unlink(name)  # or a partial file, or one whose name is not durable, would be taken for complete
         raise
     files.close(file)
 
 
 def send_file(files: Files, name: str, conversation: Conversation) -> None:
-    """Send a file. Raises: PeerError; PositionLost if no group of the kept log names it any more."""
+    """Send a file in parts. Raises: PeerError; PositionLost if no group of the kept log names it any more."""
     if not is_name(name) or not files.exists(name):
         raise PositionLost(f"no group of the kept log names {name[:80]!r}; let the node join anew", file=name[:80])
     file = files.open(name)

@@ -1,4 +1,4 @@
-"""The interface through which the floor above provides a node's store, opened as one of a group."""
+"""The interface through which the public floor provides the store of a node, opened as a member of a group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NodeStore(Protocol):
-    """An open store that follows its primary, or leads."""
+    """An open store that follows its primary, or is the primary's."""
 
     store: Store
     files: Files
@@ -21,13 +21,13 @@ class NodeStore(Protocol):
     applier: GroupApplier
 
     def lead(self, epoch: int) -> None:
-        """Take transactions from now on, in a GCI after that of an epoch that other nodes have open. Durable on return:
-        the incarnation of their ids. Raises: StoreFailed, StorageFull.
+        """Take transactions from now on, in a GCI after that of `epoch`, which other nodes have open. Durable on
+        return: the incarnation that their ids contain. Raises: StoreFailed, StorageFull.
         """
         ...
 
     def close(self) -> None:
-        """Close it; nothing more is written to a store that has failed. A second call does nothing."""
+        """Close the store; one that has failed writes nothing more. A second call does nothing."""
         ...
 
 
@@ -35,14 +35,14 @@ class Home(Protocol):
     """The directory of a node."""
 
     def open(self, can_create: bool) -> NodeStore:
-        """Open the store from its own files, as a follower. Raises: FileMissing if there is none and none may be
-        created, and as opening a store.
+        """Open the store from its own files, as a follower. Raises: FileMissing if there is no store and none may be
+        created; the errors of opening a store.
         """
         ...
 
     def bring_back(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> NodeStore:
-        """Bring the store up to the live node (`recovery/node_restart`), as a follower. epoch, sequence: as
-        `Log.cut_behind` has them. Durable on return: a local checkpoint of that state. Raises: the errors of the link
+        """Bring the store up to the live node (`recovery/node_restart`), as a follower. epoch, sequence: see
+        `Log.cut_behind`. Durable on return: a local checkpoint of that state. Raises: the errors of the link
         and of the join.
         """
         ...

@@ -1,8 +1,8 @@
-"""Leases: how long a node may serve reads, and how long ago it agreed to the reads of others.
+"""Leases: how long a node may serve reads, and how long ago it agreed to the reads of other nodes.
 
-A reader asks all members with each heartbeat, and counts from the *sending* of the heartbeat to which they agreed.
-Delays of question or answer therefore only shorten a lease. A member that agrees counts from that moment, which is
-later, by its own clock (docs/internals/node-group.md, *Leases*).
+A reader asks all members with each heartbeat. Its lease counts from the *sending* of the heartbeat to which they
+agreed, so a delay of question or answer only shortens the lease. A member counts from the moment at which it agrees,
+which is later, by its own clock (docs/internals/node-group.md, *Leases*).
 """
 
 from __future__ import annotations
@@ -20,50 +20,52 @@ class Leases:
         self._settle_s = times.settle_ms / 1_000
         self._began = now
         self._sent: dict[int, float] = {}
-        self._held: dict[int, float] = {}  # by member: when the question was sent to which it agreed
-        self._granted: dict[int, float] = {}
+        self._held: dict[int, float] = {}  # by member: when the last heartbeat to which it agreed was sent
+        self._granted: dict[int, float] = {}  # by reader: when this node last agreed
 
     # --- as a reader ------------------------------------------------------------------------------------
     def asked(self, serial: int, now: float) -> None:
-        """A heartbeat is sent."""
+        """Note that a heartbeat is sent now."""
         self._sent[serial] = now
         while len(self._sent) > SERIALS_KEPT:
             del self._sent[next(iter(self._sent))]
 
     def agreed(self, member: int, serial: int) -> None:
-        """A member agrees to reads after a heartbeat."""
+        """Note that a member agreed to reads in its answer to a heartbeat."""
         sent = self._sent.get(serial)
         if sent is not None:
             self._held[member] = max(sent, self._held.get(member, sent))
 
     def end(self) -> None:
-        """The view is over; agreements of it count no more."""
+        """End the lease with its view: what members of that view agreed to no longer counts."""
         self._sent.clear()
         self._held.clear()
 
     def holds(self, view: View, now: float) -> bool:
-        """Whether enough members agree to reads at this moment."""
+        """Return whether enough members agree to reads at this moment."""
         wanted = view.readers - 1
         since = now - self._lease_s
         return sum(at > since for at in self._held.values()) >= wanted
 
     # --- as a member that agrees ------------------------------------------------------------------------
     def agree(self, member: int, now: float) -> None:
-        """This node agrees to the reads of a member, whose heartbeat has arrived now."""
+        """Note that this node agrees now to the reads of a member, whose heartbeat has just arrived."""
         self._granted[member] = now
 
     def ages_ms(self, nodes: frozenset[int], now: float) -> tuple[tuple[int, int], ...]:
-        """For each node, how long ago this node agreed. Agreements of the process before this one are unknown."""
+        """Return for each node how long ago this node last agreed. If this process never did, its start counts, because
+        agreements of the process before it are unknown.
+        """
         return tuple((node, int(1_000 * (now - self._granted.get(node, self._began)))) for node in sorted(nodes))
 
     def settled_at(self, age_ms: int, told_at: float) -> float:
-        """When a lease has certainly ended to which another member had agreed so long before its report, which has
-        arrived now.
+        """Return when a lease has certainly ended, if another member agreed to it `age_ms` before it sent the report
+        that arrived at `told_at`.
         """
         return told_at - age_ms / 1_000 + self._settle_s
 
     def all_settled_at(self, decided: float) -> float:
-        """When every lease of older views has ended, whichever members agreed: a quorum had stopped before the
-        decision.
+        """Return when every lease of older views has ended, whichever members agreed: a quorum had stopped agreeing
+        before the decision.
         """
         return decided + self._settle_s

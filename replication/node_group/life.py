@@ -1,9 +1,9 @@
-"""One life of a node, from an opening of its store to an end: its machine driven by events of one queue, its store, its
-links.
+"""One life of a node, from the opening of its store to an `Ending`: a machine driven by one queue of events, a store,
+and links.
 
-One thread owns the machine; all others put events into the queue. It never waits for a disk: a thread of its own writes
-the record, and another owns the store. Readers and writers ask `reading`, `shown` and `writing`, which look at the
-machine between its steps.
+One thread owns the machine and never waits for a disk; all others put events into its queue. A second thread writes the
+record, and a third owns the store. Readers and writers call `reading`, `shown` and `writing`, which look at the machine
+between its steps.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Ending(Enum):
     """How a life ended."""
 
     STOPPED = "stopped"
-    LEFT = "left"  # in order: the others know it
-    LOST = "lost"  # the group continues without it, or it takes no more groups: begin again from its own files
+    LEFT = "left"  # in order: the other nodes continue in a view without it
+    LOST = "lost"  # the group continues without it, or it had no room for a group: open its own files again
     BEHIND = "behind"  # it joins, and the primary no longer has the groups it lacks: go back to X, and be copied again
     UNFIT = "unfit"  # its rows differ from the primary's: be copied whole
 
 
 class Life:
-    """One life of a node; see the module."""
+    """One life of a node."""
 
     def __init__(
         self,
@@ -86,9 +86,9 @@ class Life:
         carrier: Callable[[Life], Carrier],
         stuck: Callable[[], None],
     ) -> None:
-        """carrier: creates a carrier with callbacks of this life, which starts and closes it. The record is that of the
-        file. stuck: called when this node led, and its commits have waited so long for a view that clients had better
-        ask other nodes.
+        """view_file: has a record. carrier: creates a carrier with callbacks of this life; the life starts and closes
+        it. stuck: called when this node leads, but has waited STUCK_SECONDS for an open view: clients should try other
+        nodes.
         """
         assert view_file.record is not None
         self._clock = clock
@@ -112,7 +112,7 @@ class Life:
             self._converse,
             lambda: self.machine.view.number,
             self._take_again,
-            2 * times.stall_ms / 1_000,  # by then the others, if they live, have excluded it
+            2 * times.stall_ms / 1_000,  # by then the other nodes, if alive, have excluded this one
         )
         self.stream = self.thread.stream
         self.copies = CopyServer(self.stream, self._leading, lambda: self.thread.node)
@@ -121,7 +121,7 @@ class Life:
         self._writer = threading.Thread(target=self._write_records, name="tidemark-node-votes", daemon=True)
         self._records: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
 
-    # --- told by others ------------------------------------------------------------------------------
+    # --- events from other threads -------------------------------------------------------------------
     def _tell(self, event: Event) -> None:
         if type(event) is LogGrew:
             if self._has_log_grown:
@@ -130,7 +130,7 @@ class Life:
         self._events.put(event)
 
     def received(self, node: int, store: bytes, message: Any) -> None:
-        """A message of another node, from threads of the carrier."""
+        """Take a message of another node. Called by threads of the carrier."""
         if isinstance(message, EpochIs):
             view = self.machine.view
             if store == self._store_id() and (message.view, node) == (view.number, view.primary):
@@ -142,11 +142,11 @@ class Life:
             self._events.put(Received(node, store, message))
 
     def gone(self, node: int) -> None:
-        """The process of a node is dead; from threads of the carrier."""
+        """Take the news that the process of a node is dead. Called by threads of the carrier."""
         self._events.put(Gone(node))
 
     def want_epoch(self) -> None:
-        """A thread of this node waits for the end of an epoch."""
+        """Ask the primary to end its epoch, because a thread of this node waits for that."""
         view = self.machine.view
         self.carrier.send(view.primary, EpochWanted(view.number))
 
@@ -173,7 +173,7 @@ class Life:
         return self.thread.node
 
     def reading(self) -> int:
-        """Return the view in which a read begins, to be passed to `shown` after it. Raises: NotPrimary if no read may
+        """Return the view in which a read begins; pass it to `shown` after the read. Raises: NotPrimary if no read may
         begin here.
         """
         self._await_view()
@@ -195,7 +195,7 @@ class Life:
             raise NotPrimary("the group may have continued without this node while it read; ask another")
 
     def writing(self) -> None:
-        """Raises: NotPrimary if transactions do not run here now."""
+        """Check that transactions may run here. Raises: NotPrimary if they may not."""
         self._await_view()
         with self._mutex:
             may_commit = self.machine.may_commit() and self.is_leading
@@ -203,7 +203,9 @@ class Life:
             raise NotPrimary("this node does not lead its group now; ask the primary")
 
     def _await_view(self) -> None:
-        """At a node that leads, wait a little for its next view: transactions continue when another member has died."""
+        """At a leading node, wait up to VIEW_SECONDS for its next view: its transactions continue after another member
+        has died.
+        """
         deadline = self._clock.monotonic() + VIEW_SECONDS
         while self.is_leading and not self.ended.is_set():
             with self._mutex:
@@ -213,14 +215,14 @@ class Life:
             self._clock.sleep(POLL_SECONDS)
 
     def serves(self) -> bool:
-        """Whether this node serves reads, and transactions if it is the primary."""
+        """Return whether this node serves reads, and transactions if it is the primary."""
         with self._mutex:
             machine = self.machine
             may_show = machine.may_show(machine.reads_in(), self._clock.monotonic())
             return may_show and (self.is_leading or not machine.is_primary)
 
     def view(self) -> tuple[View, bool]:
-        """The newest view this node knows, and whether its primary takes transactions as far as this node knows."""
+        """Return the newest view known here, and whether its primary takes transactions as far as is known here."""
         with self._mutex:
             machine = self.machine
             is_open = machine.is_open and not machine.is_frozen
@@ -232,8 +234,8 @@ class Life:
         self.thread.open(can_create)
 
     def run(self, is_founder: bool) -> Ending:
-        """Live. is_founder: create the group's first view if none is known. Raises: Error if the node cannot
-        continue.
+        """Run this life; return how it ended. is_founder: create the group's first view if the record has none. Raises:
+        Error if the node cannot continue.
         """
         self._writer.start()
         self.thread.start()
@@ -256,12 +258,12 @@ class Life:
         return self._ending
 
     def discard(self) -> None:
-        """Release everything, without `run`."""
+        """Release everything, if `run` was not called."""
         self.carrier.close()
         self.close_store()
 
     def leave(self) -> None:
-        """Ask the group to continue without this node; `ended` is set when it does."""
+        """Ask the group to continue without this node; `ended` is set after it has agreed."""
         self._events.put(Leave())
 
     def close_store(self) -> None:
@@ -278,7 +280,7 @@ class Life:
         self.thread.close()
 
     def _is_alone(self) -> bool:
-        """Whether this node is its whole group, and leads. If all others have just left, its view opens soon."""
+        """Whether this node leads and is the only member. If the others have just left, wait for the view to open."""
         deadline = self._clock.monotonic() + VIEW_SECONDS
         while True:
             with self._mutex:
@@ -289,7 +291,7 @@ class Life:
             self._clock.sleep(POLL_SECONDS)
 
     def end(self) -> None:
-        """End this life."""
+        """Make `run` return."""
         self._ending = self._ending or Ending.STOPPED
         self._events.put(None)
 
@@ -329,7 +331,7 @@ class Life:
             if machine.is_joining and not machine.is_ready and machine.has_caught_up():
                 actions += machine.step(Ready(machine.view.number), now)
         self._do(actions)
-        # A dead node may have stopped in the middle of a file; its successor must not wait for that.
+        # A primary may have died in the middle of sending a file; the next view must not wait for the rest.
         is_view_over = machine.is_member and machine.is_frozen
         self.thread.break_off_fetch(0 if is_view_over else machine.view.number)
         self.thread.hurry(is_view_over)
@@ -345,14 +347,14 @@ class Life:
             self._passed_over.append(event)
 
     def _take_again(self) -> None:
-        """From the thread of the store: take the kept groups again. The primary repeats a group that is missed here."""
+        """Take the kept groups again; called by the thread of the store. The primary repeats a group missed here."""
         self._passed_through = 0
         while self._passed_over:
             self._events.put(self._passed_over.popleft())
 
     def _look_at_view(self, now: float) -> None:
-        """Detect a node that led and cannot continue: it may be on the wrong side of a partition, where its clients do
-        not hear of another primary.
+        """Report a leading node whose view does not open: it may be on the wrong side of a partition, where its clients
+        hear of no other primary.
         """
         if self.machine.may_commit():
             self._is_stuck_at = now + STUCK_SECONDS
@@ -392,7 +394,7 @@ class Life:
         self._events.put(None)
 
     def _tell_epochs(self) -> None:
-        """Report epochs that the primary has closed: those with groups to the machine, all to the other nodes."""
+        """Report epochs that this primary has closed: those with groups to the machine, the newest to other nodes."""
         opened, closed = self.stream.closings()
         with self._mutex:
             now = self._clock.monotonic()
@@ -405,7 +407,7 @@ class Life:
         self._do(actions)
 
     def keep_log(self, sender: int, asked: AskJoin) -> None:
-        """Keep the log for a joining node, as long as it is heard and there is room."""
+        """Keep the log for a joining node, while it is heard and there is room."""
         node = self._leading()
         if node is not None and asked.view == self.machine.view.number:
             self.copies.hold(node, sender, asked.synced, self._clock.monotonic())
@@ -421,8 +423,8 @@ class Life:
         self._look_at_joining(now)
 
     def _look_at_joining(self, now: float) -> None:
-        """Detect a joining node that gets none of the groups it lacks, because the primary's log begins after them by
-        now.
+        """End this life if this node joins and receives none of the groups it lacks: the primary's log now begins after
+        them.
         """
         machine, synced = self.machine, self.stream.synced
         is_waiting = machine.is_joining and self.thread.is_idle and not machine.has_caught_up()
@@ -433,8 +435,8 @@ class Life:
             self._ending = Ending.BEHIND
 
     def _give_up(self, error: Error) -> None:
-        """The store is unusable. One that had no room for a group is opened again; one whose rows differ from the
-        primary's is copied whole; any other needs an operator.
+        """End this life, because its store is unusable. A store that had no room for a group is opened again; one whose
+        rows differ from the primary's is copied whole; any other needs an operator.
         """
         if self._ending is not None:
             return
@@ -451,7 +453,7 @@ class Life:
 
     # --- the record --------------------------------------------------------------------------------------
     def _write_records(self) -> None:
-        """Write the record. A vote that cannot be written is not sent: the node falls silent."""
+        """Write records until the life ends. A vote that cannot be written is not sent: the node falls silent."""
         while (write := self._records.get()) is not None:
             try:
                 self._view_file.write(write.record)
@@ -461,11 +463,11 @@ class Life:
             self._events.put(Written(write.version))
 
     def forget_ready(self) -> None:
-        """After the end: the next view may not be entered with the rows here; X stays."""
+        """After the end: record that these rows do not qualify for the next view. X stays."""
         self._forget(joins=0)
 
     def forget_rows(self) -> None:
-        """After the end: the rows here count no more; the votes do."""
+        """After the end: record that these rows are unusable. The votes stay."""
         self._forget(is_member=False, epoch=0, sequence=0, joins=0)
 
     def _forget(self, **changes: Any) -> None:

@@ -8,7 +8,7 @@ from tidemark.replication.node_group.messages import Group
 
 
 class Log(Protocol):
-    """REDO groups by sequence: 1, 2, 3 … without a gap. A call begins a write; an event reports its end."""
+    """REDO groups by sequence: 1, 2, 3 … without a gap. Calls only begin a change; an event reports its end."""
 
     @property
     def last(self) -> int:
@@ -27,28 +27,28 @@ class Log(Protocol):
 
     @property
     def due(self) -> int:
-        """The sequence up to which the disk was asked to sync groups. If these stay unsynced for long, the disk is
+        """The sequence up to which the disk was asked to sync groups. If they stay unsynced for long, the disk is
         bad.
         """
         ...
 
     @property
     def epoch(self) -> int:
-        """The epoch that is open here. A primary that learns of a later one leads in an epoch after that."""
+        """The epoch that is open here. A new primary leads in an epoch after the newest that is open at any member."""
         ...
 
     def groups(self, first: int, last: int) -> tuple[Group, ...]:
-        """Return groups from `first` on, as many as may be sent at once; none if the log begins after it."""
+        """Return groups from `first` on, as many as may be sent at once; none if the log begins after `first`."""
         ...
 
     def take(self, first: int, groups: tuple[Group, ...]) -> None:
-        """Append groups of the primary after `last`, apply and sync them; `LogGrew` reports the end. Groups that cannot
-        be applied yet are left out; the primary sends them again.
+        """Append, apply and sync groups of the primary, from `last` + 1 on; `LogGrew` reports progress. Groups that
+        cannot be applied yet are left out; the primary sends them again.
         """
         ...
 
     def cut_behind(self, epoch: int, sequence: int) -> None:
-        """Go back to the end of an epoch that the group has completed, and whose last group is given; `LogCut` reports
-        the end.
+        """Go back to the end of an epoch that was completed by the node group, and whose last REDO group is `sequence`;
+        `LogCut` reports the end.
         """
         ...

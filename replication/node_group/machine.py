@@ -1,4 +1,4 @@
-"""The state of a node's machine, and the questions that other threads may ask at any time."""
+"""The state of a node's machine, and the questions that other threads ask."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SERIAL_BITS = (
 
 @dataclass
 class Joiner:
-    """A node outside the view that takes its groups."""
+    """A node outside the view that takes the groups of the view."""
 
     member: Member
     synced: int
@@ -33,7 +33,7 @@ class Joiner:
 class Machine(ABC):
     """The state of one process of a node. Times are seconds of its own clock.
 
-    peers: numbers of all configured nodes. A node that knows no view, or only one that is over, asks these.
+    peers: numbers of all configured nodes. A node that is frozen, or not in its view, sends its heartbeats to all.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class Machine(ABC):
         self.primacy: Primacy | None = None
         self.candidacy: Candidacy | None = None
         self.joiners: dict[int, Joiner] = {}
-        self.is_adopted = False  # by this process, after the view was on disk
+        self.is_adopted = False  # this process acts in the view, because the view is on disk
         self.is_open = False
         # A new process takes no groups of the view in its record: the process before it may have promised that.
         self.is_frozen = True
         self.is_joining = False
         self.is_over = False
         self._ending: Left | Lost | None = None
-        self.refusal = ""  # why another node refuses this one, for its status
+        self.refusal = ""  # why another node refuses this one; shown by `status`
         self._peers = peers - {own.number}
         self.serial = incarnation << SERIAL_BITS
         self.now = now
@@ -70,7 +70,7 @@ class Machine(ABC):
         self._round = record.promised.round
         self._is_first = False
         self._is_leaving = False
-        self._given_up: set[int] = set()  # members that have reported that they read no more in this view
+        self._given_up: set[int] = set()  # members that leave: they have reported that they read no more in this view
         self._lacking: set[int] = set()  # members that have lost their disk
         self._states: dict[int, Ping] = {}
         self._prior: View = record.view
@@ -78,11 +78,12 @@ class Machine(ABC):
         self._left_out: frozenset[int] = frozenset()
         self._wants_cut = not record.is_member and not self.is_ready
         self._cuts = 0
-        self._closed: list[tuple[int, int]] = []  # by this node as primary, in any view, and not yet complete
+        # Epochs that this node closed as primary, in any view, and that are not complete yet; each with its last group.
+        self._closed: list[tuple[int, int]] = []
         self._primary_last = UNHEARD
         self.detector.begin(self.view.numbers - {own.number}, now)
 
-    # --- what others ask ------------------------------------------------------------------------
+    # --- questions of other threads -------------------------------------------------------------
     @property
     def view(self) -> View:
         """The newest view this node knows."""
@@ -90,17 +91,17 @@ class Machine(ABC):
 
     @property
     def is_member(self) -> bool:
-        """Whether it is in that view."""
+        """Whether this node is in that view."""
         return self.journal.record.is_member
 
     @property
     def is_primary(self) -> bool:
-        """Whether it orders the commits of that view."""
+        """Whether this node orders the commits of that view."""
         return self.is_member and self.view.primary == self.number
 
     @property
     def is_taking(self) -> bool:
-        """Whether it takes the groups of the view's primary and acknowledges them: never after a promise."""
+        """Whether this node takes the groups of the view's primary and acknowledges them: never after a promise."""
         return self.is_joining or (self.is_adopted and not self.is_frozen)
 
     @property
@@ -109,31 +110,31 @@ class Machine(ABC):
         return self.journal.record.joins == self.view.number + 1
 
     def may_commit(self) -> bool:
-        """Whether transactions may run here: the view is open, and this is its primary."""
+        """Return whether transactions may run here: the view is open, and this node is its primary."""
         return self.is_open and not self.is_frozen and self.primacy is not None
 
     def reads_in(self) -> int:
-        """The view in which a read begins, asked before its rows are read; 0 if no read may begin."""
+        """Return the view in which a read begins; ask before its rows are read. 0 if no read may begin."""
         return self.view.number if self.is_open and not self.is_frozen else 0
 
     def may_show(self, view: int, now: float) -> bool:
-        """Whether rows of a read that began in this view may be shown. Asked after the read: a process that was stopped
-        in between would show rows that others have changed.
+        """Return whether rows of a read that began in this view may be shown. Ask after the read: otherwise a process
+        that was stopped in between would show stale rows.
         """
         return view == self.reads_in() != 0 and self.leases.holds(self.view, now)
 
     def has_caught_up(self) -> bool:
-        """Whether this node, which joins, has every group its primary was last known to have."""
+        """Return whether this node, which joins, has every group that its primary last reported."""
         return self.is_joining and self.log.synced >= self._primary_last != UNHEARD
 
     def is_stalled(self, now: float) -> bool:
-        """Whether the disk has owed an answer for too long. Such a node falls silent, and is taken for dead."""
+        """Return whether the disk has owed an answer for too long. Such a node falls silent, and counts as dead."""
         owed = (self.journal.owed_since, self._log_owed_since)
         return any(since is not None and now - since > self.times.stall_ms / 1_000 for since in owed)
 
     @property
     def due_at(self) -> float:
-        """When `Tick` must come if nothing else happens."""
+        """When the next `Tick` must come if no other event does."""
         if self.is_over:
             return NEVER
         due = self._beat_at
@@ -146,39 +147,41 @@ class Machine(ABC):
         return due
 
     def _sooner(self, due: float, at: float) -> float:
-        """The earlier time. A time that is past was handled already; such a state waits for an event and not for
-        time.
-        """
+        """The earlier of two times, unless `at` has passed: then it was handled, and its state waits for an event."""
         return at if self.now < at < due else due
 
     def _candidate_at(self) -> float:
-        """When this node stands if the freeze leads to nothing. The primary stands first, because its transactions live
-        on.
+        """When this node stands as a candidate if no view follows the freeze. The primary stands first, because only
+        its transactions can survive.
         """
         wait_ms = order_of(self.view, self.number) * self.times.stagger_ms
         if self.voter.promised.node not in (0, self.number):
             wait_ms += 2 * self.times.gather_ms  # another candidate is at work
         return self._frozen_at + wait_ms / 1_000
 
-    # --- what the parts of the machine ask of each other --------------------------------------------
+    # --- shared by the parts of the machine ---------------------------------------------------------
     @abstractmethod
     def learn(self, view: View, now: float) -> list[Action]:
-        """A view was decided."""
+        """Take a view that was decided."""
 
     def _suspects(self, member: int, now: float) -> bool:
-        """Whether a member is dead as far as this node knows, or runs in another process."""
+        """Whether a member is dead as far as this node knows, or has lost its disk."""
         return member in self._lacking or self.detector.suspects(member, now)
 
     def joining(self) -> dict[int, Member]:
-        """Joining nodes that are ready, with everything on disk that members have there: worth the next view."""
+        """Return joining nodes that are ready and have every group on disk that all members have there: a reason for
+        the next view.
+        """
         return {} if self.primacy is None else self._ready_behind(self.primacy.acknowledged)
 
     def joined(self) -> dict[int, Member]:
-        """Joining nodes that may become members: they also have on disk the groups that are acknowledged in memory."""
+        """Return joining nodes that may become members: they also have on disk every group that all members have in
+        memory.
+        """
         return {} if self.primacy is None else self._ready_behind(self.primacy.shared)
 
     def _ready_behind(self, sequence: int) -> dict[int, Member]:
-        """Joining nodes that are ready and have groups up to this one on disk."""
+        """Joining nodes that are ready, were heard lately, and have groups up to this one on disk."""
         if self.primacy is None or not self.primacy.is_open:
             return {}
         since = self.now - self.times.suspicion_ms / 1_000
@@ -186,6 +189,6 @@ class Machine(ABC):
         return {number: each.member for number, each in ready.items() if each.synced >= sequence}
 
     def _freeze(self, now: float) -> None:
-        """Take no more groups of this view, agree to no reads and serve none. There is no way back into it."""
+        """Take no more groups of this view, agree to no reads and serve none. There is no way back into the view."""
         self.is_frozen = True
         self._frozen_at = now

@@ -1,7 +1,7 @@
 """Messages between nodes about views, and the events and actions of their state machines.
 
-A message may be lost, doubled, late or out of order. So each names its view, and an unanswered one is repeated with
-every heartbeat.
+A message may be lost, duplicated, late or out of order. So each names its view, and an unanswered message is repeated
+with every heartbeat.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tidemark.replication.node_group.view import Ballot, Member, Record, View
 
-Group = Any  # a group of the log; views only count them
+Group = Any  # a group of the log; the machines only count groups
 
 
 # --- messages ------------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ class Ping(NamedTuple):
 
 
 class Pong(NamedTuple):
-    """The answer: the sender is alive, the end of its log, and whether it agrees to reads of the node that asked."""
+    """The answer to `Ping`: the end of the sender's log, and whether it agrees to reads of the node that asked."""
 
     view: int
     serial: int
@@ -44,12 +44,12 @@ class Prepare(NamedTuple):
 
     base: View
     ballot: Ballot
-    is_leaving: bool = False  # the candidate is to be no member of it, and reads no more
+    is_leaving: bool = False  # the candidate wants not to be a member of the successor, and serves no more reads
 
 
 class Promise(NamedTuple):
-    """The answer: no group of `base` is taken any more; the end of the log; the vote in the highest ballot; the
-    sender's present address, because its process may have been restarted elsewhere.
+    """The answer to `Prepare`: the sender takes no more groups of `base`. The end of its log, its vote in the highest
+    ballot, and its present address, because its process may have been restarted elsewhere.
     """
 
     base: int
@@ -61,14 +61,14 @@ class Promise(NamedTuple):
 
 
 class Outbid(NamedTuple):
-    """The answer to a ballot lower than one promised already."""
+    """The answer to a ballot that is lower than one already promised."""
 
     base: int
     ballot: Ballot
 
 
 class Accept(NamedTuple):
-    """Vote for this successor of `base`."""
+    """A candidate asks for votes for this successor of `base`."""
 
     base: View
     ballot: Ballot
@@ -76,15 +76,15 @@ class Accept(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """The vote."""
+    """The vote that answers `Accept`."""
 
     base: int
     ballot: Ballot
 
 
 class Adopted(NamedTuple):
-    """The view is on disk here; end of the log, and the epoch that is open here; for each node, how long ago this one
-    last agreed to its reads.
+    """The view is on the sender's disk. The end of its log, the epoch that is open there, and for each node that is
+    left out how long ago the sender last agreed to its reads.
     """
 
     view: int
@@ -102,7 +102,7 @@ class Groups(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """Every group up to this sequence is applied at the sender, in memory; those up to `synced` are durable, too."""
+    """Groups up to this sequence are applied in memory at the sender; those up to `synced` are durable there, too."""
 
     view: int
     sequence: int
@@ -110,8 +110,8 @@ class Applied(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """All logs are equal: the view takes transactions and reads. epoch, sequence: as of `Completed`; 0 if there is
-    none.
+    """All logs are equal: the view takes transactions and reads. epoch, sequence: as in `Completed`, 0 if no epoch is
+    complete.
     """
 
     view: int
@@ -120,7 +120,7 @@ class Opened(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """Every member has all groups of epochs up to this one, whose last group is given."""
+    """Every member has all groups of the epochs up to this one on disk; `sequence` is the last group of this epoch."""
 
     view: int
     epoch: int
@@ -128,7 +128,7 @@ class Completed(NamedTuple):
 
 
 class AskJoin(NamedTuple):
-    """A node outside the view requests its groups and, once it is ready, membership in the next."""
+    """A node outside the view requests the groups of the view and, after it is ready, membership in the next one."""
 
     view: int
     member: Member
@@ -163,7 +163,7 @@ Message = (
 
 # --- events: the input of a machine --------------------------------------------------------------
 class Received(NamedTuple):
-    """A message came from a node of a store."""
+    """A message has arrived from a node of a store."""
 
     sender: int
     store: bytes
@@ -191,8 +191,8 @@ class LogCut(NamedTuple):
 class EpochClosed(NamedTuple):
     """The primary has closed an epoch, whose last group is this one.
 
-    Only for an epoch that has groups: a node that has them all knows that its number is used, whatever else it missed.
-    An empty epoch could be X at one node, and its number be given to other groups by the next primary.
+    Only for an epoch that has groups: a node that has all of them knows that the number is used, whatever else it
+    missed. If an empty epoch became X at one node, the next primary could give its number to other groups.
     """
 
     epoch: int
@@ -200,25 +200,25 @@ class EpochClosed(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The connection to a node has broken, and the node's host refuses another: its process is dead."""
+    """The connection to a node has broken, and the node's host refuses a new one: its process is dead."""
 
     node: int
 
 
 class Ready(NamedTuple):
-    """This node, which joins, has copied everything of this view, and has made its local checkpoint after that (N5)."""
+    """This node, which joins, has copied everything of this view, and then made its local checkpoint (N5)."""
 
     view: int
 
 
 class Leave(NamedTuple):
-    """This node is to leave the group in order."""
+    """An operator wants this node to leave the group in order."""
 
 
 Event = Received | Tick | Written | LogGrew | LogCut | EpochClosed | Gone | Ready | Leave
 
 
-# --- actions: what a machine wants done ----------------------------------------------------------
+# --- actions: the output of a machine ------------------------------------------------------------
 class Send(NamedTuple):
     """Send a message to a node."""
 
@@ -246,7 +246,7 @@ class Shared(NamedTuple):
 
 
 class Open(NamedTuple):
-    """The view takes transactions (at its primary) and reads."""
+    """The view is open: its primary takes transactions, and this node serves reads."""
 
     view: View
 
@@ -262,7 +262,7 @@ class Lost(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The group has released this node."""
+    """The group continues without this node, which asked to leave."""
 
     view: View
 

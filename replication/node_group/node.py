@@ -1,11 +1,15 @@
-"""A node of a group, life after life: it opens its store or learns the store it is to be a copy of, and begins again
-when the group has continued without it.
+"""A node of a group, life after life: a life opens the node's store, or joins; when the group has continued without the
+node, the next life begins.
 
-| what the directory has | how a life begins | |---|---| | a record, member of its view, and a store | opened to the end
-of its log, frozen: it is a candidate with the others | | a record, member, no store or a damaged one | its rows are
-gone: it joins, all is copied | | a record, no member | back to X, and copied from the primary | | no record, and it is
-to found the group | its store, created if there is none, is the group's | | no record | it asks the others for the
-store's UUID, all is copied |
+How a life begins depends on the directory:
+
+- The record says that the node is a member, and the store can be opened: it is opened to the end of its log, frozen,
+  and the node stands as a candidate like the others.
+- The record says that the node is a member, but the store is missing or damaged: the rows are lost; the node joins, and
+  all rows are copied.
+- The record says that the node is no member: the store goes back to X, and is then brought up to the primary.
+- There is no record, and the node founds the group: its store, created if there is none, becomes the group's.
+- There is no record otherwise: the node asks the others for the UUID of their store, and all rows are copied.
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ LEAVE_SECONDS = 5.0
 
 
 class GroupNode:
-    """A node of a group; see the module. `start` it, and `stop` it; any thread may make the other calls."""
+    """A node of a group, from `start` to `stop`; any thread may make the other calls."""
 
     def __init__(
         self,
@@ -62,9 +66,9 @@ class GroupNode:
         stuck: Callable[[], None],
         options: Mapping[str, OptionValue] | None = None,
     ) -> None:
-        """files: the node's own directory, where its record is. met_at: returns where clients reach this node, asked
-        when the UUID of its store is known. stuck: see `Life`. options: those that must be equal at all nodes of the
-        group.
+        """files: the node's own directory, which holds its record. met_at: returns the address at which clients reach
+        this node; called with the UUID of its store. stuck: see `Life`. options: those that must be equal at all nodes
+        of the group.
         """
         self._home = home
         self._files = files
@@ -77,7 +81,7 @@ class GroupNode:
         self._met_at = met_at
         self._stuck = stuck
         self._options = dict(options or {})
-        self._asked_refusal: PeerRefused | None = None  # of a node that asks for the group's store
+        self._asked_refusal: PeerRefused | None = None  # the answer when this node asked for the group's store
         self._incarnation = 0
         self._stop = threading.Event()
         self._turn = threading.Lock()
@@ -88,12 +92,12 @@ class GroupNode:
         self._thread = threading.Thread(target=self._run, name="tidemark-node", daemon=True)
 
     def start(self) -> None:
-        """Begin; `error` has what keeps the node from living."""
+        """Start the node; `error` is set if it cannot run, or cannot continue."""
         self._thread.start()
 
     def stop(self, leave: bool = False) -> None:
-        """End, with the store closed. leave: the group continues without this node and does not wait for its leases;
-        otherwise the others must detect its silence. A second call does nothing.
+        """Stop the node and close its store. leave: first ask the group to continue without this node, which it does
+        without a wait for leases; otherwise the other nodes must detect the silence. A second call does nothing.
         """
         with self._turn:
             self._stop.set()
@@ -153,7 +157,7 @@ class GroupNode:
             view_file.close()
 
     def _life(self, view_file: ViewFile) -> Life:
-        """A new life, with its store open if it counts."""
+        """Create a life, with its store open if the record says that its rows count."""
         record = view_file.record
         assert record is not None
         counts = record.is_member or record.joins == record.view.number + 1 or not record.view.number
@@ -205,9 +209,9 @@ class GroupNode:
                 f" {record.node}, or the directory of node {self._number}"
             )
 
-    # --- whose copy --------------------------------------------------------------------------------
+    # --- the store of the group --------------------------------------------------------------------
     def _store_id(self, founds: bool) -> bytes:
-        """The UUID of the group's store."""
+        """Return the UUID of the group's store."""
         if founds:
             node = self._home.open(True)
             try:
@@ -217,7 +221,7 @@ class GroupNode:
         return self._asked_store_id()
 
     def _asked_store_id(self) -> bytes:
-        """Ask any node of the group. Raises: StoreClosed when this node is stopped first."""
+        """Ask the nodes of the group in turn until one has a store. Raises: StoreClosed if this node is stopped."""
         carrier = self._carrier(bytes(16), _nothing, _nothing, _nothing)
         carrier.start()
         try:
@@ -248,7 +252,7 @@ class GroupNode:
         own = NodeParty(store.hex(), number, self._incarnation, options=self._options)
         return Carrier(own, self._listen, configuration.peers, self._secrets, self._clock, received, gone, serve)
 
-    # --- what others ask -----------------------------------------------------------------------------
+    # --- questions of other threads ------------------------------------------------------------------
     @property
     def number(self) -> int:
         """The number of this node."""
@@ -262,30 +266,30 @@ class GroupNode:
 
     @property
     def completed_epoch(self) -> int:
-        """The newest epoch that is known here to be at all members: no node ever takes it back."""
+        """The newest epoch that is known here to be complete at all members; no node ever rolls it back."""
         life = self._newest
         return 0 if life is None else life.machine.journal.record.epoch
 
     def living(self) -> Life:
-        """The present life. Raises: NotPrimary between two lives."""
+        """Return the present life. Raises: NotPrimary between two lives."""
         life = self.life
         if life is None:
             raise NotPrimary("this node is joining its group; ask another")
         return life
 
     def serves(self) -> bool:
-        """Whether this node serves reads, and transactions if it is the primary."""
+        """Return whether this node serves reads, and transactions if it is the primary."""
         life = self.life
         return life is not None and life.serves()
 
     @property
     def refusal(self) -> PeerRefused | None:
-        """Why no other node accepts this one, if that is so."""
+        """Why no link to another node is up, if a node refuses this one or is refused; otherwise None."""
         life = self.life
         return self._asked_refusal if life is None else life.carrier.refusal()
 
     def status(self) -> dict[str, Any]:
-        """The group as this node knows it, and the state of its links."""
+        """Return the group as this node knows it, and the state of its links."""
         life = self.life
         if life is None:
             refusal = self.refusal
@@ -313,4 +317,4 @@ class GroupNode:
 
 
 def _nothing(*_: Any) -> None:
-    """For a carrier that only calls."""
+    """The callback of a carrier that only calls."""

@@ -1,7 +1,7 @@
 """The queue of messages to one node: bounded, and small messages first.
 
-Two lanes, each in its order: small messages, and groups of the log. So a heartbeat waits for one piece at most. A
-message without room is dropped, because the view machines repeat all their messages.
+There are two lanes, each in order: small messages, and groups of the log, which are sent in pieces. So a heartbeat
+waits for one piece at most. A message for which there is no room is dropped; the view machines repeat all messages.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Outbox:
         return sum(self._bytes)
 
     def put(self, lane: int, message: Message) -> bool:
-        """Queue a message, unless there is no link or no room; an empty queue has room for any. Never blocks."""
+        """Queue a message; return False if there is no link or no room. An empty lane has room for any message. Never
+        blocks.
+        """
         size = sum(map(len, message))
         most = SMALL_LANE_BYTES if lane == SMALL else LONG_LANE_BYTES
         with self._mutex:
@@ -60,12 +62,12 @@ class Outbox:
             return True
 
     def open(self) -> None:
-        """There is a link."""
+        """Accept messages from now on: there is a link."""
         with self._mutex:
             self._is_open = True
 
     def shut(self) -> None:
-        """There is no link: waiting messages are dropped."""
+        """Drop waiting messages and accept none: there is no link."""
         with self._mutex:
             self._is_open = False
             self.dropped += sum(map(len, self._lanes)) + (self._long is not None)
@@ -75,7 +77,7 @@ class Outbox:
             self._long = None
 
     def next(self, writer: FrameWriter) -> bytes:
-        """Return the next bytes to send, nothing if nothing waits."""
+        """Return the next bytes to send; empty if no message waits."""
         while True:
             with self._mutex:
                 small = self._take_small()

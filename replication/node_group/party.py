@@ -1,4 +1,4 @@
-"""The identity that a process of a node group presents in the handshake, and the peers it accepts."""
+"""The identity that a process of a node group shows in the handshake, and the peers it accepts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_STORE = "0" * 32  # a directory that is still empty
 PROCESS_BYTES = 8
 NO_PROCESS = "0" * 2 * PROCESS_BYTES
 INCARNATION_MAX = (1 << 63) - 1
-# The purpose of a link, which the caller names.
+# The purpose of a link, which the connecting side names.
 LISTENS, MESSAGES, CONVERSATION = "", "messages", "conversation"
 OPTIONS_MAX, OPTION_TEXT_MAX = 40, 60  # they leave most of a frame of the handshake free
 OptionValue = str | int | bool
@@ -25,10 +25,10 @@ PURPOSES = (LISTENS, MESSAGES, CONVERSATION)
 class NodeParty:
     """One side of a link inside a site.
 
-    store: its UUID in hex, zeros if it has none yet; the view machines reject another store, by every message. node:
-    its number, 0 for the arbitrator. incarnation: of two processes with one number, the one with the higher incarnation
-    counts. process: random digits that tell processes apart. options: those that must be equal at all nodes of a group,
-    by name; none of the arbitrator. others: the peers it accepts; not sent.
+    store: its UUID in hex, zeros if it has none yet; the view machines check the store with each message. node: its
+    number, 0 for the arbitrator. incarnation: of two processes with one number, the one with the higher incarnation
+    counts. process: random digits that distinguish processes. options: those that must be equal at all nodes of a
+    group, by name; empty for the arbitrator. others: the peers it accepts; not sent.
     """
 
     store: str
@@ -51,7 +51,7 @@ class NodeParty:
     called: ClassVar[str] = "node called"
 
     def check(self) -> None:
-        """Raises: SchemaInvalid for an invalid node."""
+        """Check the values. Raises: SchemaInvalid."""
         if not ARBITRATOR <= self.node <= NODE_NUMBER_MAX or not 0 <= self.incarnation <= INCARNATION_MAX:
             raise SchemaInvalid(f"the number of a node must be {ARBITRATOR} to {NODE_NUMBER_MAX}, got {self.node}")
         if not is_store_id(self.store) or self.purpose not in PURPOSES or not _is_process(self.process):
@@ -60,7 +60,9 @@ class NodeParty:
             raise SchemaInvalid("options of a node have short names and short values")
 
     def meet(self, content: dict[str, Any]) -> Self:
-        """Return the other side. Raises: FrameRejected; PeerRefused for a node that this one does not accept."""
+        """Return the other side, as its part of the handshake describes it. Raises: FrameRejected; PeerRefused for a
+        node that this one does not accept.
+        """
         peer = type(self)(*(content[name] for name in self.fields))
         try:
             peer.check()
@@ -77,7 +79,7 @@ class NodeParty:
         return peer
 
     def _compare(self, peer: NodeParty) -> None:
-        """Raises: PeerRefused, naming the first option that differs and its value at either side."""
+        """Raises: PeerRefused, which names the first option that differs, with both values."""
         for name in sorted(self.options.keys() | peer.options.keys()):
             own, other = self.options.get(name), peer.options.get(name)
             if own != other:

@@ -1,7 +1,7 @@
 """Another node as a carrier sees it: the process that holds its number, and the thread that sends to it.
 
-The sender connects. So there is one link for each direction, of which one side only sends and the other only receives,
-and no side has to decide which of two crossing links stays.
+The sender connects. So each direction has a link of its own, on which one side only sends and the other only receives.
+Neither side has to choose between two links that were opened at the same time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLOSE_SECONDS = 0.5  # to send the small messages that still wait
 
 
 class Claim:
-    """The process that holds the number of a node: all its links, in and out, lead to one process."""
+    """The process that holds the number of a node. All links of the node, in and out, lead to this one process."""
 
     def __init__(self, node: int, clock: Clock) -> None:
         self._node = node
@@ -41,12 +41,13 @@ class Claim:
         self._incarnation = 0
         self._heard_at = 0.0
         self._links: dict[str, Wire] = {}  # by direction
-        self.delivering = threading.Lock()  # messages of a replaced link come before those of the next one
+        self.delivering = threading.Lock()  # held for each message: those of a replaced link precede those of the next
 
     def take(self, party: NodeParty, direction: str, wire: Wire) -> None:
-        """Register a new link. The link before it, and all links of a process that does not count any more, are cut.
+        """Register a new link. The previous link of this direction is cut, and all links of a process that lost the
+        number to this one.
 
-        Raises: PeerRefused if another process is this node.
+        Raises: PeerRefused if another process holds the number.
         """
         with self._mutex:
             self._check(party)
@@ -67,7 +68,7 @@ class Claim:
                 each.cut()
 
     def check(self, party: NodeParty) -> None:
-        """Raises: PeerRefused if another process is this node."""
+        """Check that no other process holds the number. Raises: PeerRefused."""
         with self._mutex:
             self._check(party)
 
@@ -84,30 +85,30 @@ class Claim:
             raise PeerRefused(f"another process runs as node {self._node}; end one of them")
 
     def heard(self) -> None:
-        """The process has sent something."""
+        """Note that the process has sent something."""
         self._heard_at = self._clock.monotonic()
 
     def is_current(self, direction: str, wire: Wire) -> bool:
-        """Whether messages of this link count."""
+        """Return whether messages of this link count: no other link has replaced it."""
         return self._links.get(direction) is wire
 
     def leave(self, direction: str, wire: Wire) -> None:
-        """A link has ended."""
+        """Remove a link that has ended, unless another has replaced it."""
         with self._mutex:
             if self._links.get(direction) is wire:
                 del self._links[direction]
 
 
 class Sender:
-    """The thread that connects to a node, again and again, and sends its queue."""
+    """The thread that connects to a node, again after each end of a link, and sends the node's queue."""
 
     def __init__(
         self, node: int, claim: Claim, clock: Clock, call: Callable[[int], Met], gone: Callable[[int], None]
     ) -> None:
-        """call: connects to the node. gone: called once when a link broke and the host refuses another."""
+        """call: connects to the node. gone: called once when a link has broken and the host refuses a new one."""
         self.outbox = Outbox()
         self.is_connected = False
-        self.refused: PeerRefused | None = None  # by the node, or of the node, at the last attempt
+        self.refused: PeerRefused | None = None  # one side refused the other at the last attempt
         self._node = node
         self._claim = claim
         self._clock = clock
@@ -133,7 +134,7 @@ class Sender:
         return is_kept
 
     def hurry(self) -> None:
-        """The node has just been heard: connect now if there is no link."""
+        """Connect now if there is no link, because the node has just been heard."""
         if not self.is_connected:
             self._wake()
 
@@ -153,7 +154,7 @@ class Sender:
         self._wake()
 
     def join(self) -> None:
-        """Wait for the end, and cut the link if it takes long. After `stop`."""
+        """Wait for the end of the thread, after `stop`; cut the link if that takes longer than CLOSE_SECONDS."""
         if self.thread.ident is None:
             self._wake.close()
             return
@@ -197,7 +198,7 @@ class Sender:
         return met
 
     def _tell(self, error: PeerError) -> None:
-        """Log once why there is no link."""
+        """Log why there is no link, once for each reason."""
         self.refused = error if isinstance(error, PeerRefused) else None
         if error.message != self.told:
             self.told = error.message
@@ -237,7 +238,7 @@ class Sender:
 
     @staticmethod
     def _judge(frames: Any) -> None:
-        """Read why the other side ends the link; it sends nothing else here. Raises: PeerError."""
+        """Raise the error with which the other side ends the link; it sends nothing else here. Raises: PeerError."""
         frame: Frame
         for frame in frames:
             if frame.kind == FRAME_ERROR:

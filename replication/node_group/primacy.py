@@ -1,4 +1,4 @@
-"""What a primary knows of its view: whether it may open, and how far commits may be acknowledged."""
+"""The primary's knowledge of its view: whether the view may open, and how far commits may be acknowledged."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tidemark.replication.node_group.view import View
 class Primacy:
     """The state of one view at its primary.
 
-    settles_at: after this time of the primary's clock no lease of an excluded node holds, once all members have
-    reported.
+    settles_at: the time of the primary's clock at which all leases of excluded nodes have ended; final after all
+    members have reported. acknowledged, shared: last group that every member has on disk, in memory.
     """
 
     view: View
@@ -29,9 +29,9 @@ class Primacy:
     told: set[int] = field(default_factory=set)
     applied: dict[int, int] = field(default_factory=dict)
     synced: dict[int, int] = field(default_factory=dict)
-    sent: dict[int, int] = field(default_factory=dict)  # last group sent, to members and joining nodes
+    sent: dict[int, int] = field(default_factory=dict)  # last group sent, by member or joining node
     epochs: list[tuple[int, int]] = field(default_factory=list)  # closed and not yet complete: epoch, its last group
-    _before: dict[int, int] = field(default_factory=dict)  # how far each was at the previous heartbeat
+    _before: dict[int, int] = field(default_factory=dict)  # last group each had applied at the previous heartbeat
 
     @cached_property
     def others(self) -> list[int]:
@@ -39,7 +39,7 @@ class Primacy:
         return sorted(self.view.numbers - {self.own})
 
     def take_adopted(self, member: int, told: Adopted, log: Log) -> bool:
-        """A member has the view; return False if its log goes further than the primary's."""
+        """Note that a member has the view on disk; return False if its log goes further than the primary's."""
         self.told.add(member)
         self.applied.setdefault(member, 0)
         self.synced.setdefault(member, 0)
@@ -48,12 +48,12 @@ class Primacy:
         return told.last <= log.last
 
     def take_applied(self, member: int, sequence: int, synced: int) -> None:
-        """A member has everything up to these groups, in memory and on disk."""
+        """Note up to which group a member has everything in memory, and on disk."""
         self.applied[member] = max(sequence, self.applied.get(member, 0))
         self.synced[member] = max(synced, self.synced.get(member, 0))
 
     def send_new(self, log: Log, joiners: Iterable[int]) -> list[Action]:
-        """Send groups that were not sent yet to every member that has adopted the view and every joining node."""
+        """Send new groups to every member that has adopted the view, and to every joining node."""
         actions: list[Action] = []
         for node in (*self.others, *joiners):
             sent = self.sent.get(node)
@@ -62,7 +62,7 @@ class Primacy:
         return actions
 
     def send_again(self, log: Log, joining: Mapping[int, int]) -> list[Action]:
-        """Send lost groups again: to nodes that have made no progress since the last call."""
+        """Send groups again, to nodes that have made no progress since the last call: the groups may be lost."""
         actions: list[Action] = []
         for node, applied in {**self.applied, **joining}.items():
             if applied < log.last and self._before.get(node) == applied:
@@ -78,19 +78,19 @@ class Primacy:
         return [Send(node, Groups(self.view.number, first, groups))]
 
     def through(self, log: Log) -> int:
-        """The last group that every member has applied and synced (N1)."""
+        """Return the last group that every member has applied and synced (N1)."""
         return min([log.synced, *(self.synced.get(member, 0) for member in self.others)])
 
     def in_memory(self, log: Log) -> int:
-        """The last group that every member has applied."""
+        """Return the last group that every member has applied."""
         return min([log.applied, *(self.applied.get(member, 0) for member in self.others)])
 
     def is_equal(self, log: Log) -> bool:
-        """Whether every member is in the view and its log ends where the primary's does."""
+        """Return whether every member has adopted the view, and has applied everything that the primary's log has."""
         return self.told.issuperset(self.others) and self.in_memory(log) >= log.last
 
     def acknowledge(self, log: Log) -> int | None:
-        """How far commits may be acknowledged now, if further than before."""
+        """Return how far commits may be acknowledged now; None if no further than before."""
         through = self.through(log)
         if through <= self.acknowledged:
             return None
@@ -98,7 +98,7 @@ class Primacy:
         return through
 
     def share(self, log: Log) -> int | None:
-        """How far groups are in the memory of every member now, if further than before."""
+        """Return the last group that every member now has in memory; None if no further than before."""
         shared = self.in_memory(log)
         if shared <= self.shared:
             return None
@@ -106,7 +106,9 @@ class Primacy:
         return shared
 
     def complete_epoch(self) -> tuple[int, int] | None:
-        """The newest epoch that has become complete, with all its groups acknowledged, and its last group."""
+        """Return the newest epoch that has become complete, because its groups are acknowledged, and its last group.
+        None if no epoch has.
+        """
         done = [(epoch, last) for epoch, last in self.epochs if last <= self.acknowledged]
         del self.epochs[: len(done)]
         return done[-1] if done else None

@@ -1,4 +1,6 @@
-"""Groups of this node's log by sequence, for nodes that lack them: the newest in memory, older ones from its files."""
+"""Groups of this node's log by sequence, for nodes that lack them: the newest from memory, older ones from the files of
+the log.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ AT_ONCE_BYTES = 1 << 20  # of one answer; one group may be larger
 
 
 class SentGroups:
-    """The groups of one open log. Any thread may call; words are never changed."""
+    """The groups of one open log. Any thread may call; callers never change words."""
 
     def __init__(self, log: RedoLog, files: Files, uuid: bytes) -> None:
         self._log = log
@@ -31,14 +33,14 @@ class SentGroups:
         self.last_epoch = 0  # of the newest group
 
     def look_through(self) -> None:
-        """Index the groups that an opening has found in the log. No thread writes in the meantime."""
+        """Index the groups that the opening found in the log. No other thread writes in the meantime."""
         lsn, sequence = self._log.tail_lsn, self._log.tail_sequence
         while sequence < self._log.sequence and (group := self._reader.group_at(lsn, sequence)) is not None:
             self.add(sequence, lsn, group.epoch, group.words)
             lsn, sequence = group.end_lsn, sequence + 1
 
     def add(self, sequence: int, lsn: int, epoch: int, words: Words) -> None:
-        """Add the next group, which does not change any more."""
+        """Add the next group; its words must not change any more."""
         with self._mutex:
             self._places[sequence] = lsn
             self._window.append((sequence, words))
@@ -50,13 +52,14 @@ class SentGroups:
             self.last_epoch = epoch
 
     def lsn_of(self, sequence: int) -> int | None:
-        """The LSN of a group, if the log has it."""
+        """Return the LSN of a group, None if the log no longer has it."""
         with self._mutex:
             return self._places.get(sequence)
 
     def from_on(self, first: int, last: int) -> tuple[Words, ...]:
-        """Return groups from `first` on, about AT_ONCE_BYTES of them at most; none if they are gone. Raises:
-        IoFailed.
+        """Return groups from `first` on, about AT_ONCE_BYTES at most; none if the log no longer has `first`.
+
+        Raises: IoFailed.
         """
         with self._mutex:
             found = [(sequence, words) for sequence, words in self._window if first <= sequence <= last]
@@ -70,7 +73,7 @@ class SentGroups:
         while first <= last and size_bytes < AT_ONCE_BYTES:
             group = self._reader.group_at(lsn, first)
             if group is None:
-                break  # it was cut in the meantime
+                break  # the log was cut in the meantime
             read.append(group.words)
             size_bytes += group.words.nbytes
             lsn, first = group.end_lsn, first + 1

@@ -20,15 +20,15 @@ from tidemark.replication.node_group.view import ARBITRATOR, NO_BALLOT, Ballot, 
 
 
 class Standing(Machine):
-    """Steps 1 and 2 of a takeover: no node takes groups of the old view any more, and one successor is chosen."""
+    """Steps 1 and 2 of a takeover: nodes take no more groups of the old view, and one successor is chosen."""
 
     # --- as a candidate -----------------------------------------------------------------------------
     def _stand(self, now: float) -> list[Action]:
-        """Stand for the successor of the view."""
+        """Stand as a candidate for the successor of the view."""
         self._round = max(self._round, self.voter.promised.round) + 1
         deadline = now + self.times.gather_ms / 1_000
         if not self.is_adopted:
-            # A whole site may be starting: the longer it waits for the members of the view, the fewer have to join.
+            # The whole site may be starting: each member that this node waits for need not join later.
             deadline = max(deadline, self._began + self.times.restart_ms / 1_000)
         actions = self._shut(now)
         self.candidacy = Candidacy(self.view, Ballot(self._round, self.number), deadline, self._is_leaving)
@@ -42,7 +42,7 @@ class Standing(Machine):
         awaited = set(candidacy.base.numbers) | {number for number, each in self.joiners.items() if each.is_ready}
         if self.is_adopted:
             awaited -= self.detector.suspected(now) | self._lacking
-        # Nothing is acknowledged any more, so a joining node that lacks a little soon has everything.
+        # Nothing more is acknowledged, so a joining node that lacks a few groups soon has everything: wait for it.
         is_coming = now < candidacy.deadline and bool(self.joining().keys() - self.joined().keys())
         if is_coming or candidacy.waits_for(awaited, now):
             return []
@@ -62,7 +62,7 @@ class Standing(Machine):
             return []
         self._round = max(self._round, told.ballot.round)
         self.candidacy = None
-        self._frozen_at = now  # it stands again later
+        self._frozen_at = now  # this node stands again later
         return []
 
     def _accepted(self, sender: int, told: Accepted, now: float) -> list[Action]:
@@ -92,15 +92,15 @@ class Standing(Machine):
         return actions + self.voter.promise(sender, asked, self.log.last, now, self.own.address)
 
     def _promise_outside(self, sender: int, asked: Prepare) -> list[Action]:
-        """Answer as a joining node: it has no vote, but must be there and report its log to become a member."""
+        """Answer as a joining node: it has no vote, but must answer and report its log to become a member."""
         if not self.is_ready or sender != self.view.primary:
             return []
         told = Promise(asked.base.number, asked.ballot, self.log.synced, NO_BALLOT, None, self.own.address)
         return self.journal.behind(Send(sender, told))
 
     def _answer_rival(self, sender: int, asked: Prepare, now: float) -> list[Action]:
-        """Answer a candidate that cannot continue in a view. The primary, if it is alive, stands itself in a higher
-        ballot: a member's bad link must not move the group, with the loss of all transactions.
+        """Answer another candidate, as the primary: stand in a higher ballot. A member with a bad link must not move
+        the primary, because all its transactions would be lost.
         """
         own = self.candidacy
         if own is not None and own.ballot > asked.ballot:
@@ -109,9 +109,7 @@ class Standing(Machine):
         return self._stand(now)
 
     def _is_sticky(self, sender: int, now: float) -> bool:
-        """Whether this node continues as it is: its primary answers, and another node wants to continue without that
-        primary.
-        """
+        """Whether to ignore a candidate that is not the primary, because this node still hears its primary."""
         primary = self.view.primary
         if self.is_frozen or not self.is_adopted or primary in (self.number, sender):
             return False
@@ -131,7 +129,9 @@ class Standing(Machine):
         return actions + self.voter.accept(sender, asked, now)
 
     def _place(self, sender: int, base: View, now: float) -> list[Action] | None:
-        """The answer to a candidate of another view than this node's; None if the view is the same."""
+        """The answer to a candidate whose base differs from this node's view, or that is no member of it; None if the
+        candidate must be answered in this view.
+        """
         view = self.view
         if base.number > view.number:
             return self.learn(base, now)
@@ -148,7 +148,7 @@ class Standing(Machine):
         return actions
 
     def _voters_told(self, prior: View, view: View) -> list[int]:
-        """Nodes to inform of a view that was decided and that they may not know."""
+        """The nodes to inform of a decided view."""
         found = prior.numbers | view.numbers | self._peers
         if view.arbitrator:
             found |= {ARBITRATOR}

@@ -1,7 +1,8 @@
-"""The thread that owns a node's store: it opens it, applies groups, lets it lead, and brings it back after a lost view.
+"""The thread that owns a node's store: it opens the store, applies groups, makes the store lead, and brings it back
+after a lost view.
 
-It does one thing after the other. So a store leads only after the last group it was given, and nothing is copied into
-it while groups are applied. Any failure of the store ends this life of the node.
+It executes its tasks one by one. So a store leads only after the last group it was given, and nothing is copied into
+the store while groups are applied. Any failure of the store ends this life of the node.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.node")
 
 PAUSE_SECONDS = 0.1
-FILES_SECONDS = 5.0  # for files of a group whose primary is alive and has repeated it
+FILES_SECONDS = 5.0  # how long files of a group may fail to arrive from a living primary
 
 
 class Stopped(Exception):
-    """The thread is to end."""
+    """Ends the thread."""
 
 
 class _Link:
-    """A conversation, as the restart of a joining node uses it."""
+    """A conversation, as the joiner's side of a node restart uses it."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -72,10 +73,10 @@ class StoreThread:
         take_again: Callable[[], None],
         patience_s: float,
     ) -> None:
-        """tell: puts an event into the queue of the machine. failed: the store is unusable. converse: begins a
-        conversation with the primary of the newest view; PeerError if there is none. view: number of the newest view.
-        take_again: files were fetched, or not: groups that were skipped for them may be given to the stream again.
-        patience_s: how long a group waits for room in the log before this life ends.
+        """tell: puts an event into the queue of the machine. failed: called when the store is unusable. converse:
+        begins a conversation with the primary of the newest view; PeerError if there is none. view: returns the number
+        of the newest view. take_again: called after an attempt to fetch files; groups skipped meanwhile may be given to
+        the stream again. patience_s: how long a group waits for room in the log before this life ends.
         """
         self._home = home
         self._tell = tell
@@ -84,16 +85,16 @@ class StoreThread:
         self._view = view
         self._take_again = take_again
         self.patience_s = patience_s
-        self._lacked: tuple[int, int, float] = (0, 0, 0.0)  # view, group whose files do not arrive, since when
+        self._lacked: tuple[int, int, float] = (0, 0, 0.0)  # view, group whose files do not arrive, first failure
         self.stream = GroupStream(tell, self._take)
-        self._fetching: tuple[int, Conversation] | None = None  # files, in which view
+        self._fetching: tuple[int, Conversation] | None = None  # view, conversation that fetches files
         self.stream.cut = lambda epoch, sequence: self._do(lambda: self._cut(epoch, sequence))
         self.stream.fetch = self._fetch
         self._turn = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
         self._is_stopped = False
         self.is_idle = True  # there is no work
-        self.epochs: deque[tuple[int, int]] = deque()  # opened at the primary: epoch, its first group
+        self.epochs: deque[tuple[int, int]] = deque()  # opened at the primary, not here yet: epoch, its first group
         self._copied_from = 0  # incarnation of the live node that the store is a copy of
         self._conversation: Conversation | None = None
         self.node: NodeStore | None = None
@@ -102,7 +103,7 @@ class StoreThread:
 
     # --- any thread --------------------------------------------------------------------------------
     def open(self, can_create: bool) -> None:
-        """Open the store from its files, before the thread runs. Raises: the errors of opening."""
+        """Open the store from its files, before the thread starts. Raises: the errors of opening."""
         self._use(self._home.open(can_create), False)
 
     def start(self) -> None:
@@ -111,17 +112,17 @@ class StoreThread:
         self._syncer.start()
 
     def lead(self, epoch: int, done: Callable[[], None]) -> None:
-        """Let the store take transactions, after every group it was given and every epoch that was open at a member;
-        then call `done`.
+        """Make the store take transactions, after every group it was given, and in an epoch after `epoch`, the newest
+        that was open at a member; then call `done`.
         """
         self._do(lambda: self._lead(epoch, done))
 
     def epoch_opened(self, epoch: int, sequence: int) -> None:
-        """The primary has opened an epoch; this may arrive before the groups that precede it."""
+        """Take the news that the primary has opened an epoch; it may arrive before groups that precede the epoch."""
         self._do(lambda: self._note_epoch(epoch, sequence))
 
     def close_epoch(self) -> None:
-        """At the primary: a thread at another node waits for the end of an epoch."""
+        """At the primary: close the epoch, because a thread of another node waits for its end."""
         self._do(self._close_epoch)
 
     def stop(self) -> None:
@@ -141,13 +142,13 @@ class StoreThread:
             fetching[1].close()
 
     def hurry(self, is_hurried: bool) -> None:
-        """Whether to apply groups at once, because the next view waits for that."""
+        """Set whether groups are applied without waits, because the next view needs them."""
         node = self.node
         if node is not None:
             node.store.epochs.is_hurried = is_hurried
 
     def close(self) -> None:
-        """After `stop`: wait for the thread, and close the store."""
+        """Wait for the thread, after `stop`, and close the store."""
         if self._thread.ident is not None:
             self._thread.join()
         self._syncer.stop()
@@ -194,8 +195,8 @@ class StoreThread:
 
     # --- groups ------------------------------------------------------------------------------------
     def apply(self, first: int, groups: tuple[Words, ...]) -> None:
-        """Apply groups and have them synced. Where commits do not wait for disks, the next groups do not wait for the
-        sync, either.
+        """Apply groups and sync them. Where commits do not wait for disks, another thread syncs, and the next groups do
+        not wait for that.
 
         Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, and any error that keeps a member from taking a group.
         """
@@ -206,7 +207,8 @@ class StoreThread:
         for sequence, words in enumerate(groups, first):
             may_wait = self._is_epoch_over(sequence) or node.applier.may_wait(words)
             if may_wait and sequence > told:
-                # Report first: a binlog takes an epoch when all members are known to have it, which may end the wait.
+                # Report first: the wait may be for the binlog, which takes an epoch only after all members are known
+                # to have it.
                 self._keep(store, sequence - 1)
                 told = sequence
             self._close_epochs(sequence)
@@ -226,18 +228,19 @@ class StoreThread:
             self._syncer.sync(store, last)
 
     def apply_one(self, node: NodeStore, words: Words) -> int:
-        """Apply one group; return its LSN in the log here. It waits for room in the log, which a local checkpoint or
-        the binlog makes.
+        """Apply one group; return its LSN in the log here. Wait up to `patience_s` for room in the log, which a local
+        checkpoint or the binlog makes.
 
-        Raises: RedoOverloaded if none comes: a local checkpoint that is due waits for the end of an epoch, and that end
-        for this group; opening the store again makes room. BinlogOverloaded: the folder of the binlog has none.
+        Raises: RedoOverloaded if the log stays full: the local checkpoint that is due waits for the end of an epoch,
+        which comes only after this group; opening the store again makes room. BinlogOverloaded if the folder of the
+        binlog stays full.
         """
         store = node.store
         began = store.clock.monotonic()
         while True:
             lsn = store.log.head_lsn
             try:
-                node.applier.apply(words.copy())  # the kernel writes into it
+                node.applier.apply(words.copy())  # because the kernel writes into the words
                 return lsn
             except (RedoOverloaded, BinlogOverloaded) as error:
                 if store.clock.monotonic() - began > self.patience_s:
@@ -246,12 +249,12 @@ class StoreThread:
                 self._pause()
 
     def _fetch(self, sequence: int, words: Words) -> None:
-        """From any thread: the stream lacks files of a group of this view."""
+        """Fetch the files of a group of the newest view; called by any thread."""
         view = self._view()
         self._do(lambda: self._bring_files(view, sequence, words))
 
     def _bring_files(self, view: int, sequence: int, words: Words) -> None:
-        """Fetch the files of a group that was not taken, in one attempt; the primary sends the group again.
+        """Try once to fetch the files of a group that was not taken; the primary sends the group again.
 
         Raises: StoreFailed.
         """
@@ -287,11 +290,11 @@ class StoreThread:
             self._close_epochs(self.stream.applied + 1)
 
     def _is_epoch_over(self, sequence: int) -> bool:
-        """Whether an epoch was opened at a group up to this one, which comes next."""
+        """Whether the present epoch ends before group `sequence`, the next to apply."""
         return bool(self.epochs) and self.epochs[0][1] <= sequence
 
     def _close_epochs(self, sequence: int) -> None:
-        """Close epochs that were opened at a group up to this one, which comes next."""
+        """Close the epochs that end before group `sequence`, the next to apply."""
         assert self.node is not None
         while self._is_epoch_over(sequence):
             self.node.applier.close_epoch(*self.epochs.popleft())
@@ -314,8 +317,8 @@ class StoreThread:
 
     # --- coming back -------------------------------------------------------------------------------
     def _cut(self, epoch: int, sequence: int) -> None:
-        """Go back to X, and from there up to the primary of the newest view; a store that is a copy of that primary
-        stays as it is.
+        """Go back to X, and from there up to the primary of the newest view. A store that was already copied from that
+        primary stays as it is.
         """
         while True:
             try:

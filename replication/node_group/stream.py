@@ -1,8 +1,8 @@
 """The log of a node as its view machine sees it, and the commit partner of its store (docs/internals/node-group.md).
 
-At the primary a group comes from `send`, before it is written here; at a member from the machine, and the thread of the
-store applies it. Commits wait until the machine says that every member has their group, on disk (`wait`) or in memory
-(`share`).
+At the primary, a group comes from `send`, before it is written here. At a member, it comes from the machine, and the
+thread of the store applies it. Commits wait until the machine reports that every member has their group, on disk
+(`wait`) or in memory (`share`).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ FEED_BYTES_MAX = 256 << 20
 
 
 class Feed:
-    """Groups on their way to one node that is being copied, in their order."""
+    """The queue of groups for one node that is being copied, in order."""
 
     def __init__(self) -> None:
         self.groups: deque[Words] = deque()
-        self._come_bytes = self._taken_bytes = 0  # each is counted by one thread
+        self._come_bytes = self._taken_bytes = 0  # two counters, each changed by one thread: no lock
         self.is_over = False  # the node took too little for too long, or the stream has ended
 
     def put(self, words: Words) -> None:
-        """Add the next group; too many unread bytes end the feed."""
+        """Add the next group; more than FEED_BYTES_MAX unread bytes end the feed."""
         self.groups.append(words)
         self._come_bytes += words.nbytes
         if self._come_bytes - self._taken_bytes > FEED_BYTES_MAX:
             self.is_over = True
 
     def take(self) -> list[Words]:
-        """Return the groups that have come."""
+        """Return and remove the groups that have arrived."""
         found: list[Words] = []
         while self.groups:
             words = self.groups.popleft()
@@ -63,7 +63,7 @@ class GroupStream:
         self._changed = threading.Condition()
         self.last = 0
         self.applied = 0  # in memory
-        self.synced = 0  # and on disk
+        self.synced = 0  # in memory and on disk
         self.sent: SentGroups | None = None
         self._store: Store | None = None
         self._acknowledged = 0
@@ -80,7 +80,7 @@ class GroupStream:
 
     # --- the store -------------------------------------------------------------------------------
     def begin(self, store: Store, files: Files, uuid: bytes, is_joined: bool) -> None:
-        """Begin with an open store without writers. is_joined: its files have none of the groups before."""
+        """Begin with an open store without writers. is_joined: it was just copied, and its log has no older groups."""
         sent = SentGroups(store.log, files, uuid)
         if not is_joined:
             sent.look_through()
@@ -91,7 +91,7 @@ class GroupStream:
             self.last = self.applied = self.synced = store.log.sequence - 1
 
     def end(self, error: StoreFailed) -> None:
-        """Acknowledge no more groups."""
+        """Acknowledge no more groups: waiting commits raise `error`."""
         with self._changed:
             self._ended = self._ended or error
             for feed in self._feeds:
@@ -108,23 +108,21 @@ class GroupStream:
 
     @property
     def due(self) -> int:
-        """The last group that the disk was asked to sync: at a member every received group, for it syncs as fast as it
-        can.
-        """
+        """The last group that the disk was asked to sync: at a member the last group received."""
         log = None if self._store is None else self._store.log
         return self.last if log is None or log.partner is not self else log.writing_sequence
 
     def groups(self, first: int, last: int) -> tuple[Words, ...]:
-        """Return groups from `first` on, as many as may be sent at once; none if the log begins after it."""
+        """Return groups from `first` on, as many as may be sent at once; none if the log begins after `first`."""
         return () if self.sent is None else self.sent.from_on(first, last)
 
     def take(self, first: int, groups: tuple[Words, ...]) -> None:
-        """Take groups of the primary, to be applied and synced by the thread of the store. From the first group on
-        whose files are missing here, they are skipped, and the files are fetched.
+        """Take groups of the primary; the thread of the store applies and syncs them. If files of a group are missing
+        here, they are fetched, and the group and those after it are skipped.
         """
         assert self._files is not None
         for at, words in enumerate(groups):
-            is_fetched = self.fetched_sequence == first + at  # a partial file may be here then
+            is_fetched = self.fetched_sequence == first + at  # then a partial file may exist
             if is_fetched or missing_files(self._files, words):
                 if not is_fetched:
                     self.fetched_sequence = first + at
@@ -136,16 +134,16 @@ class GroupStream:
             self._work(first, groups)
 
     def cut_behind(self, epoch: int, sequence: int) -> None:
-        """Let the thread of the store go back to the end of an epoch, and then up to the primary."""
+        """Make the thread of the store go back to the end of an epoch, and from there up to the primary."""
         self.cut(epoch, sequence)
 
     def applied_through(self, sequence: int) -> None:
-        """Groups up to this one are applied here."""
+        """Report that groups up to this one are applied here."""
         self.applied = sequence
         self.tell(LogGrew())
 
     def synced_through(self, sequence: int) -> None:
-        """Groups up to this one are applied and synced here."""
+        """Report that groups up to this one are applied and synced here."""
         self.applied = max(self.applied, sequence)
         self.synced = max(self.synced, sequence)
         self.tell(LogGrew())
@@ -157,7 +155,7 @@ class GroupStream:
     def send(self, group: Group) -> None:
         """Send a sealed group to the members and to nodes that are being copied, and keep it for requests."""
         if group.sequence <= self.last:
-            return  # the write was interrupted, and is repeated
+            return  # the write was interrupted by a signal, and is repeated
         words = group.words[: group.written_words].copy()
         with self._changed:
             assert self.sent is not None
@@ -189,26 +187,26 @@ class GroupStream:
                 raise self._ended or StoreClosed("the node was closed")
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
-        """Note the epoch; `closings` reports it when the groups before it were sent."""
+        """Note an epoch that begins at group `sequence`; `closings` reports it after the groups before it were sent."""
         self._closings.append((epoch, sequence))
         self.tell(LogGrew())
 
     # --- for the node ------------------------------------------------------------------------------
     def acknowledge(self, sequence: int) -> None:
-        """Every member has groups up to this one on disk."""
+        """End the waits of `wait` for groups up to this one: every member has them on disk."""
         with self._changed:
             self._acknowledged = max(self._acknowledged, sequence)
             self._changed.notify_all()
 
     def shared(self, sequence: int) -> None:
-        """Every member has groups up to this one in memory."""
+        """End the waits of `share` for groups up to this one: every member has them in memory."""
         with self._changed:
             self._shared = max(self._shared, sequence)
             self._changed.notify_all()
 
     def closings(self) -> tuple[list[tuple[int, int]], list[EpochClosed]]:
-        """Return epochs that were opened, each with its first sequence, whose preceding groups have all been sent; and
-        closed epochs with groups, each with its last.
+        """Return what has happened to epochs since the last call: epochs that were opened and whose preceding groups
+        have all been sent, each with its first sequence; and closed epochs that have groups, each with its last.
         """
         opened: list[tuple[int, int]] = []
         with self._changed:
@@ -227,7 +225,7 @@ class GroupStream:
             self._complete.append((epoch, sequence))
 
     def feed(self) -> Feed:
-        """Return a feed of the groups that are sent from now on, for a node that is being copied."""
+        """Return a feed of all groups sent from now on, for a node that is being copied."""
         made = Feed()
         with self._changed:
             made.is_over = self._ended is not None
@@ -235,6 +233,6 @@ class GroupStream:
         return made
 
     def drop(self, feed: Feed) -> None:
-        """No node reads the feed any more."""
+        """Remove a feed that is no longer read."""
         with self._changed:
             self._feeds = [each for each in self._feeds if each is not feed]

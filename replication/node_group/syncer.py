@@ -1,7 +1,7 @@
-"""Syncs the log of a member after the thread that applies groups, where commits do not wait for disks.
+"""Syncs the log of a member in a thread of its own, where commits do not wait for disks.
 
-A commit is then acknowledged when every member has it in memory (`RedoLog.share`). The next groups are applied while
-the ones before are on their way to the disk, and one sync takes all groups that have come in the meantime (ADR 0016).
+There a commit is acknowledged when every member has it in memory (`RedoLog.share`). Groups are applied while earlier
+ones are on their way to the disk, and one sync takes all groups that were applied in the meantime (ADR 0016).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Syncer:
     """The syncing thread of one life of a node."""
 
     def __init__(self, stream: GroupStream, failed: Callable[[Error], None]) -> None:
-        """failed: the log cannot be written any more."""
+        """failed: called when the log can no longer be written."""
         self._stream = stream
         self._failed = failed
         self._turn = threading.Condition()
@@ -36,7 +36,7 @@ class Syncer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the sync under way; no other begins."""
+        """End the thread after the sync under way."""
         with self._turn:
             self._is_stopped = True
             self._turn.notify_all()
@@ -44,7 +44,7 @@ class Syncer:
             self._thread.join()
 
     def sync(self, store: Store, sequence: int) -> None:
-        """Sync applied groups up to this one, and report it to the stream."""
+        """Request a sync of applied groups up to this one; the thread reports it to the stream."""
         with self._turn:
             self._wanted = store, sequence
             self._turn.notify_all()

@@ -1,4 +1,4 @@
-"""The membership of a node group at one time: views, the voters for the next view, and the record that a node keeps."""
+"""The membership of a node group: views, the voters for the next view, and the record that a node keeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tidemark.engine.base.errors import SchemaInvalid
 
-ARBITRATOR = 0  # as a node number: the small process that only votes
+ARBITRATOR = 0  # the node number of the arbitrator, a small process that only votes
 NODE_NUMBER_MAX = 255
 NUMBER_MAX = (1 << 63) - 1  # of views, ballots, epochs and groups
 MEMBERS_MAX = 4
@@ -37,14 +37,12 @@ NO_BALLOT = Ballot(0, 0)
 
 @dataclass(frozen=True)
 class View:
-    """The members of the group, and the one that orders its commits. View 0, without members, comes before the
-    first.
-    """
+    """The members of the group, and the primary, which orders its commits. View 0, the start, has no members."""
 
     number: int
     members: tuple[Member, ...]
     primary: int
-    arbitrator: str = ""  # its address; "": the group has none
+    arbitrator: str = ""  # address; "" if the group has no arbitrator
 
     @cached_property
     def numbers(self) -> frozenset[int]:
@@ -64,13 +62,13 @@ class View:
 
     @cached_property
     def readers(self) -> int:
-        """The number of members, the reader itself included, that must have agreed to a read: one of them is in every
-        quorum.
+        """The number of members, the reader included, that must have agreed to a read: every quorum contains one of
+        them.
         """
         return len(self.voters) - self.quorum + 1
 
     def address_of(self, number: int) -> str:
-        """Address of a member."""
+        """Return the address of a member."""
         return next(member.address for member in self.members if member.number == number)
 
 
@@ -78,10 +76,11 @@ class View:
 class Record:
     """The durable memory of a node, or of the arbitrator; `view_file.py` stores it.
 
-    view: the newest it knows. is_member: the node is in it, and its log has what membership requires; a node whose
-    number is in a view may have lost its disk since. promised, accepted: its votes for that view's successor. epoch,
-    sequence: X, the last epoch the group has completed with this node, and its last group. joins: the view that a node
-    outside may become a member of, because its log has all of the one before; otherwise 0.
+    view: the newest view it knows. is_member: the node is in that view, and its log has everything that a member must
+    have; a node whose number is in the view may have lost its disk since. promised, accepted: its votes for the
+    successor of that view. epoch, sequence: X, the newest epoch known to be complete at all members, and the last group
+    of X. joins: the view that a node outside the present one may become a member of, because its log has everything of
+    the present one; otherwise 0.
     """
 
     store: bytes
@@ -101,10 +100,10 @@ class Times:
     """Times of a node group, in milliseconds of a node's own monotonic clock; equal at all nodes of a group.
 
     heartbeat_ms: between two heartbeats. suspicion_ms: silence after which a node is suspected. lease_ms: how long
-    after the sending of a heartbeat that others agreed to a read may be shown. gather_ms: how long a candidate waits
-    for nodes that are not suspected. stagger_ms: between the candidates, in their order. restart_ms: how long a node
-    waits after its own start for all others of its view. stall_ms: a node falls silent when its disk has owed an answer
-    so long.
+    reads may be shown after a heartbeat to which others agreed was sent. gather_ms: how long a candidate waits for
+    nodes that are not suspected. stagger_ms: between one candidate and the next, in their order. restart_ms: how long a
+    node waits after its own start for all others of its view. stall_ms: how long the disk may owe an answer before the
+    node falls silent.
     """
 
     heartbeat_ms: int = 100
@@ -126,17 +125,17 @@ class Times:
 
     @property
     def settle_ms(self) -> int:
-        """How long after the last agreement to a lease, by any other clock, the lease has ended by the reader's own
-        clock.
+        """How long another node must wait, by its own clock, after the last agreement to a lease, until the lease has
+        ended by the reader's clock.
 
-        A slow clock makes the lease longer by 100 / 75, a fast one the wait shorter by 100 / 125.
+        A slow clock of the reader makes the lease longer by 100 / 75; a fast clock makes the wait shorter by 100 / 125.
         """
         fast, slow = 100 + CLOCK_ERROR_PERCENT, 100 - CLOCK_ERROR_PERCENT
         return -(-self.lease_ms * fast // slow)
 
 
 def first_view(arbitrator: str = "") -> View:
-    """View 0, without members; the arbitrator, if there is one, votes for its successor."""
+    """Return view 0, without members; the arbitrator, if there is one, votes for its successor."""
     return View(0, (), 0, arbitrator)
 
 

@@ -1,7 +1,7 @@
 """`view.0` and `view.1`: the durable memory of a node of a group, or of its arbitrator.
 
-Both copies are written each time, one after the other, before anything that depends on the change is sent. If only a
-damaged copy had a vote, the vote would be given again, to another node.
+Each change writes both copies, one after the other, before anything that depends on the change is sent. If one copy
+alone had a vote and were damaged, the node could vote again, for another candidate.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _record_of(words: Any) -> tuple[int, Record]:
     try:
         _check(record, int(header["generation"]))
     except SchemaInvalid as error:
-        # Sealed, but with a content that no node voted for (F112).
+        # The seal is valid, but no node can have written this content (F112).
         raise _damaged(f"is valid ({error.message})") from None
     return int(header["generation"]), record
 
@@ -115,7 +115,7 @@ def _check(record: Record, generation: int) -> None:
 def _members(header: Any, count: str, prefix: str) -> tuple[Member, ...]:
     addresses = header[f"{prefix}addresses"].reshape(VIEW_MEMBERS, VIEW_ADDRESS_BYTES)
     numbers = header[f"{prefix}members"]
-    # Five members are distinguishable from four.
+    # One more than fits, so that `check_view` rejects a count that is too large.
     most = min(int(header[count]), VIEW_MEMBERS + 1)
     return tuple(Member(int(numbers[at % VIEW_MEMBERS]), _text(addresses[at % VIEW_MEMBERS])) for at in range(most))
 
@@ -137,10 +137,12 @@ def _put_text(field: Any, start: int, text: str) -> None:
 
 
 class ViewFile:
-    """The record of one directory, held open. No other process writes it; the owner of the directory has its lock."""
+    """The record of one directory, held open. The caller holds the lock of the directory: no other process writes."""
 
     def __init__(self, files: Files, store: bytes) -> None:
-        """Raises: ViewDamaged, ForeignFile if it is of another store, Incompatible."""
+        """Open both copies, and write an existing record again. Raises: ViewDamaged, ForeignFile if the record is of
+        another store, Incompatible.
+        """
         found = _read(files)
         if found is not None and found[1].store != store:
             raise ForeignFile(
@@ -153,7 +155,7 @@ class ViewFile:
         self._generation = 0 if found is None else found[0]
         self._copies = open_both(files, NAMES, VIEW_BYTES)
         if self.record is not None:
-            # The copy read may be in the system's cache only (F39), and the other may be torn or older.
+            # The copy that was read may be in the page cache only (F39), and the other may be torn or older.
             self.write(self.record)
 
     def write(self, record: Record) -> None:

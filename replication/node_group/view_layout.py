@@ -1,6 +1,4 @@
-"""The view of a node group as a node or the arbitrator stores it, in two equal copies, with its votes for the next
-one.
-"""
+"""The record of a node or of the arbitrator on disk, in two equal copies: its view, and its votes for the next view."""
 
 from __future__ import annotations
 

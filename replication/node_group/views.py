@@ -1,7 +1,8 @@
 """A node of a group as a state machine: it takes an event and its own time, and returns actions.
 
-It does no I/O and reads no clock; it asks its log through `Log`. Its durable memory is a `Record`, and every message
-that follows from a change of the record is sent after it was written. Rules: docs/internals/node-group.md, *Views*.
+The machine does no I/O and reads no clock; it asks its log through `Log`. Its durable memory is a `Record`, and every
+message that depends on a change of the record is sent after the change was written. Rules:
+docs/internals/node-group.md, *Views*.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Node(Standing):
 
     # --- the step -------------------------------------------------------------------------------
     def make_group(self, now: float) -> list[Action]:
-        """Create the group's first view, with this node alone, if its record has none. With an arbitrator only one node
-        ever succeeds; without one the caller vouches that no other node does this.
+        """Create view 1, with this node alone, if its record has no view. With an arbitrator only one node ever
+        succeeds; without one the caller vouches that no other node does this.
         """
         self.now = now
         if self.view.number:
@@ -68,7 +69,7 @@ class Node(Standing):
         return self._flow(self.learn(View(1, (self.own,), self.number), now), now)
 
     def step(self, event: Event, now: float) -> list[Action]:
-        """Take an event; return the actions, in this order."""
+        """Take an event; return the actions, to be done in this order."""
         self.now = now
         if self.is_over or (isinstance(event, Received) and self.is_stalled(now)):
             return []
@@ -106,7 +107,7 @@ class Node(Standing):
         if not self.journal.is_written:
             return actions
         if self._ending is not None:
-            self.is_over = True  # after the other nodes were informed of the view: this node may have decided it
+            self.is_over = True  # only now: this node may have decided the view, and had to inform the others
             return [*actions, self._ending]
         if self.is_member and not self.is_frozen and not self.is_adopted:
             actions += self.adopt(now)
@@ -195,12 +196,12 @@ class Node(Standing):
 
     # --- views ----------------------------------------------------------------------------------
     def learn(self, view: View, now: float) -> list[Action]:
-        """A view was decided. Its record is written before anything is done in it."""
+        """Take a view that was decided. Its record is written before this node does anything in the view."""
         prior, record = self.view, self.journal.record
         if view.number <= prior.number:
             is_same = view.number < prior.number or view == prior
             return [] if is_same else [Fail(f"two views have number {view.number}; compare the members' files")]
-        # Otherwise its number in the view is for a log that this node has lost, or has cut.
+        # If it is no heir, the view may still have its number, for a log that this node has lost or cut.
         is_heir = self.number in view.numbers and (
             (record.is_member and view.number == prior.number + 1)
             or record.joins == view.number
@@ -224,7 +225,7 @@ class Node(Standing):
         actions += self.voter.adopt(view, now, is_member=is_heir, joins=0)
         actions += self.journal.behind(*(Send(each, ViewIs(view)) for each in self._voters_told(prior, view)))
         if is_heir:
-            self._is_leaving = False  # no other node could be in it; ask again
+            self._is_leaving = False  # the view needs this node, because no other had answered; the caller asks again
         else:
             self._wants_cut = True
             if was_running:
@@ -232,11 +233,11 @@ class Node(Standing):
         return actions
 
     def adopt(self, now: float) -> list[Action]:
-        """The view is on disk: act in it."""
+        """Act in the view, which is on disk."""
         self.is_adopted = True
         if not self.is_primary:
             return self._tell_adopted(now) + self._tell_applied()
-        # Leases of excluded nodes must have ended by the clocks of all that may have agreed to them.
+        # The view opens only after all leases of excluded nodes have ended, by the clocks of all that agreed to them.
         self._left_out -= self._given_up if len(self._left_out) <= 1 else set()
         settles_at = self.leases.all_settled_at(self._decided_at)
         if self._is_one_left_out():
@@ -247,8 +248,8 @@ class Node(Standing):
         return self._progress(now)
 
     def _is_one_left_out(self) -> bool:
-        """Whether one node is excluded, and every node that may have agreed to its reads is a member and reports
-        when.
+        """Whether at most one node is excluded, so that every node that may have agreed to its reads is a member and
+        reports when.
         """
         return self._was_open and len(self._prior.numbers - self.view.numbers) <= 1
 
@@ -293,7 +294,7 @@ class Node(Standing):
         return primacy.send_new(self.log, self.joiners)
 
     def _send_lacking(self) -> list[Action]:
-        """Repeat groups, and that the view is open, to nodes that have made no progress since the last heartbeat."""
+        """Send groups and `Opened` again to nodes that have made no progress since the last heartbeat."""
         primacy = self.primacy
         assert primacy is not None
         actions = primacy.send_again(self.log, {number: each.synced for number, each in self.joiners.items()})
@@ -311,8 +312,8 @@ class Node(Standing):
 
     # --- joining --------------------------------------------------------------------------------
     def _begin_joining(self) -> list[Action]:
-        """A node outside the view goes back to X, and takes groups from there; a node that was ready continues as it
-        was.
+        """Begin to join, if this node is outside the view: go back to X first, unless it was ready, and take groups
+        from there.
         """
         is_outside = not self.is_member and self.view.number > 0
         if not is_outside or self._ending or self.is_joining or self._cuts or not self.journal.is_written:
@@ -375,7 +376,7 @@ class Node(Standing):
             return []
         last = self.log.last
         if told.first > last + 1:
-            return []  # missing groups come again
+            return []  # the primary sends the missing groups again
         new = told.groups[last + 1 - told.first :]
         if not new:
             return self._tell_applied()
@@ -413,7 +414,7 @@ class Node(Standing):
         if told.view != self.view.number or primacy is None or not primacy.is_open:
             return []
         if sender in self.view.numbers:
-            return []  # its heartbeat has reported a lost disk: the next view excludes it
+            return []  # the heartbeat of the node has reported a lost disk: the next view excludes it
         known = self.joiners.get(sender)
         self.joiners[sender] = Joiner(told.member, told.synced, told.is_ready, now)
         actions: list[Action] = []

@@ -1,9 +1,8 @@
 """Votes for the successor of a view: one ballot decides it, and every vote is on disk before it is sent.
 
-This is Paxos for one value a view: the voters of view n, a majority of which chooses view n+1. A voter that has
-promised a ballot votes in no lower one, and reports with the promise what it has voted for, which the candidate must
-then propose itself. So at most one successor is ever chosen, though votes may be split and candidates may die in
-between.
+This is Paxos for one value in each view: a majority of the voters of view n chooses view n+1. A voter that has promised
+a ballot votes in no lower one. With the promise it reports what it has voted for, and the candidate must then propose
+that. So at most one successor is ever chosen, even if votes are split and candidates die in between.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Journal:
 
     @property
     def is_written(self) -> bool:
-        """Whether the record on disk is equal to that in memory."""
+        """Whether the record on disk equals the one in memory."""
         return self._written == self._version
 
     def change(self, now: float, **changes: Any) -> list[Action]:
@@ -43,14 +42,14 @@ class Journal:
         return self._write(now)
 
     def behind(self, *actions: Action) -> list[Action]:
-        """Queue actions until the present record is durable; return those that may be done already."""
+        """Queue actions until the present record is durable; if it is already, return them instead."""
         if self.is_written:
             return list(actions)
         self._behind += [(self._version, action) for action in actions]
         return []
 
     def written(self, version: int, now: float) -> list[Action]:
-        """A version is durable; return the actions that waited for it."""
+        """Note that a version is durable; return the actions that waited for it, and the next write if one is due."""
         self._written = max(self._written, version)
         self.owed_since = None
         found = [action for wanted, action in self._behind if wanted <= self._written]
@@ -58,7 +57,7 @@ class Journal:
         return found if self.is_written else found + self._write(now)
 
     def forget(self) -> None:
-        """Drop messages about a view that is over."""
+        """Drop queued messages: they are about a view that is over."""
         self._behind.clear()
 
     def _write(self, now: float) -> list[Action]:
@@ -75,18 +74,18 @@ class Voter:
 
     @property
     def promised(self) -> Ballot:
-        """No lower ballot gets a vote."""
+        """The highest ballot promised: no lower one gets a vote."""
         return self.journal.record.promised
 
     def adopt(self, view: View, now: float, **changes: Any) -> list[Action]:
-        """Go over to a view that was decided; its successor has no votes yet."""
+        """Change to a view that was decided; for its successor there are no votes yet."""
         self.journal.forget()
         return self.journal.change(
             now, view=view, promised=NO_BALLOT, accepted_ballot=NO_BALLOT, accepted=None, **changes
         )
 
     def promise(self, sender: int, asked: Prepare, last: int, now: float, address: str) -> list[Action]:
-        """Answer a candidate for the successor of the view of the record."""
+        """Answer a candidate for the successor of the record's view. last: the end of the log here."""
         journal, ballot = self.journal, asked.ballot
         if ballot < self.promised:
             return [Send(sender, Outbid(asked.base.number, self.promised))]
@@ -96,7 +95,7 @@ class Voter:
         return actions + journal.behind(Send(sender, told))
 
     def accept(self, sender: int, asked: Accept, now: float) -> list[Action]:
-        """Vote, unless a higher ballot was promised."""
+        """Vote for the proposed view, unless a higher ballot was promised."""
         journal, ballot = self.journal, asked.ballot
         if ballot < self.promised:
             return [Send(sender, Outbid(asked.base.number, self.promised))]

@@ -1,1 +1,5 @@
-"""Settings of a table's replication: pure functions over rows of `mysql.ndb_replication`, definitions and options."""
+"""How each table is replicated: pure functions over rows of `mysql.ndb_replication`, table definitions and options.
+
+Read `options`, `match` (the row that applies to a table), `binlog_type` and `conflict_function` (its meaning), then
+`setup`, `exceptions_table` and `check`.
+"""

@@ -1,7 +1,7 @@
 """Any-values: the 32-bit tags that operations carry to the binlog, and their meaning there.
 
-Bit 31 marks the reserved codes; otherwise the low bits are the id of the server from which a change was applied, 0 for
-a change made here.
+Bit 31 marks a reserved code. Otherwise the value is the id of the server from which the change was applied, 0 for a
+change made here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _CODES: Final = {
 
 
 class Meaning(NamedTuple):
-    """`server_id` is the one to log with; `is_replicated`: counts as a row applied from elsewhere."""
+    """The meaning of an any-value. server_id: the one to log the change with. is_replicated: the change was applied
+    from another site.
+    """
 
     name: str
     server_id: int

@@ -1,7 +1,7 @@
 """The effect of `binlog_type` on a table's changes: whether they are logged, as which event, with which columns.
 
-The row at the site that logs decides. 4 behaves as 6; for 5, which is not used, and any other number the options
-decide.
+The row of `mysql.ndb_replication` at the logging site decides. Number 4 behaves as 6. Number 5 is not used: for it, and
+for unknown numbers, the options decide.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DELETE_ROW: Final = "DELETE_ROW"
 
 
 class Image(NamedTuple):
-    """An event and the columns of its images, None for an image it does not have; columns are in table order."""
+    """An event and the columns of its images, in table order; None for an image that the event does not have."""
 
     event: Event
     before: tuple[str, ...] | None
@@ -38,7 +38,7 @@ class Image(NamedTuple):
 
 @dataclass(frozen=True)
 class BinlogType:
-    """How a table is logged: all columns or key and changed ones, updates as updates or as writes, minimal images."""
+    """How a table is logged: all columns, or key and changed ones; updates as updates or as writes; minimal images."""
 
     is_logged: bool
     is_full: bool
@@ -83,7 +83,9 @@ _TYPES: Final = {
 def binlog_type(
     number: int | None, updated_only: bool = True, update_as_write: bool = True, update_as_minimal: bool = False
 ) -> tuple[BinlogType, Finding | None]:
-    """Return the type of a number; None, 0 and unknown numbers follow the options, the last with a remark."""
+    """Return the type of a number; for an unknown number also a finding. None, 0 and unknown numbers follow the
+    options.
+    """
     known = _TYPES.get(number or DEFAULT)
     if known is not None:
         return known, None

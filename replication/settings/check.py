@@ -1,7 +1,8 @@
 """Check a site's replication before it starts: system tables, settings of tables, exceptions tables, ids.
 
-Only the given definitions and rows are read, and nothing is changed. Problems keep something from working as
-configured: a function that is not active, conflicts that are not recorded, a table that no row fits. Notes do not.
+Only the given definitions and rows are read, and nothing is changed. A problem keeps something from working as
+configured: a conflict function is not active, conflicts are not recorded, a system table or a server id is wrong. A
+note does not.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Peer:
 
 @dataclass
 class ReplicationReport:
-    """The findings; `tables` says how each table of users is set up."""
+    """The findings of `check`. tables: how each table of users is set up."""
 
     server_id: int = 0
     problems: list[str] = field(default_factory=list)
@@ -52,7 +53,7 @@ class ReplicationReport:
 
 
 def check_definitions(tables: Mapping[str, TableDefinition]) -> tuple[list[str], list[str]]:
-    """Return (problems, notes) of the system tables."""
+    """Check the system tables; return (problems, notes)."""
     problems, notes = [], []
     for name in SYSTEM_TABLES:
         if name in tables:
@@ -68,7 +69,7 @@ def check_definitions(tables: Mapping[str, TableDefinition]) -> tuple[list[str],
 
 
 def can_read_rows(tables: Mapping[str, TableDefinition]) -> bool:
-    """Whether rows of `mysql.ndb_replication` can be read: the table exists, and its definition is right."""
+    """Return whether rows of `mysql.ndb_replication` can be read: the table exists, and its definition is right."""
     return NDB_REPLICATION in tables and not verify(tables[NDB_REPLICATION])
 
 
@@ -79,8 +80,8 @@ def check(
     channels: Sequence[str] = (),
     peer: Peer | None = None,
 ) -> ReplicationReport:
-    """Check a site. `tables` are all definitions by name, `rows` those of `mysql.ndb_replication`, `channels` the names
-    of the channels that apply here, `peer` the other side of a pair.
+    """Check a site. tables: all definitions, by name. rows: those of `mysql.ndb_replication`. channels: names of the
+    channels that apply here. peer: the other site of a pair.
     """
     report = ReplicationReport(site.server_id)
     problems, notes = check_definitions(tables)
@@ -140,7 +141,7 @@ def _check_table(
     setup = set_up(definition, match.row, site, exceptions)
     told: set[Finding] = set()
     if exceptions is not None:
-        # These are reported with the exceptions table itself.
+        # `_check_exceptions` reports these findings.
         _, faults, notes = plan_exceptions(definition, exceptions)
         told.update([*faults, *notes])
     remarks = [each for each in setup.remarks if each not in told]

@@ -1,7 +1,7 @@
-"""The grammar of `conflict_fn`: `NAME ( argument )`, blanks anywhere between tokens; and the properties of each
+"""The grammar of `conflict_fn`, `NAME ( argument )` with blanks anywhere between tokens, and the properties of each
 function.
 
-Names are compared case-sensitively, as prefixes, in the order of `FUNCTIONS`; error texts are the server's.
+Names are compared case-sensitively, as prefixes, in the order of `FUNCTIONS`. Error texts are the server's.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ BITS: Final = "bits"
 
 @dataclass(frozen=True)
 class FunctionDefinition:
-    """The properties of a conflict function, by its name.
+    """The properties of a conflict function.
 
-    `argument`: a column name, or a number of extra GCI bits, which may be left out. `counter`: the status variable of
-    its row conflicts. `is_epoch`: compares epochs, and realigns the source by refreshing rejected rows.
-    `is_transactional`: rejects whole transactions. `has_roles`: works by the conflict role of the site.
-    `is_delete_delete_conflict`: deleting a missing row rejects the transaction.
+    `argument`: a column name, or a number of extra GCI bits, which may be omitted. `counter`: the status variable that
+    counts its row conflicts. `is_epoch`: it compares epochs, and realigns the source by refreshing rejected rows.
+    `is_transactional`: it rejects whole transactions. `has_roles`: it depends on the conflict role of the site.
+    `is_delete_delete_conflict`: if it is transactional, deleting a missing row rejects the transaction.
+    `wants_exceptions_table`: set-up remarks that no usable exceptions table exists.
     """
 
     name: str
@@ -58,7 +59,7 @@ NO_OPENING = "missing '('"
 NO_ARGUMENT = "missing function argument"
 NO_CLOSING = "missing ')'"
 TOO_MANY_BITS = "Too many extra Gci bits"
-NO_NUMBER = "extra Gci bits are no number"  # not the server's, which reads anything that is no number as 0
+NO_NUMBER = "extra Gci bits are no number"  # not a text of the server, which reads an invalid number as 0
 GARBAGE = "garbage in the end"
 
 _NUMBER = re.compile(r"([+-]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|(?P<octal>0[0-7]*)|(?P<decimal>[1-9][0-9]*))")
@@ -67,7 +68,7 @@ _DIGITS_MAX = 20  # Python refuses to read numbers of thousands of digits
 
 @dataclass(frozen=True)
 class ConflictFunction:
-    """A parsed `conflict_fn`; `argument` is a column name, a number of bits, or None if it was left out."""
+    """A parsed `conflict_fn`; `argument` is a column name, a number of bits, or None if it was omitted."""
 
     definition: FunctionDefinition
     argument: str | int | None
@@ -97,7 +98,7 @@ def _refuse(spec: str, reason: str, rest: str) -> SchemaInvalid:
 
 
 def _number(spec: str, argument: str, rest: str) -> int:
-    """Return the argument as C reads numbers: 0x is hexadecimal, 0 octal; a negative one wraps and is too large."""
+    """Return the argument, read as C does: 0x is hexadecimal, 0 octal. A negative number wraps, and so is too large."""
     matched = _NUMBER.fullmatch(argument)
     if matched is None:
         raise _refuse(spec, NO_NUMBER, rest)
@@ -136,7 +137,7 @@ def parse(spec: str) -> ConflictFunction:
 
 
 def goes_by_epochs(spec: str | None) -> bool:
-    """Whether a `conflict_fn` names a function that compares epochs and authors of rows."""
+    """Return whether a `conflict_fn` names a function that compares epochs and authors of rows."""
     try:
         return spec is not None and parse(spec).definition.is_epoch
     except SchemaInvalid:

@@ -1,8 +1,8 @@
-"""Row epochs through a limited number of low bits, as `NDB$EPOCH(n)` sees them.
+"""Row epochs with a limited number of low bits, as `NDB$EPOCH(n)` reads them.
 
-Rows here have the whole epoch. NDB keeps the high word and n low bits: `low = min(low, 2**n - 1)`, and the largest
-value reads as all ones. Reading the whole epoch in this way gives the results of NDB; saturation errs towards "newer",
-and so towards conflict.
+Rows here store the whole epoch. NDB stores the high word and n low bits: `low = min(low, 2**n - 1)`, and the largest
+value reads as all ones. Reading the whole epoch in this way gives the results of NDB. Saturation errs towards "newer",
+and so towards a conflict.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ def saturated_from(bits: int) -> int:
 
 
 def read_epoch(epoch: int, bits: int) -> int:
-    """Return the epoch as it reads back."""
+    """Return the epoch as NDB would read it back."""
     return epoch | LOW_MASK if epoch & LOW_MASK >= saturated_from(bits) else epoch
 
 
 def read_epochs(epochs: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
-    """Return `read_epoch` of many; shape as given."""
+    """Return `read_epoch` of many epochs, in the shape given."""
     return np.where((epochs & LOW_MASK) >= saturated_from(bits), epochs | LOW_MASK, epochs)
 
 
 def is_in_conflict(author: int, epoch: int, max_replicated_epoch: int, bits: int) -> bool:
-    """Whether a row is in conflict by the test of the EPOCH family on a primary: written here, and later than confirmed
-    by the peer.
+    """Return whether a row is in conflict by the test of the EPOCH family on a primary: it was written here, in an
+    epoch after the newest that the peer has confirmed.
     """
     return author == 0 and read_epoch(epoch, bits) > max_replicated_epoch
 
 
 def bits_needed(gcp_interval_ms: int, epoch_interval_ms: int) -> int:
-    """Return ceil(log2(epochs in a global checkpoint interval)): 2000 ms and 100 ms need 5."""
+    """Return ceil(log2(epochs in an interval of global checkpoints)): 2000 ms and 100 ms need 5 bits."""
     epochs = -(-gcp_interval_ms // epoch_interval_ms)
     return max(epochs - 1, 0).bit_length()
 
 
 def sizing_warning(bits: int, gcp_interval_ms: int, epoch_interval_ms: int) -> Finding | None:
-    """Return a warning for too few bits or none; None if there are enough."""
+    """Return a warning if there are too few bits; None if there are enough."""
     needed = bits_needed(gcp_interval_ms, epoch_interval_ms)
     if bits >= needed:
         return None

@@ -1,7 +1,7 @@
-"""Rows of an exceptions table for a batch of conflicts, as columns: the rows of `exceptions_row`, without Python per
-row.
+"""Rows of an exceptions table for a batch of conflicts, as columns: the same rows as of `exceptions_row`, without
+Python code for each row.
 
-The changes of a batch are of one table and kind, with the same columns in their images, as in a row event.
+The changes of a batch have one table and one kind, and the same columns in their images, as in a row event.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _NONE = np.array(None, dtype=object)
 
 @dataclass(frozen=True)
 class ConflictBatch:
-    """Conflicts in order; `first_count` is the running number of the first. `causes` are numbers of `Cause`, one for
-    each; `transactions` ids at the source, INVALID_TRANSACTION if none is known.
+    """Conflicts in order. first_count: running number of the first. causes: numbers of `Cause`, one for each conflict.
+    transactions: ids at the source, INVALID_TRANSACTION where none is known.
     """
 
     server_id: int
@@ -103,7 +103,8 @@ def _given(planned: PlannedColumn, column: Column, batch: ConflictBatch) -> Valu
 
 
 def exceptions_columns(plan: ExceptionsPlan, batch: ConflictBatch) -> dict[str, Values]:
-    """Return values by column name, in the order of the exceptions table's columns, Arrow where the images were.
+    """Return values by column name, in the order of the exceptions table's columns; Arrow arrays where the images have
+    them.
 
     Shapes: `batch.rows` each.
     """

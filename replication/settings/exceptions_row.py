@@ -1,4 +1,4 @@
-"""A row of an exceptions table, built from its plan and the change that was in conflict."""
+"""A row of an exceptions table, built from the plan of the table and a change that was in conflict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Values = Mapping[int, Any]  # values by position of the column in the main table
 
 @dataclass(frozen=True)
 class Conflict:
-    """A change that was not applied; images have the values of the event, None for an image it does not have."""
+    """A change that was not applied. Images have the values of the event; None for an image that it does not have."""
 
     server_id: int
     source_server_id: int
@@ -56,7 +56,7 @@ def _given(planned: PlannedColumn, column: Any, conflict: Conflict) -> Any:
         return conflict.transaction if is_told else None if column.nullable else INVALID_TRANSACTION
     position = planned.position
     if source is Source.KEY and position is not None:
-        # Minimal images leave the key out of the after-image.
+        # Minimal images omit the key from the after-image.
         images = (_image(Source.IMAGE, conflict), conflict.before or {}, conflict.after or {})
         return next((image[position] for image in images if position in image), None)
     if position is not None:
@@ -70,10 +70,10 @@ def _given(planned: PlannedColumn, column: Any, conflict: Conflict) -> Any:
 
 
 def exceptions_row(plan: ExceptionsPlan, conflict: Conflict) -> tuple[Any, ...]:
-    """Return values in the order of the exceptions table's columns; a value that the event lacks is the default, or
-    None.
+    """Return values in the order of the exceptions table's columns. Where the event has no value, it is the column's
+    default, or None.
 
-    The transaction id is given only for TRANS_IN_CONFLICT; otherwise it is None, or the invalid id if the column is not
+    The transaction id is set only for TRANS_IN_CONFLICT; otherwise it is None, or the invalid id if the column is not
     nullable.
     """
     row = []

@@ -1,9 +1,9 @@
-"""Exceptions tables: which definitions are accepted, and what each column then gets.
+"""Exceptions tables: which definitions are accepted, and where the values of each column come from.
 
-There are two forms. Plain: four columns that are the whole primary key, copies of the main table's key columns in
-order, others. A table is extended as soon as a column has the prefix `NDB$` or the copies are not complete and in
-order; then key columns are found by name, any subset in any order, and other columns of the main table by `c`, `c$OLD`,
-`c$NEW`.
+There are two forms. A plain table has four columns that are the whole primary key, then copies of the main table's key
+columns in order, then others. A table is extended if a column has the prefix `NDB$`, or if the copies are incomplete or
+not in order. Then key columns are found by name, any subset in any order, and other columns of the main table by the
+names `c`, `c$OLD` and `c$NEW`.
 
 Columns are checked from the last to the first, so that the first fault returned is the one that the server reports.
 """
@@ -59,7 +59,7 @@ _FIRST_TYPES = ((UInt16, UInt32, UInt64), (UInt16, UInt32, UInt64), (UInt64,), (
 
 @dataclass(frozen=True)
 class PlannedColumn:
-    """The source of one column; `position` is the place of the main table's column, for sources that have one."""
+    """The source of one column; `position` is that of the column in the main table, for sources that read one."""
 
     source: Source
     position: int | None = None
@@ -67,7 +67,7 @@ class PlannedColumn:
 
 @dataclass(frozen=True)
 class ExceptionsPlan:
-    """How a row of an exceptions table is built: `columns` in the order of the table's own."""
+    """How a row of an exceptions table is built; `columns` are in the order of that table."""
 
     main: TableDefinition
     exceptions: TableDefinition
@@ -76,7 +76,7 @@ class ExceptionsPlan:
 
 
 def _base(kind: ColumnType) -> tuple[object, ...]:
-    """Return the part of a type that must be equal for it to be the same or larger."""
+    """Return the properties that must be equal before the sizes of two types are compared."""
     if isinstance(kind, Integer):
         return ("integer", kind.signed)
     if isinstance(kind, Floating):
@@ -97,7 +97,7 @@ def _size(kind: ColumnType) -> int:
 
 
 def is_same_or_larger(kind: ColumnType, other: ColumnType) -> bool:
-    """Whether a column of type `other` can hold every value of `kind` unchanged."""
+    """Return whether a column of type `other` can hold every value of `kind` unchanged."""
     return _base(kind) == _base(other) and _size(kind) <= _size(other)
 
 
@@ -111,7 +111,7 @@ def _can_be_empty(column: Column) -> bool:
 
 
 class _Reader:
-    """One check of an exceptions table; `faults` and `notes` in the order found."""
+    """One check of an exceptions table; `faults` and `notes` are in the order found."""
 
     def __init__(self, main: TableDefinition, exceptions: TableDefinition) -> None:
         self.main = main
@@ -128,7 +128,9 @@ class _Reader:
         self.is_extended = not self.has_copies
 
     def _has_copies(self) -> bool:
-        """Whether the key columns are all copied, in order, after the first four columns; their names do not count."""
+        """Whether all key columns are copied, in order, after the first four columns. The names of the copies do not
+        matter.
+        """
         copies = self.table.columns[MANDATORY : MANDATORY + len(self.key)]
         originals = [self.main.columns[place] for place in self.key]
         return len(copies) == len(originals) and all(
@@ -160,7 +162,7 @@ class _Reader:
         return True
 
     def check_rest(self) -> None:
-        """Check the columns from the last to the first, which settles the form."""
+        """Check the columns from the last to the first; after that the form is known."""
         for place in range(len(self.table.columns) - 1, -1, -1):
             column = self.table.columns[place]
             upper = column.name.upper()
@@ -173,7 +175,7 @@ class _Reader:
                 self._reference(place, column)
 
     def check_prefixes(self) -> None:
-        """Check that all of the first four columns have the prefix, or none."""
+        """Check that in an extended table all of the first four columns have the prefix."""
         for column in reversed(self.table.columns[:MANDATORY]):
             if self.is_extended and not column.name.upper().startswith(PREFIX):
                 text = (
@@ -250,7 +252,7 @@ class _Reader:
 
     def _extra(self, place: int, column: Column) -> None:
         if self.has_copies and MANDATORY <= place < MANDATORY + len(self.key):
-            return  # a copy by position under another name; settled when the form is known
+            return  # a copy under another name: `finished` decides, when the form is known
         if not _can_be_empty(column):
             details = (
                 f"Extra column {column.name} in table {self.name} is not nullable and doesn't have a default value"
@@ -262,7 +264,9 @@ class _Reader:
         self.notes.append(Finding("suspicious definition", text, column.name))
 
     def finished(self) -> tuple[PlannedColumn, ...]:
-        """Return what each column gets, now that the form is known: a plain table takes only the key."""
+        """Return the source of each column, now that the form is known. In a plain table, only the key columns of the
+        main table have values.
+        """
         for number, target in reversed(list(enumerate(self.key))):
             place = MANDATORY + number
             if not self.has_copies or self.plan[place] is not None:
@@ -290,8 +294,8 @@ class _Reader:
 def plan_exceptions(
     main: TableDefinition, exceptions: TableDefinition
 ) -> tuple[ExceptionsPlan | None, list[Finding], list[Finding]]:
-    """Return (plan, faults, notes). With a fault there is no plan: nothing is recorded, and the function stays
-    active.
+    """Return (plan, faults, notes). With a fault there is no plan: conflicts are not recorded, but the conflict
+    function stays active.
     """
     reader = _Reader(main, exceptions)
     if not reader.check_first():

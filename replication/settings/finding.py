@@ -1,4 +1,4 @@
-"""Faults and remarks found by set-up: data, because set-up continues after most of them."""
+"""Faults and remarks found by set-up. They are data and not errors, because set-up continues after most of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ ER_CONFLICT_FN_PARSE = 1626
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault or remark: `rule` names it in fixed words, `text` is the message, in the server's words if the server
-    has such a message.
-
-    `column` is the column it is about; `errno` the server's error number, if there is one.
+    """One fault or remark. rule: its kind, in fixed words. text: the message, in the server's words if the server has
+    such a message. column: the column in question. errno: the server's error number, if there is one.
     """
 
     rule: str

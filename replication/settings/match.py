@@ -1,4 +1,4 @@
-"""Which row of `mysql.ndb_replication` applies to a table: the one that names it most exactly.
+"""Finds the row of `mysql.ndb_replication` that applies to a table: the one that names the table most exactly.
 
 Names are compared case-insensitively, as in the server's system collation. The order of rows never matters.
 """
@@ -15,7 +15,7 @@ from tidemark.replication.settings.pattern import matches
 ALL_SERVERS = 0
 NO_QUALITY = -1
 
-# Every match has 1; exactness of the database outranks that of the table, which outranks that of the server id.
+# Every match counts 1. An exact database outranks an exact table, which outranks an exact server id.
 MATCHED = 1
 EXACT_DATABASE = 4
 EXACT_TABLE = 2
@@ -39,14 +39,14 @@ class ReplicationRow:
 
 
 def _text(value: bytes | str) -> str:
-    """Return a name as text; it is bytes in the table, and one that is not UTF-8 keeps its bytes and matches nothing
-    else.
+    """Return a name as text; in the table it is bytes. A name that is not UTF-8 keeps its bytes, and so matches no
+    other name.
     """
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
 def row_of(values: Mapping[str, Any]) -> ReplicationRow:
-    """Return the row with these values by column name; columns that a table may lack may be left out."""
+    """Return the row with these values, by column name; columns that a table may lack may be missing."""
     function = values.get("conflict_fn")
     return ReplicationRow(
         _text(values["db"]),
@@ -59,7 +59,7 @@ def row_of(values: Mapping[str, Any]) -> ReplicationRow:
 
 @dataclass(frozen=True)
 class Match:
-    """The row found: None, with quality -1, stands for the defaults. `warning` is set if rows were ambiguous."""
+    """The row found; None, with quality -1, stands for the defaults. `warning` is set if rows were ambiguous."""
 
     row: ReplicationRow | None
     quality: int
@@ -67,7 +67,7 @@ class Match:
 
 
 def quality_of(row: ReplicationRow, database: str, table: str, server_id: int) -> int:
-    """Return 1 (all wild) to 8 (all exact), or -1 if the row is not about that table on that server."""
+    """Return 1 (all wildcards) to 8 (all exact), or -1 if the row does not apply to that table on that server."""
     if row.server_id not in (ALL_SERVERS, server_id):
         return NO_QUALITY
     quality = MATCHED
@@ -80,8 +80,8 @@ def quality_of(row: ReplicationRow, database: str, table: str, server_id: int) -
 
 
 def find_row(rows: Iterable[ReplicationRow], database: str, table: str, server_id: int) -> Match:
-    """Return the row of highest quality; several of that quality are ambiguous and leave the defaults, with a
-    warning.
+    """Return the row of the highest quality. Several rows of that quality are ambiguous: then the defaults apply, with
+    a warning.
     """
     found = [(quality_of(row, database, table, server_id), row) for row in rows]
     best = max((quality for quality, _ in found), default=NO_QUALITY)

@@ -1,7 +1,7 @@
-"""The options of replication: one table with name, type, default, scope and the moment a new value takes effect.
+"""The options of replication: one table with name, type, default, scope, and when a new value takes effect.
 
-Options of the server have its names without the prefix `ndb_`; other names of a release (`slave` for `replica`) are not
-accepted. This module only defines options: binlog, channels and applier read the ones they need.
+Options that the server has keep its names, without the prefix `ndb_`; older names (`slave` for `replica`) are not
+accepted. This module only defines options: binlog, channels and applier read those that they need.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidemark.replication.conflict.roles import Role
 
 
 class Scope(Enum):
-    """The owner of a value."""
+    """What an option belongs to."""
 
     STORE = "store"
     TRANSACTION = "transaction"  # of the store; any transaction may have another value
@@ -40,8 +40,8 @@ class Effect(Enum):
 
 @dataclass(frozen=True)
 class Option:
-    """One option. `kind` is bool, int, str, "size" (bytes, or text with a unit), "ids" (server ids) or Role; `minimum`
-    and `maximum` bound numbers and sizes, both included; None as default means that None may be given.
+    """One option. kind: bool, int, str, "size" (bytes, or text with a unit), "ids" (server ids) or Role. minimum,
+    maximum: inclusive bounds of a number or a size. If the default is None, None may be given.
     """
 
     name: str
@@ -109,11 +109,12 @@ OPTIONS: Final = (
     Option("allow_skip_epoch", bool, False, _C, Effect.START, "a missing epoch is logged, not refused"),
 )
 BY_NAME: Final = {option.name: option for option in OPTIONS}
-# The options that a store is opened with; the others are given to channels.
+# Options with which a store is opened; the others are options of channels.
 OF_STORE: Final = tuple(option.name for option in OPTIONS if option.scope is not Scope.CHANNEL)
 OF_BINLOG: Final = OF_STORE[OF_STORE.index("log_bin") : OF_STORE.index("extra_logging") + 1]
 
-# Options that decide what an event has and how a conflict ends: they must be equal in a group (docs/node-group.md).
+# Options that determine the contents of events and the outcome of conflicts: they must be equal at all nodes of a group
+# (docs/node-group.md).
 OF_SITE: Final = (
     "server_id",
     "conflict_role",
@@ -175,8 +176,8 @@ def _role(option: Option, value: object) -> Role:
 
 
 def validated(name: str, value: object) -> Any:
-    """Return the value as it is kept: sizes as the shortest text, ids sorted. Raises: SchemaInvalid, with a similar
-    name.
+    """Return the value in the form in which it is stored: sizes as the shortest text, ids sorted. Raises:
+    SchemaInvalid; for an unknown name, its message has a similar one.
     """
     option = BY_NAME.get(name)
     if option is None:
@@ -205,8 +206,9 @@ def validated(name: str, value: object) -> Any:
 
 
 def parse_text(name: str, text: str) -> Any:
-    """Return the value of an option given as text, as on a command line: ON, off, 1, 64 MiB, "1,3". Raises:
-    SchemaInvalid.
+    """Return the value of an option that is given as text, as on a command line: ON, off, 1, 64 MiB, "1,3".
+
+    Raises: SchemaInvalid.
     """
     option = BY_NAME.get(name)
     if option is None:
@@ -241,9 +243,9 @@ def settings(given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def divided(keywords: Mapping[str, object]) -> tuple[Options, dict[str, Any]]:
-    """Return the options of the engine and those of replication from the keywords that a store is opened with.
+    """Divide the keywords with which a store is opened; return the options of the engine and those of replication.
 
-    Raises: SchemaInvalid for invalid values and for an unknown name, with a similar one.
+    Raises: SchemaInvalid for an invalid value, or an unknown name.
     """
     known = [*(each.name for each in fields(Options) if each.init), *OF_STORE]
     for name in keywords:

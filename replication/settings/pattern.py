@@ -1,6 +1,6 @@
 """Wildcards of `mysql.ndb_replication`: `%` stands for any number of characters, `_` for one, a backslash escapes.
 
-The text of the server's manual exchanges the two; the server behaves as described here. `?` is a literal.
+The server's manual swaps `%` and `_`, but the server behaves as described here. `?` stands for itself.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ def _tokens(pattern: str) -> list[tuple[bool, str]]:
 
 
 def has_wildcard(pattern: str) -> bool:
-    """Whether a pattern can match more than one name."""
+    """Return whether a pattern can match more than one name."""
     return any(is_wildcard for is_wildcard, _ in _tokens(pattern))
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether the whole name matches, ignoring case, in time of at most length of pattern times length of name."""
+    """Return whether the whole name matches, ignoring case. The time is at most proportional to length of pattern times
+    length of name.
+    """
     tokens = [(is_wildcard, character.casefold()) for is_wildcard, character in _tokens(pattern)]
-    text = [character.casefold() for character in name]  # one by one: folding may lengthen a character, and `_` is one
+    # Each character alone: case folding may lengthen a character, and `_` matches one character of the name.
+    text = [character.casefold() for character in name]
     token = at = 0
-    retry_token, retry_at = -1, 0  # after the last %, and how much that has taken
+    retry_token, retry_at = -1, 0  # the token after the last %, and where in the name the match of that % ends
     while at < len(text):
         if token < len(tokens) and tokens[token] == (True, ANY_NUMBER):
             token += 1

@@ -1,7 +1,7 @@
 """The set-up of a table's conflict function: what the function requires of the table, the settings and the channel.
 
-A fault leaves the table without a function: set-up warns and continues, as the server does. A remark leaves it with
-one.
+After a fault the table has no function: set-up warns and continues, as the server does. After a remark the function is
+active.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SiteSettings:
 
     @classmethod
     def from_options(cls, values: Mapping[str, Any], gcp_interval_ms: int, epoch_interval_ms: int) -> SiteSettings:
-        """Return the settings for the values of `options.settings` and the intervals of the store."""
+        """Return the settings. values: those of `options.settings`. The intervals are those of the store."""
         return cls(
             values["server_id"],
             values["conflict_role"],
@@ -55,10 +55,10 @@ class SiteSettings:
 
 @dataclass(frozen=True)
 class TableSetup:
-    """How a table is logged and how conflicts are handled; `function` None is plain idempotent apply.
-
-    `resolve_position` is the place of the resolve column in the definition; `exceptions` the plan of exceptions rows,
-    None without a usable table. `faults` say why a requested function is not active.
+    """How a table is logged, and how its conflicts are handled. function: None means that changes are applied
+    idempotently, without detection of conflicts. resolve_position: that of the resolve column in the definition.
+    exceptions: the plan of exceptions rows, None without a usable exceptions table. faults: why a requested function is
+    not active.
     """
 
     binlog: b.BinlogType
@@ -75,12 +75,12 @@ class TableSetup:
 
 
 def is_exceptions_name(table: str) -> bool:
-    """Whether a table of this name is an exceptions table, which never has a function itself."""
+    """Return whether a table of this name is an exceptions table, which never has a conflict function itself."""
     return table.lower().endswith(EXCEPTIONS_SUFFIX.lower()) and len(table) > len(EXCEPTIONS_SUFFIX)
 
 
 def exceptions_of(name: str, tables: Mapping[str, TableDefinition]) -> TableDefinition | None:
-    """Return the exceptions table of a qualified name among definitions by qualified name, None if there is none."""
+    """Return the exceptions table of table `name`, None if there is none. Names are qualified by a database."""
     for suffix in (EXCEPTIONS_SUFFIX, EXCEPTIONS_SUFFIX.lower()):
         if name + suffix in tables:
             return tables[name + suffix]
@@ -88,8 +88,9 @@ def exceptions_of(name: str, tables: Mapping[str, TableDefinition]) -> TableDefi
 
 
 def check_exceptions(exceptions: TableDefinition, main: TableDefinition | None) -> list[Finding]:
-    """Return the findings when an exceptions table is created: its faults, now rather than at the first conflict, and a
-    note that it takes effect at the next set-up of its main table; none if that table does not exist yet.
+    """Return the findings when an exceptions table is created: its faults, which would otherwise show at the first
+    conflict, and a note that it takes effect at the next set-up of its main table. None of these if the main table
+    does not exist yet.
     """
     if main is None:
         return []
@@ -199,9 +200,9 @@ def set_up(
 def check_pair(
     table: str, own_rows: list[ReplicationRow], own_id: int, peer_rows: list[ReplicationRow], peer_id: int
 ) -> Finding | None:
-    """Return why the functions of a pair of sites cannot both be active for `database.table`, None if they can. EPOCH
-    and EPOCH_TRANS have one primary, so only one side may have them; the finding names both rows. EPOCH2 has roles and
-    belongs on both sides.
+    """Return why the functions of two sites cannot both be active for `database.table`, None if they can. EPOCH and
+    EPOCH_TRANS make their site the primary, so only one of the two may have such a function; the finding names both
+    rows. EPOCH2 works with roles, and belongs on both sites.
     """
     database, _, name = table.partition(".")
     found = []
@@ -223,8 +224,8 @@ def check_pair(
 
 
 def check_channels(table: str, setup: TableSetup, channels: Sequence[str]) -> Finding | None:
-    """Return why a table's function cannot be active with these channels, None if it can: functions of epochs compare
-    with one peer's epochs.
+    """Return why a table's function cannot be active with these channels, None if it can. A function that compares
+    epochs needs a single channel, because it compares with the epochs of one peer.
     """
     if setup.function is None or not setup.function.definition.is_epoch or len(channels) <= 1:
         return None

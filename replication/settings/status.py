@@ -1,8 +1,9 @@
-"""The status variables of replication: one table with the name, meaning and source of each; and the counters.
+"""The status variables of replication: one table with the name, meaning and source of each variable, and the counters.
 
-Names are the server's without the prefix `Ndb_`, which `shown_name` restores, so both `conflict_fn_max` and
-`Ndb_conflict_fn_max` find a variable. Counters begin at 0 with the store. The counts of an epoch transaction are
-staged, and merged when it commits; a rollback drops them, unless the counts of a pass are kept for the next one.
+Names are the server's without the prefix `Ndb_`, which `shown_name` restores; `find` accepts both `conflict_fn_max` and
+`Ndb_conflict_fn_max`. Counters begin at 0 when the store is opened. The counts of an epoch transaction are staged, and
+added to the totals when it commits. A rollback drops them, unless the applier keeps them for its next pass over the
+same epoch transaction.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Source(Enum):
 
 @dataclass(frozen=True)
 class Variable:
-    """One status variable; `is_counter` tells counts from values that are set."""
+    """One status variable; `is_counter` distinguishes a count from a value that is set."""
 
     name: str
     meaning: str
@@ -120,7 +121,7 @@ COUNTERS: Final = tuple(each.name for each in VARIABLES if each.source in (Sourc
 
 
 def find(name: str) -> Variable | None:
-    """Return a variable by any of its names, with or without the prefix, ignoring case; None if there is none."""
+    """Return the variable of a name or alias, with or without the prefix, ignoring case; None if there is none."""
     lower = name.lower()
     return BY_NAME.get(lower) or BY_NAME.get(lower.removeprefix(PREFIX.lower()))
 
@@ -133,7 +134,7 @@ def shown_name(variable: Variable) -> str:
 
 @dataclass
 class Counters:
-    """Counts of one site; status shows `totals`."""
+    """Counts of one applier; the status of a site shows the sums of `totals`."""
 
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
     staged: dict[str, int] = field(default_factory=dict)

@@ -2,16 +2,16 @@
 and how they are created.
 
 Four belong to every store; one of them, which names the tables that a first copy is creating, exists only in Tidemark.
-They are created when they are first named, by a call or by a channel: a store that does not replicate writes nothing
-for them, and the numbers of its tables stay the same. They cannot be dropped or altered.
+Each is created when a call or a channel first names it. So a store that does not replicate writes nothing for them, and
+the numbers of its tables are not affected. They cannot be dropped or altered.
 
-Order: a separate schema record for each, as for any table; a crash in between leaves some of them, and the others are
-created when they are named.
+Each has a schema record of its own, as any table: a crash in between leaves some of them, and the others are created
+when they are first named.
 
-Where releases differ: `ndb_binlog_index` has the present columns (`next_position`, `next_file`; the four counts are INT
-as since 6.3), `ndb_schema` those of 5.1 (`slock` instead of a separate participant bitmap), `ndb_replication` the five
-columns that the manual prints; the row slice columns of newer releases are accepted if present. `binlog_type` and
-`conflict_fn` are nullable, because the manual's examples insert NULL.
+Where releases of the server differ: `ndb_binlog_index` has its newest columns (`next_position`, `next_file`; the four
+counts are INT as since 6.3), `ndb_schema` those of 5.1 (`slock` instead of a separate participant bitmap),
+`ndb_replication` the five columns that the manual prints; the row slice columns of newer releases are accepted.
+`binlog_type` and `conflict_fn` are nullable, because the manual's examples insert NULL.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TIDEMARK_FIRST_COPY = "mysql.tidemark_first_copy"
 NAME_BYTES = 63
 _NAME = VarBinary(NAME_BYTES)
 _FILE = VarChar(255)
-# A row for each server, epoch or table: few enough for one fragment, because a local checkpoint writes a file for each.
+# One fragment is enough for a row for each server, epoch or table, and a local checkpoint writes a file for each.
 _ONE = HashPartition(1)
 
 
@@ -112,8 +112,8 @@ MAY_LACK: Final = {NDB_REPLICATION: frozenset({"conflict_fn"})}
 
 
 def verify(definition: TableDefinition) -> list[Finding]:
-    """Return what is wrong with a system table, in the server's words; empty if nothing is. Unknown columns must be
-    nullable or have a default, so that rows can be written without them.
+    """Return the faults of a system table's definition, in the server's words; empty if there are none. Unknown columns
+    must be nullable or have a default, so that rows can be written without them.
 
     Raises: KeyError for any other table.
     """
@@ -147,7 +147,7 @@ def verify(definition: TableDefinition) -> list[Finding]:
 
 
 def _holds(kind: ColumnType, wanted: ColumnType) -> bool:
-    """Whether a type is the wanted one, or has more room for names, functions and files, or more bits for counts."""
+    """Whether a type is the wanted one, or a longer one of names, functions and files, or UInt64 instead of UInt32."""
     if kind == wanted:
         return True
     for sized in (VarBinary, VarChar):
@@ -156,7 +156,7 @@ def _holds(kind: ColumnType, wanted: ColumnType) -> bool:
     return kind == UInt64 and wanted == UInt32
 
 
-# --- making them ----------------------------------------------------------------------------------
+# --- creation -------------------------------------------------------------------------------------
 def make(store: Store, name: str) -> Table | None:
     """Return the table of this name if it belongs to every store, created if it is missing; None for any other name.
 
@@ -169,13 +169,16 @@ def make(store: Store, name: str) -> Table | None:
     if found is None:
         try:
             return store.create_table(definition)
-        except TableExists:  # by another thread, just now
+        except TableExists:  # another thread has just created it
             found = store.tables[name]
     return found
 
 
 def make_missing(store: Store) -> list[str]:
-    """Create the missing ones of these tables; return their names. Durable on return. Raises: as `make`."""
+    """Create the tables that belong to every store and are missing; return their names. Durable on return.
+
+    Raises: as `make`.
+    """
     missing = [name for name in MADE_BY_NAME if name not in store.tables]
     for name in missing:
         make(store, name)

@@ -1,4 +1,4 @@
-"""The columns, keys and constraints of CREATE and ALTER TABLE."""
+"""Reads the columns, keys and constraints of CREATE and ALTER TABLE."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tidemark.replication.sql.literals import value_of
 from tidemark.replication.sql.token_reader import TokenReader
 from tidemark.replication.sql.tokens import NUMBER, WORD
 
-# Words after a column's type or definition, with no meaning here.
+# Words that begin a character set or a collation, and words that begin a constraint.
 CHARSETS = ("CHARACTER", "CHARSET", "COLLATE", "ASCII", "UNICODE")
 CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK")
-_ZERO_DATE = "0000-00-00"  # no date in the store
-DIGITS_MAX = 20  # of a length or a count; Python refuses to read numbers of thousands of digits
+_ZERO_DATE = "0000-00-00"  # not a valid date in the store
+DIGITS_MAX = 20  # of a length or a count, because Python refuses to read numbers of thousands of digits
 
 
 class ColumnReader(TokenReader):
-    """Reads definitions. `is_computed`: a value that SQL computes for a row was found; `may_lose_text`: a character set
-    was found that lacks some characters.
+    """Reads definitions. is_computed: a definition has been read whose values the server computes for each row.
+    may_lose_text: a character set has been read that lacks some characters.
     """
 
     is_computed = may_lose_text = False
 
     def constraint(self) -> tuple[str, IndexDefinition] | None:
-        """Read a key; return None for parts that only the source enforces or has: CHECK, foreign keys, indexes that are
-        not created here.
+        """Read a key or another constraint; return None for one that only the source has: CHECK, foreign keys, and
+        indexes that are not created here.
         """
         name = None
         if self.has("CONSTRAINT") and self.next.text not in CONSTRAINTS:
@@ -65,8 +65,8 @@ class ColumnReader(TokenReader):
         return None if found is None else ("UNIQUE" if is_unique else "KEY", found)
 
     def references(self) -> None:
-        """Read the text after REFERENCES. Raises: Unsupported for actions, which a server performs without logging
-        them.
+        """Read the text after REFERENCES. Raises: Unsupported for actions, because the server does not log what they
+        change.
         """
         self.table()
         if self.next.text == "(":
@@ -84,7 +84,9 @@ class ColumnReader(TokenReader):
                 )
 
     def key_definition(self, constraint: str | None, is_unique: bool) -> IndexDefinition | None:
-        """Read a key after its word: its name, or `constraint`, and columns; None if `key_columns` returns none."""
+        """Read a key after its keyword: its name, `constraint` if it has none, and its columns. Return None if
+        `key_columns` returns no columns.
+        """
         index = constraint if self.next.text in ("(", "USING") else self.name()
         if self.has("USING"):
             self.take()
@@ -92,8 +94,8 @@ class ColumnReader(TokenReader):
         return IndexDefinition(index or columns[0], columns, is_unique) if columns else None
 
     def key_columns(self) -> tuple[str, ...]:
-        """Read the columns of a key; none if it is over parts of values or expressions: such indexes are not created
-        here.
+        """Read the columns of a key. Return none if the key covers prefixes of values or expressions: such indexes are
+        not created here.
         """
         is_partial = False
 
@@ -116,7 +118,7 @@ class ColumnReader(TokenReader):
         return () if is_partial else columns
 
     def column(self) -> tuple[Column, str | None]:
-        """Read a column, and PRIMARY or UNIQUE if its definition has that."""
+        """Read a column; return it, and PRIMARY or UNIQUE if its definition makes it a key."""
         name = self.name()
         kind = self.column_type()
         nullable, default, mark = True, ABSENT, None
@@ -152,7 +154,7 @@ class ColumnReader(TokenReader):
         return Column(name, kind, nullable, default), mark
 
     def generated(self, name: str) -> None:
-        """Read a generated column: its values come with the rows if the server stores them."""
+        """Read a generated column. Its values are in row events only if the server stores them."""
         self.must("AS")
         self.skip_parentheses()
         self.is_computed = True
@@ -170,7 +172,7 @@ class ColumnReader(TokenReader):
             self.has("=")
             text = self.next.text.upper()
             if text == "BINARY":
-                raise self.wrong()  # bytes under the name of text
+                raise self.wrong()  # CHARACTER SET binary: the column is text by name, but holds bytes
             self.may_lose_text |= not text.startswith("UTF8MB4")
             self.take()
         return found is not None
@@ -195,7 +197,7 @@ class ColumnReader(TokenReader):
         return from_sql(token.text, tuple(numbers), tuple(members), is_unsigned)
 
     def number(self) -> int:
-        """Take a number without sign and point."""
+        """Take an unsigned integer."""
         token = self.take()
         if token.kind != NUMBER or not token.text.isdigit() or len(token.text) > DIGITS_MAX:
             self.at -= 1
@@ -203,12 +205,12 @@ class ColumnReader(TokenReader):
         return int(token.text)
 
     def default(self, kind: ColumnType) -> Any:
-        """Read a default; ABSENT for the current time, which the source has put into every row it sends."""
+        """Read a default; ABSENT for the current time, because the source puts it into every row that it sends."""
         if self.next.text in ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
             self.now()
             return ABSENT
         is_call = self.next.kind == WORD and self.tokens[self.at + 1].text == "("
-        if is_call or self.next.text == "(":  # an expression, which the source has computed for every row it sends
+        if is_call or self.next.text == "(":  # an expression: the source computes it for every row that it sends
             self.take() if is_call else None
             self.skip_parentheses()
             self.is_computed = True
@@ -217,7 +219,7 @@ class ColumnReader(TokenReader):
         return ABSENT if literal.text.startswith(_ZERO_DATE) else value_of(kind, literal)
 
     def now(self) -> None:
-        """Take a word for the current time."""
+        """Take an expression for the current time."""
         if not self.has_one("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
             raise self.wrong()
         if self.next.text == "(":

@@ -1,8 +1,8 @@
 """Column types in MySQL's words, and back.
 
-Bool is TINYINT(1), like MySQL's own BOOLEAN. Text compares in binary order here, so it is utf8mb4_bin there. Text and
-Blob are LONGTEXT and LONGBLOB; the shorter types of a server become Text or Blob too. Timestamp is DATETIME, as in
-binlogs (MySQL's TIMESTAMP ends in 2106), except in the exact form that only Tidemark reads.
+Bool is TINYINT(1), like MySQL's own BOOLEAN. Text compares in binary order here, so on a server it is utf8mb4_bin. Text
+and Blob are LONGTEXT and LONGBLOB there; a server's shorter types become Text or Blob here, too. Timestamp is DATETIME,
+as in binlogs (MySQL's TIMESTAMP ends in 2106), except in the exact form that only Tidemark reads.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PLAIN: dict[str, ColumnType] = {
     **dict.fromkeys(["TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "JSON"], t.Text),
     **dict.fromkeys(["TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"], t.Blob),
     "YEAR": t.UInt16,
-    # As replication/binlog/types.py reads their values: the bits of a SET, a geometry's SRID and WKB.
+    # Types in which replication/binlog/types.py reads the values: the bits of a SET, SRID and WKB of a geometry.
     **dict.fromkeys(["SET", "BIT"], t.UInt64),
     **dict.fromkeys(["GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING"], t.Blob),
     **dict.fromkeys(["MULTIPOLYGON", "GEOMETRYCOLLECTION", "GEOMCOLLECTION"], t.Blob),
@@ -73,14 +73,14 @@ KNOWN = frozenset({*_INTEGERS, *_PLAIN, *_SIZED, *_DECIMALS, "ENUM"})
 
 
 def quoted(text: str) -> str:
-    """Return a string of SQL. It ends at its last quote with any sql_mode; with NO_BACKSLASH_ESCAPES its backslashes
-    are doubled.
+    """Return an SQL string. It ends at its last quote in any sql_mode; with NO_BACKSLASH_ESCAPES a server keeps the
+    doubled backslashes.
     """
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def to_sql(kind: ColumnType, *, is_exact: bool = False) -> str:
-    """Return a column type in MySQL's words; `is_exact`: in words that lead back to the same type."""
+    """Return a column type in MySQL's words. is_exact: in words from which `from_sql` returns the same type."""
     if is_exact and kind == t.Timestamp:
         return "TIMESTAMP(6)"
     if kind in _WORDS:
@@ -97,9 +97,9 @@ def to_sql(kind: ColumnType, *, is_exact: bool = False) -> str:
 
 
 def from_sql(word: str, numbers: tuple[int, ...], members: tuple[str, ...], is_unsigned: bool) -> ColumnType:
-    """Return the column type of MySQL's word, its numbers or members in parentheses, and UNSIGNED.
+    """Return the column type for a word of MySQL, the numbers or members in parentheses after it, and UNSIGNED.
 
-    Raises: Unsupported, SchemaInvalid for sizes that are invalid here.
+    Raises: Unsupported; SchemaInvalid for a size that is invalid here.
     """
     if word == "TINYINT" and numbers == (1,) and not is_unsigned:
         return t.Bool

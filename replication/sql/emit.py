@@ -1,9 +1,9 @@
 """Schema changes as text: SQL that MariaDB and MySQL execute.
 
-A comment at its end has what SQL cannot express, and another Tidemark reads it instead: for CREATE TABLE the whole
-definition (disk columns, tablespaces, Tidemark's kinds of hash), for ALTER TABLE the same clause, but exactly
-(Timestamp, which is DATETIME in UTC in a binlog; defaults of LOBs; partitions that a server cannot have). An ALTER
-TABLE that means nothing to a server alters nothing there.
+A comment at the end of a statement holds what SQL cannot express, and another Tidemark reads it instead of the SQL. For
+CREATE TABLE it is the whole definition (disk columns, tablespaces, Tidemark's kinds of hash). For ALTER TABLE it is the
+clause in its exact form (Timestamp, which is DATETIME in UTC in a binlog; defaults of LOBs; partitions that a server
+cannot have). An ALTER TABLE whose change a server cannot have alters nothing there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.column_types import quoted, to_sql
 from tidemark.replication.sql.tokens import OURS
 
-# Types that MySQL's COLUMNS partitions may have; a server does not partition tables by other types.
+# Types by which MySQL's COLUMNS partitions can divide a table.
 _RANGE_TYPES = (Integer, Char, VarChar, Binary, VarBinary, Calendar)
 
 
@@ -44,7 +44,7 @@ def _names(columns: Sequence[str]) -> str:
 
 
 def literal(value: Any) -> str:
-    """Return a Python value of a column as SQL."""
+    """Return a Python value of a column as an SQL literal."""
     if value is None:
         return "NULL"
     if value is MAXVALUE:
@@ -67,12 +67,12 @@ def literal(value: Any) -> str:
 
 
 def _can_be_default(kind: ColumnType, value: Any) -> bool:
-    """Whether a server accepts the value as a column's default: LOBs have none, and NaN is no number there."""
+    """Whether a server accepts the value as a default: LOBs have none there, and NaN and infinity are invalid."""
     return not kind.is_lob and not (isinstance(value, float) and not isfinite(value))
 
 
 def column(each: Column, *, is_exact: bool = False) -> str:
-    """Return a column as in CREATE TABLE; `is_exact`: in the form that only Tidemark reads."""
+    """Return a column as in CREATE TABLE. is_exact: in the form that only Tidemark reads."""
     words = [name(each.name), to_sql(each.type, is_exact=is_exact), "NULL" if each.nullable else "NOT NULL"]
     if each.has_default and (is_exact or _can_be_default(each.type, each.default)):
         words.append("DEFAULT " + literal(each.default))
@@ -85,8 +85,8 @@ def _bound(values: Any) -> str:
 
 
 def partition(definition: TableDefinition) -> str:
-    """Return the clause PARTITION BY, empty if a server has no such partitions, or does not allow them: every unique
-    index must have all columns of the partition there.
+    """Return the clause PARTITION BY; empty if a server has no such partitions, or does not allow them, because there
+    every unique index must contain all columns of the partition.
     """
     each = definition.partition
     types = {known.name: known.type for known in definition.columns}
@@ -125,7 +125,7 @@ def values_of(each: RangePartition | ListPartition, bound: Any) -> str:
 
 
 def _note(text: str, star: str, slash: str) -> str:
-    """Return Tidemark's comment; text that would end it or begin another one is escaped."""
+    """Return Tidemark's comment; text that would end the comment or begin another one is escaped."""
     return f"{OURS}{text.replace('*/', '*' + slash).replace('/*', '/' + star)} */"
 
 
@@ -143,7 +143,7 @@ def _create(statement: s.CreateTable) -> str:
 
 
 def _alteration(statement: s.TableChange, *, is_exact: bool) -> str:
-    """Return the clause after ALTER TABLE and the name."""
+    """Return the clause of ALTER TABLE after the table's name."""
     match statement:
         case s.RenameTable():
             return "RENAME TO " + table_name(statement.to)
@@ -173,8 +173,9 @@ def _alteration(statement: s.TableChange, *, is_exact: bool) -> str:
 
 
 def _executed(statement: s.TableChange, before: TableDefinition | None, after: TableDefinition | None) -> str:
-    """Return the clause that a server executes, empty if it does not have what is altered. Dropping a partition is
-    never empty: a server that does not partition the table would keep the rows, so the statement stops it.
+    """Return the clause that a server executes; empty if the server does not have the thing that is altered. Dropping a
+    partition is never empty: a server that does not partition the table would keep the rows, so it must stop at the
+    statement.
     """
     text = _alteration(statement, is_exact=False)
     if before is None or after is None:
@@ -197,8 +198,8 @@ def _executed(statement: s.TableChange, before: TableDefinition | None, after: T
 
 
 def _added(bound: Any) -> str:
-    """Return the clause VALUES of an added partition: the values of a list are a Python list, the bound of a range is
-    not.
+    """Return the clause VALUES of an added partition. A Python list holds the values of a list partition; anything else
+    is the bound of a range.
     """
     return _values_in(bound) if isinstance(bound, list) else "VALUES LESS THAN " + _bound(bound)
 
@@ -209,7 +210,7 @@ def _values_in(values: Any) -> str:
 
 
 def emit(statement: s.Statement, before: TableDefinition | None = None, after: TableDefinition | None = None) -> str:
-    """Return the statement as SQL; `before` and `after` are the definitions of the altered table, if they are known."""
+    """Return the statement as SQL. before, after: the definitions of the altered table, if they are known."""
     match statement:
         case s.CreateTable():
             return _create(statement)

@@ -19,7 +19,7 @@ NULL, MOST = "null", "maxvalue"
 
 
 class Literal(NamedTuple):
-    """A literal whose column is not known yet: its kind, and its text with its sign."""
+    """A literal whose column is not known yet: its kind, and its text, sign included."""
 
     kind: str
     text: str

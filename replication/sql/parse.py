@@ -1,7 +1,7 @@
 """Schema changes from SQL text: the statements that MySQL and MariaDB write into a binlog, as far as they have a
-meaning here; everything else is `Unsupported`, and the applier stops (F95).
+meaning here. Everything else raises `Unsupported`, and the applier stops (F95).
 
-A statement of another Tidemark carries its definition in a comment, which takes precedence over the SQL.
+A statement of another Tidemark has the exact change in a comment, which takes precedence over the SQL (`emit.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidemark.replication.sql.literals import MOST, Literal, value_of
 from tidemark.replication.sql.tokens import END, our_note
 
 _OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
-# Options of ALTER TABLE for how a server stores a table, each with a value.
+# Options of ALTER TABLE, each with a value, that only affect how a server stores a table.
 _OPTIONS = (
     *("ALGORITHM", "LOCK", "ENGINE", "AUTO_INCREMENT", "COMMENT", "ROW_FORMAT", "KEY_BLOCK_SIZE", "CHECKSUM"),
     *("STATS_PERSISTENT", "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS"),
@@ -36,7 +36,7 @@ _OPTIONS = (
 
 
 def parse(sql: str, database: str) -> list[s.Statement]:
-    """Return the changes of a statement, in order; `database` is that of names without one. Raises: Unsupported."""
+    """Return the changes of a statement, in order. database: that of table names without one. Raises: Unsupported."""
     try:
         return _Parser(sql, database).statement()
     except Unsupported:
@@ -290,7 +290,7 @@ class _Parser(ColumnReader):
         return s.AddColumn(table, column)
 
     def placed(self) -> None:
-        """Skip FIRST and AFTER: columns are found by name, and a new one is the last."""
+        """Skip FIRST and AFTER: columns are found by name, and a new column becomes the last."""
         if self.has("AFTER"):
             self.name()
         else:
@@ -323,7 +323,7 @@ def _created(statement: s.Statement) -> str:
 
 
 def _named(indexes: list[IndexDefinition]) -> tuple[IndexDefinition, ...]:
-    """Return the indexes; those that share a name are numbered as a server does it."""
+    """Return the indexes, with numbers added to names that occur twice, as a server does."""
     made: dict[str, IndexDefinition] = {}
     for index in indexes:
         name, number = index.name, 2
@@ -338,8 +338,9 @@ def _not_null(column: Column) -> Column:
 
 
 def _typed(kinds: list[ColumnType], bound: list[Any], is_range: bool) -> Any:
-    """Return the literals of a partition as values of its columns: a row for a range, rows for a list. Raises:
-    Unsupported.
+    """Return the literals of a partition as values of its columns: one row for a range, a list of rows for a list.
+
+    Raises: Unsupported.
     """
     if not bound or isinstance(bound[0], Literal) != is_range:
         raise Unsupported(

@@ -1,6 +1,6 @@
-"""Schema changes as values: the contents of a statement of the binlog, of any server.
+"""Schema changes as values: the content of a statement in a binlog, whatever server wrote it.
 
-`parse` builds them from text, `emit` turns them into text; a name of a table is `database.table`.
+`parse` makes them from text, and `emit` turns them into text. The name of a table is `database.table`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TableChange(Statement):
 
 @dataclass(frozen=True)
 class CreateTable(Statement):
-    """A new table; its table id and version are those of the site that created it, and mean nothing elsewhere."""
+    """A new table. The table id and version of its definition have a meaning only at the site that created it."""
 
     definition: TableDefinition
     may_exist: bool = False
@@ -35,7 +35,7 @@ class CreateTable(Statement):
 
 @dataclass(frozen=True)
 class CreateLike(TableChange):
-    """A new table, empty, with the columns and indexes of another one."""
+    """A new, empty table with the columns and indexes of another one."""
 
     like: str
     may_exist: bool = False
@@ -65,7 +65,7 @@ class AddColumn(TableChange):
 
 @dataclass(frozen=True)
 class DropColumn(TableChange):
-    """One column less."""
+    """A column is dropped."""
 
     column: str
 
@@ -87,7 +87,7 @@ class ChangeColumn(TableChange):
 
 @dataclass(frozen=True)
 class SetDefault(TableChange):
-    """A column gets another default; ABSENT: none any more. After `parse` it is a Literal."""
+    """A column gets another default; ABSENT: it no longer has one. `parse` returns a default as a Literal."""
 
     column: str
     default: Any
@@ -109,7 +109,7 @@ class DropIndex(TableChange):
 
 @dataclass(frozen=True)
 class AddPartition(TableChange):
-    """One more range or list: a bound, or a list of values. After `parse` they are Literals."""
+    """One more range or list partition: a bound, or a list of values. `parse` returns these as Literals."""
 
     partition: str
     bound: Any
@@ -117,13 +117,13 @@ class AddPartition(TableChange):
 
 @dataclass(frozen=True)
 class DropPartition(TableChange):
-    """A range or list is dropped with its rows."""
+    """A range or list partition is dropped with its rows."""
 
     partition: str
 
 
 @dataclass(frozen=True)
 class Nothing(Statement):
-    """A statement without meaning here, for instance about a database, which is only a part of names."""
+    """A statement that has no effect here, for instance one about a database, which here is only a part of names."""
 
     text: str

@@ -1,4 +1,4 @@
-"""Read SQL tokens one after the other: the base of every part of the parser."""
+"""Reads SQL tokens one by one: the base class of the parser."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tidemark.replication.sql.literals import MOST, NULL, Literal
 from tidemark.replication.sql.tokens import END, HEX, NAME, NUMBER, SIGN, STRING, WORD, Token, tokens
 
 T = TypeVar("T")
-BITS_MAX = 64  # of a literal of bits: a BIT column has no more
+BITS_MAX = 64  # of a bit literal, as many as a BIT column can have
 
 
 class TokenReader:
-    """The tokens of a statement, and the reader's position in them. Every failure is Unsupported and shows the
-    place.
+    """The tokens of a statement, and the reader's position in them. Every failure raises Unsupported, and its message
+    shows the place.
     """
 
     def __init__(self, sql: str, database: str) -> None:
@@ -30,20 +30,20 @@ class TokenReader:
         return self.tokens[self.at]
 
     def wrong(self) -> Unsupported:
-        """Return the error for the next token."""
+        """Return the error for a next token that is not understood here."""
         rest = self.sql[self.next.at : self.next.at + 60]
         return Unsupported(
             f"a schema change that is not replicated, at {rest!r}: make it at each site", sql=self.sql[:200]
         )
 
     def take(self) -> Token:
-        """Take the next token; END is never passed."""
+        """Take the next token; the reader never moves past END."""
         found = self.next
         self.at += 1 if found.kind != END else 0
         return found
 
     def has(self, *words: str) -> bool:
-        """Take these words or signs if they come next."""
+        """Take these words or signs if they come next; return whether they did."""
         following = self.tokens[self.at : self.at + len(words)]
         if len(following) == len(words) and all(
             token.text == word and token.kind in (WORD, SIGN) for token, word in zip(following, words, strict=True)
@@ -53,7 +53,7 @@ class TokenReader:
         return False
 
     def has_one(self, *words: str) -> str | None:
-        """Take one of these words if it comes next."""
+        """Take one of these words if it comes next; return it, or None."""
         return next((word for word in words if self.has(word)), None)
 
     def must(self, *words: str) -> None:

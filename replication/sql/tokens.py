@@ -1,5 +1,5 @@
-"""SQL text as tokens: words, quoted names, strings, numbers, signs. Comments are dropped; `our_note` finds Tidemark's
-own.
+"""SQL text as tokens: words, quoted names, strings, numbers, signs. Comments are dropped; `our_note` finds the comment
+that Tidemark adds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OURS = "/* tidemark "
 
 WORD, NAME, STRING, HEX, NUMBER, SIGN, END = "word", "name", "string", "hex", "number", "sign", "end"
 
-# Possessive: a pattern that can backtrack would remember each character of a long string.
+# Possessive quantifiers: a pattern that can backtrack would remember each character of a long string.
 _PATTERNS = re.compile(
     r"""
     (?P<space>\s+|--[ \t][^\n]*|--\n|\#[^\n]*)
@@ -35,7 +35,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
 
 
 class Token(NamedTuple):
-    """One token: its kind, its meaning (words in capitals, names and strings without quotes), where it begins."""
+    """One token: its kind; its meaning (words in capitals, names and strings without quotes); where it begins."""
 
     kind: str
     text: str
@@ -49,10 +49,10 @@ def tokens(sql: str) -> Iterator[Token]:
     at = 0
     for found in _PATTERNS.finditer(sql):
         kind = found.lastgroup
-        # A comment without an end is invalid: each of many would be searched to the end of the statement.
+        # Stop at a comment without an end: otherwise each of many would be searched to the end of the statement.
         if found.start() != at or kind == "unended":
             break
-        # The contents of a version comment are executed by a server, and so are read here.
+        # A server executes the contents of a version comment, so they are read here, too.
         if kind == SIGN:
             yield Token(SIGN, found[0], at)
         elif kind not in ("space", "comment", "executed"):
@@ -76,7 +76,7 @@ def _meaning(kind: str, text: str) -> str:
 
 
 def _unescaped(found: re.Match[str], quote: str) -> str:
-    """Return what an escape, or a doubled quote, of a string stands for."""
+    """Return the character for an escape, or for a doubled quote, in a string."""
     if found[1] is not None:
         return _ESCAPES.get(found[1], found[1])
     return quote if found[0] == 2 * quote else found[0]

@@ -1,5 +1,4 @@
 """The network: sockets and servers of links, frames, handshake and sessions.
 
-Read `wire` and `server` (the only sockets between stores), then `frames`, `handshake`, `sessions`, none of which does
-I/O.
+Read `wire` and `server` (the only sockets between stores), then `frames`, `handshake` and `sessions`, which do no I/O.
 """

@@ -1,10 +1,11 @@
-"""Arrow tables as bytes, and Arrow tables from a peer's bytes, in memory whose size is known before it is allocated.
+"""Converts Arrow tables to bytes, and a peer's bytes to Arrow tables. Memory is checked against a limit before it is
+allocated.
 
-The bytes are an Arrow IPC stream, limited to the types that columns of tables are read from and written with: plain
-types, and dictionaries of them. Compressed buffers are refused unread, because 100 KB of them may expand to gigabytes.
-Views, runs and nested types are refused because their values may share bytes: a few bytes then cost much to validate,
-decode and copy. Before Arrow reads a batch, its buffers are checked to be no longer than its bytes. Then everything is
-validated.
+The bytes are an Arrow IPC stream, limited to the types from which columns of tables are written and into which they are
+read: plain types, and dictionaries of them. Compressed buffers are refused unread, because 100 KB of them may expand to
+gigabytes. Views, runs and nested types are refused because their values may share bytes: a few bytes then cost much to
+validate, decode and copy. Before Arrow reads a batch, the sizes of its buffers are checked against the bytes of the
+batch. Then everything is validated.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Room = Callable[[int], None]
 METADATA_BYTES_MAX = 16 << 20
 # Approximate bytes of arrays per byte of metadata: 16 bytes describe a column of NULLs.
 METADATA_FACTOR = 32
-# Limit of dictionary values once each row has its own copy, plus the dictionaries, each counted in every batch that
+# Limit of decoded dictionary values, one copy for each row, plus the dictionaries, each counted for every batch that
 # uses it.
 DECODED_BYTES_MAX = 1 << 30
 # A row takes at least one bit, unless all columns are NULLs.
@@ -110,7 +111,7 @@ def arrow_table(payload: bytes, room: Room) -> pa.Table:
             if not all(map(is_plain, stream.schema.types)):
                 raise FrameRejected(f"an Arrow stream has types that no column has: {stream.schema.types}"[:200])
             table = stream.read_all()
-        table.validate()  # checks lengths; sizes are unsafe to ask for before
+        table.validate()  # checks lengths; before that, `nbytes` and the like are unsafe
         _judge_dictionaries(table)
         table.validate(full=True)  # offsets from a peer are not trusted
         return table
@@ -128,13 +129,13 @@ def arrow_batch(payload: bytes, room: Room) -> pa.RecordBatch:
 
 
 def no_limit(count: int) -> None:
-    """Accept everything within the limits of one stream or one value."""
+    """Accept any number of bytes: a `room` that adds no limit to those of one stream or one value."""
 
 
 def _judge(payload: bytes, room: Room) -> None:
     """Check the metadata of each message of a stream.
 
-    Raises: FrameRejected; struct.error and others, which `arrow_table` turns into it.
+    Raises: FrameRejected; struct.error and others, which `arrow_table` turns into FrameRejected.
     """
     import pyarrow as pa
 
@@ -161,7 +162,7 @@ def _judge(payload: bytes, room: Room) -> None:
 
 
 def _judge_batch(metadata: bytes, is_dictionary: bool, body_bytes: int) -> int:
-    """Return the number of rows of a batch. Raises: FrameRejected if its buffers are compressed or longer than it."""
+    """Return the number of rows of a batch. Raises: FrameRejected if its buffers are compressed or exceed its body."""
     batch = _table_of(metadata, struct.unpack_from("<I", metadata)[0], _HEADER)
     if is_dictionary:
         delta = _field(metadata, batch, _IS_DELTA)
@@ -219,7 +220,7 @@ def _judge_dictionaries(table: pa.Table) -> None:
 
 
 def _decoded_bytes(words: pa.Array, places: pa.Array) -> int:
-    """Bytes of the values of all rows, each with its own copy."""
+    """The bytes that the values of all rows take when decoded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -29,7 +29,7 @@ _TABLE, _ROWS, _END = 1, 2, 3
 
 
 def pack_request(do: tuple[str, ...], ignore: tuple[str, ...]) -> bytes:
-    """Pack the patterns of the tables that a replica wants, as the payload of its first frame."""
+    """Return the payload of a replica's first frame: the patterns of tables that it wants, and of those it does not."""
     return json.dumps([list(do), list(ignore)]).encode()
 
 
@@ -52,7 +52,7 @@ def _json(payload: bytes) -> Any:
 
 
 def pieces_of(items: Generator[Copied]) -> Generator[bytes]:
-    """Yield the payloads of a copy."""
+    """Yield the payloads of a copy, piece by piece; close `items` at the end."""
     for item in _closing(items):
         kind, data = _packed(item)
         for begin in range(0, max(1, len(data)), PIECE_BYTES):
@@ -61,7 +61,7 @@ def pieces_of(items: Generator[Copied]) -> Generator[bytes]:
 
 
 def _closing(items: Generator[Copied]) -> Generator[Copied]:
-    """Yield the same items, and close their snapshot at the end."""
+    """Yield the same items; close the generator at the end, and with it the snapshot that it reads."""
     try:
         yield from items
     finally:
@@ -114,7 +114,7 @@ def _rows(data: bytes) -> CopiedRows:
 
 
 class CopySession:
-    """The replica's side. It passes every item to `take`."""
+    """The replica's side of a copy; every item is passed to `take`."""
 
     def __init__(self, writer: FrameWriter, request: bytes, take: Callable[[Copied], None], now: float) -> None:
         self._writer = writer
@@ -142,7 +142,7 @@ class CopySession:
         if frame.kind == FRAME_BYE:
             raise PeerError("the source ended the link in the middle of a copy; begin it anew")
         if frame.kind == FRAME_HEARTBEAT:
-            return Step([])  # sent before the request arrived
+            return Step([])  # the source sent it before the request arrived
         if frame.kind != FRAME_COPIED or len(frame.payload) < _HEAD.size:
             raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a copy", kind=frame.kind)
         kind, is_last = _HEAD.unpack_from(frame.payload)

@@ -1,7 +1,7 @@
-"""Frames of a link: a header, then the payload it seals.
+"""Frames of a link: a header with a seal, then the payload.
 
-Everything is little-endian. The seal is an HMAC-SHA256, truncated to 16 bytes, over the header fields before it and the
-payload. Each direction of a session has its own key. During the handshake the seal is zero.
+Everything is little-endian. The seal is an HMAC-SHA256, truncated to 16 bytes, over the header fields before the seal
+and the payload. Each direction of a session has its own key. During the handshake the seal is zero.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ FRAME_HEADER = np.dtype(
 )
 FRAME_HEADER_BYTES = FRAME_HEADER.itemsize
 
-# Of the handshake, not sealed.
+# Frames of the handshake, not sealed.
 FRAME_HELLO = 1  # replica: its identity, its versions, its nonce
 FRAME_CHALLENGE = 2  # source: its identity, the version, its nonce
 FRAME_PROOF = 3  # replica: its proof
 FRAME_REFUSE = 4  # either: why it refuses the link
-# Sealed.
+# Frames of a session, sealed.
 FRAME_WELCOME = 16  # source: the proof is valid; its seal is the source's own proof
 FRAME_START = 17  # replica: where to begin
 FRAME_EVENTS = 18  # source: bytes of binlog events of one file
 FRAME_HEARTBEAT = 19  # source: sign of life, and the end of its binlog
-FRAME_ACKNOWLEDGE = 20  # replica: bytes taken so far, and the newest durable epoch
+FRAME_ACKNOWLEDGE = 20  # replica: bytes taken so far, newest durable and newest applied epoch
 FRAME_ERROR = 21  # either: the error that ends the link
 FRAME_BYE = 22  # either: it ends the link
 FRAME_SETTINGS = 23  # source: its conflict functions, before the first events

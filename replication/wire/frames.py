@@ -1,8 +1,9 @@
-"""Frames from a stream of bytes, and back; each sealed and numbered, so that none is altered, repeated or left out.
+"""Frames from a stream of bytes, and back. Each frame is sealed and numbered, so that an altered, repeated or missing
+one is detected.
 
-Invariants: a length is checked before more of its payload is read; between reads a reader holds at most one frame of
-the longest kind that is valid now; a frame out of place is `FrameRejected`, and the link must be closed after it (F90,
-F105, F106).
+Invariants: the announced length is checked before more of the payload is read; between reads a reader holds at most one
+frame of the greatest length that is valid now; an invalid or unexpected frame raises `FrameRejected`, after which the
+link must be closed (F90, F105, F106).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _seal(key: bytes, head: bytes, payload: Iterable[Buffer]) -> bytes:
 
 
 class FrameWriter:
-    """Builds the frames of one direction. Without a key only frames of the handshake."""
+    """Builds the frames of one direction; before `use_key` only frames of the handshake."""
 
     def __init__(self) -> None:
         self._key: bytes | None = None
@@ -59,7 +60,7 @@ class FrameWriter:
         self._key = key
 
     def frame(self, kind: int, *payload: Buffer) -> bytes:
-        """Return the bytes of the next frame; its payload is given in one or more parts."""
+        """Return the bytes of the next frame; the payload may be given in parts."""
         head = _HEAD.pack(FRAME_MAGIC, kind, 0, sum(map(len, payload)), 0, self._sequence)
         self._sequence += 1
         return b"".join((head, _NO_SEAL if self._key is None else _seal(self._key, head, payload), *payload))
@@ -76,11 +77,13 @@ class FrameReader:
         self.payload_bytes_max = PAYLOAD_BYTES_MAX  # after the handshake; lower on links with short frames
 
     def use_key(self, key: bytes) -> None:
-        """Expect all frames after the last one taken to be sealed with this key; only a refusal may come instead."""
+        """Expect frames after the last one taken to be sealed with this key. Until the first sealed one, an unsealed
+        refusal is accepted, too.
+        """
         self._key = key
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that these bytes complete. Process each before the next: it may change the key.
+        """Yield the frames that these bytes complete. Process each one before taking the next: it may change the key.
 
         Raises: FrameRejected.
         """

@@ -1,13 +1,13 @@
-"""The handshake: both sides learn each other's identity and prove that they know the secret, before any other frame.
+"""The handshake: before any other frame, both sides learn each other's identity and prove that they know the secret.
 
-hello (caller) → challenge (called) → proof (caller) → welcome, the first sealed frame. The proof is an HMAC over all
-messages so far, fresh nonces of both sides included, so nothing of one session is valid in another (F106). The keys of
-both directions are derived from the same transcript and from the purpose of the link: the seal of the welcome is the
-called side's own proof. The called side proves nothing to an unproved caller, so a stranger gets nothing to test
-guesses of the secret against.
+hello (caller) → challenge (called) → proof (caller) → welcome (called), the first sealed frame. The proof is an HMAC
+over all messages so far, which include fresh nonces of both sides, so nothing of one session is valid in another
+(F106). The keys of both directions are derived from the same transcript and from the roles of the sides: the seal of
+the welcome is the called side's own proof. The called side proves nothing to an unproved caller, so a stranger learns
+nothing against which guesses of the secret could be tested.
 
-Any host on the path can send unsealed frames. So each side checks the other side's identity only after its proof and
-refuses it in a sealed frame, and an earlier refusal is `PeerUnproved`, which ends no channel.
+Any host on the path can send unsealed frames. So each side checks the other side's identity only after its proof, and
+refuses it in a sealed frame. A refusal before that is `PeerUnproved`, which ends no channel.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Party(Protocol):
     """The identity of one side of a link, as it is sent to the other side."""
 
     fields: ClassVar[dict[str, type]]
-    caller: ClassVar[str]  # the role of the calling side, and of the called one: part of the keys
+    caller: ClassVar[str]  # the roles of the calling and the called side; keys are derived from them
     called: ClassVar[str]
 
     def check(self) -> None:
@@ -60,14 +60,14 @@ class Party(Protocol):
         ...
 
     def meet(self, content: dict[str, Any]) -> Any:
-        """Return the other side, from its fields, if it is a valid peer. Raises: PeerRefused, FrameRejected."""
+        """Return the other side, made from its fields. Raises: PeerRefused if it is no valid peer, FrameRejected."""
         ...
 
 
 @dataclass(frozen=True)
 class Site:
     """The identity of a site: its server id, its store's UUID in hex, the incarnation of the store, and the base name
-    of its binlog, "" without one: the nodes of a group are one site, and each has its own binlog.
+    of its binlog, "" if it has none. The nodes of a group are one site, and the binlog distinguishes them.
     """
 
     server_id: int
@@ -80,7 +80,7 @@ class Site:
     called: ClassVar[str] = "source"
 
     def check(self) -> None:
-        """Raises: SchemaInvalid for server id 0."""
+        """Refuse server id 0. Raises: SchemaInvalid."""
         if self.server_id == 0:
             raise SchemaInvalid("server_id 0 does not replicate; open the store with another one")
 
@@ -97,7 +97,7 @@ class Site:
 
 
 def is_store_id(text: str) -> bool:
-    """Whether this is a store's UUID in hex."""
+    """Return whether the text is a store's UUID in hex."""
     return len(text) == 32 and all(each in "0123456789abcdef" for each in text)
 
 
@@ -157,7 +157,7 @@ class Handshake:
         check_secret(secret)
         own.check()
         self.own = own
-        self.peer: Any = None  # a party of the same kind, once it has proved that it knows the secret
+        self.peer: Any = None  # a party of the same kind, after it has proved that it knows the secret
         self.is_done = False
         self._is_proved = False
         self._content: dict[str, Any] | None = None  # the other side's fields
@@ -198,18 +198,18 @@ class Handshake:
         self._reader.use_key(self._derive(f"frames of the {other}"))
 
     def _met(self) -> None:
-        """The other side has proved itself: check its identity. Raises: PeerRefused, FrameRejected."""
+        """Check the identity of the other side, which has proved itself. Raises: PeerRefused, FrameRejected."""
         assert self._content is not None
         self._is_proved = True
         self.peer = self.own.meet(self._content)
 
     def refusal(self, error: PeerError) -> bytes:
-        """Return the frame that reports an error before the link is closed: sealed once the other side is proved."""
+        """Return the frame that reports an error before the link is closed; sealed if the other side is proved."""
         return self._writer.frame(FRAME_ERROR if self._is_proved else FRAME_REFUSE, error_payload(error))
 
 
 def error_payload(error: PeerError) -> bytes:
-    """Pack an error for the other side."""
+    """Return an error as a payload for the other side."""
     return _pack({"error": type(error).__name__, "message": error.message[:TEXT_MAX]})
 
 
@@ -282,12 +282,12 @@ class CalledHandshake(Handshake):
         writer: FrameWriter,
         admit: Callable[[], None] = lambda: None,
     ) -> None:
-        """admit: called once the caller has proved itself and is a valid peer; a PeerError of it refuses the caller."""
+        """admit: called when the caller has proved itself and is a valid peer; it may raise PeerError to refuse it."""
         super().__init__(own, secret, nonce, reader, writer)
         self._admit = admit
 
     def receive(self, frame: Frame) -> bytes:
-        """Return the answer to a frame of the caller. Raises: PeerError; send `refusal` of it and close the link."""
+        """Return the answer to a frame of the caller. Raises: PeerError; then send its `refusal` and close the link."""
         if frame.kind == FRAME_REFUSE:
             raise _unproved(frame.payload)
         if frame.kind == FRAME_HELLO and self._content is None:

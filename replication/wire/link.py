@@ -1,4 +1,4 @@
-"""Links of replication: a source serves its binlog to replicas that call, with the protocol of `sessions.py`.
+"""Links of replication: a source serves its binlog to the replicas that connect, with the protocol of `sessions.py`.
 
 A source serves each replica in a thread of its own; a replica calls in the thread of its receiver. Both loops wait for
 bytes from the other side, a wake-up or the next heartbeat, and hold at most a chunk and a frame.
@@ -91,7 +91,7 @@ class Caller:
 
         begin: called with the source after the handshake; returns where to continue.
 
-        Raises: PeerError in all its leaves, StoreFailed of the relay.
+        Raises: PeerError or a subclass, StoreFailed of the relay.
         """
         met = self._call()
         wire = met.wire
@@ -114,11 +114,11 @@ class Caller:
             wire.close()
 
     def copy(self, request: bytes, begin: Callable[[Site], Callable[[Copied], None] | None]) -> bool:
-        """Connect and receive a first copy; False if `begin` returns None, or if it was stopped.
+        """Connect and receive a first copy; return False if `begin` returns None, or after `stop`.
 
-        begin: called with the source after the handshake; returns the function that takes the items.
+        begin: called with the source after the handshake; returns the function that takes the items, or None.
 
-        Raises: PeerError in all its leaves; errors of that function.
+        Raises: PeerError or a subclass; errors of that function.
         """
         met = self._call()
         wire = met.wire
@@ -149,12 +149,12 @@ class Caller:
         self._wake()
 
     def stop(self) -> None:
-        """Let `run` return, from any thread."""
+        """Make `run` or `copy` return, from any thread."""
         self._is_stopped = True
         self._wake()
 
     def close(self) -> None:
-        """Release the wake-up, after the end of `run`."""
+        """Release the wake-up, after `run` and `copy` have returned."""
         self._wake.close()
 
 
@@ -169,8 +169,8 @@ class Listener:
         clock: Clock,
         told: Callable[[int, int, int, tuple[tuple[int, int], ...]], None] = lambda *_: None,
     ) -> None:
-        """Listen. binlog: opens a reader of the binlog for each replica. told: called with server id, received epoch,
-        applied epoch and the epochs applied further on, at each acknowledgement of a replica. Raises: PeerError if the
+        """Listen. binlog: opens a reader of the binlog for each replica. told: called at each acknowledgement of a
+        replica, with its server id, received epoch, applied epoch and `Acknowledge.onward`. Raises: PeerError if the
         address is taken.
         """
         self._binlog = binlog
@@ -187,12 +187,12 @@ class Listener:
         self._server.wake()
 
     def sessions(self) -> list[SourceSession]:
-        """The sessions under way."""
+        """Return the sessions under way."""
         with self._mutex:
             return list(self._sessions)
 
     def connections(self) -> dict[str, int]:
-        """See `Server.status`."""
+        """Return the numbers of connections, as `Server.status`."""
         return self._server.status()
 
     def close(self) -> None:
@@ -211,7 +211,7 @@ class Listener:
         def pump() -> bool:
             while not self._server.is_closed:
                 if is_readable(wire):
-                    session.heard(clock.monotonic())  # this side was busy, for example locating the start
+                    session.heard(clock.monotonic())  # this side was busy, for example with locating the start
                 step = session.pump(clock.monotonic(), clock.wall_us())
                 for data in step.frames:
                     wire.send(data)

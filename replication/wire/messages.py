@@ -36,7 +36,7 @@ class Position(NamedTuple):
     position: int
 
     def is_start_behind(self, file: str) -> bool:
-        """Whether this is the start of the file that follows `file`."""
+        """Return whether this is the start of the file that follows `file`."""
         base, _, number = file.rpartition(".")
         next_base, _, next_number = self.file.rpartition(".")
         return self.position == FIRST_POSITION and base == next_base and int(next_number) == int(number) + 1
@@ -44,9 +44,10 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Start:
-    """Where a replica continues: after `epoch`, or at a position if `file` is given; and its window and heartbeats.
+    """Where a replica continues: after `epoch`, or at a position if `file` is given. Also its window, and its interval
+    of heartbeats.
 
-    The epoch is one of the server `origin`, which the source has replicated from; 0 is the source itself.
+    The epoch is one of server `origin`, from which the source has replicated; 0 is the source itself.
     """
 
     epoch: int = 0
@@ -57,12 +58,12 @@ class Start:
     heartbeat_ms: int = 1_000
 
     def pack(self) -> bytes:
-        """As a payload."""
+        """Return the payload."""
         return json.dumps(asdict(self), sort_keys=True).encode()
 
     @classmethod
     def unpack(cls, payload: bytes) -> Start:
-        """Raises: FrameRejected."""
+        """Return the content of a payload. Raises: FrameRejected."""
         try:
             content: Any = json.loads(payload)
         except (ValueError, RecursionError):
@@ -92,13 +93,13 @@ class Events:
     data: bytes
 
     def pack(self) -> bytes:
-        """As a payload."""
+        """Return the payload."""
         name = self.at.file.encode()
         return _EVENTS.pack(self.at.position, len(name)) + name + self.data
 
     @classmethod
     def unpack(cls, payload: bytes) -> Events:
-        """Raises: FrameRejected."""
+        """Return the content of a payload. Raises: FrameRejected."""
         position, size = _head(_EVENTS, payload)
         file = _name(payload, _EVENTS.size, size)
         data = payload[_EVENTS.size + size :]
@@ -108,7 +109,7 @@ class Events:
 
     @property
     def end(self) -> int:
-        """The position after them."""
+        """The position after these bytes."""
         return self.at.position + len(self.data)
 
 
@@ -121,13 +122,13 @@ class Heartbeat:
     end: Position
 
     def pack(self) -> bytes:
-        """As a payload."""
+        """Return the payload."""
         name = self.end.file.encode()
         return _HEARTBEAT.pack(self.epoch, self.wall_us, self.end.position, len(name)) + name
 
     @classmethod
     def unpack(cls, payload: bytes) -> Heartbeat:
-        """Raises: FrameRejected."""
+        """Return the content of a payload. Raises: FrameRejected."""
         epoch, wall_us, position, size = _head(_HEARTBEAT, payload)
         file = _name(payload, _HEARTBEAT.size, size)
         if len(payload) != _HEARTBEAT.size + size or epoch > NUMBER_MAX or position > NUMBER_MAX:
@@ -138,7 +139,8 @@ class Heartbeat:
 @dataclass(frozen=True)
 class Acknowledge:
     """Bytes of events taken since the start, the newest epoch that is durable in the replica's relay log, and the
-    newest applied one; `onward`: the newest one applied at each site that the replica forwards to, by server id.
+    newest epoch that the replica has applied. onward: for each site that the replica forwards to, its server id and the
+    newest epoch applied there.
     """
 
     taken_bytes: int
@@ -147,13 +149,13 @@ class Acknowledge:
     onward: tuple[tuple[int, int], ...] = ()
 
     def pack(self) -> bytes:
-        """As a payload."""
+        """Return the payload."""
         head = _ACKNOWLEDGE.pack(self.taken_bytes, self.epoch, self.applied_epoch)
         return head + b"".join(_ONWARD.pack(*each) for each in self.onward)
 
     @classmethod
     def unpack(cls, payload: bytes) -> Acknowledge:
-        """Raises: FrameRejected."""
+        """Return the content of a payload. Raises: FrameRejected."""
         numbers = _head(_ACKNOWLEDGE, payload)
         rest = payload[_ACKNOWLEDGE.size :]
         if len(rest) % _ONWARD.size or len(rest) > ONWARD_MAX * _ONWARD.size:
@@ -171,19 +173,19 @@ SETTINGS_FIELDS: dict[str, type] = {"db": str, "table_name": str, "server_id": i
 
 @dataclass(frozen=True)
 class Settings:
-    """The rows of the source's `mysql.ndb_replication` that name a conflict function: a replica with one of its own may
-    have to refuse them.
+    """The rows of the source's `mysql.ndb_replication` that name a conflict function. A replica refuses a source whose
+    functions are in conflict with its own.
     """
 
     rows: tuple[dict[str, Any], ...]
 
     def pack(self) -> bytes:
-        """As a payload."""
+        """Return the payload."""
         return json.dumps([{name: row[name] for name in SETTINGS_FIELDS} for row in self.rows]).encode()
 
     @classmethod
     def unpack(cls, payload: bytes) -> Settings:
-        """Raises: FrameRejected."""
+        """Return the content of a payload. Raises: FrameRejected."""
         try:
             content: Any = json.loads(payload)
         except (ValueError, RecursionError):

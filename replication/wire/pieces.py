@@ -1,4 +1,4 @@
-"""Messages longer than a frame: split into frames, of which the last one is marked."""
+"""Messages longer than a frame: split into frames, the last of which is marked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class Pieces:
 
     def __init__(self, kind: int, most_bytes: int, room: Callable[[int], None] = lambda count: None) -> None:
         """most_bytes: limit of a message; a longer one is refused before more of it is stored. room: called with the
-        bytes by which a message grows; its error is raised once the message has ended, and the message is dropped.
+        number of bytes by which a message grows; if it raises an error, the message is dropped, and the error is raised
+        at the end of the message.
         """
         self._kind = kind
         self._most_bytes = most_bytes
@@ -26,7 +27,7 @@ class Pieces:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a part of a message has arrived, and not its end."""
+        """Whether a message has begun to arrive, and its end has not."""
         return self._came > 0
 
     def take(self, frame: Frame) -> bytearray | None:
@@ -61,7 +62,7 @@ class Pieces:
 
 
 def frames_of(writer: FrameWriter, kind: int, message: Sequence[Buffer], piece_bytes: int) -> Iterator[bytes]:
-    """Yield the frames of a message given in parts. Each is built on demand; other frames may be sent in between."""
+    """Yield the frames of a message given in parts. Each is built on demand, so other frames may be sent in between."""
     rest_bytes = sum(map(len, message))
     parts = iter(message)
     part = memoryview(b"")

@@ -1,13 +1,16 @@
 """The called end of links: one thread handles all unproved connections, and each peer has a thread.
 
 A connection costs a descriptor and a few KiB until its other side has proved that it knows the secret. Only then does
-it get one of the places reserved for peers, a thread and a `Wake`.
+the connection get one of the places reserved for peers, a thread and a `Wake`.
 
-Invariants: (A1) the admission thread waits for no connection: bytes that one sends, drips or withholds cost the others
-nothing; (A2) at most UNPROVED_MAX connections are unproved, UNPROVED_OF_ADDRESS_MAX of them from one address; one more
-replaces the oldest that has not said hello, else the oldest, so a peer gets through between strangers that stay; each
-has HANDSHAKE_SECONDS in all, TLS included; (A3) the thread ends only with `close`: out of descriptors or memory, or
-after a defect of its own, it drops an unproved connection and pauses, and peers wait in the system's backlog.
+Invariants:
+
+- (A1) The admission thread waits for no connection: bytes that one sends, drips or withholds cost the others nothing.
+- (A2) At most UNPROVED_MAX connections are unproved, UNPROVED_OF_ADDRESS_MAX of them from one address. One more
+  replaces the oldest that has not said hello, or else the oldest, so a peer gets through even if strangers stay
+  connected. Each has HANDSHAKE_SECONDS in all, TLS included.
+- (A3) The thread ends only with `close`. Out of descriptors or memory, or after a defect of its own, it drops an
+  unproved connection and pauses, and peers wait in the system's backlog.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ _READ_BYTES = 4_096
 
 
 class _Unproved:
-    """A connection with a side that has not proved itself yet."""
+    """A connection whose other side has not proved itself yet."""
 
     def __init__(self, wire: Wire, address: str, where: Any, deadline: float) -> None:
         """address: the key of its quota. where: the address of the other side, as the system names it."""
@@ -64,12 +67,12 @@ class _Unproved:
 
     @property
     def has_greeted(self) -> bool:
-        """Whether it has sent a valid hello."""
+        """Whether the other side has sent a valid hello."""
         return self.handshake is not None and self.handshake.is_begun
 
     def advance(self) -> tuple[bytes, list[Frame]] | None:
         """Take the bytes that have arrived and answer them, without waiting. Return None until the handshake is done;
-        then the welcome, which is still to be sent, and the frames that came after the proof.
+        then the welcome, which the caller has to send, and the frames that arrived after the proof.
 
         Raises: PeerError, OSError; ssl.SSLWantWriteError if the connection must be writable first.
         """
@@ -115,12 +118,12 @@ class Server:
         serve: Callable[[Met, Wake], None],
         callers_max: int = CALLERS_MAX,
     ) -> None:
-        """Bind the address; connections wait in the backlog until `start`. serve: converses with one caller; returns
-        when the caller ends the link or `is_closed` is set, which calls its `Wake`. Raises: PeerError if the address is
-        taken, SchemaInvalid for a weak secret.
+        """Bind the address; connections wait in the backlog until `start`. serve: serves one caller; returns when the
+        caller ends the link or `is_closed` is set, after which its `Wake` is called. Raises: PeerError if the address
+        is taken, SchemaInvalid for a weak secret.
         """
         check_secret_at(address, secret, tls)
-        self.own = own  # sent to later callers; the owner may replace it
+        self.own = own  # the owner may replace it; later callers then get the new one
         self._secret = secret
         self._tls = tls
         self._clock = clock
@@ -130,9 +133,9 @@ class Server:
         self.is_closed = False
         self._served: dict[Wire, tuple[threading.Thread, Wake]] = {}
         self._limited = LimitedLog(_log, clock)
-        # Used by the admission thread alone; the oldest first.
+        # By descriptor, the oldest first; used by the admission thread alone.
         self._unproved: dict[int, _Unproved] = {}
-        self._accepts_at: float | None = None  # when it accepts again; None while it accepts
+        self._accepts_at: float | None = None  # when the pause ends; None while connections are accepted
         self._counts = {"failed": 0, "evicted": 0}
         try:
             self._socket = socket.create_server(address, backlog=BACKLOG)
@@ -155,8 +158,8 @@ class Server:
         self._thread.start()
 
     def status(self) -> dict[str, int]:
-        """Return the numbers of connections: served peers, unproved ones; since the start, those that failed to prove
-        themselves and those evicted for newer ones.
+        """Return the numbers of connections: served, and unproved; since the start, those that failed to prove
+        themselves, and those evicted to make room for newer ones.
         """
         return {"served": len(self._served), "unproved": len(self._unproved), **self._counts}
 
@@ -168,7 +171,7 @@ class Server:
             wake()
 
     def cut(self) -> None:
-        """End all links that are served now; a peer that calls again is served again."""
+        """End all links that are served now. A peer that connects again is served again."""
         with self._mutex:
             wires = list(self._served)
         for wire in wires:
@@ -238,7 +241,7 @@ class Server:
                 continue  # the connection was aborted in the backlog
             except OSError as error:
                 if not readable(0, self._socket.fileno()):
-                    return  # no connection waits: without a free descriptor the system fails before it looks
+                    return  # no connection waits: without a free descriptor, accept fails before it looks for one
                 self._limited.warning(f"{self.own.called} cannot take a connection: {error}")
                 if not self._make_room():
                     self._pause()
@@ -266,7 +269,7 @@ class Server:
                 self.own, self._secret, nonce, wire.reader, wire.writer, lambda: self._reserve(new)
             )
             self._unproved[new.wire.connection.fileno()] = new
-            # Last: a connection closed while registered would block its descriptor number for later ones.
+            # Register last: a connection closed while registered would block its descriptor number for later ones.
             self._selector.register(new.wire.connection, selectors.EVENT_READ, new)
             is_in = True
         except (OSError, MemoryError) as error:
@@ -316,7 +319,7 @@ class Server:
             return Wake()
 
     def _hand_over(self, one: _Unproved, welcome: bytes, early: list[Frame]) -> None:
-        """Start a thread that serves it."""
+        """Start the thread that serves a connection after its handshake."""
         assert one.wake is not None and one.handshake is not None
         self._leave(one)
         one.wire.connection.settimeout(SEND_SECONDS)
@@ -337,7 +340,7 @@ class Server:
             one.wake.close()
 
     def _drop(self, one: _Unproved, error: PeerError) -> None:
-        """Close it, after the error if the other side takes it."""
+        """Send the error, if that is possible without waiting, and close the connection."""
         self._leave(one)
         self._counts["failed"] += 1
         self._limited.warning(f"{self.own.caller} at {one.where}: {error.message}")
@@ -360,7 +363,7 @@ class Server:
         one.wire.close()
 
     def _make_room(self, pause_s: float = 0.0) -> bool:
-        """Evict a connection of the address with the most; False if there is none."""
+        """Evict an unproved connection of the address that has the most; return False if there is none."""
         addresses: dict[str, list[_Unproved]] = {}
         for each in self._unproved.values():
             addresses.setdefault(each.address, []).append(each)
@@ -388,7 +391,7 @@ class Server:
             self._serve(met, wake)
         except PeerError as error:
             _log.warning("%s at %s: %s", self.own.caller, where, error.message)
-        except OSError as error:  # of a file that it reads for the peer
+        except OSError as error:  # of a file that `serve` reads for the peer
             _log.warning("%s at %s: %r", self.own.caller, where, error)
         finally:
             with self._mutex:
@@ -398,12 +401,14 @@ class Server:
 
 
 def _first_to_go(connections: list[_Unproved]) -> _Unproved:
-    """Return the connection to evict; connections: oldest first. A peer says hello with its first bytes."""
+    """Return the connection to evict: one that has not said hello, as a peer does with its first bytes, or else the
+    oldest. connections: oldest first.
+    """
     return next((each for each in connections if not each.has_greeted), connections[0])
 
 
 def _address(where: Any) -> str:
-    """The key of a quota: an IPv4 address, or the /64 network of an IPv6 address, which one host may have entirely."""
+    """The key of a quota: an IPv4 address, or the /64 network of an IPv6 address, all of which one host may have."""
     address = ipaddress.ip_address(where[0].partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:

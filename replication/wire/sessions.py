@@ -1,8 +1,8 @@
 """The protocol of both sides after the handshake: methods that take frames and the time, and return frames to send.
 
 The source sends its binlog from the position where the replica continues, at most a window ahead of the acknowledged
-bytes, so a slow replica costs it one chunk of memory and its commits nothing (F97). The replica takes the bytes in
-order and without a gap, makes them durable, and then acknowledges them. A side that hears nothing for
+bytes. So a slow replica costs the source one chunk of memory, and delays no commit (F97). The replica takes the bytes
+in order and without a gap, makes them durable, and then acknowledges them. A side that hears nothing for
 `SILENT_HEARTBEATS` heartbeats ends the session.
 """
 
@@ -29,7 +29,7 @@ from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, P
 
 CHUNK_BYTES = 256 << 10
 SILENT_HEARTBEATS = 5
-COPY_SILENT_SECONDS = 600.0  # during a copy: rows are inserted, indexes built
+COPY_SILENT_SECONDS = 600.0  # during a copy, when rows are inserted and indexes are built
 LOCATE_SILENT_SECONDS = 600.0  # while the source locates the start; it may have to read its whole binlog
 
 
@@ -37,12 +37,12 @@ class Binlog(Protocol):
     """The source's binlog as a session reads it."""
 
     def locate(self, start: Start) -> Position:
-        """Return where to begin. Raises: PositionLost if that was purged, EpochGap if it is ahead of the binlog."""
+        """Return where to begin. Raises: PositionLost if that was purged, EpochGap if it is past the binlog's end."""
         ...
 
     def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
-        """Return where the bytes begin, and at most `bytes_max` of them. After the end of a file they begin in the next
-        one. None at the end of the newest epoch that may leave the site. Raises: PositionLost.
+        """Return at most `bytes_max` bytes from `at` on, and where they begin: at the end of a file, that is in the
+        next one. None at the end of the newest epoch that may leave the site. Raises: PositionLost.
         """
         ...
 
@@ -67,7 +67,7 @@ class Relay(Protocol):
     """The replica's relay log as a session writes it."""
 
     def append(self, events: Events) -> None:
-        """Append these bytes. Raises: StoreFailed, Damaged if they are no binlog."""
+        """Append these bytes. Raises: StoreFailed, Damaged if they are not binlog events."""
         ...
 
     def sync(self) -> int:
@@ -89,7 +89,7 @@ class Relay(Protocol):
 
     @property
     def onward(self) -> tuple[tuple[int, int], ...]:
-        """(server id, newest epoch of the source that is applied there) of the sites this one forwards to."""
+        """For each site that this one forwards to: its server id, and the newest epoch of the source applied there."""
         ...
 
 
@@ -107,7 +107,7 @@ class SourceSession:
     """The source's side of one replica's session."""
 
     def __init__(self, binlog: Binlog, writer: FrameWriter, now: float, told: Told = lambda *_: None) -> None:
-        """told: called with the received epoch, the applied epoch and `Acknowledge.onward`, at each acknowledgement."""
+        """told: called at each acknowledgement with the received epoch, the applied epoch and `Acknowledge.onward`."""
         self.acknowledged_epoch = 0
         self.applied_epoch = 0
         self._told = told
@@ -124,7 +124,7 @@ class SourceSession:
 
     @property
     def due_at(self) -> float:
-        """When `pump` must be called again though nothing happened."""
+        """When `pump` must be called again even if nothing has happened."""
         if self._start is None:
             silent_s = SILENT_HEARTBEATS * self._heartbeat_s if self._copy is None else COPY_SILENT_SECONDS
             return self._heard_at + silent_s + 0.001
@@ -148,7 +148,7 @@ class SourceSession:
         }
 
     def receive(self, frame: Frame, now: float) -> Step:
-        """Take a frame of the replica. Raises: PeerError; send `farewell` of it."""
+        """Take a frame of the replica. Raises: PeerError; then send `farewell` with it."""
         self._heard_at = now
         if frame.kind == FRAME_BYE:
             return Step([], goes_on=False)
@@ -195,7 +195,7 @@ class SourceSession:
         self._told(news.epoch, news.applied_epoch, news.onward)
 
     def pump(self, now: float, wall_us: int) -> Step:
-        """Return the next chunk of events, or a heartbeat if one is due. Call again until it returns no frames.
+        """Return the next chunk of events, or a heartbeat if one is due. Call again until no frames are returned.
 
         Raises: PeerTimeout, PositionLost.
         """
@@ -221,7 +221,7 @@ class SourceSession:
         return Step(frames)
 
     def farewell(self, error: PeerError | None = None) -> bytes:
-        """The last frame."""
+        """Return the last frame."""
         return farewell(self._writer, error)
 
 
@@ -257,7 +257,7 @@ class ReplicaSession:
 
     @property
     def due_at(self) -> float:
-        """When `pump` must be called again though nothing happened."""
+        """When `pump` must be called again even if nothing has happened."""
         return self._spoke_at + self._start.heartbeat_ms / 1_000
 
     def heard(self, now: float) -> None:
@@ -266,11 +266,11 @@ class ReplicaSession:
 
     @property
     def must_acknowledge(self) -> bool:
-        """Whether so many bytes were taken that the source may soon wait for an acknowledgement."""
+        """Whether half of the window was taken: without an acknowledgement the source would soon wait."""
         return self._taken_bytes - self._told_bytes >= self._start.window_bytes // 2
 
     def receive(self, frame: Frame, now: float) -> Step:
-        """Take a frame of the source. Raises: PeerError; send `farewell` of it."""
+        """Take a frame of the source. Raises: PeerError; then send `farewell` with it."""
         self._heard_at = now
         self._is_answered = True
         if frame.kind == FRAME_BYE:
@@ -302,8 +302,8 @@ class ReplicaSession:
         self._taken_bytes += len(events.data)
 
     def pump(self, now: float) -> Step:
-        """Sync the bytes taken since the last call and acknowledge them, or send a sign of life. Call when the socket
-        has no more bytes: many events then share a sync. Raises: PeerTimeout, StoreFailed.
+        """Sync the bytes taken since the last call and acknowledge them, or send a sign of life if one is due. Call
+        when the socket has no more bytes: many events then share a sync. Raises: PeerTimeout, StoreFailed.
         """
         patience_s = self._locate_silent_s
         if self._is_answered:
@@ -324,7 +324,7 @@ class ReplicaSession:
         return Step([self._writer.frame(FRAME_ACKNOWLEDGE, news.pack())])
 
     def farewell(self, error: PeerError | None = None) -> bytes:
-        """The last frame."""
+        """Return the last frame."""
         return farewell(self._writer, error)
 
 

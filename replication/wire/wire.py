@@ -1,7 +1,7 @@
 """The only sockets between stores: TCP, optionally with TLS, under the frames of `frames.py`.
 
-One side calls: it connects and says hello. The called side is a `Server` (`server.py`). Nothing that a peer sends or
-withholds can make the store fail or its commits wait (F97).
+The calling side connects and says hello (`call`). The called side is a `Server` (`server.py`). Nothing that a peer
+sends or withholds can make the store fail or its commits wait (F97).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HANDSHAKE_SECONDS = 10.0
 SEND_SECONDS = 30.0
 FINISH_SECONDS = 1.0
 UNSENT_BYTES = 128 << 10
-# A lost machine is noticed within about four seconds, also on an idle link.
+# A lost machine is detected within about four seconds, even on an idle link.
 KEEP_ALIVE = (
     (socket.TCP_KEEPIDLE, 1),
     (socket.TCP_KEEPINTVL, 1),
@@ -41,8 +41,8 @@ UNTAKEN_MS = 4_000
 
 
 def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.SSLContext:
-    """Return the TLS 1.3 context of a source, with its certificate and key (PEM files). With `authority`, replicas
-    need certificates too. Forward secrecy: a recorded link stays secret if key and secret become known later.
+    """Return the TLS 1.3 context of a source. certificate, key: its own, PEM files. authority: if given, replicas need
+    certificates of this authority. Forward secrecy: a recorded link stays secret if key and secret become known later.
 
     Raises: OSError, ssl.SSLError if a file is missing or invalid.
     """
@@ -55,8 +55,8 @@ def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.
 
 
 def client_tls(authority: str | None = None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """Return the TLS 1.3 context of a replica. authority: that of the source's certificate, a PEM file; None: the
-    system's. certificate, key: the replica's own, if the source requires them.
+    """Return the TLS 1.3 context of a replica. authority: PEM file of the authority of the source's certificate; None:
+    the authorities of the system. certificate, key: the replica's own, if the source requires them.
 
     Raises: OSError, ssl.SSLError if a file is missing or invalid.
     """
@@ -82,7 +82,7 @@ def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
 
 
 def is_this_host(host: str) -> bool:
-    """Whether only processes of this host can be at both ends: a loopback address, or its name."""
+    """Return whether links to `host` cannot leave this host: it is a loopback address, or localhost."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -97,7 +97,7 @@ def check_secret_at(address: tuple[str, int], secret: bytes, tls: TlsContext | N
 def readable(seconds: float | None, *descriptors: int) -> set[int]:
     """Return the descriptors that have bytes or are at their end; wait up to `seconds` for the first, None: no limit.
 
-    It polls, because `select` takes no descriptor above 1,023.
+    Uses poll, because `select` accepts no descriptor above 1,023.
     """
     poll = select.poll()
     for each in descriptors:
@@ -110,7 +110,7 @@ class Wake:
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._mutex = threading.Lock()  # a closed descriptor number may be reused at once
+        self._mutex = threading.Lock()  # a closed descriptor number may be reused at once: no write after the close
         self._is_closed = False
 
     def __call__(self) -> None:
@@ -186,9 +186,9 @@ class Wire:
         return data
 
     def send_and_take(self, data: bytes, take: Callable[[], bool], wants: Callable[[], bool]) -> None:
-        """Send all bytes. While the send buffer is full, take arriving bytes: if both sides only send, each waits for
-        the other. take: calls `receive_ready`, returns whether bytes had arrived. wants: whether more may be taken.
-        Raises: PeerError.
+        """Send all bytes. While the send buffer is full, take arriving bytes: if both sides only sent, each would wait
+        for the other. take: calls `receive_ready`; returns whether bytes had arrived. wants: returns whether more may
+        be taken. Raises: PeerError.
         """
         rest = memoryview(data)
         before = self.connection.gettimeout()
@@ -213,9 +213,9 @@ class Wire:
         self._set(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
     def wait_long(self, untaken_ms: int = UNTAKEN_MS) -> None:
-        """From now on, wait without limit while the other side's machine answers: its work may take long.
+        """From now on, wait without limit while the other side's machine answers, because its work may take long.
 
-        untaken_ms: how long sent bytes may stay unacknowledged, and its machine unreachable.
+        untaken_ms: how long TCP waits for the acknowledgement of sent bytes before the link breaks.
         """
         self.connection.settimeout(None)
         for option, value in (*KEEP_ALIVE, (socket.TCP_USER_TIMEOUT, untaken_ms)):
@@ -229,11 +229,11 @@ class Wire:
             raise PeerError(f"the link broke ({error}); connect again") from error
 
     def has_more(self) -> bool:
-        """Whether bytes have arrived that a poll of the socket does not show: TLS has read them already."""
+        """Return whether bytes have arrived that a poll of the socket does not show, because TLS has read them."""
         return isinstance(self.connection, ssl.SSLSocket) and self.connection.pending() > 0
 
     def cut(self) -> None:
-        """Shut the link that another thread uses; that thread gets a PeerError and closes it."""
+        """Shut the link that another thread uses; that thread gets a PeerError and closes the link."""
         try:
             # Not the method of an SSLSocket: after it, that thread would continue without TLS.
             socket.socket.shutdown(self.connection, socket.SHUT_RDWR)
@@ -286,7 +286,7 @@ def _greet(wire: Wire, handshake: CallerHandshake, clock: Clock, deadline: float
 
 
 def _rest_s(clock: Clock, deadline: float) -> float:
-    """Seconds until `deadline`. Raises: PeerTimeout if none are left, so a peer that drips bytes is dropped too."""
+    """Seconds until `deadline`. Raises: PeerTimeout if none are left; this drops a peer that drips bytes, too."""
     rest_s = deadline - clock.monotonic()
     if rest_s <= 0:
         raise PeerTimeout("the other side did not end the handshake in time; connect again")
@@ -302,7 +302,7 @@ def tell(wire: Wire, data: bytes) -> None:
 
 
 def is_readable(wire: Wire) -> bool:
-    """Whether bytes from the other side can be read without waiting."""
+    """Return whether bytes from the other side can be read without waiting."""
     return wire.has_more() or bool(readable(0, wire.connection.fileno()))
 
 
@@ -357,7 +357,7 @@ def call(
 
 
 def is_refusal_of_machine(error: PeerError) -> bool:
-    """Whether a call failed because no process listens at the address, though its machine answers."""
+    """Return whether a call failed because the machine answers, but no process listens at the address."""
     return isinstance(error.__cause__, ConnectionRefusedError)
 
 
