@@ -110,7 +110,7 @@ def test_status_checkpoint_and_tables_of_an_open_store_come_from_its_owner(store
         status = document("status", store)
         assert status["store"]["pid"] == process.pid
         assert status["restart"]["lcp_id"] == 1
-            # The owner made number 2 after it had opened the store.
+        # The owner made number 2 after it had opened the store.
         assert document("checkpoint", store)["lcp_id"] == 3
         assert document("status", store)["lcp"]["completed"] == 2
         assert document("tables", store)[0]["rows"] == 9

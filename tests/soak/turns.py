@@ -23,7 +23,7 @@ PROGRAMS_FOLDER = "tests.crash.programs"
 WHOLE_STATE = f"{HARNESS}.program:whole_state"
 # Stands for an empty folder.
 FOLDER = "FOLDER"
-# Inputs for a reader of average cost: about a minute on one core.
+# Inputs for a reader of cost 1: about a minute on one core.
 FUZZ_INPUTS = 400_000
 
 # Programs with their verification: name, work, verification.
