@@ -193,8 +193,8 @@ def test_log_that_lacks_the_last_group_of_x_is_no_state_to_go_on_from() -> None:
 
 
 def test_copy_that_breaks_off_leaves_the_disk_columns_of_x() -> None:
-    """A node leaves out UNDO records of its own epochs up to X, and those of the copy are of such epochs. Pages that
-    the copy had changed could not go back, and would reach the next live node with values of this one.
+    """Story: the node leaves out UNDO records of epochs up to a bound, and those of the copy were of such epochs. Pages
+    that the copy had changed could not go back, and would reach the next live node with values of this one.
     """
     it = Rest(7, has_disk=True, steps=0)
 

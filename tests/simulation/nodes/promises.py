@@ -141,7 +141,9 @@ class Promises:
                 each.lost.add(node.number)
 
     def _check_shared_kept(self, node: SimulatedNode, view: View) -> None:
-        """A view may open without a shared group only if the nodes that died with it could decide the view alone."""
+        """A view may open without a shared group only if the nodes that died with it, and the arbitrator, are a
+        quorum.
+        """
         for at, each in enumerate(self.shared):
             if holds(node.log.entries, each.sequence, each.chain):
                 continue

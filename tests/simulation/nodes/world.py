@@ -226,7 +226,7 @@ class World:
         primary.step(LogGrew())  # groups are sent while the primary's own sync runs
 
     def _read(self) -> None:
-        """Read the rows now, and show them after the lease was asked for again."""
+        """Read the rows now; show them later if the lease, asked for after the read, holds."""
         at = self.rng.choice(list(self.nodes.values()))
         if at.node is None:
             return
